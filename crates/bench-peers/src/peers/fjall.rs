@@ -1,0 +1,139 @@
+//! fjall: LZ4 on all levels (its default leaves the upper two uncompressed), Bloom filters of 10
+//! bits on all levels, its journal handed to the operating system at every write, not synced.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::time::Duration;
+
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone::{Durability, Error, Result, Value};
+
+use crate::plan::Setup;
+
+const NAME: &str = "fjall";
+/// It counts as idle when nothing ran for this many looks in a row.
+const IDLE_LOOKS: u32 = 10;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Makes or opens a store.
+pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let database = Database::builder(path)
+        .cache_size(setup.cache_bytes)
+        .worker_threads(setup.background_threads)
+        .open()
+        .map_err(error)?;
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    let options = || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(setup.memtable_bytes)
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+            .filter_policy(FilterPolicy::all(bloom))
+    };
+    let keyspace = database.keyspace("default", options).map_err(error)?;
+    Ok(Box::new(Fjall { database, keyspace }))
+}
+
+struct Fjall {
+    database: Database,
+    keyspace: Keyspace,
+}
+
+impl Fjall {
+    fn acknowledge(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Sync => self.database.persist(PersistMode::SyncData).map_err(error),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.database.outstanding_flushes() == 0
+            && self.database.active_compactions() == 0
+            && self.keyspace.sealed_memtable_count() == 0
+    }
+}
+
+impl KvStore for Fjall {
+    fn name(&self) -> String {
+        NAME.into()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(error)?;
+        self.acknowledge(durability)
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
+        self.keyspace.remove(key).map_err(error)?;
+        self.acknowledge(durability)
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        let mode = match durability {
+            Durability::Buffered => PersistMode::Buffer,
+            Durability::Sync => PersistMode::SyncData,
+        };
+        let mut batch = self.database.batch().durability(Some(mode));
+        for write in writes {
+            match *write {
+                KvWrite::Put { key, value } => batch.insert(&self.keyspace, key, value),
+                KvWrite::Delete { key } => batch.remove(&self.keyspace, key),
+            }
+        }
+        batch.commit().map_err(error)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let value = self.keyspace.get(key).map_err(error)?;
+        Ok(value.map(|value| Value::owned(&value[..])))
+    }
+
+    fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        let bound = from.map_or(Bound::Unbounded, Bound::Included);
+        let mut entries = match direction {
+            Direction::Forward => self.keyspace.range::<&[u8], _>((bound, Bound::Unbounded)),
+            Direction::Reverse => self.keyspace.range::<&[u8], _>((Bound::Unbounded, bound)),
+        };
+        let mut next = || match direction {
+            Direction::Forward => entries.next(),
+            Direction::Reverse => entries.next_back(),
+        };
+        while let Some(entry) = next() {
+            let (key, value) = entry.into_inner().map_err(error)?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.database.persist(PersistMode::SyncAll).map_err(error)?;
+        self.keyspace.rotate_memtable_and_wait().map_err(error)
+    }
+
+    fn wait_idle(&self) -> Result<()> {
+        let mut idle_looks = 0;
+        while idle_looks < IDLE_LOOKS {
+            std::thread::sleep(LOOK_EVERY);
+            idle_looks = if self.is_idle() { idle_looks + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.keyspace.major_compact().map_err(error)
+    }
+
+    fn metrics(&self) -> Result<KvMetrics> {
+        let disk_bytes = self.database.disk_space().map_err(error)?;
+        let memory_bytes = self.database.cache_size() + self.database.write_buffer_size();
+        Ok(KvMetrics { disk_bytes, memory_bytes, ..KvMetrics::default() })
+    }
+}
+
+fn error(error: fjall::Error) -> Error {
+    super::foreign(NAME, error)
+}

@@ -1,0 +1,135 @@
+//! RocksDB: LZ4 on all levels, a full Bloom filter of 10 bits, an LRU cache for data blocks; index
+//! and filters where it keeps them by default, which is outside of the cache.
+
+use std::path::Path;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, Options, WaitForCompactOptions, WriteBatch,
+    WriteOptions, properties,
+};
+use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone::{Durability, Error, Result, Value};
+
+use crate::plan::Setup;
+
+const NAME: &str = "RocksDB";
+
+/// Makes or opens a store.
+pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(setup.cache_bytes as usize));
+    table.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&table);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_write_buffer_size(setup.memtable_bytes as usize);
+    options.set_max_background_jobs(setup.background_threads as i32);
+    let db = DB::open(&options, path).map_err(error)?;
+    let mut sync = WriteOptions::default();
+    sync.set_sync(true);
+    Ok(Box::new(RocksDb { db, sync, buffered: WriteOptions::default() }))
+}
+
+struct RocksDb {
+    db: DB,
+    sync: WriteOptions,
+    buffered: WriteOptions,
+}
+
+impl RocksDb {
+    fn options(&self, durability: Durability) -> &WriteOptions {
+        match durability {
+            Durability::Buffered => &self.buffered,
+            Durability::Sync => &self.sync,
+        }
+    }
+
+    fn property(&self, name: &properties::PropName) -> Result<u64> {
+        Ok(self.db.property_int_value(name).map_err(error)?.unwrap_or(0))
+    }
+}
+
+impl KvStore for RocksDb {
+    fn name(&self) -> String {
+        NAME.into()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        self.db.put_opt(key, value, self.options(durability)).map_err(error)
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
+        self.db.delete_opt(key, self.options(durability)).map_err(error)
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        for write in writes {
+            match *write {
+                KvWrite::Put { key, value } => batch.put(key, value),
+                KvWrite::Delete { key } => batch.delete(key),
+            }
+        }
+        self.db.write_opt(batch, self.options(durability)).map_err(error)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let pinned = self.db.get_pinned(key).map_err(error)?;
+        Ok(pinned.map(|value| Value::owned(&value[..])))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        let owned = |value: Option<Vec<u8>>| value.map(Value::owned);
+        self.db.multi_get(keys).into_iter().map(|value| value.map(owned).map_err(error)).collect()
+    }
+
+    fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        let mut iterator = self.db.raw_iterator();
+        match (from, direction) {
+            (Some(key), Direction::Forward) => iterator.seek(key),
+            (Some(key), Direction::Reverse) => iterator.seek_for_prev(key),
+            (None, Direction::Forward) => iterator.seek_to_first(),
+            (None, Direction::Reverse) => iterator.seek_to_last(),
+        }
+        while let Some((key, value)) = iterator.item() {
+            if !visit(key, value) {
+                break;
+            }
+            match direction {
+                Direction::Forward => iterator.next(),
+                Direction::Reverse => iterator.prev(),
+            }
+        }
+        iterator.status().map_err(error)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush_wal(true).map_err(error)?;
+        self.db.flush().map_err(error)
+    }
+
+    fn wait_idle(&self) -> Result<()> {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).map_err(error)
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        Ok(())
+    }
+
+    fn metrics(&self) -> Result<KvMetrics> {
+        let memtables = self.property(properties::CUR_SIZE_ALL_MEM_TABLES)?;
+        let readers = self.property(properties::ESTIMATE_TABLE_READERS_MEM)?;
+        let cache = self.property(properties::BLOCK_CACHE_USAGE)?;
+        Ok(KvMetrics {
+            disk_bytes: self.property(properties::TOTAL_SST_FILES_SIZE)? + memtables,
+            memory_bytes: memtables + readers + cache,
+            ..KvMetrics::default()
+        })
+    }
+}
+
+fn error(error: rocksdb::Error) -> Error {
+    super::foreign(NAME, error)
+}

@@ -1,0 +1,108 @@
+//! What the parent asks of a child and what it gets back, one line of JSON each way.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Size of every key.
+pub const KEY_BYTES: usize = 16;
+
+/// The terms, equal for all stores.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Keys loaded.
+    pub num: u64,
+    /// Size of a value.
+    pub value_bytes: usize,
+    /// Gets that hit, and as many that miss.
+    pub reads: u64,
+    /// Scans.
+    pub scans: u64,
+    /// Entries of a scan.
+    pub scan_length: u64,
+    /// Block cache.
+    pub cache_bytes: u64,
+    /// Memtable.
+    pub memtable_bytes: u64,
+    /// Threads that flush and merge.
+    pub background_threads: usize,
+    /// Threads that load.
+    pub writers: u64,
+    /// Whether merges may finish before the reads.
+    pub settle: bool,
+    /// Whether the store is reopened in another process.
+    pub reopen: bool,
+    /// Merge policy of Runstone.
+    pub runstone_policy: Option<String>,
+    /// Keyspace options of Runstone.
+    pub runstone_toml: Option<String>,
+}
+
+impl Setup {
+    /// Cache and memtable: the whole memory budget of Runstone.
+    pub fn budget_bytes(&self) -> u64 {
+        self.cache_bytes + self.memtable_bytes
+    }
+}
+
+/// What a child does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Load and read.
+    Measure,
+    /// Open what is there and get one key.
+    Open,
+}
+
+/// The order to a child.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Which store.
+    pub engine: String,
+    /// What to do.
+    pub task: Task,
+    /// Directory of the store.
+    pub path: PathBuf,
+    /// The terms.
+    pub setup: Setup,
+}
+
+/// What [`Task::Measure`] yields.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// Name and version of the store.
+    pub engine: String,
+    /// Puts of all writers.
+    pub loads_per_second: f64,
+    /// Median put.
+    pub put_p50_us: f64,
+    /// 999 of 1000 puts were faster.
+    pub put_p999_us: f64,
+    /// The slowest put.
+    pub put_worst_ms: f64,
+    /// Waiting for merges after the load; 0 unless asked for.
+    pub settle_seconds: f64,
+    /// Gets that hit.
+    pub hits_per_second: f64,
+    /// Gets that miss.
+    pub misses_per_second: f64,
+    /// Scans of the length asked.
+    pub scans_per_second: f64,
+    /// The most memory that was resident in the process.
+    pub peak_bytes: u64,
+    /// Blocks that the directory takes while the store is open.
+    pub disk_bytes: u64,
+    /// Bytes written by all phases, log included.
+    pub written_bytes: u64,
+    /// Opening and recovering in another process, if asked for.
+    pub open: Option<Opened>,
+}
+
+/// What [`Task::Open`] yields.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Opened {
+    /// From the call to open until a handle is there.
+    pub open_ms: f64,
+    /// The first get after that.
+    pub first_get_us: f64,
+}

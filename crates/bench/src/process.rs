@@ -1,0 +1,46 @@
+//! What the kernel says about this process: memory and bytes written. Zero where there is no
+//! `/proc`. Not about the store: two stores in one process share these numbers.
+
+use std::fs;
+
+/// Resident memory now.
+pub fn resident_bytes() -> u64 {
+    status_bytes("VmRSS:")
+}
+
+/// The most memory that was ever resident.
+pub fn peak_resident_bytes() -> u64 {
+    status_bytes("VmHWM:")
+}
+
+/// Bytes passed to `write` and its kin so far. Stores through mappings are not among them; pages
+/// that the kernel writes back (`write_bytes`) would be, but only those it got round to.
+pub fn written_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    field(&text, "wchar:")
+}
+
+fn status_bytes(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    field(&text, name) * 1024
+}
+
+/// The number behind `name` in lines of `name number [unit]`.
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let text = "VmHWM:\t    5000 kB\nVmRSS:\t    4000 kB\n";
+        assert_eq!(field(text, "VmRSS:"), 4000);
+        assert_eq!(field(text, "VmSwap:"), 0);
+        assert!(cfg!(not(target_os = "linux")) || peak_resident_bytes() >= resident_bytes() / 2);
+    }
+}

@@ -1,0 +1,80 @@
+//! fillseq, fillrandom, filluniquerandom, overwrite: puts, alone or in batches.
+//!
+//! fillrandom draws with repetitions, as db_bench does: about 63% of the keys get written.
+//! filluniquerandom writes each key once, which comparisons of space and hits need.
+
+use runstone::Result;
+use runstone::kv::KvWrite;
+
+use crate::generators::{Permutation, Rng};
+use crate::runner::{Bench, End, Tally, Worker};
+
+/// fillseq.
+pub fn sequential(bench: &Bench<'_>) -> Result<Tally> {
+    fill(bench, End::Count, |_, number| number)
+}
+
+/// fillrandom, overwrite.
+pub fn random(bench: &Bench<'_>) -> Result<Tally> {
+    let num = bench.spec.num;
+    fill(bench, End::CountOrDuration, |rng, _| rng.below(num))
+}
+
+/// filluniquerandom.
+pub fn unique_random(bench: &Bench<'_>) -> Result<Tally> {
+    let order = Permutation::new(bench.spec.num, bench.spec.seed);
+    fill(bench, End::Count, |_, number| order.get(number))
+}
+
+fn fill(
+    bench: &Bench<'_>,
+    end: End,
+    choose: impl Fn(&mut Rng, u64) -> u64 + Sync,
+) -> Result<Tally> {
+    bench.threads(bench.spec.num, end, |worker| match bench.spec.batch_size {
+        1 => put_each(bench, worker, &choose),
+        _ => put_batches(bench, worker, &choose),
+    })
+}
+
+fn put_each(
+    bench: &Bench<'_>,
+    worker: &mut Worker<'_>,
+    choose: &impl Fn(&mut Rng, u64) -> u64,
+) -> Result<()> {
+    let (spec, keys, durability) = (bench.spec, bench.spec.keys(), bench.spec.durability());
+    let mut key = Vec::new();
+    while let Some(turn) = worker.meter.take(1) {
+        keys.encode(choose(&mut worker.rng, turn.start), &mut key);
+        let value = worker.values.next(spec.value_bytes);
+        worker.meter.time(1, || bench.store.put(&key, value, durability))?;
+        worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
+    }
+    Ok(())
+}
+
+fn put_batches(
+    bench: &Bench<'_>,
+    worker: &mut Worker<'_>,
+    choose: &impl Fn(&mut Rng, u64) -> u64,
+) -> Result<()> {
+    let (spec, keys, durability) = (bench.spec, bench.spec.keys(), bench.spec.durability());
+    let mut entries = Vec::new();
+    while let Some(turn) = worker.meter.take(spec.batch_size) {
+        entries.resize_with(turn.clone().count(), || (Vec::new(), 0..0));
+        for ((key, place), number) in entries.iter_mut().zip(turn) {
+            keys.encode(choose(&mut worker.rng, number), key);
+            *place = worker.values.place(spec.value_bytes);
+        }
+        let values = &worker.values;
+        let puts = entries.iter().map(|(key, place)| {
+            let value = values.at_place(place.clone());
+            KvWrite::Put { key, value }
+        });
+        let batch: Vec<KvWrite<'_>> = puts.collect();
+        let count = batch.len() as u64;
+        worker.meter.time(count, || bench.store.write(&batch, durability))?;
+        worker.meter.tally.user_bytes += count * (spec.key_bytes + spec.value_bytes) as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! seekrandom: a seek to a random key and the next scan-length entries; an operation is all of
+//! that. Found counts the seeks that met their key.
+
+use runstone::Result;
+use runstone::kv::Direction;
+
+use crate::runner::{Bench, End, Tally};
+
+/// seekrandom.
+pub fn random(bench: &Bench<'_>) -> Result<Tally> {
+    let (spec, keys) = (bench.spec, bench.spec.keys());
+    bench.threads(spec.reads(), End::CountOrDuration, |worker| {
+        let mut key = Vec::new();
+        while worker.meter.take(1).is_some() {
+            keys.encode(worker.rng.below(spec.num), &mut key);
+            let (mut entries, mut bytes, mut met) = (0, 0, None);
+            worker.meter.time(1, || {
+                bench.store.scan(Some(&key), Direction::Forward, &mut |found, value| {
+                    if entries == 0 && found == key {
+                        met = Some(0);
+                    }
+                    entries += 1;
+                    bytes += found.len() + value.len();
+                    entries < spec.scan_length
+                })
+            })?;
+            worker.meter.looked_up(met, 0);
+            worker.meter.tally.user_bytes += bytes as u64;
+        }
+        Ok(())
+    })
+}

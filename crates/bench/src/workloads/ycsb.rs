@@ -1,0 +1,234 @@
+//! The core workloads of YCSB. A record is one value of value_bytes (YCSB: ten fields of 100
+//! bytes); an update replaces it whole; a read-modify-write is a get and a put, timed as one
+//! operation.
+//!
+//! Popularity: A, B, C, E, F scrambled zipfian over the records that exist and those that inserts
+//! will add, drawn again until the record exists; D latest. Inserts begin at the record count.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runstone::Result;
+use runstone::kv::Direction;
+
+use crate::generators::keys::ycsb_key;
+use crate::generators::{Latest, Rng, ScrambledZipfian};
+use crate::runner::{Bench, End, Tally, Worker};
+
+/// ycsb-load.
+pub fn load(bench: &Bench<'_>) -> Result<Tally> {
+    bench.threads(bench.spec.ycsb_records(), End::Count, |worker| {
+        let mut key = Vec::new();
+        while let Some(turn) = worker.meter.take(1) {
+            ycsb_key(turn.start, &mut key);
+            put(bench, worker, &key)?;
+        }
+        Ok(())
+    })
+}
+
+/// 50% reads, 50% updates.
+pub fn a(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { reads: 50, updates: 50, ..Mix::default() })
+}
+
+/// 95% reads, 5% updates.
+pub fn b(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { reads: 95, updates: 5, ..Mix::default() })
+}
+
+/// Reads only.
+pub fn c(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { reads: 100, ..Mix::default() })
+}
+
+/// 95% reads of the latest, 5% inserts.
+pub fn d(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { reads: 95, inserts: 5, latest: true, ..Mix::default() })
+}
+
+/// 95% short scans, 5% inserts.
+pub fn e(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { scans: 95, inserts: 5, ..Mix::default() })
+}
+
+/// 50% reads, 50% read-modify-writes.
+pub fn f(bench: &Bench<'_>) -> Result<Tally> {
+    run(bench, &Mix { reads: 50, modifies: 50, ..Mix::default() })
+}
+
+/// Percentages that add up to 100.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mix {
+    reads: u64,
+    updates: u64,
+    inserts: u64,
+    scans: u64,
+    modifies: u64,
+    latest: bool,
+}
+
+fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
+    debug_assert_eq!(mix.reads + mix.updates + mix.inserts + mix.scans + mix.modifies, 100);
+    let (records, operations) = (bench.spec.ycsb_records(), bench.spec.ycsb_operations());
+    let inserted = Inserted::new(records);
+    let chooser = match mix.latest {
+        true => Chooser::Latest(Latest::new(records)),
+        // YCSB expects twice the inserts that are likely.
+        false => {
+            Chooser::Zipfian(ScrambledZipfian::new(records + operations * mix.inserts * 2 / 100))
+        }
+    };
+    bench.threads(operations, End::CountOrDuration, |worker| {
+        let (mut chooser, mut key) = (chooser.clone(), Vec::new());
+        while worker.meter.take(1).is_some() {
+            step(bench, worker, mix, &mut chooser, &inserted, &mut key)?;
+        }
+        Ok(())
+    })
+}
+
+fn step(
+    bench: &Bench<'_>,
+    worker: &mut Worker<'_>,
+    mix: &Mix,
+    chooser: &mut Chooser,
+    inserted: &Inserted,
+    key: &mut Vec<u8>,
+) -> Result<()> {
+    let mut dice = worker.rng.below(100);
+    let mut falls = |percent: u64| {
+        let hit = dice < percent;
+        dice = dice.wrapping_sub(percent);
+        hit
+    };
+    if falls(mix.inserts) {
+        let number = inserted.begin();
+        ycsb_key(number, key);
+        put(bench, worker, key)?;
+        inserted.end(number);
+        return Ok(());
+    }
+    ycsb_key(chooser.next(&mut worker.rng, inserted.count()), key);
+    if falls(mix.reads) {
+        let value = worker.meter.time(1, || bench.store.get(key))?;
+        worker.meter.looked_up(value.map(|value| value.len()), key.len());
+        Ok(())
+    } else if falls(mix.updates) {
+        put(bench, worker, key)
+    } else if falls(mix.scans) {
+        scan(bench, worker, key)
+    } else {
+        modify(bench, worker, key)
+    }
+}
+
+fn put(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
+    let durability = bench.spec.durability();
+    let value = worker.values.next(bench.spec.value_bytes);
+    worker.meter.time(1, || bench.store.put(key, value, durability))?;
+    worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
+    Ok(())
+}
+
+fn modify(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
+    let durability = bench.spec.durability();
+    let value = worker.values.next(bench.spec.value_bytes);
+    let old = worker.meter.time(1, || {
+        let old = bench.store.get(key)?;
+        bench.store.put(key, value, durability)?;
+        Ok(old)
+    })?;
+    worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
+    worker.meter.looked_up(old.map(|old| old.len()), key.len());
+    Ok(())
+}
+
+fn scan(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
+    let length = 1 + worker.rng.below(bench.spec.scan_length);
+    let (mut entries, mut bytes, mut met) = (0, 0, None);
+    worker.meter.time(1, || {
+        bench.store.scan(Some(key), Direction::Forward, &mut |found, value| {
+            if entries == 0 && found == key {
+                met = Some(0);
+            }
+            entries += 1;
+            bytes += found.len() + value.len();
+            entries < length
+        })
+    })?;
+    worker.meter.looked_up(met, 0);
+    worker.meter.tally.user_bytes += bytes as u64;
+    Ok(())
+}
+
+#[derive(Clone, Debug)]
+enum Chooser {
+    Zipfian(ScrambledZipfian),
+    Latest(Latest),
+}
+
+impl Chooser {
+    /// A record among the `existing`.
+    fn next(&mut self, rng: &mut Rng, existing: u64) -> u64 {
+        match self {
+            Chooser::Latest(latest) => latest.next(rng, existing),
+            Chooser::Zipfian(zipfian) => loop {
+                let record = zipfian.next(rng);
+                if record < existing {
+                    return record;
+                }
+            },
+        }
+    }
+}
+
+/// Hands out record numbers to insert and knows below which all are stored, so that no thread looks
+/// for a record that another is still writing.
+struct Inserted {
+    next: AtomicU64,
+    stored: AtomicU64,
+    /// Stored beyond `stored`, while an earlier one is not.
+    early: Mutex<BTreeSet<u64>>,
+}
+
+impl Inserted {
+    fn new(records: u64) -> Inserted {
+        let (next, stored) = (AtomicU64::new(records), AtomicU64::new(records));
+        Inserted { next, stored, early: Mutex::new(BTreeSet::new()) }
+    }
+
+    fn count(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    fn begin(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn end(&self, number: u64) {
+        let mut early = self.early.lock().expect("no holder panics");
+        early.insert(number);
+        let mut stored = self.count();
+        while early.remove(&stored) {
+            stored += 1;
+        }
+        self.stored.store(stored, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_count_as_inserted_without_gaps() {
+        let inserted = Inserted::new(10);
+        let (first, second) = (inserted.begin(), inserted.begin());
+        inserted.end(second);
+        assert_eq!(inserted.count(), 10);
+        inserted.end(first);
+        assert_eq!(inserted.count(), 12);
+    }
+}

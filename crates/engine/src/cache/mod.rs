@@ -1,0 +1,231 @@
+//! One memory budget over memtables, pinned index and filters, and the block cache.
+//!
+//! The cache gets what the others leave: memtables are reserved when they are made, partitions of
+//! tables are pinned outside of the cache while they take at most half of the budget (a probe then
+//! costs no look-up), and beyond that they compete in the cache like blocks. The map itself is
+//! `quick_cache` (S3-FIFO, sharded, scan-resistant).
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::table::block::Block;
+use crate::table::index::Partition;
+
+/// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
+const ENTRY_OVERHEAD_BYTES: u64 = 151;
+/// The cache keeps at least this fraction of the budget, whatever memtables take.
+const CACHE_FLOOR_FRACTION: u64 = 16;
+/// Capacity changes below this are not worth taking every shard's lock.
+const ADJUST_STEP_BYTES: u64 = 1 << 20;
+
+/// Which object: the table's uid and the object's offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// Uid of the table file.
+    pub uid: u64,
+    /// Offset of the block or partition.
+    pub offset: u64,
+}
+
+/// A cached object.
+#[derive(Clone, Debug)]
+pub enum Cached {
+    /// A data block.
+    Block(Arc<Block>),
+    /// Index and filter of a stretch of blocks.
+    Partition(Arc<Partition>),
+}
+
+#[derive(Clone, Debug)]
+struct Weight;
+
+impl quick_cache::Weighter<CacheKey, Cached> for Weight {
+    fn weight(&self, _key: &CacheKey, value: &Cached) -> u64 {
+        ENTRY_OVERHEAD_BYTES
+            + match value {
+                Cached::Block(block) => block.size_bytes() as u64,
+                Cached::Partition(partition) => partition.size_bytes() as u64,
+            }
+    }
+}
+
+/// Mixes the two words of a key; uids are random already.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        let folded = u128::from(self.0) * 0x9e37_79b9_7f4a_7c15;
+        (folded >> 64) as u64 ^ folded as u64
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = self.0.rotate_left(23) ^ xxhash_rust::xxh3::xxh3_64(bytes);
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
+    }
+}
+
+type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault<KeyHasher>>;
+
+/// The budget and the cache below it. Shared by all keyspaces of a store.
+#[derive(Debug)]
+pub struct Cache {
+    budget_bytes: u64,
+    map: Map,
+    memtable_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
+    /// Capacity last given to the map.
+    capacity_bytes: Mutex<u64>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// How the budget is used now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MemoryUse {
+    /// The whole budget.
+    pub budget_bytes: u64,
+    /// Reserved by memtables and log segments.
+    pub memtable_bytes: u64,
+    /// Index and filter partitions held outside of the cache.
+    pub pinned_bytes: u64,
+    /// Blocks and partitions in the cache.
+    pub cache_bytes: u64,
+    /// Cache look-ups that hit.
+    pub cache_hits: u64,
+    /// Cache look-ups that missed.
+    pub cache_misses: u64,
+}
+
+impl Cache {
+    /// A cache under a budget.
+    pub fn new(budget_bytes: u64) -> Cache {
+        let items = (budget_bytes / 4096).clamp(64, 1 << 24) as usize;
+        let map = Map::with(
+            items,
+            budget_bytes,
+            Weight,
+            BuildHasherDefault::default(),
+            quick_cache::sync::DefaultLifecycle::default(),
+        );
+        Cache {
+            budget_bytes,
+            map,
+            memtable_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
+            capacity_bytes: Mutex::new(budget_bytes),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// Looks an object up.
+    #[inline]
+    pub fn get(&self, key: CacheKey) -> Option<Cached> {
+        self.map.get(&key)
+    }
+
+    /// Counts a look-up; kept apart so that the hot path can batch it.
+    #[inline]
+    pub fn count(&self, hit: bool) {
+        (if hit { &self.hits } else { &self.misses }).fetch_add(1, Relaxed);
+    }
+
+    /// Adds an object; others leave as needed.
+    pub fn insert(&self, key: CacheKey, value: Cached) {
+        self.map.insert(key, value);
+    }
+
+    /// Reserves memory for a memtable or a mapped log segment; the cache shrinks by it.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
+        self.memtable_bytes.fetch_add(bytes, Relaxed);
+        self.adjust();
+        Reservation { cache: Arc::clone(self), bytes, pinned: false }
+    }
+
+    /// Reserves memory for a pinned partition, if the pinned share of the budget allows.
+    pub fn try_pin(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        let limit = self.budget_bytes / 2;
+        let taken = self.pinned_bytes.fetch_add(bytes, Relaxed) + bytes;
+        if taken > limit {
+            self.pinned_bytes.fetch_sub(bytes, Relaxed);
+            return None;
+        }
+        self.adjust();
+        Some(Reservation { cache: Arc::clone(self), bytes, pinned: true })
+    }
+
+    fn adjust(&self) {
+        let others = self.memtable_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
+        let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
+        let wanted = self.budget_bytes.saturating_sub(others).max(floor);
+        let mut capacity = self.capacity_bytes.lock();
+        if wanted.abs_diff(*capacity) >= ADJUST_STEP_BYTES.min(self.budget_bytes / 64) {
+            *capacity = wanted;
+            self.map.set_capacity(wanted);
+        }
+    }
+
+    /// Current use.
+    pub fn usage(&self) -> MemoryUse {
+        MemoryUse {
+            budget_bytes: self.budget_bytes,
+            memtable_bytes: self.memtable_bytes.load(Relaxed),
+            pinned_bytes: self.pinned_bytes.load(Relaxed),
+            cache_bytes: self.map.weight(),
+            cache_hits: self.hits.load(Relaxed),
+            cache_misses: self.misses.load(Relaxed),
+        }
+    }
+}
+
+/// Memory taken from the budget until dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    cache: Arc<Cache>,
+    bytes: u64,
+    pinned: bool,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let counter =
+            if self.pinned { &self.cache.pinned_bytes } else { &self.cache.memtable_bytes };
+        counter.fetch_sub(self.bytes, Relaxed);
+        self.cache.adjust();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::block::BlockBuilder;
+
+    fn block(bytes: usize) -> Cached {
+        let mut builder = BlockBuilder::new(4, false);
+        builder.add(b"key", 256, &vec![7; bytes]);
+        let mut raw = Vec::new();
+        builder.finish(&mut raw);
+        Cached::Block(Arc::new(Block::parse(raw).expect("own block")))
+    }
+
+    #[test]
+    fn reservations_shrink_the_cache_and_the_total_stays_below_the_budget() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        for offset in 0..20_000 {
+            cache.insert(CacheKey { uid: 1, offset }, block(4000));
+        }
+        assert!(cache.usage().cache_bytes > 48 << 20);
+        let memtable = cache.reserve(32 << 20);
+        let pinned = cache.try_pin(8 << 20).expect("below half");
+        let usage = cache.usage();
+        assert!(usage.cache_bytes + usage.memtable_bytes + usage.pinned_bytes <= 64 << 20);
+        assert!(cache.try_pin(40 << 20).is_none(), "pinned at most half");
+        drop((memtable, pinned));
+        assert_eq!(cache.usage().memtable_bytes + cache.usage().pinned_bytes, 0);
+    }
+}

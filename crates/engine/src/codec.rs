@@ -1,0 +1,159 @@
+//! Little-endian and varint encoding, and a reader of untrusted bytes that never panics.
+//!
+//! Every `take_*` checks the bytes that are left and returns [`Truncated`] or a value; nothing is
+//! allocated from a length before the length was checked against the input.
+
+/// The input ended early or a varint was too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated;
+
+/// Result of decoding.
+pub type Decoded<T> = Result<T, Truncated>;
+
+/// Appends a LEB128 varint: 7 bits a byte, low bits first.
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a varint length and the bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Decodes a varint at `at`; returns the value and the position behind it.
+#[inline]
+pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let first = *bytes.get(at)?;
+    if first < 0x80 {
+        return Some((u64::from(first), at + 1));
+    }
+    let mut value = u64::from(first & 0x7f);
+    let mut shift = 7;
+    let mut at = at + 1;
+    loop {
+        let byte = *bytes.get(at)?;
+        if shift == 63 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << shift;
+        at += 1;
+        if byte < 0x80 {
+            return Some((value, at));
+        }
+        shift += 7;
+        if shift > 63 {
+            return None;
+        }
+    }
+}
+
+/// Reads a u32 at `at`.
+#[inline]
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// Reads a u64 at `at`.
+#[inline]
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// A cursor over untrusted bytes.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the start of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// Bytes not yet read.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether all was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next `n` bytes.
+    pub fn take(&mut self, n: usize) -> Decoded<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(n).ok_or(Truncated)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// One byte.
+    pub fn take_u8(&mut self) -> Decoded<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A little-endian u32.
+    pub fn take_u32(&mut self) -> Decoded<u32> {
+        u32_at(self.take(4)?, 0).ok_or(Truncated)
+    }
+
+    /// A little-endian u64.
+    pub fn take_u64(&mut self) -> Decoded<u64> {
+        u64_at(self.take(8)?, 0).ok_or(Truncated)
+    }
+
+    /// A varint.
+    #[inline]
+    pub fn take_varint(&mut self) -> Decoded<u64> {
+        let (value, at) = varint_at(self.rest, 0).ok_or(Truncated)?;
+        self.rest = &self.rest[at..];
+        Ok(value)
+    }
+
+    /// A varint that must fit a usize and not exceed the bytes that are left: for counts of things
+    /// of at least one byte each, and for lengths.
+    pub fn take_len(&mut self) -> Decoded<usize> {
+        let value = self.take_varint()?;
+        if value > self.rest.len() as u64 { Err(Truncated) } else { Ok(value as usize) }
+    }
+
+    /// A length and that many bytes.
+    pub fn take_bytes(&mut self) -> Decoded<&'a [u8]> {
+        let len = self.take_len()?;
+        self.take(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_round_trip_and_refuse_overlong_input() {
+        for value in [0, 1, 127, 128, 300, 1 << 32, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            assert_eq!(varint_at(&out, 0), Some((value, out.len())));
+            for cut in 0..out.len() {
+                assert_eq!(varint_at(&out[..cut], 0), None);
+            }
+        }
+        assert_eq!(varint_at(&[0xff; 10], 0), None);
+        assert_eq!(varint_at(&[0x80; 11], 0), None);
+    }
+
+    #[test]
+    fn lengths_never_exceed_the_input() {
+        let mut out = Vec::new();
+        put_varint(&mut out, 1 << 40);
+        out.extend_from_slice(b"abc");
+        assert_eq!(Reader::new(&out).take_bytes(), Err(Truncated));
+    }
+}

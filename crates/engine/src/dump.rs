@@ -1,0 +1,137 @@
+//! Prints what a file of a store holds, without opening the store: for people who debug.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use runstone_storage::{Category, Storage};
+
+use crate::batch::take_operation;
+use crate::cache::Cache;
+use crate::codec::Reader;
+use crate::error::{Error, Result};
+use crate::key::{Kind, kind_of, seq_of};
+use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
+use crate::table::iterator::{Access, TableIter};
+use crate::table::reader::TableReader;
+use crate::version::record;
+
+/// Describes a table, log segment or manifest as text. `entries`: also every entry or operation.
+pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
+    if let Some(id) = number_in(name, "table") {
+        return dump_table(storage, id, entries);
+    }
+    if number_in(name, "manifest").is_some() {
+        return dump_log(storage, name, LogKind::Manifest, |bytes| match record::decode(bytes) {
+            Ok(changes) => changes.iter().map(|change| format!("  {change:?}\n")).collect(),
+            Err(bad) => format!("  {bad:?}\n"),
+        });
+    }
+    if number_in(name, "wal").is_some() || number_in(name, "spare").is_some() {
+        return dump_log(storage, name, LogKind::Wal, |bytes| dump_wal_record(bytes, entries));
+    }
+    Err(Error::invalid(
+        format!("{name} is not a table, log segment or manifest"),
+        "name a file such as 000012.table, 000013.wal or 000014.manifest",
+    ))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let shown = &bytes[..bytes.len().min(80)];
+    let more = if shown.len() < bytes.len() { "..." } else { "" };
+    format!("\"{}\"{more}", shown.escape_ascii())
+}
+
+fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
+    let reader = Arc::new(TableReader::inspect(storage, id, Arc::new(Cache::new(8 << 20)))?);
+    let mut out = format!("table {id}\n");
+    let p = reader.properties();
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "keys {} .. {}", text(&p.min_key), text(&p.max_key));
+    let _ = writeln!(
+        out,
+        "entries {} tombstones {} seq {}..{} user bytes {} blocks {} filter bits {}",
+        p.entries, p.tombstones, p.min_seq, p.max_seq, p.user_bytes, p.block_count, p.filter_bits
+    );
+    for i in 0..reader.partition_count() {
+        let partition = reader.partition(i)?;
+        let _ = writeln!(
+            out,
+            "partition {i}: {} blocks, from {:?}, filter {} bytes",
+            partition.block_count(),
+            partition.block_range(0),
+            partition.filter.as_ref().map_or(0, |filter| filter.size_bytes())
+        );
+    }
+    if entries {
+        let mut iter = TableIter::new(reader, Access::Sequential);
+        iter.seek_to_first()?;
+        while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
+            let kind = Kind::from_u8(kind_of(cursor.trailer()));
+            let _ = writeln!(
+                out,
+                "  {} #{} {kind:?} {}",
+                text(cursor.key()),
+                seq_of(cursor.trailer()),
+                text(cursor.value())
+            );
+            iter.next()?;
+        }
+    }
+    Ok(out)
+}
+
+fn dump_log(
+    storage: &dyn Storage,
+    name: &str,
+    kind: LogKind,
+    describe: impl Fn(&[u8]) -> String,
+) -> Result<String> {
+    let category = match kind {
+        LogKind::Wal => Category::Wal,
+        LogKind::Manifest => Category::Manifest,
+    };
+    let file = storage.open(name, category)?;
+    let mut bytes = [0; HEADER_BYTES as usize];
+    if file.len()? < HEADER_BYTES {
+        return Err(Error::corruption(name, 0, "shorter than its header"));
+    }
+    file.read_at(0, &mut bytes)?;
+    let header = LogHeader::decode(&bytes, kind)
+        .map_err(|bad| Error::corruption(name, 0, format!("header does not decode: {bad:?}")))?;
+    let mut out = format!("{header:?}\n");
+    let mut reader = LogReader::new(file, &header)?;
+    loop {
+        match reader.next()? {
+            Next::Record { offset, bytes } => {
+                let _ = writeln!(out, "record at {offset}, {} bytes", bytes.len());
+                out.push_str(&describe(&bytes));
+            }
+            Next::End { offset } => {
+                let _ = writeln!(out, "end at {offset}");
+                return Ok(out);
+            }
+        }
+    }
+}
+
+fn dump_wal_record(bytes: &[u8], entries: bool) -> String {
+    let mut reader = Reader::new(bytes);
+    let mut number = || reader.take_varint().unwrap_or(0);
+    let (first_seq, unsynced, count) = (number(), number(), number());
+    let mut out = format!("  seq {first_seq} count {count} unsynced before {unsynced}\n");
+    while entries && !reader.is_empty() {
+        let Ok(operation) = take_operation(&mut reader) else {
+            out.push_str("  operation does not decode\n");
+            break;
+        };
+        let _ = writeln!(
+            out,
+            "  {:?} keyspace {} {} {}",
+            operation.kind,
+            operation.keyspace,
+            text(operation.key),
+            text(operation.value)
+        );
+    }
+    out
+}

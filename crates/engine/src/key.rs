@@ -1,0 +1,182 @@
+//! Internal keys: a user key with the sequence number and kind of one write. Pure functions only.
+//!
+//! Order: user key ascending (bytes), then trailer descending, so that the newest version of a key
+//! comes first. The trailer is `sequence << 8 | kind`.
+
+use std::cmp::Ordering;
+
+/// Position of a write in the store's history; 56 bits are used.
+pub type SeqNo = u64;
+
+/// Largest sequence number that fits a trailer.
+pub const MAX_SEQ: SeqNo = (1 << 56) - 1;
+/// Longest user key in bytes.
+pub const MAX_KEY_BYTES: usize = (1 << 16) - 1;
+/// Longest value in bytes.
+pub const MAX_VALUE_BYTES: u64 = (1 << 32) - 1;
+
+/// What a version of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The key was deleted.
+    Delete = 0,
+    /// The value is stored inline.
+    Put = 1,
+    /// An operand of a merge operator. Reserved.
+    Merge = 2,
+    /// Deletes a range of keys. Reserved.
+    RangeDelete = 3,
+    /// The value is a pointer into a value file. Reserved.
+    ValuePointer = 4,
+    /// A value pointer rewritten by garbage collection. Reserved.
+    Relocate = 5,
+}
+
+impl Kind {
+    /// Decodes a stored kind. Kinds of a newer format are `None`.
+    pub fn from_u8(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            0 => Kind::Delete,
+            1 => Kind::Put,
+            2 => Kind::Merge,
+            3 => Kind::RangeDelete,
+            4 => Kind::ValuePointer,
+            5 => Kind::Relocate,
+            _ => return None,
+        })
+    }
+}
+
+/// Packs a trailer.
+#[inline]
+pub fn pack(seq: SeqNo, kind: Kind) -> u64 {
+    debug_assert!(seq <= MAX_SEQ);
+    seq << 8 | kind as u64
+}
+
+/// The trailer that sorts before every version visible at `seq`, and after every newer one.
+#[inline]
+pub fn seek_trailer(seq: SeqNo) -> u64 {
+    debug_assert!(seq <= MAX_SEQ);
+    seq << 8 | 0xff
+}
+
+/// The sequence number of a trailer.
+#[inline]
+pub fn seq_of(trailer: u64) -> SeqNo {
+    trailer >> 8
+}
+
+/// The kind byte of a trailer.
+#[inline]
+pub fn kind_of(trailer: u64) -> u8 {
+    trailer as u8
+}
+
+/// Compares internal keys.
+#[inline]
+pub fn compare(a_key: &[u8], a_trailer: u64, b_key: &[u8], b_trailer: u64) -> Ordering {
+    a_key.cmp(b_key).then_with(|| b_trailer.cmp(&a_trailer))
+}
+
+/// The eight bytes of `key` from `skip` on as a big-endian number, padded with zeros: for keys that
+/// share their first `skip` bytes, different heads order as the keys do. Equal heads decide nothing.
+#[inline]
+pub fn head(key: &[u8], skip: usize) -> u64 {
+    match key.get(skip..skip + 8) {
+        Some(bytes) => u64::from_be_bytes([
+            bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
+        ]),
+        None => {
+            let rest = key.get(skip..).unwrap_or(&[]);
+            let mut padded = [0u8; 8];
+            padded[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+/// Length of the longest common prefix.
+#[inline]
+pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    let limit = a.len().min(b.len());
+    let mut at = 0;
+    while at + 8 <= limit {
+        let differing = head(a, at) ^ head(b, at);
+        if differing != 0 {
+            return at + (differing.leading_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while at < limit && a[at] == b[at] {
+        at += 1;
+    }
+    at
+}
+
+/// A short key `s` with `low <= s < high` for `low < high`; `low` itself if nothing shorter fits.
+pub fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
+    let shared = common_prefix_len(low, high);
+    if shared < low.len() && shared < high.len() {
+        let candidate = low[shared] + 1;
+        if candidate < high[shared] {
+            let mut short = low[..=shared].to_vec();
+            short[shared] = candidate;
+            return short;
+        }
+    }
+    low.to_vec()
+}
+
+/// The smallest key after every key that starts with `prefix`; `None` if there is none.
+pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_version_sorts_first() {
+        assert_eq!(compare(b"a", pack(2, Kind::Put), b"a", pack(1, Kind::Put)), Ordering::Less);
+        assert_eq!(compare(b"a", pack(1, Kind::Put), b"b", pack(9, Kind::Put)), Ordering::Less);
+        assert!(seek_trailer(5) > pack(5, Kind::Relocate));
+        assert!(seek_trailer(5) < pack(6, Kind::Delete));
+    }
+
+    #[test]
+    fn heads_order_like_keys_after_a_shared_prefix() {
+        let keys: [&[u8]; 5] = [b"user", b"user0", b"user00000001", b"user1", b"user2xxxxxxxxxx"];
+        for pair in keys.windows(2) {
+            assert!(head(pair[0], 4) <= head(pair[1], 4));
+        }
+        assert_eq!(common_prefix_len(b"user0000000012", b"user0000000034"), 12);
+        assert_eq!(common_prefix_len(b"", b"x"), 0);
+    }
+
+    #[test]
+    fn separators_are_short_and_between() {
+        let cases: [(&[u8], &[u8]); 6] = [
+            (b"abcdef", b"abzz"),
+            (b"a", b"b"),
+            (b"a", b"a\0"),
+            (b"", b"\0"),
+            (b"ab\xff\xff", b"ac"),
+            (b"abc", b"abd"),
+        ];
+        for (low, high) in cases {
+            let middle = separator(low, high);
+            assert!(low <= &middle[..] && &middle[..] < high, "{low:?} {middle:?} {high:?}");
+            assert!(middle.len() <= low.len());
+        }
+        assert_eq!(separator(b"abcdef", b"abzz"), b"abd");
+        assert_eq!(prefix_successor(b"a\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_successor(b"\xff\xff"), None);
+        assert_eq!(prefix_successor(b""), None);
+    }
+}

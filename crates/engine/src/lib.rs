@@ -1,0 +1,82 @@
+//! Runstone: an embedded LSM key-value store whose shape is a choice.
+//!
+//! ```
+//! use runstone::{Batch, Options, ReadOptions, Store, WriteOptions};
+//!
+//! # fn main() -> runstone::Result<()> {
+//! # let directory = tempfile::tempdir().expect("temporary directory");
+//! # let path = directory.path().join("store");
+//! let store = Store::open(&path, Options::default())?;
+//!
+//! // Point operations on the default keyspace.
+//! store.put("fruit/apple", "red")?;
+//! store.put("fruit/banana", "yellow")?;
+//! assert_eq!(store.get("fruit/apple")?.as_deref(), Some(&b"red"[..]));
+//!
+//! // A snapshot does not change.
+//! let snapshot = store.snapshot();
+//! store.delete("fruit/apple")?;
+//! assert!(store.get("fruit/apple")?.is_none());
+//! let fruits = store.default_keyspace();
+//! assert!(fruits.get_at("fruit/apple", &snapshot)?.is_some());
+//!
+//! // Batches are atomic across keyspaces, and durable when they say so.
+//! let ages = store.open_keyspace("ages", None)?;
+//! let mut batch = Batch::new();
+//! batch.put(fruits, "fruit/cherry", "dark")?;
+//! batch.put(&ages, "cherry", "3 days")?;
+//! store.write(&batch, WriteOptions::sync())?;
+//!
+//! // Iterators go both ways, inside bounds or a prefix.
+//! let keys: Vec<Vec<u8>> =
+//!     fruits.prefix(b"fruit/")?.rev().map(|item| Ok(item?.0)).collect::<runstone::Result<_>>()?;
+//! assert_eq!(keys, [b"fruit/cherry".to_vec(), b"fruit/banana".to_vec()]);
+//!
+//! // Cursors seek.
+//! let mut cursor = fruits.cursor(ReadOptions::default())?;
+//! cursor.seek(b"fruit/c")?;
+//! assert_eq!((cursor.key(), cursor.value()), (&b"fruit/cherry"[..], &b"dark"[..]));
+//! store.close()
+//! # }
+//! ```
+//!
+//! Start reading at [`Store`]; ARCHITECTURE.md shows the paths through the rooms.
+
+#![deny(unsafe_code)]
+
+mod batch;
+pub mod cache;
+mod codec;
+pub mod dump;
+mod error;
+mod event;
+mod key;
+pub mod kv;
+mod log;
+#[doc(hidden)]
+pub mod memtable;
+mod merge;
+pub mod metrics;
+mod options;
+mod random;
+mod read;
+mod store;
+mod table;
+mod value;
+mod version;
+mod write;
+
+pub use batch::{Batch, KeyspaceId, Operation};
+pub use error::{Error, Result};
+pub use event::{Event, EventListener};
+pub use key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use metrics::MetricsSnapshot;
+pub use options::{
+    Background, Compression, Durability, KeyspaceOptions, Options, PRESETS, Preset, WalMode,
+    WriteOptions,
+};
+pub use read::cursor::{Cursor, ReadOptions, Scan};
+pub use runstone_policy as policy;
+pub use runstone_storage as storage;
+pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, TableDump, VerifyReport};
+pub use value::Value;

@@ -1,0 +1,127 @@
+//! Framed records in an append-only file: the format of WAL segments and of the manifest.
+//!
+//! ```text
+//! file      header (64 bytes) | frames
+//! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | boot id u128 | 0 u64
+//!           | 0 u32 | checksum u32
+//! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are left
+//! fragment  checksum u32 | len u16 | kind u8 | len bytes      kind: 1 full, 2 first, 3 middle, 4 last
+//! ```
+//!
+//! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset:
+//! what an earlier life of a recycled file left behind never verifies, nor does a swapped piece.
+//! Since every frame begins with a fragment, a reader that met a bad fragment can look for valid
+//! ones behind it; whether those make it rot or a torn tail is for the caller to judge.
+
+mod reader;
+mod writer;
+
+pub use reader::{LogReader, Next};
+pub use writer::LogWriter;
+
+use crate::codec::{u32_at, u64_at};
+use crate::error::{Error, Result};
+
+/// Bytes of a frame.
+pub const FRAME_BYTES: u64 = 32 << 10;
+/// Bytes of a fragment's header.
+pub const FRAGMENT_HEADER_BYTES: usize = 7;
+/// Bytes of the file header.
+pub const HEADER_BYTES: u64 = 64;
+/// Format version of log files.
+pub const LOG_FORMAT: u32 = 1;
+
+const FULL: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+
+/// What the file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// A WAL segment.
+    Wal,
+    /// A manifest.
+    Manifest,
+}
+
+impl LogKind {
+    fn magic(self) -> u64 {
+        match self {
+            LogKind::Wal => u64::from_le_bytes(*b"RunstWAL"),
+            LogKind::Manifest => u64::from_le_bytes(*b"RunstMan"),
+        }
+    }
+}
+
+/// The first 64 bytes of a log file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogHeader {
+    /// Number of the file; its name says the same.
+    pub number: u64,
+    /// Random id of this life of the file.
+    pub id: u64,
+    /// Boot of the machine at creation.
+    pub boot_id: u128,
+}
+
+/// Why a header does not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHeader {
+    /// Not a header, torn, or rotten.
+    Invalid,
+    /// Of a newer release.
+    Newer(u32),
+}
+
+impl LogHeader {
+    /// The stored form.
+    pub fn encode(&self, kind: LogKind) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0u8; HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(&kind.magic().to_le_bytes());
+        bytes[8..12].copy_from_slice(&LOG_FORMAT.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.id.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.boot_id.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..60]) as u32;
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8], kind: LogKind) -> std::result::Result<LogHeader, BadHeader> {
+        let word = |at| u64_at(bytes, at).ok_or(BadHeader::Invalid);
+        let covered = bytes.get(..60).ok_or(BadHeader::Invalid)?;
+        let sum = xxhash_rust::xxh3::xxh3_64(covered) as u32;
+        if word(0)? != kind.magic() || u32_at(bytes, 60) != Some(sum) {
+            return Err(BadHeader::Invalid);
+        }
+        match u32_at(bytes, 8) {
+            Some(LOG_FORMAT) => {}
+            Some(newer) => return Err(BadHeader::Newer(newer)),
+            None => return Err(BadHeader::Invalid),
+        }
+        let boot_id = u128::from(word(32)?) | u128::from(word(40)?) << 64;
+        Ok(LogHeader { number: word(16)?, id: word(24)?, boot_id })
+    }
+}
+
+fn checksum(id: u64, offset: u64, kind: u8, bytes: &[u8]) -> u32 {
+    let seed = id ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(kind) << 56;
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed) as u32
+}
+
+/// The error for a header of a newer release.
+pub fn newer_format(file: &str, found: u32) -> Error {
+    Error::NewerFormat { file: file.to_string(), found, supported: LOG_FORMAT }
+}
+
+/// The number in a file name like `000012.wal`.
+pub fn number_in(name: &str, extension: &str) -> Option<u64> {
+    let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+/// Result alias kept local so that reader and writer read alike.
+type LogResult<T> = Result<T>;

@@ -1,0 +1,240 @@
+//! Reads the records of a log file, and what lies behind the first bad one.
+
+use std::sync::Arc;
+
+use runstone_storage::StorageFile;
+
+use super::{
+    FIRST, FRAGMENT_HEADER_BYTES, FRAME_BYTES, FULL, HEADER_BYTES, LAST, LogHeader, LogResult,
+    MIDDLE, checksum,
+};
+use crate::codec::u32_at;
+
+/// What the reader met.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A record, and where it starts.
+    Record {
+        /// Offset of its first fragment.
+        offset: u64,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// No valid fragment here: the end of the log, a torn tail, or rot.
+    End {
+        /// Where.
+        offset: u64,
+    },
+}
+
+/// Reads one file from its header on.
+#[derive(Debug)]
+pub struct LogReader {
+    file: Arc<dyn StorageFile>,
+    id: u64,
+    file_len: u64,
+    position: u64,
+    frame: Vec<u8>,
+    /// Start of the frame in `frame`; `u64::MAX` before the first.
+    frame_at: u64,
+}
+
+/// A fragment that verified.
+struct Fragment {
+    kind: u8,
+    start: usize,
+    end: usize,
+}
+
+impl LogReader {
+    /// A reader of a file whose header was decoded.
+    pub fn new(file: Arc<dyn StorageFile>, header: &LogHeader) -> LogResult<LogReader> {
+        let file_len = file.len()?;
+        Ok(LogReader {
+            file,
+            id: header.id,
+            file_len,
+            position: HEADER_BYTES,
+            frame: Vec::new(),
+            frame_at: u64::MAX,
+        })
+    }
+
+    /// The next record, or where the valid part ends.
+    pub fn next(&mut self) -> LogResult<Next> {
+        let start = self.position;
+        let mut bytes = Vec::new();
+        let mut open = false;
+        loop {
+            let room = FRAME_BYTES - self.position % FRAME_BYTES;
+            if room < FRAGMENT_HEADER_BYTES as u64 {
+                self.position += room;
+                continue;
+            }
+            let at = self.position;
+            let Some(fragment) = self.fragment(at)? else { return Ok(Next::End { offset: start }) };
+            let fits =
+                matches!((open, fragment.kind), (false, FULL | FIRST) | (true, MIDDLE | LAST));
+            if !fits {
+                return Ok(Next::End { offset: start });
+            }
+            bytes.extend_from_slice(&self.frame[fragment.start..fragment.end]);
+            self.position = self.frame_at + fragment.end as u64;
+            match fragment.kind {
+                FULL | LAST => return Ok(Next::Record { offset: start, bytes }),
+                _ => open = true,
+            }
+        }
+    }
+
+    /// Looks behind a bad fragment at `offset` for valid ones; calls `found` with offset and bytes
+    /// of each that starts a record (its first fragment only). The length field of a bad fragment
+    /// cannot be trusted, so every byte behind it is tried; frames that are all zeros from some
+    /// point on are skipped. O(bytes behind `offset`), only ever run where something is missing.
+    pub fn scan_after(&mut self, offset: u64, mut found: impl FnMut(u64, &[u8])) -> LogResult<()> {
+        let mut at = offset + 1;
+        while at < self.file_len {
+            match self.fragment(at)? {
+                Some(fragment) => {
+                    if matches!(fragment.kind, FULL | FIRST) {
+                        found(at, &self.frame[fragment.start..fragment.end]);
+                    }
+                    at = self.frame_at + fragment.end as u64;
+                }
+                None => at += 1,
+            }
+            let in_frame = (at % FRAME_BYTES) as usize;
+            let rest = self.frame.get(in_frame..).unwrap_or(&[]);
+            let same_frame = at - in_frame as u64 == self.frame_at;
+            if same_frame && (rest.first() == Some(&0) && rest.iter().all(|byte| *byte == 0)) {
+                at = self.frame_at + FRAME_BYTES;
+            }
+        }
+        Ok(())
+    }
+
+    /// The fragment at `offset`, if one verifies there.
+    fn fragment(&mut self, offset: u64) -> LogResult<Option<Fragment>> {
+        self.load_frame(offset - offset % FRAME_BYTES)?;
+        let at = (offset - self.frame_at) as usize;
+        let header = |at: usize| {
+            let sum = u32_at(&self.frame, at)?;
+            let len = u16::from_le_bytes(self.frame.get(at + 4..at + 6)?.try_into().ok()?);
+            Some((sum, usize::from(len), *self.frame.get(at + 6)?))
+        };
+        let Some((sum, len, kind)) = header(at) else { return Ok(None) };
+        if !(FULL..=LAST).contains(&kind) {
+            return Ok(None);
+        }
+        let start = at + FRAGMENT_HEADER_BYTES;
+        let end = start + len;
+        let verified = self
+            .frame
+            .get(start..end)
+            .is_some_and(|bytes| checksum(self.id, offset, kind, bytes) == sum);
+        Ok(verified.then_some(Fragment { kind, start, end }))
+    }
+
+    fn load_frame(&mut self, frame_at: u64) -> LogResult<()> {
+        if self.frame_at == frame_at {
+            return Ok(());
+        }
+        let len = FRAME_BYTES.min(self.file_len.saturating_sub(frame_at));
+        self.frame.resize(len as usize, 0);
+        if len > 0 {
+            self.file.read_at(frame_at, &mut self.frame)?;
+        }
+        self.frame_at = frame_at;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{BadHeader, LogKind, LogWriter};
+    use runstone_storage::{Category, MemoryStorage, Storage};
+
+    const HEADER: LogHeader = LogHeader { number: 3, id: 0xfeed, boot_id: 9 };
+
+    fn records() -> Vec<Vec<u8>> {
+        let lens = [0, 1, 100, 32_760, 32_761, 7, 100_000, 5, 32_000, 700, 3];
+        lens.iter().enumerate().map(|(i, len)| vec![i as u8 + 1; *len]).collect()
+    }
+
+    fn written() -> (MemoryStorage, Arc<dyn StorageFile>, Vec<u64>) {
+        let storage = MemoryStorage::new();
+        let file = storage.create("000003.wal", Category::Wal).expect("new file");
+        let mut writer =
+            LogWriter::create(Arc::clone(&file), LogKind::Wal, HEADER).expect("header");
+        let mut ends = Vec::new();
+        for record in records() {
+            let before = writer.position();
+            let (head, tail) = record.split_at(record.len() / 3);
+            writer.append(&[head, tail]).expect("memory");
+            assert!(writer.position() - before <= LogWriter::max_stored_bytes(record.len()));
+            ends.push(writer.position());
+        }
+        (storage, file, ends)
+    }
+
+    fn read_all(file: &Arc<dyn StorageFile>) -> (Vec<Vec<u8>>, u64) {
+        let mut reader = LogReader::new(Arc::clone(file), &HEADER).expect("length");
+        let mut all = Vec::new();
+        loop {
+            match reader.next().expect("memory") {
+                Next::Record { bytes, .. } => all.push(bytes),
+                Next::End { offset } => return (all, offset),
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_every_size_round_trip() {
+        let (_storage, file, ends) = written();
+        let (all, end) = read_all(&file);
+        assert_eq!(all, records());
+        assert_eq!(Some(&end), ends.last());
+    }
+
+    #[test]
+    fn a_flip_stops_the_reader_and_the_scan_finds_what_lies_behind() {
+        let (_storage, file, ends) = written();
+        for (i, end) in ends.iter().enumerate().take(ends.len() - 1) {
+            let mut byte = [0];
+            file.read_at(end - 1, &mut byte).expect("inside");
+            file.write_at(end - 1, &[byte[0] ^ 4]).expect("memory");
+            let (all, stop) = read_all(&file);
+            assert_eq!(all, records()[..i]);
+            let mut reader = LogReader::new(Arc::clone(&file), &HEADER).expect("length");
+            let mut later = Vec::new();
+            reader.scan_after(stop, |offset, _| later.push(offset)).expect("memory");
+            assert!(later.iter().all(|offset| *offset >= *end));
+            assert!(!later.is_empty(), "record {i}: later ones are found");
+            file.write_at(end - 1, &byte).expect("memory");
+        }
+    }
+
+    #[test]
+    fn another_life_of_the_file_does_not_verify() {
+        let (_storage, file, _) = written();
+        let other = LogHeader { id: 0xbeef, ..HEADER };
+        let mut reader = LogReader::new(Arc::clone(&file), &other).expect("length");
+        assert_eq!(reader.next().expect("memory"), Next::End { offset: HEADER_BYTES });
+        let mut later = 0;
+        reader.scan_after(HEADER_BYTES, |_, _| later += 1).expect("memory");
+        assert_eq!(later, 0);
+    }
+
+    #[test]
+    fn headers_say_what_they_are() {
+        let bytes = HEADER.encode(LogKind::Wal);
+        assert_eq!(LogHeader::decode(&bytes, LogKind::Wal), Ok(HEADER));
+        assert_eq!(LogHeader::decode(&bytes, LogKind::Manifest), Err(BadHeader::Invalid));
+        for at in 0..64 {
+            let mut bad = bytes;
+            bad[at] ^= 1;
+            assert_eq!(LogHeader::decode(&bad, LogKind::Wal), Err(BadHeader::Invalid));
+        }
+    }
+}

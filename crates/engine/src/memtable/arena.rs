@@ -1,0 +1,167 @@
+//! A bump allocator shared by the writers of one memtable; freed whole. Chunks come from a pool and
+//! return to it, so that a steady writer touches no fresh page (a fault costs 0.1-0.25 us per 4 KiB).
+//!
+//! Obligations that keep the unsafe code here sound:
+//! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
+//!    before, and `Memtable` drops the arena only when no handle to it is left.
+//! 2. Two allocations never overlap: `used` only grows, by `fetch_add`.
+//! 3. Chunk memory is uninitialised; whoever allocates writes before anyone reads.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+
+use parking_lot::Mutex;
+
+/// Size of a pooled chunk.
+pub const CHUNK_BYTES: usize = 1 << 20;
+/// Allocations above this get a chunk of their own, so that they waste no pooled one.
+const LARGE_BYTES: usize = CHUNK_BYTES / 4;
+const ALIGN: usize = 64;
+
+#[derive(Debug)]
+struct Chunk {
+    base: *mut u8,
+    capacity: usize,
+    used: AtomicUsize,
+}
+
+// SAFETY: the chunk owns its memory; `used` is atomic and hands out disjoint ranges (obligation 2).
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    fn allocate(capacity: usize) -> Chunk {
+        let layout = Chunk::layout(capacity);
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc(layout) };
+        if base.is_null() {
+            handle_alloc_error(layout);
+        }
+        Chunk { base, capacity, used: AtomicUsize::new(0) }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        match Layout::from_size_align(capacity, ALIGN) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("chunk capacities are far below isize::MAX"),
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `allocate` with the same layout, dropped once.
+        unsafe { dealloc(self.base, Chunk::layout(self.capacity)) }
+    }
+}
+
+/// Chunks that wait for the next memtable.
+#[derive(Debug, Default)]
+pub struct ChunkPool {
+    free: Mutex<Vec<Box<Chunk>>>,
+    limit: usize,
+}
+
+impl ChunkPool {
+    /// A pool that keeps at most `limit_bytes`.
+    pub fn new(limit_bytes: usize) -> Arc<ChunkPool> {
+        Arc::new(ChunkPool { free: Mutex::default(), limit: limit_bytes / CHUNK_BYTES })
+    }
+
+    fn take(&self) -> Box<Chunk> {
+        let pooled = self.free.lock().pop();
+        pooled.unwrap_or_else(|| Box::new(Chunk::allocate(CHUNK_BYTES)))
+    }
+
+    fn give(&self, mut chunk: Box<Chunk>) {
+        if chunk.capacity != CHUNK_BYTES {
+            return;
+        }
+        *chunk.used.get_mut() = 0;
+        let mut free = self.free.lock();
+        if free.len() < self.limit {
+            free.push(chunk);
+        }
+    }
+}
+
+/// The allocator of one memtable.
+#[derive(Debug)]
+pub struct Arena {
+    current: AtomicPtr<Chunk>,
+    chunks: Mutex<Vec<Box<Chunk>>>,
+    allocated_bytes: AtomicUsize,
+    pool: Arc<ChunkPool>,
+}
+
+impl Arena {
+    /// An empty arena; the first allocation takes a chunk.
+    pub fn new(pool: Arc<ChunkPool>) -> Arena {
+        Arena {
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            chunks: Mutex::default(),
+            allocated_bytes: AtomicUsize::new(0),
+            pool,
+        }
+    }
+
+    /// Bytes handed out so far.
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes.load(Relaxed)
+    }
+
+    /// Uninitialised memory of `len` bytes at an address that is a multiple of `align`
+    /// (a power of two up to 64). Valid for as long as the arena.
+    pub fn alloc(&self, len: usize, align: usize) -> *mut u8 {
+        debug_assert!(align.is_power_of_two() && align <= ALIGN);
+        // Sizes are kept multiples of 8, so 8-aligned requests never need padding.
+        let len = len.next_multiple_of(8);
+        let padded = if align <= 8 { len } else { len + align - 8 };
+        self.allocated_bytes.fetch_add(padded, Relaxed);
+        if padded > LARGE_BYTES {
+            return self.alloc_large(padded);
+        }
+        loop {
+            let chunk_ptr = self.current.load(Acquire);
+            // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
+            if let Some(chunk) = unsafe { chunk_ptr.as_ref() } {
+                let at = chunk.used.fetch_add(padded, Relaxed);
+                if at + padded <= chunk.capacity {
+                    let base_addr = chunk.base as usize + at;
+                    let skip = base_addr.next_multiple_of(align) - base_addr;
+                    // SAFETY: at + skip + len <= capacity.
+                    return unsafe { chunk.base.add(at + skip) };
+                }
+            }
+            self.grow(chunk_ptr);
+        }
+    }
+
+    fn grow(&self, full: *mut Chunk) {
+        let mut chunks = self.chunks.lock();
+        if self.current.load(Relaxed) != full {
+            return;
+        }
+        let mut chunk = self.pool.take();
+        self.current.store(&raw mut *chunk, Release);
+        chunks.push(chunk);
+    }
+
+    fn alloc_large(&self, len: usize) -> *mut u8 {
+        let chunk = Box::new(Chunk::allocate(len));
+        let base = chunk.base;
+        self.chunks.lock().push(chunk);
+        base
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.get_mut().drain(..) {
+            self.pool.give(chunk);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The memtable: recent writes of one keyspace in memory, in order, until they are flushed.
+//!
+//! Not here: durability (`write/wal`), sequence numbers (`write/commit`).
+
+pub mod arena;
+pub mod btree;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+
+use crate::cache::Reservation;
+use crate::key::{SeqNo, seek_trailer, seq_of};
+use crate::memtable::arena::{Arena, ChunkPool};
+use crate::memtable::btree::{Position, Record, Tree};
+
+/// Recent writes of one keyspace.
+#[derive(Debug)]
+pub struct Memtable {
+    tree: Tree,
+    /// Entries and user bytes announced; they change under the commit lock only.
+    entries: AtomicU64,
+    user_bytes: AtomicU64,
+    /// Smallest sequence number inside; `u64::MAX` when empty.
+    min_seq: AtomicU64,
+    max_seq: AtomicU64,
+    /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
+    first_segment: AtomicU64,
+    /// Writers that took a sequence number for this memtable and have not published it yet.
+    pending: AtomicUsize,
+    limit_bytes: usize,
+    _reservation: Option<Reservation>,
+}
+
+impl Memtable {
+    /// An empty memtable that asks to be replaced at `limit_bytes`.
+    pub fn new(
+        pool: &Arc<ChunkPool>,
+        limit_bytes: usize,
+        reservation: Option<Reservation>,
+    ) -> Memtable {
+        Memtable {
+            tree: Tree::new(Arena::new(Arc::clone(pool))),
+            entries: AtomicU64::new(0),
+            user_bytes: AtomicU64::new(0),
+            min_seq: AtomicU64::new(u64::MAX),
+            max_seq: AtomicU64::new(0),
+            first_segment: AtomicU64::new(u64::MAX),
+            pending: AtomicUsize::new(0),
+            limit_bytes,
+            _reservation: reservation,
+        }
+    }
+
+    /// Announces `count` entries of `user_bytes` out of a batch of `batch_len` writes, logged in WAL
+    /// segment `segment`, before they are inserted. Called under the commit lock, so a memtable that
+    /// was replaced gets no new announcement.
+    pub fn announce(
+        &self,
+        first_seq: SeqNo,
+        batch_len: u64,
+        count: u64,
+        user_bytes: u64,
+        segment: u64,
+    ) {
+        self.pending.fetch_add(1, Relaxed);
+        self.entries.fetch_add(count, Relaxed);
+        self.user_bytes.fetch_add(user_bytes, Relaxed);
+        if self.first_segment.load(Relaxed) == u64::MAX {
+            self.first_segment.store(segment, Relaxed);
+            self.min_seq.store(first_seq, Relaxed);
+        }
+        self.max_seq.fetch_max(first_seq + batch_len - 1, Relaxed);
+    }
+
+    /// Ends an announcement, once the entries are visible.
+    pub fn settle(&self) {
+        self.pending.fetch_sub(1, Release);
+    }
+
+    /// Waits until every announced entry is visible. Bounded by the writers' own pace.
+    pub fn wait_settled(&self) {
+        while self.pending.load(Acquire) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Inserts one entry.
+    #[inline]
+    pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
+        debug_assert!(seq_of(trailer) <= self.max_seq.load(Relaxed));
+        self.tree.insert(key, trailer, value);
+    }
+
+    /// The newest entry of `key` visible at `seq`. O(log n).
+    #[inline]
+    pub fn get(&self, key: &[u8], seq: SeqNo) -> Option<&Record> {
+        let found = self.tree.lower_bound(key, seek_trailer(seq))?;
+        (found.key() == key).then_some(found)
+    }
+
+    /// The map inside.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Whether nothing was announced.
+    pub fn is_empty(&self) -> bool {
+        self.first_segment.load(Relaxed) == u64::MAX
+    }
+
+    /// Whether it is time for a new one.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.tree.allocated_bytes() >= self.limit_bytes
+    }
+
+    /// Memory taken.
+    pub fn allocated_bytes(&self) -> usize {
+        self.tree.allocated_bytes()
+    }
+
+    /// Key and value bytes inside.
+    pub fn user_bytes(&self) -> u64 {
+        self.user_bytes.load(Relaxed)
+    }
+
+    /// Number of entries.
+    pub fn entry_count(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    /// First WAL segment that is needed to recover this memtable, if it holds anything.
+    pub fn first_segment(&self) -> Option<u64> {
+        Some(self.first_segment.load(Relaxed)).filter(|segment| *segment != u64::MAX)
+    }
+
+    /// Largest sequence number announced.
+    pub fn max_seq(&self) -> SeqNo {
+        self.max_seq.load(Relaxed)
+    }
+}
+
+/// An iterator over a memtable, in internal-key order.
+#[derive(Debug)]
+pub struct MemtableIter {
+    memtable: Arc<Memtable>,
+    position: Position,
+}
+
+impl MemtableIter {
+    /// An iterator on no entry; seek before use.
+    pub fn new(memtable: Arc<Memtable>) -> Self {
+        MemtableIter { memtable, position: Position::default() }
+    }
+
+    /// The current record.
+    #[inline]
+    pub fn record(&self) -> Option<&Record> {
+        self.position.record(&self.memtable.tree)
+    }
+
+    /// To the first entry at or behind the internal key.
+    pub fn seek(&mut self, key: &[u8], trailer: u64) {
+        self.position.seek(&self.memtable.tree, key, trailer);
+    }
+
+    /// To the first entry.
+    pub fn seek_to_first(&mut self) {
+        self.position.seek_to_first(&self.memtable.tree);
+    }
+
+    /// To the last entry.
+    pub fn seek_to_last(&mut self) {
+        self.position.seek_to_last(&self.memtable.tree);
+    }
+
+    /// To the next entry.
+    #[inline]
+    pub fn next(&mut self) {
+        self.position.next(&self.memtable.tree);
+    }
+
+    /// To the previous entry.
+    pub fn prev(&mut self) {
+        self.position.prev(&self.memtable.tree);
+    }
+}

@@ -1,0 +1,128 @@
+//! A memtable becomes a level-0 run of one table.
+//!
+//! 1. Wait until every announced write is inserted and visible.
+//! 2. Write and sync the table. Versions that no reader can see are left out, tombstones are kept.
+//! 3. One manifest edit: the table, the flushed sequence number, the new log floor.
+//! 4. Replace the view; recycle log segments below the floor.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+
+use crate::error::Result;
+use crate::event::Event;
+use crate::memtable::Memtable;
+use crate::merge::job::{KeepRule, Output, merge_streams};
+use crate::metrics::Counter;
+use crate::read::source::Source;
+use crate::store::{Inner, KeyspaceInner};
+use crate::version::record::Change;
+
+/// Writes a memtable to one table at level 0; `None` if nothing in it is visible to anyone.
+pub(crate) fn write_memtable(
+    inner: &Inner,
+    keyspace: &KeyspaceInner,
+    memtable: &Arc<Memtable>,
+) -> Result<Option<Arc<Table>>> {
+    memtable.wait_settled();
+    let options = keyspace.options.load();
+    let output = Output { inner, layout: options.layout(0), table_bytes: u64::MAX };
+    let keep = KeepRule::new(inner.visible_points(), None);
+    let merged = merge_streams(vec![Source::memtable(memtable)], output, keep, &|| Ok(()))?;
+    Ok(merged.tables.into_iter().next())
+}
+
+impl Inner {
+    /// Flushes the oldest waiting memtable of a keyspace; `false` if none waits.
+    pub(crate) fn flush_oldest(&self, keyspace: &Arc<KeyspaceInner>) -> Result<bool> {
+        let started = Instant::now();
+        let Some(memtable) = keyspace.view.load().immutable.last().cloned() else {
+            return Ok(false);
+        };
+        let table = write_memtable(self, keyspace, &memtable)?;
+        let edit = Edit {
+            place: table
+                .iter()
+                .map(|table| Placement {
+                    level: 0,
+                    slot: RunSlot::New(table.id),
+                    table: Arc::clone(table),
+                })
+                .collect(),
+            flushes: 1,
+            ..Edit::default()
+        };
+        let installed = self.install_flush(keyspace, &edit, &memtable);
+        if let Err(error) = installed {
+            self.discard(table.as_slice());
+            return Err(error);
+        }
+        if let Some(table) = &table {
+            self.metrics
+                .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
+            self.emit(|| Event::Flushed {
+                keyspace: keyspace.name.clone(),
+                table: table.id,
+                bytes: table.bytes,
+                entries: table.entries,
+                took: started.elapsed(),
+            });
+        }
+        Ok(true)
+    }
+
+    fn install_flush(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        edit: &Edit,
+        memtable: &Memtable,
+    ) -> Result<()> {
+        let floor = {
+            let mut manifest = self.manifest.lock();
+            let version = self.next_version(keyspace, edit)?;
+            let floor = self.log_floor_without(keyspace, memtable).max(manifest.log_floor);
+            let flushed_seq = memtable.max_seq();
+            let change = Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() };
+            self.append_edit(&mut manifest, change, floor)?;
+            manifest.flushed.insert(keyspace.id, flushed_seq);
+            manifest.log_floor = floor;
+            self.swap_version(keyspace, version, 1);
+            floor
+        };
+        self.retire_log_below(floor)
+    }
+
+    /// First log segment that is needed once `flushed` is in a table.
+    fn log_floor_without(&self, keyspace: &KeyspaceInner, flushed: &Memtable) -> u64 {
+        let commit = self.commit.lock();
+        let mut floor = commit.wal.current_segment();
+        for other in self.keyspaces.read().values() {
+            let view = other.view.load();
+            for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+                let same = other.id == keyspace.id && std::ptr::eq(&**memtable, flushed);
+                if let Some(segment) = memtable.first_segment().filter(|_| !same) {
+                    floor = floor.min(segment);
+                }
+            }
+        }
+        floor
+    }
+
+    pub(crate) fn retire_log_below(&self, floor: u64) -> Result<()> {
+        let obsolete = self.commit.lock().wal.take_obsolete(floor);
+        obsolete.iter().try_for_each(|segment| segment.retire(&self.wal_files))
+    }
+
+    /// Asks for a flush of every memtable and waits for it.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.check_writable()?;
+        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
+        {
+            let _commit = self.commit.lock();
+            keyspaces.iter().for_each(|keyspace| self.rotate_locked(keyspace, |_| true));
+        }
+        let done = || keyspaces.iter().all(|keyspace| keyspace.view.load().immutable.is_empty());
+        self.wait_until(done)
+    }
+}

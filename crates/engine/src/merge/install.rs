@@ -1,0 +1,118 @@
+//! Makes finished work part of the tree: one manifest edit, then a new view for readers (I6).
+
+use std::sync::Arc;
+
+use runstone_policy::shape::{Edit, Table};
+
+use crate::error::Result;
+use crate::store::{Inner, KeyspaceInner, ManifestState, View};
+use crate::table::table_name;
+use crate::version::Version;
+use crate::version::handle::TableHandle;
+use crate::version::manifest::Manifest;
+use crate::version::record::Change;
+
+impl Inner {
+    /// The version after `edit`; nothing changes yet. Called with the manifest lock held, so that
+    /// no other edit comes between.
+    pub(crate) fn next_version(&self, keyspace: &KeyspaceInner, edit: &Edit) -> Result<Version> {
+        let version = Arc::clone(&keyspace.view.load().version);
+        let shape = version.apply(edit)?;
+        Ok(version.next(shape, |table| {
+            Arc::new(TableHandle::new(Arc::clone(&self.tables), Arc::clone(table)))
+        }))
+    }
+
+    /// Appends an edit with the counters that go with it; starts a new manifest when due.
+    pub(crate) fn append_edit(
+        &self,
+        manifest: &mut ManifestState,
+        change: Change,
+        log_floor: u64,
+    ) -> Result<()> {
+        use std::sync::atomic::Ordering::*;
+        let last_seq = manifest.flushed.values().copied().max().unwrap_or(0);
+        let edit_seq = match &change {
+            Change::Edit { flushed_seq, .. } => *flushed_seq,
+            _ => 0,
+        };
+        let counters = Change::Counters {
+            next_file: self.next_file.load(Relaxed),
+            last_seq: last_seq.max(edit_seq),
+            log_floor,
+        };
+        manifest.append(&[counters, change])
+    }
+
+    /// Replaces the version of a keyspace; the `flushed` oldest waiting memtables leave with it.
+    pub(crate) fn swap_version(&self, keyspace: &KeyspaceInner, version: Version, flushed: usize) {
+        let version = Arc::new(version);
+        {
+            let _view = keyspace.view_lock.lock();
+            let old = keyspace.view.load_full();
+            let keep = old.immutable.len() - flushed;
+            keyspace.view.store(Arc::new(View {
+                active: Arc::clone(&old.active),
+                immutable: old.immutable[..keep].to_vec(),
+                version: Arc::clone(&version),
+            }));
+            for handle in old.version.handles() {
+                if version.handle(handle.meta().id).is_none() {
+                    handle.mark_obsolete();
+                }
+            }
+        }
+        self.refresh_pressure(keyspace);
+    }
+
+    /// Both steps without a manifest record: recovery, which writes a whole manifest afterwards.
+    pub(crate) fn install(
+        &self,
+        keyspace: &KeyspaceInner,
+        edit: &Edit,
+        flushed: usize,
+    ) -> Result<()> {
+        let version = self.next_version(keyspace, edit)?;
+        self.swap_version(keyspace, version, flushed);
+        Ok(())
+    }
+
+    /// Starts a new manifest if the old one has grown. A failure leaves the old one in force.
+    pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
+        use std::sync::atomic::Ordering::*;
+        let mut manifest = self.manifest.lock();
+        if !manifest.log.as_ref().is_some_and(Manifest::wants_rotation) {
+            return Ok(());
+        }
+        let number = self.next_file.fetch_add(1, Relaxed);
+        let state = self.store_state(&manifest);
+        let mut seed = state.uid ^ number;
+        let id = crate::random::next(&mut seed);
+        let fresh = Manifest::create(Arc::clone(&self.storage), number, id, &state)?;
+        if let Some(old) = manifest.log.replace(fresh) {
+            let name = crate::version::manifest::manifest_name(old.number());
+            self.storage.remove(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of tables that no reader needs any more.
+    pub(crate) fn purge_files(&self) -> bool {
+        let ids = std::mem::take(&mut *self.tables.purge.lock());
+        for id in &ids {
+            if let Err(error) = self.storage.remove(&table_name(*id)) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "an obsolete table was left behind");
+            }
+        }
+        !ids.is_empty()
+    }
+
+    /// Removes tables that were written but not installed.
+    pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
+        for table in tables {
+            // Whatever stays is removed as an orphan at the next open.
+            let _ = self.storage.remove(&table_name(table.id));
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Executes a plan: reads the inputs as merged streams, keeps what somebody can see, writes tables.
+//! Decides nothing about the tree; where tables are cut and what may go follows from the plan.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::edit::edit_for;
+use runstone_policy::plan::{Merge, Plan};
+use runstone_policy::shape::{Level, Table};
+
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::key::{Kind, SeqNo, kind_of, seq_of};
+use crate::metrics::Counter;
+use crate::read::merge::MergeIter;
+use crate::read::source::{RunIter, Source};
+use crate::store::{Inner, KeyspaceInner};
+use crate::table::builder::{TableBuilder, TableLayout};
+use crate::table::iterator::Access;
+use crate::version::handle::TableHandle;
+use crate::version::record::Change;
+use crate::version::{RunTables, Version};
+
+/// Entries between two looks at whether the job should stop.
+const CANCEL_INTERVAL: u64 = 4096;
+
+/// Which versions stay (rule I4). Fed with all versions of a key, newest first.
+pub(crate) struct KeepRule {
+    /// Sequence numbers that readers look from, ascending; never empty.
+    points: Vec<SeqNo>,
+    /// Says whether a tombstone hides nothing outside of the merge; `None` keeps all of them.
+    guard: Option<DropGuard>,
+    key: Vec<u8>,
+    /// Stripe of the last version of `key` that was kept or spent; `None` before the first.
+    stripe: Option<usize>,
+}
+
+impl KeepRule {
+    pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> KeepRule {
+        assert!(!points.is_empty(), "at least the present is visible");
+        KeepRule { points, guard, key: Vec::new(), stripe: None }
+    }
+
+    /// Whether the key differs from that of the previous call.
+    fn enter(&mut self, key: &[u8]) -> bool {
+        if self.stripe.is_some() && self.key == key {
+            return false;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.stripe = None;
+        true
+    }
+
+    /// Whether a version of the entered key stays.
+    fn keeps(&mut self, trailer: u64) -> bool {
+        let seq = seq_of(trailer);
+        // The first point that sees this version. Versions newer than every point (written after
+        // the merge began) each have a stripe of their own.
+        let stripe = self.points.partition_point(|point| *point < seq);
+        let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
+        self.stripe = Some(stripe);
+        if shadowed {
+            return false;
+        }
+        let spent = kind_of(trailer) == Kind::Delete as u8
+            && stripe == 0
+            && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq));
+        !spent
+    }
+}
+
+/// Where merged entries go.
+pub(crate) struct Output<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) layout: TableLayout,
+    /// A table is closed at this size, at the next user key (I2).
+    pub(crate) table_bytes: u64,
+}
+
+/// What a merge made.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) dropped: u64,
+}
+
+/// Merges streams into tables. On an error, the tables written so far are removed.
+pub(crate) fn merge_streams(
+    sources: Vec<Source>,
+    output: Output<'_>,
+    keep: KeepRule,
+    cancelled: &dyn Fn() -> Result<()>,
+) -> Result<Merged> {
+    let mut merged = Merged::default();
+    let mut open = None;
+    let outcome = fill_tables(sources, &output, keep, cancelled, &mut merged, &mut open);
+    if let Err(error) = outcome {
+        if let Some((id, builder)) = open {
+            drop(builder);
+            let _ = output.inner.storage.remove(&crate::table::table_name(id));
+        }
+        output.inner.discard(&merged.tables);
+        return Err(error);
+    }
+    Ok(merged)
+}
+
+fn fill_tables(
+    sources: Vec<Source>,
+    output: &Output<'_>,
+    mut keep: KeepRule,
+    cancelled: &dyn Fn() -> Result<()>,
+    merged: &mut Merged,
+    open: &mut Option<(u64, TableBuilder)>,
+) -> Result<()> {
+    let mut streams = MergeIter::new(sources);
+    streams.seek_to_first()?;
+    let mut seen: u64 = 0;
+    while let Some((key, trailer)) = streams.current() {
+        seen += 1;
+        if seen.is_multiple_of(CANCEL_INTERVAL) {
+            cancelled()?;
+        }
+        let new_key = keep.enter(key);
+        if keep.keeps(trailer) {
+            let full =
+                |table: &(u64, TableBuilder)| table.1.estimated_bytes() >= output.table_bytes;
+            if new_key && open.as_ref().is_some_and(full) {
+                close_table(open, merged)?;
+            }
+            let (_, builder) = match open {
+                Some(table) => table,
+                None => open.insert(create_table(output)?),
+            };
+            builder.add(key, trailer, streams.value())?;
+        } else {
+            merged.dropped += 1;
+        }
+        streams.step()?;
+    }
+    close_table(open, merged)
+}
+
+fn create_table(output: &Output<'_>) -> Result<(u64, TableBuilder)> {
+    let inner = output.inner;
+    let id = inner.next_file.fetch_add(1, Relaxed);
+    let uid = inner.tables.table_uid(id);
+    Ok((id, TableBuilder::create(&*inner.storage, id, uid, output.layout.clone())?))
+}
+
+fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> Result<()> {
+    if let Some((id, builder)) = open.take() {
+        match builder.finish() {
+            Ok(table) => merged.tables.push(Arc::new(table)),
+            Err(error) => {
+                tracing::debug!(id, "a table was not finished");
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// Executes and installs a plan that was made on `version`.
+    pub(crate) fn run_plan(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        version: &Arc<Version>,
+        plan: &Plan,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let mut outputs: Vec<Vec<Arc<Table>>> = Vec::new();
+        let mut dropped = 0;
+        for merge in &plan.merges {
+            match self.run_merge(keyspace, version, merge) {
+                Ok(merged) => {
+                    outputs.push(merged.tables);
+                    dropped += merged.dropped;
+                }
+                Err(error) => {
+                    outputs.iter().for_each(|tables| self.discard(tables));
+                    return Err(error);
+                }
+            }
+        }
+        if let Err(error) = self.install_plan(keyspace, plan, &outputs) {
+            outputs.iter().for_each(|tables| self.discard(tables));
+            return Err(error);
+        }
+        self.report_merge(keyspace, version, plan, &outputs, dropped, started);
+        Ok(())
+    }
+
+    fn run_merge(
+        &self,
+        keyspace: &KeyspaceInner,
+        version: &Version,
+        merge: &Merge,
+    ) -> Result<Merged> {
+        let mut sources = Vec::new();
+        for input in &merge.inputs {
+            let handles = input.tables.iter().map(|id| {
+                let missing =
+                    || Error::corruption("manifest", 0, format!("no table {id} to merge"));
+                version.handle(*id).cloned().ok_or_else(missing)
+            });
+            let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
+            let stream = |tables| {
+                Source::Run(RunIter::new(Arc::new(RunTables::new(tables)), Access::Sequential))
+            };
+            match version.shape.level(input.level) {
+                Level::Runs(_) => sources.push(stream(handles)),
+                Level::Overlapping(_) => {
+                    sources.extend(handles.into_iter().map(|table| stream(vec![table])));
+                }
+            }
+        }
+        let ids: BTreeSet<u64> = merge.input_ids().collect();
+        let guard = DropGuard::new(&version.shape, &ids);
+        let keep = KeepRule::new(self.visible_points(), Some(guard));
+        let layout = keyspace.options.load().layout(merge.output_level);
+        let output = Output { inner: self, layout, table_bytes: merge.table_bytes };
+        merge_streams(sources, output, keep, &|| self.check_cancelled())
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self.scheduler.is_closing() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn install_plan(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        plan: &Plan,
+        outputs: &[Vec<Arc<Table>>],
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let shape = keyspace.view.load().version.shape.clone();
+        let edit = edit_for(&shape, plan, outputs);
+        let version = self.next_version(keyspace, &edit)?;
+        let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
+        let log_floor = manifest.log_floor;
+        let change = Change::Edit { id: keyspace.id, flushed_seq, edit };
+        self.append_edit(&mut manifest, change, log_floor)?;
+        self.swap_version(keyspace, version, 0);
+        Ok(())
+    }
+
+    fn report_merge(
+        &self,
+        keyspace: &KeyspaceInner,
+        version: &Version,
+        plan: &Plan,
+        outputs: &[Vec<Arc<Table>>],
+        dropped: u64,
+        started: Instant,
+    ) {
+        let bytes_of = |id: u64| version.handle(id).map_or(0, |handle| handle.meta().bytes);
+        let inputs: Vec<u64> = plan.merges.iter().flat_map(Merge::input_ids).collect();
+        let read_bytes: u64 = inputs.iter().map(|id| bytes_of(*id)).sum();
+        let written_bytes: u64 = outputs.iter().flatten().map(|table| table.bytes).sum();
+        let moved_bytes: u64 = plan.moves.iter().map(|step| bytes_of(step.table)).sum();
+        self.metrics.add_all(&[
+            (Counter::merges, 1),
+            (Counter::merge_bytes_read, read_bytes),
+            (Counter::merge_bytes_written, written_bytes),
+            (Counter::bytes_moved, moved_bytes),
+            (Counter::entries_dropped, dropped),
+        ]);
+        tracing::debug!(
+            keyspace = keyspace.name,
+            why = plan.why,
+            read_bytes,
+            written_bytes,
+            "merged"
+        );
+        self.emit(|| Event::Merged {
+            keyspace: keyspace.name.clone(),
+            why: plan.why.clone(),
+            input_tables: inputs.len(),
+            output_tables: outputs.iter().map(Vec::len).sum(),
+            moved_tables: plan.moves.len(),
+            read_bytes,
+            written_bytes,
+            took: started.elapsed(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::pack;
+
+    fn kept(points: &[SeqNo], versions: &[(u64, Kind)], guard: bool) -> Vec<u64> {
+        let guard = guard.then(|| DropGuard::new(&Default::default(), &BTreeSet::new()));
+        let mut rule = KeepRule::new(points.to_vec(), guard);
+        let mut kept = Vec::new();
+        for (seq, kind) in versions {
+            rule.enter(b"k");
+            if rule.keeps(pack(*seq, *kind)) {
+                kept.push(*seq);
+            }
+        }
+        kept
+    }
+
+    #[test]
+    fn one_version_stays_per_stripe() {
+        use Kind::{Delete, Put};
+        let puts: Vec<(u64, Kind)> = [9, 7, 5, 4, 2, 1].map(|seq| (seq, Put)).to_vec();
+        assert_eq!(kept(&[9], &puts, true), [9]);
+        assert_eq!(kept(&[4, 9], &puts, true), [9, 4]);
+        assert_eq!(kept(&[1, 2, 6, 9], &puts, true), [9, 5, 2, 1]);
+        assert_eq!(kept(&[5], &puts, true), [9, 7, 5], "versions newer than the merge all stay");
+        let deleted = [(9, Delete), (5, Put), (3, Delete), (1, Put)];
+        assert_eq!(kept(&[9], &deleted, true), [0u64; 0], "a spent tombstone goes with its prey");
+        assert_eq!(kept(&[9], &deleted, false), [9], "without proof it stays");
+        assert_eq!(kept(&[4, 9], &deleted, true), [9], "only the oldest stripe's may go");
+        assert_eq!(kept(&[5, 9], &deleted, true), [9, 5]);
+    }
+}

@@ -1,0 +1,13 @@
+//! Background work: flushes and merges. Policies decide (`runstone-policy`), this room executes:
+//!
+//! * [`scheduler`]: which job runs next, on which thread.
+//! * [`flush`]: a memtable becomes a level-0 run.
+//! * [`job`]: the merges of a plan are executed.
+//! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
+//! * [`compact`]: the plan that merges everything.
+
+pub(crate) mod compact;
+pub(crate) mod flush;
+pub(crate) mod install;
+pub(crate) mod job;
+pub(crate) mod scheduler;

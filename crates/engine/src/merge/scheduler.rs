@@ -1,0 +1,341 @@
+//! Which job runs next. Flushes go first (they relieve writers), then log spares, then merges; one
+//! thread is always left for flushes where there are two. Without threads, `run_one_job` runs the
+//! same jobs one by one, so that simulations are deterministic.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use runstone_policy::plan::{Busy, Plan};
+
+use crate::batch::KeyspaceId;
+use crate::error::{Error, Result};
+use crate::merge::compact::full_plan;
+use crate::options::Background;
+use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
+use crate::version::Version;
+
+/// Workers look for work this often when nobody wakes them.
+const POLL: Duration = Duration::from_millis(500);
+
+/// A job.
+#[derive(Debug)]
+enum Job {
+    Flush(Arc<KeyspaceInner>),
+    Merge(Arc<KeyspaceInner>, Arc<Version>, Plan),
+    PrepareSpare,
+    Purge,
+}
+
+/// What a running job owns.
+#[derive(Debug)]
+enum Claim {
+    Flush(KeyspaceId),
+    Merge(KeyspaceId, Plan),
+    /// Jobs that run one at a time, by name.
+    Single(&'static str),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Vec<(u64, Claim)>,
+    next_claim: u64,
+    /// Keyspaces in which a full compaction runs or waits.
+    exclusive: BTreeSet<KeyspaceId>,
+    /// After a full disk, nothing is tried before this.
+    retry_at: Option<Instant>,
+}
+
+/// The jobs of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    state: Mutex<State>,
+    /// Work may be due.
+    wake: Condvar,
+    /// A job ended.
+    ended: Condvar,
+    closing: AtomicBool,
+}
+
+impl Scheduler {
+    pub(crate) fn close(&self) {
+        let _state = self.state.lock();
+        self.closing.store(true, Release);
+        self.wake.notify_all();
+        self.ended.notify_all();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
+    }
+
+    /// Waits until no job of a keyspace runs.
+    pub(crate) fn wait_for_keyspace(&self, id: KeyspaceId) {
+        let mut state = self.state.lock();
+        let owns =
+            |claim: &Claim| matches!(claim, Claim::Flush(k) | Claim::Merge(k, _) if *k == id);
+        while state.running.iter().any(|(_, claim)| owns(claim)) {
+            self.ended.wait(&mut state);
+        }
+    }
+
+    fn claim(&self, state: &mut State, job: &Job) -> u64 {
+        let claim = match job {
+            Job::Flush(keyspace) => Claim::Flush(keyspace.id),
+            Job::Merge(keyspace, _, plan) => Claim::Merge(keyspace.id, plan.clone()),
+            Job::PrepareSpare => Claim::Single("spare"),
+            Job::Purge => Claim::Single("purge"),
+        };
+        state.next_claim += 1;
+        state.running.push((state.next_claim, claim));
+        state.next_claim
+    }
+
+    fn release(&self, claim: u64) {
+        let mut state = self.state.lock();
+        state.running.retain(|(id, _)| *id != claim);
+        self.ended.notify_all();
+        self.wake.notify_all();
+    }
+}
+
+/// Starts the workers.
+pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..count)
+        .map(|i| {
+            let inner = Arc::clone(inner);
+            // With two or more, the first worker leaves merges to the others.
+            let merges = count == 1 || i > 0;
+            let name = if merges { "runstone-merge" } else { "runstone-flush" };
+            std::thread::Builder::new().name(name.into()).spawn(move || work(&inner, merges))
+        })
+        .collect()
+}
+
+fn work(inner: &Inner, merges: bool) {
+    let guard = StopOnPanic(inner);
+    let scheduler = &inner.scheduler;
+    loop {
+        let (claim, job) = {
+            let mut state = scheduler.state.lock();
+            loop {
+                if scheduler.is_closing() {
+                    return;
+                }
+                if let Some(job) = inner.next_job(&mut state, merges) {
+                    break (scheduler.claim(&mut state, &job), job);
+                }
+                scheduler.wake.wait_for(&mut state, POLL);
+            }
+        };
+        inner.run_job(claim, job);
+        let _ = &guard;
+    }
+}
+
+/// A worker that dies leaves claims and half a tree in memory: nothing may be acknowledged then.
+struct StopOnPanic<'a>(&'a Inner);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "a background thread panicked";
+            self.0.stop_writes(&Error::invalid(what, "reopen the store and report the panic"));
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn wake_background(&self) {
+        // Taking the lock orders the change that is announced before the worker's next look.
+        drop(self.scheduler.state.lock());
+        self.scheduler.wake.notify_all();
+    }
+
+    /// The next job that nothing forbids.
+    fn next_job(&self, state: &mut State, merges: bool) -> Option<Job> {
+        if self.is_stopped() || self.options.read_only {
+            return None;
+        }
+        if state.retry_at.is_some_and(|at| Instant::now() < at) {
+            return None;
+        }
+        let keyspaces = self.keyspaces.read();
+        let flushing = |id| {
+            state.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
+        };
+        let flush = keyspaces.values().find(|keyspace| {
+            !keyspace.view.load().immutable.is_empty()
+                && !flushing(keyspace.id)
+                && !keyspace.dropped.load(Relaxed)
+        });
+        if let Some(keyspace) = flush {
+            return Some(Job::Flush(Arc::clone(keyspace)));
+        }
+        let single = |name| {
+            state.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
+        };
+        if self.wal_files.wants_spare() && !single("spare") {
+            return Some(Job::PrepareSpare);
+        }
+        if !self.tables.purge.lock().is_empty() && !single("purge") {
+            return Some(Job::Purge);
+        }
+        if !merges {
+            return None;
+        }
+        keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
+    }
+
+    fn next_merge(&self, state: &State, keyspace: &Arc<KeyspaceInner>) -> Option<Job> {
+        if keyspace.dropped.load(Relaxed) || state.exclusive.contains(&keyspace.id) {
+            return None;
+        }
+        let options = keyspace.options.load();
+        let version = Arc::clone(&keyspace.view.load().version);
+        let running = state.running.iter().filter_map(|(_, claim)| match claim {
+            Claim::Merge(id, plan) if *id == keyspace.id => Some(plan),
+            _ => None,
+        });
+        let busy = Busy::of(&version.shape, running);
+        let policy = options.merge_policy().ok()?;
+        let plan = policy.pick(&version.shape, &busy, &options.shape)?;
+        Some(Job::Merge(Arc::clone(keyspace), version, plan))
+    }
+
+    fn run_job(&self, claim: u64, job: Job) -> bool {
+        let outcome = match &job {
+            Job::Flush(keyspace) => self.flush_oldest(keyspace).map(drop),
+            Job::Merge(keyspace, version, plan) => self.run_plan(keyspace, version, plan),
+            Job::PrepareSpare => self.wal_files.prepare_spare(),
+            Job::Purge => {
+                self.purge_files();
+                Ok(())
+            }
+        };
+        let outcome = outcome.and_then(|()| self.rotate_manifest_if_due());
+        // Versions that the job held are released before the claim, so that files which became
+        // obsolete are on the purge list when others look.
+        drop(job);
+        let ok = outcome.is_ok();
+        match outcome {
+            Ok(()) => self.note_success(),
+            Err(Error::Closed) => {}
+            Err(error) => {
+                if error.is_no_space() {
+                    self.scheduler.state.lock().retry_at = Some(Instant::now() + NO_SPACE_RETRY);
+                }
+                self.note_job_error(&error);
+            }
+        }
+        self.scheduler.release(claim);
+        ok
+    }
+
+    /// Runs one job in this thread; `false` if none was due. Its failure is the result.
+    pub(crate) fn run_one_job(&self) -> Result<bool> {
+        let claimed = {
+            let mut state = self.scheduler.state.lock();
+            self.next_job(&mut state, true).map(|job| (self.scheduler.claim(&mut state, &job), job))
+        };
+        let Some((claim, job)) = claimed else { return Ok(false) };
+        if self.run_job(claim, job) {
+            return Ok(true);
+        }
+        self.check_writable()?;
+        Ok(true)
+    }
+
+    /// Waits until `done` holds, running jobs here if nobody else does.
+    pub(crate) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        if self.options.background == Background::Manual {
+            while !done() {
+                if !self.run_one_job()? && !done() {
+                    return self.check_writable();
+                }
+            }
+            return Ok(());
+        }
+        let mut state = self.scheduler.state.lock();
+        while !done() {
+            if self.scheduler.is_closing() {
+                return Err(Error::Closed);
+            }
+            if self.is_stopped() || self.is_out_of_space() {
+                self.check_writable()?;
+            }
+            self.scheduler.wake.notify_all();
+            self.scheduler.ended.wait_for(&mut state, POLL);
+        }
+        Ok(())
+    }
+
+    /// Waits until no job runs or is due.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.options.background == Background::Manual {
+            while self.run_one_job()? {}
+            return Ok(());
+        }
+        loop {
+            {
+                let mut state = self.scheduler.state.lock();
+                if self.scheduler.is_closing() {
+                    return Err(Error::Closed);
+                }
+                if state.running.is_empty() && self.next_job(&mut state, true).is_none() {
+                    return self.check_writable_or_read_only();
+                }
+                self.scheduler.wake.notify_all();
+                self.scheduler.ended.wait_for(&mut state, POLL);
+            }
+            if self.is_stopped() {
+                return self.check_writable();
+            }
+        }
+    }
+
+    fn check_writable_or_read_only(&self) -> Result<()> {
+        if self.options.read_only { Ok(()) } else { self.check_writable() }
+    }
+
+    /// Merges a keyspace into one run. Flushes go on meanwhile; other merges of it wait.
+    pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
+        self.check_writable()?;
+        let mut state = self.scheduler.state.lock();
+        while !state.exclusive.insert(keyspace.id) {
+            self.scheduler.ended.wait(&mut state);
+        }
+        let merging = |state: &State| {
+            let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
+            state.running.iter().any(|(_, claim)| own(claim))
+        };
+        while merging(&state) {
+            self.scheduler.ended.wait(&mut state);
+        }
+        let options = keyspace.options.load();
+        let version = Arc::clone(&keyspace.view.load().version);
+        let targets = options.merge_policy()?.targets(&version.shape, &options.shape);
+        let plan = full_plan(&version.shape, &targets, options.shape.table_bytes);
+        let claim = plan.as_ref().map(|plan| {
+            let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
+            self.scheduler.claim(&mut state, &job)
+        });
+        drop(state);
+        let outcome = match &plan {
+            Some(plan) => self.run_plan(keyspace, &version, plan),
+            None => Ok(()),
+        };
+        drop(version);
+        self.scheduler.state.lock().exclusive.remove(&keyspace.id);
+        self.scheduler.release(claim.unwrap_or(0));
+        if let Err(error) = &outcome
+            && !matches!(error, Error::Closed)
+        {
+            self.note_job_error(error);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,406 @@
+//! Options of a store and of its keyspaces, their limits, and the presets.
+//!
+//! Keyspace options are stored in the manifest as TOML and come back at reopen; what is given then
+//! replaces what is stored where a change is legal. The axes: merge policy, table layout, filter
+//! memory, compression per level. Sizes are bytes, ratios integers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::policy::MergePolicy;
+use runstone_policy::registry;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::event::EventListener;
+use crate::table::builder::TableLayout;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// A crash of the process: the log record has reached the operating system.
+    #[default]
+    Buffered,
+    /// A power loss: the log was synced (once per group of writers).
+    Sync,
+}
+
+/// Block compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Stored as is.
+    None,
+    /// LZ4: about 2 GB/s in, 15 GB/s out on one core.
+    Lz4,
+    /// Zstandard level 3: smaller, about half the speed.
+    Zstd,
+}
+
+/// How the write-ahead log reaches the operating system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WalMode {
+    /// A memory copy into a mapped, preallocated segment where the storage can do that safely.
+    #[default]
+    Mapped,
+    /// One positioned write per commit.
+    Write,
+}
+
+/// Who runs flushes and merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// This many threads.
+    Threads(usize),
+    /// Nobody: the owner calls [`crate::Store::run_one_job`]; a write that would wait runs jobs
+    /// itself. For tests and simulation.
+    Manual,
+}
+
+/// Options of a store. Not stored; given at every open.
+#[derive(Clone)]
+pub struct Options {
+    /// Make the store if the directory does not hold one.
+    pub create_if_missing: bool,
+    /// Open for reading only: nothing on disk changes, the log is replayed into memory.
+    pub read_only: bool,
+    /// Bound on memtables, log segments, block cache, index and filters together.
+    pub memory_budget_bytes: u64,
+    /// Flush and merge threads. At least 2 keep a long merge from delaying flushes.
+    pub background: Background,
+    /// Size of a log segment; a larger batch gets a segment of its own.
+    pub wal_segment_bytes: u64,
+    /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
+    pub max_wal_bytes: u64,
+    /// How log records reach the operating system.
+    pub wal_mode: WalMode,
+    /// Durability of writes that do not say.
+    pub durability: Durability,
+    /// Highest ingest rate while back-pressure acts, in bytes per second; it falls from here.
+    pub max_delayed_bytes_per_second: u64,
+    /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
+    pub seed: Option<u64>,
+    /// Hears of flushes, merges, stalls and errors.
+    pub listener: Option<Arc<dyn EventListener>>,
+    /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
+    pub keyspace: Option<KeyspaceOptions>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
+        Options {
+            create_if_missing: true,
+            read_only: false,
+            memory_budget_bytes: 512 << 20,
+            background: Background::Threads(cores.clamp(2, 8)),
+            wal_segment_bytes: 32 << 20,
+            max_wal_bytes: 1 << 30,
+            wal_mode: WalMode::Mapped,
+            durability: Durability::Buffered,
+            max_delayed_bytes_per_second: 256 << 20,
+            seed: None,
+            listener: None,
+            keyspace: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("create_if_missing", &self.create_if_missing)
+            .field("read_only", &self.read_only)
+            .field("memory_budget_bytes", &self.memory_budget_bytes)
+            .field("background", &self.background)
+            .field("keyspace", &self.keyspace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// Refuses numbers that cannot work, saying which and why.
+    pub fn check(&self) -> Result<()> {
+        let least = |name: &str, value: u64, min: u64| match value < min {
+            true => Err(Error::invalid(
+                format!("option {name} is {value}, but must be at least {min}"),
+                format!("set {name} to {min} or more"),
+            )),
+            false => Ok(()),
+        };
+        least("memory_budget_bytes", self.memory_budget_bytes, 1 << 20)?;
+        least("wal_segment_bytes", self.wal_segment_bytes, 64 << 10)?;
+        least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
+        least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
+        if let Background::Threads(threads) = self.background {
+            least("background threads", threads as u64, 1)?;
+        }
+        let Some(keyspace) = &self.keyspace else { return Ok(()) };
+        keyspace.check()?;
+        least("memory_budget_bytes", self.memory_budget_bytes, keyspace.write_buffer_bytes * 2)
+            .map_err(|_| {
+                Error::invalid(
+                    format!(
+                        "memory_budget_bytes is {}, but two write buffers alone take {}",
+                        self.memory_budget_bytes,
+                        keyspace.write_buffer_bytes * 2
+                    ),
+                    "raise memory_budget_bytes or lower write_buffer_bytes",
+                )
+            })
+    }
+}
+
+/// Options of one keyspace. Stored with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyspaceOptions {
+    /// Name of the merge policy; `runstone help policies` lists them.
+    pub policy: String,
+    /// Numbers of the merge policy.
+    pub shape: PolicyOptions,
+    /// A memtable is flushed when it takes this much memory.
+    pub write_buffer_bytes: u64,
+    /// Memtables that may wait for their flush before writers are held up.
+    pub max_immutable_memtables: u32,
+    /// Raw size of a data block.
+    pub block_bytes: u32,
+    /// Every so many entries of a block the key is stored whole.
+    pub restart_interval: u32,
+    /// Whether blocks carry a hash index for point reads.
+    pub hash_index: bool,
+    /// Filter memory in tenths of a bit per key; 0 for none.
+    pub filter_bits_per_key_x10: u32,
+    /// Compression by level; the last entry holds for all deeper levels.
+    pub compression: Vec<Compression>,
+    /// Level-0 runs at which writers begin to be slowed down.
+    pub l0_slowdown_runs: u32,
+    /// Level-0 runs at which writers wait.
+    pub l0_stop_runs: u32,
+    /// Merge debt at which writers begin to be slowed down; twice as much stops them. 0: no limit.
+    pub debt_slowdown_bytes: u64,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> Self {
+        KeyspaceOptions {
+            policy: "fragmented-leveling".into(),
+            shape: PolicyOptions::default(),
+            write_buffer_bytes: 64 << 20,
+            max_immutable_memtables: 2,
+            block_bytes: 4096,
+            restart_interval: 4,
+            hash_index: false,
+            filter_bits_per_key_x10: 100,
+            compression: vec![Compression::Lz4],
+            l0_slowdown_runs: 16,
+            l0_stop_runs: 32,
+            debt_slowdown_bytes: 16 << 30,
+        }
+    }
+}
+
+/// A named set of options.
+#[derive(Clone, Copy)]
+pub struct Preset {
+    /// Name.
+    pub name: &'static str,
+    /// One line for help.
+    pub doc: &'static str,
+    make: fn() -> KeyspaceOptions,
+}
+
+/// Every preset, in the order of help.
+pub static PRESETS: &[Preset] = &[
+    Preset {
+        name: "balanced",
+        doc: "partial leveling, 10 filter bits, lz4: a sound choice without further knowledge",
+        make: KeyspaceOptions::default,
+    },
+    Preset {
+        name: "write-heavy",
+        doc: "larger write buffer and level-0 trigger: fewer, larger merges; reads probe more runs",
+        make: || KeyspaceOptions {
+            write_buffer_bytes: 128 << 20,
+            shape: PolicyOptions { l0_trigger: 8, base_bytes: 1 << 30, ..PolicyOptions::default() },
+            l0_slowdown_runs: 32,
+            l0_stop_runs: 64,
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "read-heavy",
+        doc: "16 filter bits, hash index in blocks, early merges: fewest probes per get",
+        make: || KeyspaceOptions {
+            filter_bits_per_key_x10: 160,
+            hash_index: true,
+            restart_interval: 2,
+            shape: PolicyOptions { l0_trigger: 2, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "large-values",
+        doc: "16 KiB blocks, zstd below level 1: for values of a kilobyte and more",
+        make: || KeyspaceOptions {
+            block_bytes: 16 << 10,
+            compression: vec![Compression::Lz4, Compression::Lz4, Compression::Zstd],
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "small-space",
+        doc: "full leveling, zstd, 16 KiB blocks: least space, most merging",
+        make: || KeyspaceOptions {
+            policy: "leveling".into(),
+            block_bytes: 16 << 10,
+            restart_interval: 16,
+            compression: vec![Compression::Zstd],
+            ..KeyspaceOptions::default()
+        },
+    },
+];
+
+impl KeyspaceOptions {
+    /// The options of a preset.
+    pub fn preset(name: &str) -> Result<KeyspaceOptions> {
+        let known = PRESETS.iter().find(|preset| preset.name == name);
+        known.map(|preset| (preset.make)()).ok_or_else(|| {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Error::invalid(
+                format!("no preset is named {name:?}"),
+                format!("choose one of: {}", names.join(", ")),
+            )
+        })
+    }
+
+    /// Reads TOML; unknown names are refused with the known ones.
+    pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
+        let options: KeyspaceOptions = toml::from_str(text).map_err(|error| {
+            Error::invalid(
+                format!("options do not parse: {}", error.to_string().trim()),
+                "`runstone help options` lists every option with its default",
+            )
+        })?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// The options as TOML.
+    pub fn to_toml(&self) -> String {
+        // Plain numbers, strings and lists always serialise.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Refuses values and combinations that cannot work.
+    pub fn check(&self) -> Result<()> {
+        let policy = self.merge_policy()?;
+        policy.check(&self.shape)?;
+        let ranges: [(&str, u64, u64, u64); 7] = [
+            ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
+            ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
+            ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
+            ("restart_interval", self.restart_interval.into(), 1, 1024),
+            ("filter_bits_per_key_x10", self.filter_bits_per_key_x10.into(), 0, 400),
+            ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
+            ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
+        ];
+        for (name, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(Error::invalid(
+                    format!("option {name} is {value}; allowed are {min} to {max}"),
+                    format!("set {name} between {min} and {max}"),
+                ));
+            }
+        }
+        let ordered = self.shape.l0_trigger < self.l0_slowdown_runs
+            && self.l0_slowdown_runs < self.l0_stop_runs;
+        if !ordered {
+            return Err(Error::invalid(
+                format!(
+                    "l0_trigger {} < l0_slowdown_runs {} < l0_stop_runs {} does not hold",
+                    self.shape.l0_trigger, self.l0_slowdown_runs, self.l0_stop_runs
+                ),
+                "a merge must start before writers are slowed, and slow before they stop",
+            ));
+        }
+        if self.compression.is_empty() {
+            return Err(Error::invalid(
+                "compression is an empty list",
+                "name one codec per level, such as [\"lz4\"]; the last holds for deeper levels",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The policy named.
+    pub fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
+        registry::find(&self.policy).map_err(|unknown| {
+            Error::invalid(unknown.to_string(), "`runstone help policies` describes them")
+        })
+    }
+
+    /// The layout of a table of `level`.
+    pub fn layout(&self, level: u32) -> TableLayout {
+        let last = self.compression.last().copied().unwrap_or(Compression::None);
+        TableLayout {
+            block_bytes: self.block_bytes as usize,
+            restart_interval: self.restart_interval as usize,
+            hash_index: self.hash_index,
+            compression: self.compression.get(level as usize).copied().unwrap_or(last),
+            filter_bits_per_key_x10: self.filter_bits_per_key_x10,
+        }
+    }
+}
+
+/// Options of a single write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Overrides the store's durability.
+    pub durability: Option<Durability>,
+}
+
+impl WriteOptions {
+    /// Survives power loss once acknowledged.
+    pub fn sync() -> WriteOptions {
+        WriteOptions { durability: Some(Durability::Sync) }
+    }
+}
+
+/// How long a stalled writer waits between looks at the state, when nobody wakes it.
+pub(crate) const STALL_POLL: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_valid_and_survive_toml() {
+        for preset in PRESETS {
+            let options = KeyspaceOptions::preset(preset.name).expect("known");
+            options.check().expect("valid");
+            assert_eq!(KeyspaceOptions::from_toml(&options.to_toml()).expect("own text"), options);
+        }
+        assert!(KeyspaceOptions::preset("balancd").is_err());
+    }
+
+    #[test]
+    fn senseless_options_are_refused_with_a_reason() {
+        let refused = |text: &str| KeyspaceOptions::from_toml(text).expect_err(text).to_string();
+        assert!(refused("polcy = 'leveling'").contains("policy"), "names what is known");
+        assert!(refused("policy = 'levelling'").contains("did you mean leveling"));
+        assert!(refused("block_bytes = 1").contains("256"));
+        assert!(refused("compression = []").contains("empty"));
+        assert!(refused("l0_stop_runs = 3").contains("l0_trigger 4 < l0_slowdown_runs 16"));
+        assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
+        let tight = Options {
+            memory_budget_bytes: 64 << 20,
+            keyspace: Some(KeyspaceOptions::default()),
+            ..Options::default()
+        };
+        assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
+    }
+}

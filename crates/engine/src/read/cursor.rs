@@ -1,0 +1,396 @@
+//! What a reader sees: the newest visible version of each key inside its bounds, in both directions.
+//!
+//! Forward, the first visible version of a key decides and the others are skipped. Backward, the
+//! versions of a key come oldest first; the last visible one met before the key changes decides,
+//! and the merge then already stands on the key before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use crate::error::Result;
+use crate::key::{Kind, SeqNo, kind_of, prefix_successor, seek_trailer, seq_of};
+use crate::metrics::Counter;
+use crate::read::merge::MergeIter;
+use crate::read::source::{RunIter, Source};
+use crate::store::{Inner, Keyspace, Snapshot, View};
+use crate::table::block::BEFORE_ALL_VERSIONS;
+use crate::table::iterator::Access;
+use crate::value::Value;
+use crate::version::{ReadLevel, RunTables};
+
+/// How to read.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    snapshot: Option<Snapshot>,
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    fill_cache: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions { snapshot: None, start: None, end: None, fill_cache: true }
+    }
+}
+
+impl ReadOptions {
+    /// Reads as of a snapshot instead of now.
+    pub fn at(mut self, snapshot: &Snapshot) -> Self {
+        self.snapshot = Some(snapshot.clone());
+        self
+    }
+
+    /// Only keys from `start` (inclusive) to `end` (exclusive).
+    pub fn with_bounds(mut self, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
+        self.start = start.map(<[u8]>::to_vec);
+        self.end = end.map(<[u8]>::to_vec);
+        self
+    }
+
+    /// Only keys that start with `prefix`.
+    pub fn with_prefix(self, prefix: &[u8]) -> Self {
+        let end = prefix_successor(prefix);
+        self.with_bounds(Some(prefix), end.as_deref())
+    }
+
+    /// Whether blocks that are read enter the block cache; turn it off for one-time scans of
+    /// everything.
+    pub fn fill_cache(mut self, fill: bool) -> Self {
+        self.fill_cache = fill;
+        self
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// On the merge's current entry.
+    Forward,
+    /// On `saved`; the merge stands before it.
+    Backward,
+}
+
+/// A position among the visible keys of a keyspace, at one moment.
+#[derive(Debug)]
+pub struct Cursor {
+    merge: MergeIter,
+    place: Place,
+    seq: SeqNo,
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    /// Forward: the key to skip. Backward: the current key.
+    saved_key: Vec<u8>,
+    saved_value: Option<Value>,
+    store: Arc<Inner>,
+    steps: u64,
+    /// Keeps memtables and tables.
+    _view: Arc<View>,
+}
+
+impl Cursor {
+    pub(crate) fn open(keyspace: &Keyspace, options: ReadOptions) -> Result<Cursor> {
+        if let Some(snapshot) = &options.snapshot {
+            keyspace.check_snapshot(snapshot)?;
+        }
+        // The view before the number, as for gets.
+        let view = keyspace.inner.view.load_full();
+        let now = keyspace.store.visible_seq.load(Acquire);
+        let access = Access::Cached { fill: options.fill_cache };
+        Ok(Cursor {
+            merge: MergeIter::new(sources(&view, access)),
+            place: Place::Nowhere,
+            seq: options.snapshot.as_ref().map_or(now, Snapshot::seq),
+            start: options.start,
+            end: options.end,
+            saved_key: Vec::new(),
+            saved_value: None,
+            store: Arc::clone(&keyspace.store),
+            steps: 0,
+            _view: view,
+        })
+    }
+
+    /// Whether the cursor is on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.place != Place::Nowhere
+    }
+
+    /// Key of the current entry; empty if there is none.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self.place {
+            Place::Forward => self.merge.current().map_or(&[], |(key, _)| key),
+            Place::Backward => &self.saved_key,
+            Place::Nowhere => &[],
+        }
+    }
+
+    /// Value of the current entry; empty if there is none.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match (self.place, &self.saved_value) {
+            (Place::Forward, _) => self.merge.value(),
+            (Place::Backward, Some(value)) => value,
+            _ => &[],
+        }
+    }
+
+    /// Value of the current entry, to be kept beyond the next step.
+    pub fn pin_value(&self) -> Value {
+        match (self.place, &self.saved_value) {
+            (Place::Forward, _) => self.merge.pin_value(),
+            (Place::Backward, Some(value)) => value.clone(),
+            _ => Value::owned([]),
+        }
+    }
+
+    /// To the first key at or behind `key`, inside the bounds.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.count_seek();
+        let from = match &self.start {
+            Some(start) if &start[..] > key => start,
+            _ => key,
+        };
+        self.merge.seek(from, seek_trailer(self.seq))?;
+        self.settle_forward(false)
+    }
+
+    /// To the last key at or before `key`, inside the bounds.
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.count_seek();
+        match &self.end {
+            Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
+            _ => {
+                // Versions of `key` itself count: go before the first entry behind them all.
+                let mut behind = key.to_vec();
+                behind.push(0);
+                self.merge.seek_before(&behind, BEFORE_ALL_VERSIONS)?;
+            }
+        }
+        self.settle_backward()
+    }
+
+    /// To the first key inside the bounds.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.count_seek();
+        match &self.start {
+            Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS)?,
+            None => self.merge.seek_to_first()?,
+        }
+        self.settle_forward(false)
+    }
+
+    /// To the last key inside the bounds.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.count_seek();
+        match &self.end {
+            Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
+            None => self.merge.seek_to_last()?,
+        }
+        self.settle_backward()
+    }
+
+    /// To the next key.
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        self.steps += 1;
+        match self.place {
+            Place::Nowhere => Ok(()),
+            Place::Forward => {
+                self.save_current_key();
+                self.merge.step()?;
+                self.settle_forward(true)
+            }
+            Place::Backward => {
+                // The merge stands before the current key and walks backward: turn it around.
+                self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
+                self.settle_forward(true)
+            }
+        }
+    }
+
+    /// To the previous key.
+    pub fn prev(&mut self) -> Result<()> {
+        self.steps += 1;
+        match self.place {
+            Place::Nowhere => Ok(()),
+            Place::Forward => {
+                self.save_current_key();
+                self.merge.seek_before(&self.saved_key, BEFORE_ALL_VERSIONS)?;
+                self.settle_backward()
+            }
+            Place::Backward => self.settle_backward(),
+        }
+    }
+
+    fn save_current_key(&mut self) {
+        self.saved_key.clear();
+        if let Some((key, _)) = self.merge.current() {
+            self.saved_key.extend_from_slice(key);
+        }
+    }
+
+    /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
+    fn settle_forward(&mut self, mut skipping: bool) -> Result<()> {
+        loop {
+            let Some((key, trailer)) = self.merge.current() else { break };
+            if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
+                break;
+            }
+            let visible = seq_of(trailer) <= self.seq;
+            if visible && !(skipping && key == &self.saved_key[..]) {
+                match Kind::from_u8(kind_of(trailer)) {
+                    Some(Kind::Put) => {
+                        self.place = Place::Forward;
+                        return Ok(());
+                    }
+                    Some(Kind::Delete) => {
+                        self.saved_key.clear();
+                        self.saved_key.extend_from_slice(key);
+                        skipping = true;
+                    }
+                    _ => return Err(crate::store::unsupported_kind(trailer)),
+                }
+            }
+            self.merge.step()?;
+        }
+        self.place = Place::Nowhere;
+        Ok(())
+    }
+
+    /// Moves back to the last key with a visible value.
+    fn settle_backward(&mut self) -> Result<()> {
+        self.saved_value = None;
+        let mut deciding = false;
+        loop {
+            let Some((key, trailer)) = self.merge.current() else { break };
+            if self.start.as_ref().is_some_and(|start| key < &start[..]) {
+                break;
+            }
+            if seq_of(trailer) <= self.seq {
+                if deciding && key != &self.saved_key[..] {
+                    if self.saved_value.is_some() {
+                        break;
+                    }
+                    deciding = false;
+                }
+                if !deciding {
+                    self.saved_key.clear();
+                    self.saved_key.extend_from_slice(key);
+                    deciding = true;
+                }
+                self.saved_value = match Kind::from_u8(kind_of(trailer)) {
+                    Some(Kind::Put) => Some(self.merge.pin_value()),
+                    Some(Kind::Delete) => None,
+                    _ => return Err(crate::store::unsupported_kind(trailer)),
+                };
+            }
+            self.merge.step()?;
+        }
+        let found = self.saved_value.is_some();
+        self.place = if found { Place::Backward } else { Place::Nowhere };
+        Ok(())
+    }
+
+    fn count_seek(&self) {
+        self.store.metrics.add(Counter::seeks, 1);
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.store.metrics.add(Counter::iterated, self.steps);
+    }
+}
+
+/// One stream per memtable and run, newest first; one per table of an overlapping level.
+fn sources(view: &View, access: Access) -> Vec<Source> {
+    let memtables = std::iter::once(&view.active).chain(&view.immutable);
+    let mut sources: Vec<Source> =
+        memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();
+    for level in &view.version.levels {
+        match level {
+            ReadLevel::Runs(runs) => sources
+                .extend(runs.iter().map(|run| Source::Run(RunIter::new(Arc::clone(run), access)))),
+            ReadLevel::Overlapping(index) => sources.extend(index.tables.iter().map(|table| {
+                let run = Arc::new(RunTables::new(vec![Arc::clone(table)]));
+                Source::Run(RunIter::new(run, access))
+            })),
+        }
+    }
+    sources
+}
+
+/// A standard iterator over keys and values, from both ends. After an error it is exhausted.
+#[derive(Debug)]
+pub struct Scan {
+    keyspace: Keyspace,
+    options: ReadOptions,
+    front: Option<Cursor>,
+    back: Option<Cursor>,
+    done: bool,
+}
+
+impl Scan {
+    pub(crate) fn open(keyspace: &Keyspace, mut options: ReadOptions) -> Result<Scan> {
+        if options.snapshot.is_none() {
+            // Both ends must see the same moment.
+            options.snapshot = Some(Snapshot::new(Arc::clone(&keyspace.store)));
+        }
+        Ok(Scan { keyspace: keyspace.clone(), options, front: None, back: None, done: false })
+    }
+
+    fn advance(&mut self, forward: bool) -> Result<Option<(Vec<u8>, Value)>> {
+        if self.done {
+            return Ok(None);
+        }
+        let slot = if forward { &mut self.front } else { &mut self.back };
+        let cursor = match slot {
+            Some(cursor) => {
+                if forward {
+                    cursor.next()?
+                } else {
+                    cursor.prev()?
+                }
+                cursor
+            }
+            None => {
+                let cursor = slot.insert(Cursor::open(&self.keyspace, self.options.clone())?);
+                if forward {
+                    cursor.seek_to_first()?
+                } else {
+                    cursor.seek_to_last()?
+                }
+                cursor
+            }
+        };
+        let item = cursor.valid().then(|| (cursor.key().to_vec(), cursor.pin_value()));
+        let met = match (&self.front, &self.back) {
+            (Some(front), Some(back)) => {
+                !front.valid() || !back.valid() || front.key() >= back.key()
+            }
+            _ => false,
+        };
+        self.done = item.is_none() || met;
+        Ok(item.filter(|_| !met))
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Vec<u8>, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.advance(true);
+        self.done |= item.is_err();
+        item.transpose()
+    }
+}
+
+impl DoubleEndedIterator for Scan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let item = self.advance(false);
+        self.done |= item.is_err();
+        item.transpose()
+    }
+}

@@ -1,0 +1,175 @@
+//! Merges sorted streams with a loser tree: one comparison per level of the tree and step, most of
+//! them decided by eight-byte key heads that are kept beside it.
+//!
+//! 1. `tree[1..n]` holds the losers of a tournament over n leaves, `winner` its winner.
+//! 2. After the winner's stream moved, its leaf is replayed against the losers on its way up.
+//! 3. An exhausted stream loses against every other one. In reverse, the larger key wins.
+
+use std::cmp::Ordering;
+
+use crate::error::Result;
+use crate::key::{compare, head};
+use crate::read::source::Source;
+use crate::value::Value;
+
+/// Streams merged into one.
+#[derive(Debug)]
+pub struct MergeIter {
+    sources: Vec<Source>,
+    /// Head of each stream's current key; meaningless for an exhausted one.
+    heads: Vec<u64>,
+    live: Vec<bool>,
+    tree: Vec<u32>,
+    winner: u32,
+    reverse: bool,
+}
+
+impl MergeIter {
+    /// Merges `sources`; seek before use.
+    pub fn new(sources: Vec<Source>) -> MergeIter {
+        let count = sources.len();
+        MergeIter {
+            sources,
+            heads: vec![0; count],
+            live: vec![false; count],
+            tree: vec![0; count.max(1)],
+            winner: 0,
+            reverse: false,
+        }
+    }
+
+    /// To the first entry at or behind the internal key; then walk forward.
+    pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        self.start(false, |source| source.seek(key, trailer))
+    }
+
+    /// To the first entry; then walk forward.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.start(false, Source::seek_to_first)
+    }
+
+    /// To the last entry before the internal key; then walk backward.
+    pub fn seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        self.start(true, |source| source.seek_before(key, trailer))
+    }
+
+    /// To the last entry; then walk backward.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.start(true, Source::seek_to_last)
+    }
+
+    /// One step on in the direction of the last seek.
+    #[inline]
+    pub fn step(&mut self) -> Result<()> {
+        let winner = self.winner as usize;
+        let source = &mut self.sources[winner];
+        if self.reverse {
+            source.prev()?
+        } else {
+            source.next()?
+        }
+        self.note(winner);
+        self.replay(winner);
+        Ok(())
+    }
+
+    /// User key and trailer of the current entry.
+    #[inline]
+    pub fn current(&self) -> Option<(&[u8], u64)> {
+        self.sources.get(self.winner as usize)?.current()
+    }
+
+    /// Value of the current entry.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.sources.get(self.winner as usize).map_or(&[], Source::value)
+    }
+
+    /// Value of the current entry, to be kept.
+    pub fn pin_value(&self) -> Value {
+        match self.sources.get(self.winner as usize) {
+            Some(source) => source.pin_value(),
+            None => Value::owned([]),
+        }
+    }
+
+    fn start(
+        &mut self,
+        reverse: bool,
+        mut position: impl FnMut(&mut Source) -> Result<()>,
+    ) -> Result<()> {
+        self.reverse = reverse;
+        self.sources.iter_mut().try_for_each(&mut position)?;
+        for i in 0..self.sources.len() {
+            self.note(i);
+        }
+        self.build();
+        Ok(())
+    }
+
+    #[inline]
+    fn note(&mut self, i: usize) {
+        match self.sources[i].current() {
+            Some((key, _)) => {
+                self.heads[i] = head(key, 0);
+                self.live[i] = true;
+            }
+            None => self.live[i] = false,
+        }
+    }
+
+    /// Plays the whole tournament: leaves are n..2n, parents halve.
+    fn build(&mut self) {
+        let count = self.sources.len();
+        if count == 0 {
+            return;
+        }
+        let mut winners: Vec<u32> = vec![0; 2 * count];
+        for (i, winner) in winners[count..].iter_mut().enumerate() {
+            *winner = i as u32;
+        }
+        for node in (1..count).rev() {
+            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
+            let first = self.wins(a as usize, b as usize);
+            (winners[node], self.tree[node]) = if first { (a, b) } else { (b, a) };
+        }
+        self.winner = if count == 1 { 0 } else { winners[1] };
+    }
+
+    #[inline]
+    fn replay(&mut self, leaf: usize) {
+        let mut winner = leaf as u32;
+        let mut node = (leaf + self.sources.len()) / 2;
+        while node >= 1 {
+            let loser = self.tree[node];
+            if self.wins(loser as usize, winner as usize) {
+                self.tree[node] = winner;
+                winner = loser;
+            }
+            node /= 2;
+        }
+        self.winner = winner;
+    }
+
+    /// Whether stream `a` comes before stream `b`.
+    #[inline]
+    fn wins(&self, a: usize, b: usize) -> bool {
+        if !self.live[a] || !self.live[b] {
+            return self.live[a];
+        }
+        let order = match self.heads[a].cmp(&self.heads[b]) {
+            Ordering::Equal => self.compare_whole(a, b),
+            decided => decided,
+        };
+        if self.reverse { order == Ordering::Greater } else { order == Ordering::Less }
+    }
+
+    fn compare_whole(&self, a: usize, b: usize) -> Ordering {
+        match (self.sources[a].current(), self.sources[b].current()) {
+            (Some((a_key, a_trailer)), Some((b_key, b_trailer))) => {
+                compare(a_key, a_trailer, b_key, b_trailer)
+            }
+            _ => Ordering::Equal,
+        }
+    }
+}

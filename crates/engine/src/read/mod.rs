@@ -1,0 +1,7 @@
+//! Ordered reads: one source per memtable and run, merged, then filtered to what a reader may see.
+//!
+//! Point reads do not come through here: `store/keyspace` -> `version` -> `table/reader`.
+
+pub mod cursor;
+pub mod merge;
+pub mod source;

@@ -1,0 +1,212 @@
+//! One sorted stream of internal keys: a memtable, or a run of tables opened one at a time.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::head;
+use crate::memtable::btree::RecordRef;
+use crate::memtable::{Memtable, MemtableIter};
+use crate::table::iterator::{Access, TableIter};
+use crate::value::{INLINE_BYTES, Value};
+use crate::version::RunTables;
+
+/// A run, walked table by table.
+#[derive(Debug)]
+pub struct RunIter {
+    run: Arc<RunTables>,
+    access: Access,
+    table: usize,
+    iter: Option<TableIter>,
+}
+
+impl RunIter {
+    /// An iterator on no entry; seek before use.
+    pub fn new(run: Arc<RunTables>, access: Access) -> RunIter {
+        RunIter { run, access, table: 0, iter: None }
+    }
+
+    fn open(&mut self, table: usize) -> Result<Option<&mut TableIter>> {
+        if table >= self.run.tables.len() {
+            self.iter = None;
+            return Ok(None);
+        }
+        if self.iter.is_none() || self.table != table {
+            let reader = Arc::clone(self.run.tables[table].reader()?);
+            self.iter = Some(TableIter::new(reader, self.access));
+            self.table = table;
+        }
+        Ok(self.iter.as_mut())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        let at = self.run.lower_bound(key, head(key, 0));
+        if let Some(iter) = self.open(at)? {
+            iter.seek(key, trailer)?;
+        }
+        self.skip_forward()
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        if let Some(iter) = self.open(0)? {
+            iter.seek_to_first()?;
+        }
+        Ok(())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        if let Some(iter) = self.open(self.run.tables.len().wrapping_sub(1))? {
+            iter.seek_to_last()?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.next()?;
+            if !iter.valid() {
+                return self.skip_forward();
+            }
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.prev()?;
+        }
+        while self.iter.as_ref().is_some_and(|iter| !iter.valid()) {
+            match self.table.checked_sub(1) {
+                Some(table) => {
+                    if let Some(iter) = self.open(table)? {
+                        iter.seek_to_last()?;
+                    }
+                }
+                None => self.iter = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn skip_forward(&mut self) -> Result<()> {
+        while self.iter.as_ref().is_some_and(|iter| !iter.valid()) {
+            if let Some(iter) = self.open(self.table + 1)? {
+                iter.seek_to_first()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sorted stream.
+#[derive(Debug)]
+pub enum Source {
+    /// A memtable.
+    Memtable(Arc<Memtable>, MemtableIter),
+    /// A run.
+    Run(RunIter),
+}
+
+impl Source {
+    /// A stream over a memtable.
+    pub fn memtable(memtable: &Arc<Memtable>) -> Source {
+        Source::Memtable(Arc::clone(memtable), MemtableIter::new(Arc::clone(memtable)))
+    }
+
+    /// To the first entry at or behind the internal key.
+    pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        match self {
+            Source::Memtable(_, iter) => iter.seek(key, trailer),
+            Source::Run(iter) => iter.seek(key, trailer)?,
+        }
+        Ok(())
+    }
+
+    /// To the last entry before the internal key.
+    pub fn seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        self.seek(key, trailer)?;
+        if self.current().is_some() { self.prev() } else { self.seek_to_last() }
+    }
+
+    /// To the first entry.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(_, iter) => iter.seek_to_first(),
+            Source::Run(iter) => iter.seek_to_first()?,
+        }
+        Ok(())
+    }
+
+    /// To the last entry.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(_, iter) => iter.seek_to_last(),
+            Source::Run(iter) => iter.seek_to_last()?,
+        }
+        Ok(())
+    }
+
+    /// To the next entry.
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(_, iter) => iter.next(),
+            Source::Run(iter) => iter.next()?,
+        }
+        Ok(())
+    }
+
+    /// To the previous entry.
+    pub fn prev(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(_, iter) => iter.prev(),
+            Source::Run(iter) => iter.prev()?,
+        }
+        Ok(())
+    }
+
+    /// User key and trailer of the current entry.
+    #[inline]
+    pub fn current(&self) -> Option<(&[u8], u64)> {
+        match self {
+            Source::Memtable(_, iter) => {
+                iter.record().map(|record| (record.key(), record.trailer()))
+            }
+            Source::Run(iter) => {
+                let cursor = iter.iter.as_ref()?.cursor()?;
+                cursor.valid().then(|| (cursor.key(), cursor.trailer()))
+            }
+        }
+    }
+
+    /// Value of the current entry; empty if there is none.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self {
+            Source::Memtable(_, iter) => iter.record().map_or(&[], |record| record.value()),
+            Source::Run(iter) => {
+                iter.iter.as_ref().and_then(TableIter::cursor).map_or(&[], |c| c.value())
+            }
+        }
+    }
+
+    /// Value of the current entry, to be kept.
+    pub fn pin_value(&self) -> Value {
+        match self {
+            Source::Memtable(memtable, iter) => match iter.record() {
+                Some(record) if record.value().len() > INLINE_BYTES => {
+                    Value::in_memtable(Arc::clone(memtable), RecordRef::new(record))
+                }
+                Some(record) => Value::owned(record.value()),
+                None => Value::owned([]),
+            },
+            Source::Run(iter) => match iter.iter.as_ref().and_then(TableIter::cursor) {
+                Some(cursor) => {
+                    let (block, at, len) = cursor.pin();
+                    Value::pinned(Arc::clone(block), at, len)
+                }
+                None => Value::owned([]),
+            },
+        }
+    }
+}

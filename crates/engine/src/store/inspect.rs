@@ -1,0 +1,271 @@
+//! Looking at a store from the inside: metrics, verification, checkpoints.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use runstone_policy::policy::merge_debt_bytes;
+use runstone_policy::shape::Table;
+use runstone_storage::Category;
+use serde::Serialize;
+
+use super::{Inner, KeyspaceInner};
+use crate::error::{Error, Result};
+use crate::key::{Kind, compare, kind_of, seq_of};
+use crate::metrics::{IoCounters, MetricsSnapshot};
+use crate::table::filter;
+use crate::table::iterator::{Access, TableIter};
+use crate::table::reader::TableReader;
+use crate::table::table_name;
+use crate::version::handle::TableHandle;
+use crate::version::manifest::{Manifest, read_current, read_manifest};
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VerifyReport {
+    /// Tables read.
+    pub tables: u64,
+    /// Entries read.
+    pub entries: u64,
+    /// Bytes of those tables.
+    pub bytes: u64,
+    /// One line per damaged file.
+    pub damage: Vec<Damage>,
+}
+
+/// A damaged file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// File name inside the store.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Metadata of a live table, for reports.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct TableDump {
+    pub id: u64,
+    pub level: u32,
+    pub bytes: u64,
+    pub entries: u64,
+    pub tombstones: u64,
+    pub user_bytes: u64,
+}
+
+impl VerifyReport {
+    /// Whether nothing is damaged.
+    pub fn is_clean(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+impl Inner {
+    pub(crate) fn metrics_snapshot(&self) -> MetricsSnapshot {
+        let counters = self.metrics.counters();
+        let io: Vec<IoCounters> = Category::ALL
+            .iter()
+            .map(|category| {
+                let counted = self.storage.counters().snapshot(*category);
+                IoCounters {
+                    category: category.name(),
+                    written_bytes: counted.written_bytes,
+                    read_bytes: counted.read_bytes,
+                    writes: counted.writes,
+                    reads: counted.reads,
+                    syncs: counted.syncs,
+                }
+            })
+            .collect();
+        let written: u64 = io.iter().map(|io| io.written_bytes).sum();
+        let mut table_bytes = 0;
+        let mut table_entries = 0;
+        let mut filter_bits = 0;
+        let mut merge_debt = 0;
+        let keyspaces = self.keyspaces.read().clone();
+        for keyspace in keyspaces.values() {
+            let version = Arc::clone(&keyspace.view.load().version);
+            for (_, table) in version.shape.tables() {
+                table_bytes += table.bytes;
+                table_entries += table.entries;
+                filter_bits += table.filter_bits;
+            }
+            let options = keyspace.options.load();
+            if let Ok(policy) = options.merge_policy() {
+                merge_debt += merge_debt_bytes(&version.shape, policy, &options.shape);
+            }
+        }
+        let user_bytes = counters.user_bytes_written.max(1);
+        MetricsSnapshot {
+            memory: self.cache.usage(),
+            io,
+            table_bytes,
+            table_entries,
+            filter_bits,
+            wal_bytes: self.commit.lock().wal.bytes(),
+            write_amplification_permille: written.saturating_mul(1000) / user_bytes,
+            pressure: self.throttle.report(),
+            merge_debt_bytes: merge_debt,
+            commit: self.metrics.commit_ns.percentiles(),
+            get: self.metrics.get_ns.percentiles(),
+            stall: self.metrics.stall_ns.percentiles(),
+            sync: self.metrics.sync_ns.percentiles(),
+            counters,
+        }
+    }
+
+    /// Checks the manifest and every table; damage is collected, other errors end the walk.
+    pub(crate) fn verify(&self) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
+        let manifest = self.manifest.lock();
+        let read = read_current(&*self.storage).and_then(|number| match number {
+            Some(number) => read_manifest(&*self.storage, number).map(drop),
+            None => Err(Error::corruption("CURRENT", 0, "the file is missing")),
+        });
+        drop(manifest);
+        report.note(read)?;
+        let keyspaces = self.keyspaces.read().clone();
+        for keyspace in keyspaces.values() {
+            let version = Arc::clone(&keyspace.view.load().version);
+            for handle in version.handles() {
+                report.tables += 1;
+                report.bytes += handle.meta().bytes;
+                let entries = verify_table(handle);
+                report.entries += entries.as_ref().copied().unwrap_or(0);
+                report.note(entries.map(drop))?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Flushes, then links all tables into a new directory with a manifest of its own.
+    pub(crate) fn checkpoint(&self, path: &Path) -> Result<()> {
+        let target = self.storage.create_sibling(path)?;
+        if !self.options.read_only {
+            self.flush_all()?;
+        }
+        let (mut state, pinned) = {
+            let manifest = self.manifest.lock();
+            let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
+            let views: Vec<_> = keyspaces.values().map(|k| k.view.load_full()).collect();
+            (self.store_state(&manifest), views)
+        };
+        for handle in pinned.iter().flat_map(|view| view.version.handles()) {
+            let name = table_name(handle.meta().id);
+            self.storage.link_into(&name, Category::Table, &*target)?;
+        }
+        let number = state.next_file;
+        state.next_file += 1;
+        state.log_floor = state.next_file;
+        let mut seed = state.uid ^ number.rotate_left(32);
+        let id = crate::random::next(&mut seed);
+        Manifest::create(target, number, id, &state)?;
+        Ok(())
+    }
+}
+
+impl VerifyReport {
+    fn note(&mut self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(Error::Corruption { file, offset, what }) => {
+                self.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
+                Ok(())
+            }
+            Err(Error::Storage(error)) if error.is_not_found() => {
+                let what = "the file is missing".to_string();
+                self.damage.push(Damage { file: error.path.clone(), what });
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Reads a whole table; returns its entries.
+fn verify_table(handle: &TableHandle) -> Result<u64> {
+    verify_entries(handle.reader()?, handle.meta())
+}
+
+fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
+    let mut iter = TableIter::new(Arc::clone(reader), Access::Sequential);
+    iter.seek_to_first()?;
+    let mut last: Option<(Vec<u8>, u64)> = None;
+    let (mut entries, mut tombstones) = (0, 0);
+    while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
+        let (key, trailer) = (cursor.key(), cursor.trailer());
+        let bad = |what: &str| {
+            reader.corrupt(0, &format!("{what} at key {:?}", key.escape_ascii().to_string()))
+        };
+        if last.as_ref().is_some_and(|(k, t)| compare(k, *t, key, trailer).is_ge()) {
+            return Err(bad("entries are out of order"));
+        }
+        if !(*meta.min_key <= *key && *key <= *meta.max_key) {
+            return Err(bad("entry is outside of the table's bounds"));
+        }
+        if !(meta.min_seq..=meta.max_seq).contains(&seq_of(trailer)) {
+            return Err(bad("sequence number is outside of the table's bounds"));
+        }
+        let partition = reader.partition(reader.find_partition(key))?;
+        let hash = filter::hash(key);
+        if partition.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+            return Err(bad("the filter denies an entry"));
+        }
+        entries += 1;
+        tombstones += u64::from(kind_of(trailer) == Kind::Delete as u8);
+        last = Some((key.to_vec(), trailer));
+        iter.next()?;
+    }
+    if entries != meta.entries || tombstones != meta.tombstones {
+        return Err(reader.corrupt(0, "number of entries differs from what the manifest recorded"));
+    }
+    Ok(entries)
+}
+
+impl super::Keyspace {
+    /// Every live table with its level, shallow levels first.
+    pub fn tables(&self) -> Result<Vec<TableDump>> {
+        let view = self.inner.view.load();
+        let version = &view.version;
+        version
+            .shape
+            .tables()
+            .map(|(level, table)| {
+                let handle = version.handle(table.id);
+                let user_bytes = match handle {
+                    Some(handle) => handle.reader()?.properties().user_bytes,
+                    None => 0,
+                };
+                Ok(TableDump {
+                    id: table.id,
+                    level,
+                    bytes: table.bytes,
+                    entries: table.entries,
+                    tombstones: table.tombstones,
+                    user_bytes,
+                })
+            })
+            .collect()
+    }
+
+    /// Bytes that the store takes on disk now: tables, log and manifest.
+    pub fn store_disk_bytes(&self) -> u64 {
+        let log = self.store.commit.lock().wal.bytes();
+        let manifest = self.store.manifest.lock().log.as_ref().map_or(0, Manifest::bytes);
+        let tables: u64 = self
+            .store
+            .keyspaces
+            .read()
+            .values()
+            .map(|keyspace| keyspace.view.load().version.shape.bytes())
+            .sum();
+        tables + log + manifest
+    }
+
+    /// Sequence number of the newest visible write.
+    pub fn visible_seq(&self) -> u64 {
+        self.store.visible_seq.load(Acquire)
+    }
+}

@@ -1,0 +1,224 @@
+//! A keyspace: an ordered map inside a store, with a tree and options of its own. Batches and
+//! snapshots span all keyspaces of a store.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use runstone_policy::policy::LevelTarget;
+use runstone_policy::shape::Shape;
+
+use super::{Inner, KeyspaceInner, Snapshot, View};
+use crate::batch::{Batch, KeyspaceId, check_sizes};
+use crate::error::{Error, Result};
+use crate::key::{Kind, SeqNo, kind_of};
+use crate::memtable::btree::RecordRef;
+use crate::metrics::{Counter, sampled};
+use crate::options::{KeyspaceOptions, WriteOptions};
+use crate::read::cursor::{Cursor, ReadOptions, Scan};
+use crate::table::filter;
+use crate::table::reader::ProbeStats;
+use crate::value::{INLINE_BYTES, Value};
+
+/// A handle to a keyspace; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    pub(crate) store: Arc<Inner>,
+    pub(crate) inner: Arc<KeyspaceInner>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(store: Arc<Inner>, inner: Arc<KeyspaceInner>) -> Keyspace {
+        Keyspace { store, inner }
+    }
+
+    /// Id inside the store; never reused.
+    pub fn id(&self) -> KeyspaceId {
+        self.inner.id
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Options in force.
+    pub fn options(&self) -> Arc<KeyspaceOptions> {
+        self.inner.options.load_full()
+    }
+
+    /// Stores a value with the store's durability.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, WriteOptions::default())
+    }
+
+    /// Stores a value.
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.write_one(Kind::Put, key.as_ref(), value.as_ref(), options)
+    }
+
+    /// Removes a key with the store's durability; removing an absent one is legal.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, WriteOptions::default())
+    }
+
+    /// Removes a key; removing an absent one is legal.
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<()> {
+        self.write_one(Kind::Delete, key.as_ref(), &[], options)
+    }
+
+    fn write_one(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
+        thread_local! {
+            static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
+        }
+        check_sizes(key.len(), value.len())?;
+        BATCH.with_borrow_mut(|batch| {
+            batch.clear();
+            batch.push(kind, self.inner.id, key, value)?;
+            let share = crate::write::commit::Share {
+                keyspace: &self.inner,
+                count: 1,
+                user_bytes: batch.user_bytes(),
+            };
+            self.store.commit(batch, &[share], self.store.durability(options))
+        })
+    }
+
+    /// Looks a key up. The value is pinned in the block cache where that spares a copy.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        // The view before the number: whatever the view has lost to merges is shadowed by writes
+        // that were visible when the view was made.
+        let view = self.inner.view.load();
+        let seq = self.store.visible_seq.load(Acquire);
+        self.get_in(&view, key.as_ref(), seq)
+    }
+
+    /// Looks a key up as of a snapshot of the same store.
+    pub fn get_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Value>> {
+        self.check_snapshot(snapshot)?;
+        let view = self.inner.view.load();
+        self.get_in(&view, key.as_ref(), snapshot.seq())
+    }
+
+    /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
+    /// sorted order, so that neighbours share blocks while those are in the processor's cache.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        let view = self.inner.view.load();
+        let seq = self.store.visible_seq.load(Acquire);
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
+        let mut values = vec![None; keys.len()];
+        for i in order {
+            values[i] = self.get_in(&view, keys[i].as_ref(), seq)?;
+        }
+        Ok(values)
+    }
+
+    fn get_in(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        let started = sampled().then(Instant::now);
+        let mut stats = ProbeStats::default();
+        let value = get_value(view, key, seq, &mut stats)?;
+        self.store.metrics.add_all(&[
+            (Counter::gets, 1),
+            (Counter::get_hits, u64::from(value.is_some())),
+            (Counter::tables_probed, stats.tables),
+            (Counter::filter_negatives, stats.filter_negatives),
+            (Counter::filter_false_positives, stats.false_positives),
+            (Counter::blocks_searched, stats.blocks),
+            (Counter::blocks_read, stats.block_reads),
+        ]);
+        if let Some(started) = started {
+            self.store.metrics.get_ns.record(started.elapsed());
+        }
+        Ok(value)
+    }
+
+    /// A cursor over the keyspace as of now; position it before use.
+    pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
+        Cursor::open(self, options)
+    }
+
+    /// An iterator over the keys from `start` (inclusive) to `end` (exclusive), in both directions.
+    pub fn range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Scan> {
+        Scan::open(self, ReadOptions::default().with_bounds(start, end))
+    }
+
+    /// An iterator over the keys that start with `prefix`.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
+        Scan::open(self, ReadOptions::default().with_prefix(prefix))
+    }
+
+    /// An iterator over everything.
+    pub fn iter(&self) -> Result<Scan> {
+        Scan::open(self, ReadOptions::default())
+    }
+
+    /// The tree as policies see it.
+    pub fn shape(&self) -> Shape {
+        self.inner.view.load().version.shape.clone()
+    }
+
+    /// What each level may hold before it is over target.
+    pub fn level_targets(&self) -> Vec<LevelTarget> {
+        let options = self.inner.options.load();
+        let view = self.inner.view.load();
+        match options.merge_policy() {
+            Ok(policy) => policy.targets(&view.version.shape, &options.shape),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Bytes in memtables that are not flushed yet.
+    pub fn memtable_bytes(&self) -> u64 {
+        let view = self.inner.view.load();
+        let waiting = view.immutable.iter().map(|memtable| memtable.allocated_bytes());
+        (view.active.allocated_bytes() + waiting.sum::<usize>()) as u64
+    }
+
+    /// Flushes the store and merges this keyspace into a single run.
+    pub fn compact(&self) -> Result<()> {
+        self.store.flush_all()?;
+        self.store.compact(&self.inner)
+    }
+
+    pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.is_of(&self.store) {
+            return Ok(());
+        }
+        Err(Error::invalid("the snapshot is of another store", "take it from the same store"))
+    }
+}
+
+fn get_value(view: &View, key: &[u8], seq: SeqNo, stats: &mut ProbeStats) -> Result<Option<Value>> {
+    for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+        if let Some(record) = memtable.get(key, seq) {
+            if kind_of(record.trailer()) == Kind::Delete as u8 {
+                return Ok(None);
+            }
+            let value = record.value();
+            return Ok(Some(match value.len() {
+                0..=INLINE_BYTES => Value::owned(value),
+                _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
+            }));
+        }
+    }
+    let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
+        return Ok(None);
+    };
+    match Kind::from_u8(kind_of(found.trailer)) {
+        Some(Kind::Delete) => Ok(None),
+        Some(Kind::Put) => Ok(Some(Value::pinned(block, found.value_at, found.value_len))),
+        _ => Err(unsupported_kind(found.trailer)),
+    }
+}
+
+/// The error for a kind of entry that this release does not write.
+pub(crate) fn unsupported_kind(trailer: u64) -> Error {
+    Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
+}

@@ -1,0 +1,503 @@
+//! Opens a store: lock, manifest, log, orphans, a new manifest, background threads.
+//!
+//! 1. Take the lock; find out what the directory is.
+//! 2. Read the manifest that `CURRENT` names. Open no table.
+//! 3. Replay the log into memtables, and write those to level-0 tables.
+//! 4. Write a new manifest with the whole state, the new tables and a log floor behind every old
+//!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-4.
+//! 5. Remove files that the manifest does not name (P10).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, RwLock};
+use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
+
+use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
+use crate::batch::KeyspaceId;
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::key::{SeqNo, pack};
+use crate::log::number_in;
+use crate::memtable::Memtable;
+use crate::memtable::arena::ChunkPool;
+use crate::merge::flush::write_memtable;
+use crate::merge::scheduler::{self, Scheduler};
+use crate::metrics::Metrics;
+use crate::options::{Background, KeyspaceOptions, Options};
+use crate::version::Version;
+use crate::version::handle::{TableContext, TableHandle};
+use crate::version::manifest::{
+    CURRENT, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
+};
+use crate::version::record::Change;
+use crate::write::commit::{CommitState, Syncer};
+use crate::write::pressure::Throttle;
+use crate::write::recovery;
+use crate::write::wal::{Wal, WalFiles};
+
+const LOCK_NAME: &str = "LOCK";
+
+pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
+    let access = match (options.read_only, options.create_if_missing) {
+        (true, _) => Access::ReadOnly,
+        (false, true) => Access::CreateIfMissing,
+        (false, false) => Access::MustExist,
+    };
+    let storage = PosixStorage::open(path, access).map_err(|error| {
+        if error.is_not_found() {
+            return Error::NotAStore { path: path.display().to_string() };
+        }
+        error.into()
+    })?;
+    open_on(Arc::new(storage), options)
+}
+
+pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
+    options.check()?;
+    let current = find_store(&*storage, &options)?;
+    let lock = take_lock(&*storage, options.read_only)?;
+    // Again under the lock: another process may have made the store meanwhile.
+    let current = match current {
+        Some(number) => Some(read_current(&*storage)?.unwrap_or(number)),
+        None => find_store(&*storage, &options)?,
+    };
+    let mut random = options.seed.unwrap_or_else(crate::random::entropy);
+    let (mut state, same_boot) = match current {
+        Some(number) => {
+            let state = read_manifest(&*storage, number)?;
+            (state, manifest_boot(&*storage, number)? == storage.boot_id())
+        }
+        None => (new_state(&mut random), true),
+    };
+    apply_options(&mut state, &options)?;
+    let inner = Arc::new(assemble(storage, options, lock, state, random)?);
+    recover(&inner, same_boot, random)?;
+    finish(inner)
+}
+
+/// Number of the current manifest, or `None` for a place where a store may be made.
+fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<u64>> {
+    if let Some(number) = read_current(storage)? {
+        return Ok(Some(number));
+    }
+    let files = storage.list()?;
+    let ours = |name: &str| {
+        let known = ["manifest", "wal", "spare", "table"];
+        name == LOCK_NAME
+            || name.starts_with(CURRENT)
+            || known.iter().any(|extension| number_in(name, extension).is_some())
+    };
+    if let Some(foreign) = files.iter().find(|file| !ours(&file.name)) {
+        let example = foreign.name.clone();
+        return Err(Error::ForeignFiles { path: storage.location(), example });
+    }
+    // Tables or a log without `CURRENT`: not a fresh directory, but a store that lost its root.
+    let needed = ["table", "wal"];
+    let lost = files.iter().find(|file| {
+        needed.iter().any(|extension| number_in(&file.name, extension).is_some())
+            && file.len_bytes > 0
+    });
+    if let Some(lost) = lost {
+        return Err(Error::corruption(
+            CURRENT,
+            0,
+            format!("the file is missing, but the directory holds {}", lost.name),
+        ));
+    }
+    if options.read_only || !options.create_if_missing {
+        return Err(Error::NotAStore { path: storage.location() });
+    }
+    Ok(None)
+}
+
+fn take_lock(storage: &dyn Storage, read_only: bool) -> Result<Box<dyn StorageLock>> {
+    let mode = if read_only { LockMode::Shared } else { LockMode::Exclusive };
+    let lock = storage.lock(LOCK_NAME, mode)?;
+    lock.ok_or_else(|| Error::InUse { path: storage.location() })
+}
+
+fn manifest_boot(storage: &dyn Storage, number: u64) -> Result<u128> {
+    use crate::log::{HEADER_BYTES, LogHeader, LogKind};
+    let name = crate::version::manifest::manifest_name(number);
+    let file = storage.open(&name, runstone_storage::Category::Manifest)?;
+    let mut bytes = [0; HEADER_BYTES as usize];
+    file.read_at(0, &mut bytes)?;
+    let header = LogHeader::decode(&bytes, LogKind::Manifest);
+    header.map(|header| header.boot_id).map_err(|_| Error::corruption(name, 0, "bad header"))
+}
+
+fn new_state(random: &mut u64) -> StoreState {
+    StoreState { uid: crate::random::next(random), next_file: 1, ..StoreState::default() }
+}
+
+/// Makes the default keyspace if absent, and lets given options replace stored ones.
+fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
+    let given = options.keyspace.as_ref();
+    match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {
+        Some(keyspace) => {
+            if let Some(given) = given {
+                keyspace.options = given.to_toml();
+            }
+        }
+        None => {
+            let fresh = KeyspaceState {
+                name: DEFAULT_KEYSPACE.to_string(),
+                options: given.cloned().unwrap_or_default().to_toml(),
+                flushed_seq: 0,
+                shape: Default::default(),
+            };
+            state.keyspaces.insert(0, fresh);
+        }
+    }
+    Ok(())
+}
+
+fn assemble(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    lock: Box<dyn StorageLock>,
+    state: StoreState,
+    random: u64,
+) -> Result<Inner> {
+    let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
+    let cache = Arc::new(Cache::new(options.memory_budget_bytes));
+    let pool = ChunkPool::new((options.memory_budget_bytes / 8).min(64 << 20) as usize);
+    let tables = Arc::new(TableContext {
+        storage: Arc::clone(&storage),
+        cache: Arc::clone(&cache),
+        store_uid: state.uid,
+        purge: Mutex::default(),
+    });
+    let wal_files = Arc::new(WalFiles::new(
+        Arc::clone(&storage),
+        options.wal_mode,
+        options.wal_segment_bytes,
+        Arc::clone(&next_file),
+        Arc::clone(&cache),
+    ));
+    let mut keyspaces = BTreeMap::new();
+    let mut flushed = BTreeMap::new();
+    for (id, keyspace) in &state.keyspaces {
+        flushed.insert(*id, keyspace.flushed_seq);
+        let made = make_keyspace(*id, keyspace, &tables, &cache, &pool)?;
+        keyspaces.insert(*id, Arc::new(made));
+    }
+    let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
+    Ok(Inner {
+        throttle: Throttle::new(options.max_delayed_bytes_per_second),
+        commit: Mutex::new(CommitState {
+            wal: Wal::new(Arc::clone(&wal_files), random),
+            next_seq: state.last_seq + 1,
+            closed: false,
+        }),
+        options,
+        storage,
+        tables,
+        cache,
+        pool,
+        metrics: Metrics::default(),
+        next_file,
+        wal_files,
+        keyspaces: RwLock::new(keyspaces),
+        visible_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
+        durable_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
+        syncer: Syncer::default(),
+        snapshots: Mutex::default(),
+        manifest: Mutex::new(ManifestState {
+            log: None,
+            flushed,
+            next_keyspace,
+            uid: state.uid,
+            log_floor: state.log_floor,
+        }),
+        scheduler: Scheduler::default(),
+        health: Default::default(),
+        lock: Mutex::new(Some(lock)),
+    })
+}
+
+/// The largest number in any file name: numbers are never reused, not even those of orphans.
+fn highest_file(storage: &dyn Storage) -> Result<u64> {
+    let files = storage.list()?;
+    let number = |name: &str| {
+        let stem = name.split('.').next()?;
+        stem.bytes().all(|byte| byte.is_ascii_digit()).then(|| stem.parse::<u64>().ok())?
+    };
+    Ok(files.iter().filter_map(|file| number(&file.name)).max().unwrap_or(0))
+}
+
+pub(super) fn make_keyspace(
+    id: KeyspaceId,
+    state: &KeyspaceState,
+    tables: &Arc<TableContext>,
+    cache: &Arc<Cache>,
+    pool: &Arc<ChunkPool>,
+) -> Result<KeyspaceInner> {
+    let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
+        let what = format!("stored options of keyspace {:?}: {error}", state.name);
+        Error::corruption("manifest", 0, what)
+    })?;
+    let version = Version::default().next(state.shape.clone(), |table| {
+        Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
+    });
+    let limit = options.write_buffer_bytes;
+    let active = Memtable::new(pool, limit as usize, Some(cache.reserve(limit)));
+    Ok(KeyspaceInner {
+        id,
+        name: state.name.clone(),
+        options: ArcSwap::from_pointee(options),
+        view: ArcSwap::from_pointee(View {
+            active: Arc::new(active),
+            immutable: Vec::new(),
+            version: Arc::new(version),
+        }),
+        view_lock: Mutex::new(()),
+        pressure_permille: AtomicU32::new(0),
+        dropped: AtomicBool::new(false),
+    })
+}
+
+/// Steps 3 and 4.
+fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
+    let floor = inner.manifest.lock().log_floor;
+    let flushed = inner.manifest.lock().flushed.clone();
+    let keyspaces = inner.keyspaces.read().clone();
+    let mut new_tables: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
+    let recovered = recovery::replay(&*inner.storage, floor, same_boot, |seq, operation| {
+        // A dropped keyspace's writes may still be in the log.
+        let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
+        if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
+            return Ok(());
+        }
+        let active = Arc::clone(&keyspace.view.load().active);
+        let user_bytes = (operation.key.len() + operation.value.len()) as u64;
+        active.announce(seq, 1, 1, user_bytes, 0);
+        active.insert(operation.key, pack(seq, operation.kind), operation.value);
+        active.settle();
+        if active.is_full() && !inner.options.read_only {
+            spill(inner, keyspace, &active, &mut new_tables)?;
+        }
+        Ok(())
+    })?;
+    let last_seq = recovered.last_seq.max(inner.visible_seq.load(Relaxed));
+    inner.visible_seq.store(last_seq, Release);
+    inner.durable_seq.store(last_seq, Release);
+    inner.commit.lock().next_seq = last_seq + 1;
+    if recovered.torn {
+        tracing::warn!(last_seq, "an unsynced suffix of the log was lost with the power");
+    }
+    if inner.options.read_only {
+        return Ok(());
+    }
+    for keyspace in keyspaces.values() {
+        let active = Arc::clone(&keyspace.view.load().active);
+        spill(inner, keyspace, &active, &mut new_tables)?;
+    }
+    write_first_manifest(inner, new_tables, last_seq, random)?;
+    remove_orphans(inner)
+}
+
+/// Writes a recovered memtable to a table and puts an empty one in its place.
+fn spill(
+    inner: &Inner,
+    keyspace: &KeyspaceInner,
+    memtable: &Arc<Memtable>,
+    new_tables: &mut BTreeMap<KeyspaceId, Vec<Arc<Table>>>,
+) -> Result<()> {
+    if memtable.is_empty() {
+        return Ok(());
+    }
+    if let Some(table) = write_memtable(inner, keyspace, memtable)? {
+        new_tables.entry(keyspace.id).or_default().push(table);
+    }
+    let options = keyspace.options.load();
+    let version = Arc::clone(&keyspace.view.load().version);
+    let active = Arc::new(inner.new_memtable(&options));
+    keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version }));
+    Ok(())
+}
+
+fn write_first_manifest(
+    inner: &Inner,
+    new_tables: BTreeMap<KeyspaceId, Vec<Arc<Table>>>,
+    last_seq: SeqNo,
+    mut random: u64,
+) -> Result<()> {
+    let mut manifest = inner.manifest.lock();
+    for (id, tables) in new_tables {
+        let keyspaces = inner.keyspaces.read();
+        let Some(keyspace) = keyspaces.get(&id) else { continue };
+        let place = |table: &Arc<Table>| Placement {
+            level: 0,
+            slot: RunSlot::New(table.id),
+            table: Arc::clone(table),
+        };
+        let edit = Edit {
+            place: tables.iter().map(place).collect(),
+            flushes: tables.len() as u64,
+            ..Edit::default()
+        };
+        inner.install(keyspace, &edit, 0)?;
+        manifest.flushed.insert(id, last_seq);
+    }
+    // The manifest's number first: the floor must be behind every segment that exists.
+    let number = inner.next_file.fetch_add(1, Relaxed);
+    manifest.log_floor = inner.next_file.load(Relaxed);
+    let state = inner.store_state(&manifest);
+    let id = crate::random::next(&mut random);
+    manifest.log = Some(Manifest::create(Arc::clone(&inner.storage), number, id, &state)?);
+    Ok(())
+}
+
+/// Removes files that nothing names (P10). Only names of our own form are touched.
+fn remove_orphans(inner: &Inner) -> Result<()> {
+    let manifest = inner.manifest.lock();
+    let current = manifest.log.as_ref().map(Manifest::number);
+    let keyspaces = inner.keyspaces.read();
+    let live: BTreeSet<u64> = keyspaces
+        .values()
+        .flat_map(|keyspace| {
+            let view = keyspace.view.load();
+            view.version.handles().map(|handle| handle.meta().id).collect::<Vec<_>>()
+        })
+        .collect();
+    for file in inner.storage.list()? {
+        let name = &file.name;
+        let orphan = match (number_in(name, "table"), number_in(name, "manifest")) {
+            (Some(id), _) => !live.contains(&id),
+            (_, Some(number)) => Some(number) != current,
+            _ => {
+                number_in(name, "wal").is_some()
+                    || number_in(name, "spare").is_some()
+                    || name == "CURRENT.new"
+            }
+        };
+        if orphan {
+            inner.storage.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn finish(inner: Arc<Inner>) -> Result<Store> {
+    let found = inner.find_keyspace(DEFAULT_KEYSPACE);
+    let keyspace = found.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
+    for keyspace in inner.keyspaces.read().values() {
+        // Levels that another policy left behind are the new policy's to reshape.
+        keyspace.options.load().check()?;
+    }
+    for keyspace in inner.keyspaces.read().clone().values() {
+        inner.refresh_pressure(keyspace);
+    }
+    let threads = match inner.options.background {
+        Background::Threads(count) if !inner.options.read_only => scheduler::start(&inner, count)
+            .map_err(|error| {
+            Error::invalid(
+                format!("cannot start background threads: {error}"),
+                "raise the limit of threads, or use fewer",
+            )
+        })?,
+        _ => Vec::new(),
+    };
+    let default = Keyspace::new(Arc::clone(&inner), keyspace);
+    Ok(Store { inner, default, threads, closed: false })
+}
+
+impl Inner {
+    /// Everything that a manifest says, as of now. Called with the manifest lock held.
+    pub(crate) fn store_state(&self, manifest: &ManifestState) -> StoreState {
+        let keyspaces = self.keyspaces.read();
+        let describe = |keyspace: &Arc<KeyspaceInner>| KeyspaceState {
+            name: keyspace.name.clone(),
+            options: keyspace.options.load().to_toml(),
+            flushed_seq: manifest.flushed.get(&keyspace.id).copied().unwrap_or(0),
+            shape: keyspace.view.load().version.shape.clone(),
+        };
+        StoreState {
+            uid: manifest.uid,
+            next_file: self.next_file.load(Relaxed),
+            last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
+            log_floor: manifest.log_floor,
+            keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
+        }
+    }
+
+    pub(crate) fn open_keyspace(&self, name: &str, options: Option<KeyspaceOptions>) -> Result<()> {
+        if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+            return Err(Error::invalid(
+                format!("{name:?} is not a keyspace name"),
+                "use 1 to 255 bytes without control characters",
+            ));
+        }
+        if let Some(options) = &options {
+            options.check()?;
+        }
+        let mut manifest = self.manifest.lock();
+        let (id, options) = match (self.find_keyspace(name), options) {
+            (Some(_), None) => return Ok(()),
+            (Some(existing), Some(options)) => {
+                if **existing.options.load() == options {
+                    return Ok(());
+                }
+                existing.options.store(Arc::new(options.clone()));
+                (existing.id, options)
+            }
+            (None, options) => (manifest.next_keyspace, options.unwrap_or_default()),
+        };
+        self.check_writable()?;
+        let text = options.to_toml();
+        let change = Change::Keyspace { id, name: name.to_string(), options: text.clone() };
+        manifest.append(&[change])?;
+        if id == manifest.next_keyspace {
+            manifest.next_keyspace += 1;
+            let state = KeyspaceState {
+                name: name.to_string(),
+                options: text,
+                flushed_seq: 0,
+                shape: Default::default(),
+            };
+            let made = make_keyspace(id, &state, &self.tables, &self.cache, &self.pool)?;
+            self.keyspaces.write().insert(id, Arc::new(made));
+        }
+        drop(manifest);
+        self.wake_background();
+        Ok(())
+    }
+
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let unknown = || Error::UnknownKeyspace { name: name.to_string() };
+        let keyspace = self.find_keyspace(name).ok_or_else(unknown)?;
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid(
+                "the default keyspace cannot be dropped",
+                "delete its keys, or use keyspaces of your own",
+            ));
+        }
+        {
+            let _commit = self.commit.lock();
+            keyspace.dropped.store(true, Release);
+        }
+        self.scheduler.wait_for_keyspace(keyspace.id);
+        let mut manifest = self.manifest.lock();
+        manifest.append(&[Change::Dropped { id: keyspace.id }])?;
+        manifest.flushed.remove(&keyspace.id);
+        self.keyspaces.write().remove(&keyspace.id);
+        let view = keyspace.view.load_full();
+        view.version.handles().for_each(|handle| handle.mark_obsolete());
+        Ok(())
+    }
+}
+
+impl ManifestState {
+    /// Appends changes to the manifest; a store opened for reading has none.
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
+        self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
+    }
+}

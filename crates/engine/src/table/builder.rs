@@ -1,0 +1,250 @@
+//! Writes one table file from entries in internal-key order. Not here: where one table ends and the
+//! next begins (`merge`), or which level it goes to.
+//!
+//! 1. Entries fill a block; a block is cut before it would exceed `block_bytes`, so that in memory
+//!    it fits an allocator size class of that size.
+//! 2. Every `partition_blocks` blocks, filter and index of those blocks are written as a partition.
+//! 3. At the end: root (separators of the partitions), properties, footer; then one sync.
+//!
+//! Memory is bounded by one partition plus the write buffer, whatever the table's size.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::Table;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::codec::put_varint;
+use crate::error::Result;
+use crate::key::{Kind, kind_of, separator, seq_of};
+use crate::options::Compression;
+use crate::table::block::BlockBuilder;
+use crate::table::filter::{self, Filter};
+use crate::table::frame;
+use crate::table::index::{KeyArray, PartitionBuilder};
+use crate::table::properties::Properties;
+use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
+
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.
+const PARTITION_BLOCKS: usize = 512;
+
+/// How a table is laid out.
+#[derive(Clone, Debug)]
+pub struct TableLayout {
+    /// Raw size at which a data block is closed.
+    pub block_bytes: usize,
+    /// Every so many entries the key is stored whole.
+    pub restart_interval: usize,
+    /// Whether blocks carry a hash index for point reads.
+    pub hash_index: bool,
+    /// Compression of all blocks.
+    pub compression: Compression,
+    /// Filter size in tenths of a bit per key; below 7 there is no filter.
+    pub filter_bits_per_key_x10: u32,
+}
+
+/// A table being written. Dropping it without `finish` leaves an orphan file, which open removes.
+#[derive(Debug)]
+pub struct TableBuilder {
+    layout: TableLayout,
+    file: Arc<dyn StorageFile>,
+    id: u64,
+    uid: u64,
+    block: BlockBuilder,
+    /// Separator inputs: the last key of the block that waits for its successor's first key.
+    pending: Option<PendingBlock>,
+    partition: PartitionBuilder,
+    hashes: Vec<u64>,
+    root_keys: Vec<Vec<u8>>,
+    root_ranges: Vec<(u64, u64)>,
+    properties: Properties,
+    raw: Vec<u8>,
+    /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
+    out: Vec<u8>,
+    written_bytes: u64,
+}
+
+#[derive(Debug)]
+struct PendingBlock {
+    last_key: Vec<u8>,
+    offset: u64,
+    stored_len: u64,
+}
+
+impl TableBuilder {
+    /// Starts the file of table `id`.
+    pub fn create(storage: &dyn Storage, id: u64, uid: u64, layout: TableLayout) -> Result<Self> {
+        let file = storage.create(&table_name(id), Category::Table)?;
+        Ok(TableBuilder {
+            block: BlockBuilder::new(layout.restart_interval, layout.hash_index),
+            layout,
+            file,
+            id,
+            uid,
+            pending: None,
+            partition: PartitionBuilder::default(),
+            hashes: Vec::new(),
+            root_keys: Vec::new(),
+            root_ranges: Vec::new(),
+            properties: Properties { min_seq: u64::MAX, ..Properties::default() },
+            raw: Vec::new(),
+            out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
+            written_bytes: 0,
+        })
+    }
+
+    /// Adds an entry; internal keys must ascend.
+    pub fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
+        let grown = self.block.size_bytes() + key.len() + value.len() + 16;
+        if !self.block.is_empty() && grown > self.layout.block_bytes {
+            self.finish_block()?;
+        }
+        if let Some(pending) = self.pending.take() {
+            let middle = if pending.last_key == key {
+                pending.last_key
+            } else {
+                separator(&pending.last_key, key)
+            };
+            self.partition.add_block(middle, pending.offset, pending.stored_len);
+            if self.partition.block_count() >= PARTITION_BLOCKS {
+                self.finish_partition()?;
+            }
+        }
+        self.count(key, trailer, value);
+        self.block.add(key, trailer, value);
+        Ok(())
+    }
+
+    fn count(&mut self, key: &[u8], trailer: u64, value: &[u8]) {
+        let properties = &mut self.properties;
+        if properties.entries == 0 {
+            properties.min_key = key.to_vec();
+        }
+        let kind = kind_of(trailer);
+        properties.entries += 1;
+        properties.kinds |= 1 << (kind & 63);
+        if kind == Kind::Delete as u8 {
+            properties.tombstones += 1;
+        }
+        let seq = seq_of(trailer);
+        properties.min_seq = properties.min_seq.min(seq);
+        properties.max_seq = properties.max_seq.max(seq);
+        properties.user_bytes += (key.len() + value.len()) as u64;
+        if self.layout.filter_bits_per_key_x10 > 0 {
+            let hash = filter::hash(key);
+            if self.hashes.last() != Some(&hash) {
+                self.hashes.push(hash);
+            }
+        }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.properties.entries == 0
+    }
+
+    /// Bytes of the file so far, with the open block counted raw.
+    pub fn estimated_bytes(&self) -> u64 {
+        self.position() + self.block.size_bytes() as u64
+    }
+
+    fn position(&self) -> u64 {
+        self.written_bytes + self.out.len() as u64
+    }
+
+    fn seal(&mut self, compression: Compression) -> Result<(u64, u64)> {
+        let offset = self.position();
+        let len = frame::seal(&self.raw, compression, self.uid, offset, &mut self.out);
+        if self.out.len() >= WRITE_BUFFER_BYTES {
+            self.write_out()?;
+        }
+        Ok((offset, len as u64))
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.file.write_at(self.written_bytes, &self.out)?;
+        self.written_bytes += self.out.len() as u64;
+        self.out.clear();
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let last_key = self.block.last_key().to_vec();
+        let mut raw = std::mem::take(&mut self.raw);
+        self.block.finish(&mut raw);
+        self.raw = raw;
+        let (offset, stored_len) = self.seal(self.layout.compression)?;
+        self.properties.block_count += 1;
+        self.pending = Some(PendingBlock { last_key, offset, stored_len });
+        Ok(())
+    }
+
+    fn finish_partition(&mut self) -> Result<()> {
+        // The block that is being filled belongs to the next partition, and so may its first key.
+        let filter = Filter::build(&self.hashes, self.layout.filter_bits_per_key_x10);
+        self.hashes.clear();
+        let filter_bytes = filter.as_ref().map_or(0, Filter::size_bytes);
+        self.properties.filter_bits += filter_bytes as u64 * 8;
+        self.raw.clear();
+        let last = self.partition.finish(filter.as_ref(), &mut self.raw);
+        let range = self.seal(Compression::Lz4)?;
+        self.root_keys.push(last);
+        self.root_ranges.push(range);
+        Ok(())
+    }
+
+    /// Completes and syncs the file. The directory entry is the caller's to sync.
+    pub fn finish(mut self) -> Result<Table> {
+        assert!(!self.is_empty(), "a table has at least one entry");
+        if !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        if let Some(last) = self.pending.take() {
+            self.properties.max_key.clone_from(&last.last_key);
+            self.partition.add_block(last.last_key, last.offset, last.stored_len);
+        }
+        self.finish_partition()?;
+        self.raw.clear();
+        KeyArray::encode(&self.root_keys, &mut self.raw);
+        for (offset, len) in &self.root_ranges {
+            put_varint(&mut self.raw, *offset);
+            put_varint(&mut self.raw, *len);
+        }
+        let root = self.seal(Compression::Lz4)?;
+        self.raw.clear();
+        self.properties.encode(&mut self.raw);
+        let properties = self.seal(Compression::None)?;
+        self.put_footer(root, properties);
+        self.write_out()?;
+        self.file.sync()?;
+        let properties = self.properties;
+        Ok(Table {
+            id: self.id,
+            min_key: properties.min_key.into(),
+            max_key: properties.max_key.into(),
+            bytes: self.written_bytes,
+            entries: properties.entries,
+            tombstones: properties.tombstones,
+            min_seq: properties.min_seq,
+            max_seq: properties.max_seq,
+            filter_bits: properties.filter_bits,
+            prefixes: properties.prefixes,
+        })
+    }
+
+    /// `root offset u64 | root len u32 | properties offset u64 | len u32 | uid u64 | format u32
+    /// | checksum u32 | magic u64`
+    fn put_footer(&mut self, root: (u64, u64), properties: (u64, u64)) {
+        let start = self.out.len();
+        for (offset, len) in [root, properties] {
+            self.out.extend_from_slice(&offset.to_le_bytes());
+            self.out.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+        self.out.extend_from_slice(&self.uid.to_le_bytes());
+        self.out.extend_from_slice(&TABLE_FORMAT.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&self.out[start..]) as u32;
+        self.out.extend_from_slice(&sum.to_le_bytes());
+        self.out.extend_from_slice(&TABLE_MAGIC.to_le_bytes());
+        debug_assert_eq!(self.out.len() - start, FOOTER_BYTES);
+    }
+}

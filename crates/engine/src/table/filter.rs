@@ -1,0 +1,132 @@
+//! A blocked Bloom filter: every key lives in one 64-byte line, so a probe costs one cache miss.
+//! Not here: how many bits a table gets, which is decided per table by whoever builds it.
+//!
+//! ```text
+//! probes u8 | line*      a line is 8 x u64, little-endian
+//! ```
+//!
+//! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster to
+//! probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
+
+/// Bits of a line.
+const LINE_BITS: u64 = 512;
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Line([u64; 8]);
+
+/// A filter in memory.
+#[derive(Debug)]
+pub struct Filter {
+    lines: Vec<Line>,
+    probes: u32,
+}
+
+/// The hash that filters are built from and probed with.
+#[inline]
+pub fn hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+impl Filter {
+    /// Builds a filter over key hashes. `bits_per_key_x10` is in tenths of a bit; below 7 (0.7 bit)
+    /// a real filter is worse than none, so none is built (spec: merge policies §5).
+    pub fn build(hashes: &[u64], bits_per_key_x10: u32) -> Option<Filter> {
+        if bits_per_key_x10 < 7 || hashes.is_empty() {
+            return None;
+        }
+        let bits = hashes.len() as u64 * u64::from(bits_per_key_x10) / 10;
+        let line_count = bits.div_ceil(LINE_BITS).max(1);
+        // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked one wants a little less.
+        let probes = (bits_per_key_x10 * 69 / 1000).clamp(1, 12);
+        let mut filter = Filter { lines: vec![Line::default(); line_count as usize], probes };
+        for hash in hashes {
+            let line = &mut filter.lines[line_of(*hash, line_count)].0;
+            let mut state = *hash;
+            for _ in 0..probes {
+                let bit = state & (LINE_BITS - 1);
+                line[(bit >> 6) as usize] |= 1 << (bit & 63);
+                state = state.rotate_right(9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+        }
+        Some(filter)
+    }
+
+    /// Whether the key of this hash may be present. One cache miss.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let line = &self.lines[line_of(hash, self.lines.len() as u64)].0;
+        let mut state = hash;
+        for _ in 0..self.probes {
+            let bit = state & (LINE_BITS - 1);
+            if line[(bit >> 6) as usize] & 1 << (bit & 63) == 0 {
+                return false;
+            }
+            state = state.rotate_right(9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        true
+    }
+
+    /// Appends the stored form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.probes as u8);
+        for word in self.lines.iter().flat_map(|line| line.0) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Option<Filter> {
+        let (probes, rest) = bytes.split_first()?;
+        let (lines, tail) = rest.as_chunks::<64>();
+        if lines.is_empty() || !tail.is_empty() || !(1..=12).contains(probes) {
+            return None;
+        }
+        let decode_line = |bytes: &[u8; 64]| {
+            let mut line = Line::default();
+            for (word, chunk) in line.0.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *word = u64::from_le_bytes(*chunk);
+            }
+            line
+        };
+        Some(Filter { lines: lines.iter().map(decode_line).collect(), probes: u32::from(*probes) })
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}
+
+/// Maps the high half of the hash onto the lines; the low bits choose inside the line.
+#[inline]
+fn line_of(hash: u64, line_count: u64) -> usize {
+    ((hash >> 32) * line_count >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_false_negative_and_about_one_percent_false_positives() {
+        let hashes: Vec<u64> = (0..20_000u64).map(|i| hash(&i.to_be_bytes())).collect();
+        let filter = Filter::build(&hashes, 100).expect("filter");
+        let mut bytes = Vec::new();
+        filter.encode(&mut bytes);
+        let filter = Filter::decode(&bytes).expect("own bytes");
+        assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
+        let wrong =
+            (20_000..220_000u64).filter(|i| filter.may_contain(hash(&i.to_be_bytes()))).count();
+        assert!((1_000..3_000).contains(&wrong), "{wrong} of 200000");
+    }
+
+    #[test]
+    fn no_filter_below_its_worth_and_bad_bytes_are_refused() {
+        assert!(Filter::build(&[1, 2, 3], 6).is_none());
+        assert!(Filter::build(&[], 100).is_none());
+        assert!(Filter::decode(&[]).is_none());
+        assert!(Filter::decode(&[6; 64]).is_none());
+        assert!(Filter::decode(&[0; 65]).is_none());
+    }
+}

@@ -1,0 +1,138 @@
+//! The frame around every block of a table file: compression and a checksum bound to the place.
+//!
+//! ```text
+//! body | kind u8 | checksum u32      kind: 0 none, 1 lz4, 2 zstd
+//! body of a compressed block: raw_len u32 | compressed bytes
+//! ```
+//!
+//! The checksum is the low half of xxh3-64 over body and kind, seeded with the file's uid and the
+//! block's offset: a block swapped inside a file or between files does not verify.
+
+use crate::codec::u32_at;
+use crate::options::Compression;
+
+/// Largest raw block: a 4 GiB value with its key and the block's own arrays.
+const MAX_RAW_BYTES: u64 = u32::MAX as u64;
+/// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
+const WORTH_NUMERATOR: usize = 7;
+const WORTH_DENOMINATOR: usize = 8;
+
+fn checksum(file_uid: u64, offset: u64, bytes: &[u8]) -> u32 {
+    let seed = file_uid ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed) as u32
+}
+
+/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the stored length.
+pub fn seal(
+    raw: &[u8],
+    compression: Compression,
+    file_uid: u64,
+    offset: u64,
+    out: &mut Vec<u8>,
+) -> usize {
+    let start = out.len();
+    let kind = compress(raw, compression, out).unwrap_or_else(|| {
+        out.truncate(start);
+        out.extend_from_slice(raw);
+        0
+    });
+    out.push(kind);
+    let sum = checksum(file_uid, offset, &out[start..]);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.len() - start
+}
+
+fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u8> {
+    let raw_len = u32::try_from(raw.len()).ok()?;
+    let start = out.len();
+    let kind = match compression {
+        Compression::None => return None,
+        Compression::Lz4 => {
+            out.extend_from_slice(&raw_len.to_le_bytes());
+            let body_at = out.len();
+            out.resize(body_at + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+            let written = lz4_flex::block::compress_into(raw, &mut out[body_at..]).ok()?;
+            out.truncate(body_at + written);
+            1
+        }
+        Compression::Zstd => {
+            out.extend_from_slice(&raw_len.to_le_bytes());
+            out.extend_from_slice(&zstd::bulk::compress(raw, 3).ok()?);
+            2
+        }
+    };
+    let stored = out.len() - start;
+    (stored * WORTH_DENOMINATOR <= raw.len() * WORTH_NUMERATOR).then_some(kind)
+}
+
+/// Checks a stored block and gives its raw bytes.
+pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'static str> {
+    let body_and_kind = stored.len().checked_sub(4).ok_or("block shorter than its trailer")?;
+    let sum = u32_at(stored, body_and_kind).ok_or("block shorter than its trailer")?;
+    let covered = &stored[..body_and_kind];
+    if checksum(file_uid, offset, covered) != sum {
+        return Err("block checksum does not match");
+    }
+    let (kind, body) = covered.split_last().ok_or("block shorter than its trailer")?;
+    match kind {
+        0 => Ok(body.to_vec()),
+        1 => {
+            let (raw_len, packed) = raw_len(body, 255)?;
+            let mut raw = zeroed(raw_len)?;
+            match lz4_flex::block::decompress_into(packed, &mut raw) {
+                Ok(written) if written == raw_len => Ok(raw),
+                _ => Err("lz4 block does not decode"),
+            }
+        }
+        2 => {
+            let (raw_len, packed) = raw_len(body, u64::MAX)?;
+            let raw = zstd::bulk::decompress(packed, raw_len);
+            raw.ok().filter(|raw| raw.len() == raw_len).ok_or("zstd block does not decode")
+        }
+        _ => Err("unknown compression; written by a newer release"),
+    }
+}
+
+/// The declared raw length, refused if no encoder could have reached it from so few bytes.
+fn raw_len(body: &[u8], max_ratio: u64) -> Result<(usize, &[u8]), &'static str> {
+    let len = u64::from(u32_at(body, 0).ok_or("compressed block without a length")?);
+    let packed = &body[4..];
+    if len > MAX_RAW_BYTES || len / max_ratio > packed.len() as u64 {
+        return Err("compressed block claims an impossible length");
+    }
+    Ok((len as usize, packed))
+}
+
+fn zeroed(len: usize) -> Result<Vec<u8>, &'static str> {
+    let mut raw = Vec::new();
+    raw.try_reserve_exact(len).map_err(|_| "not enough memory for the block")?;
+    raw.resize(len, 0);
+    Ok(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_and_notices_every_flip_and_swap() {
+        let text = b"the same words, the same words, the same words, the same words".repeat(20);
+        let noise: Vec<u8> =
+            (0..700u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for raw in [&text[..], &noise[..], b""] {
+            for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+                let mut stored = Vec::new();
+                seal(raw, compression, 7, 4096, &mut stored);
+                assert_eq!(open(&stored, 7, 4096).as_deref(), Ok(raw));
+                assert!(open(&stored, 8, 4096).is_err(), "block of another file");
+                assert!(open(&stored, 7, 8192).is_err(), "block of another place");
+                for at in 0..stored.len() {
+                    let mut bad = stored.clone();
+                    bad[at] ^= 1 << (at % 8);
+                    assert!(open(&bad, 7, 4096).is_err());
+                    assert!(open(&stored[..at], 7, 4096).is_err());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Sorted arrays of short keys with heads, and the partition: index and filter of a few hundred
+//! neighbouring data blocks. A table is a sequence of partitions below one small root array, so a
+//! reader loads only the parts of the key space that are read.
+//!
+//! ```text
+//! key array   count varint | prefix bytes | count x (suffix bytes)      "bytes" = varint length + data
+//! partition   filter bytes (empty: none) | first_offset varint | key array of separators
+//!             | count x (stored block length varint)
+//! ```
+//!
+//! The separator of a block is >= every user key inside and < the first user key of the next block,
+//! except where versions of one key span both: then it is that key, and a search goes on.
+
+use crate::codec::{Reader, put_bytes, put_varint};
+use crate::key::{common_prefix_len, head};
+use crate::table::filter::Filter;
+
+/// A sorted array of keys, searched by eight-byte heads first.
+#[derive(Debug, Default)]
+pub struct KeyArray {
+    prefix: Box<[u8]>,
+    heads: Box<[u64]>,
+    /// End of each key's suffix in `suffixes`.
+    ends: Box<[u32]>,
+    suffixes: Box<[u8]>,
+}
+
+impl KeyArray {
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Key `i`, put together.
+    pub fn key(&self, i: usize) -> Vec<u8> {
+        let mut key = self.prefix.to_vec();
+        key.extend_from_slice(self.suffix(i));
+        key
+    }
+
+    #[inline]
+    fn suffix(&self, i: usize) -> &[u8] {
+        let start = i.checked_sub(1).and_then(|p| self.ends.get(p)).copied().unwrap_or(0);
+        let end = self.ends.get(i).copied().unwrap_or(start);
+        self.suffixes.get(start as usize..end as usize).unwrap_or(&[])
+    }
+
+    /// Index of the first key >= `key`, and whether it equals it. O(log n); touches whole keys only
+    /// where heads are equal.
+    #[inline]
+    pub fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
+        let prefix = &*self.prefix;
+        match key.get(..prefix.len()).unwrap_or(key).cmp(prefix) {
+            std::cmp::Ordering::Less => return (0, false),
+            std::cmp::Ordering::Greater => return (self.len(), false),
+            std::cmp::Ordering::Equal => {}
+        }
+        let rest = &key[prefix.len()..];
+        let wanted = head(rest, 0);
+        let mut at = self.heads.partition_point(|word| *word < wanted);
+        while at < self.heads.len() && self.heads[at] == wanted {
+            match self.suffix(at).cmp(rest) {
+                std::cmp::Ordering::Less => at += 1,
+                std::cmp::Ordering::Equal => return (at, true),
+                std::cmp::Ordering::Greater => break,
+            }
+        }
+        (at, false)
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.prefix.len() + self.heads.len() * 8 + self.ends.len() * 4 + self.suffixes.len()
+    }
+
+    /// Appends the stored form of ascending keys.
+    pub fn encode(keys: &[Vec<u8>], out: &mut Vec<u8>) {
+        let prefix_len = match (keys.first(), keys.last()) {
+            (Some(first), Some(last)) => common_prefix_len(first, last),
+            _ => 0,
+        };
+        put_varint(out, keys.len() as u64);
+        put_bytes(out, keys.first().map_or(&[], |key| &key[..prefix_len]));
+        for key in keys {
+            put_bytes(out, &key[prefix_len..]);
+        }
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<KeyArray> {
+        let count = reader.take_len().ok()?;
+        let prefix = reader.take_bytes().ok()?.into();
+        let mut heads = Vec::with_capacity(count);
+        let mut ends = Vec::with_capacity(count);
+        let mut suffixes: Vec<u8> = Vec::new();
+        let mut previous: &[u8] = &[];
+        for i in 0..count {
+            let suffix = reader.take_bytes().ok()?;
+            if i > 0 && suffix < previous {
+                return None;
+            }
+            previous = suffix;
+            heads.push(head(suffix, 0));
+            suffixes.extend_from_slice(suffix);
+            ends.push(u32::try_from(suffixes.len()).ok()?);
+        }
+        Some(KeyArray { prefix, heads: heads.into(), ends: ends.into(), suffixes: suffixes.into() })
+    }
+}
+
+/// Index and filter of neighbouring blocks, in memory.
+#[derive(Debug)]
+pub struct Partition {
+    /// Filter over the user keys of these blocks.
+    pub filter: Option<Filter>,
+    /// One separator per block.
+    pub separators: KeyArray,
+    /// Where each block starts, and where the last one ends.
+    offsets: Box<[u64]>,
+}
+
+impl Partition {
+    /// Number of data blocks.
+    pub fn block_count(&self) -> usize {
+        self.separators.len()
+    }
+
+    /// File offset and stored length of a block.
+    #[inline]
+    pub fn block_range(&self, i: usize) -> Option<(u64, u64)> {
+        let start = *self.offsets.get(i)?;
+        Some((start, *self.offsets.get(i + 1)? - start))
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        let filter_bytes = self.filter.as_ref().map_or(0, Filter::size_bytes);
+        size_of::<Partition>()
+            + filter_bytes
+            + self.separators.size_bytes()
+            + self.offsets.len() * 8
+    }
+
+    /// Reads the stored form; block offsets must lie inside a file of `file_len` bytes.
+    pub fn decode(bytes: &[u8], file_len: u64) -> Option<Partition> {
+        let mut reader = Reader::new(bytes);
+        let filter_bytes = reader.take_bytes().ok()?;
+        let filter = match filter_bytes {
+            [] => None,
+            bytes => Some(Filter::decode(bytes)?),
+        };
+        let mut offset = reader.take_varint().ok()?;
+        let separators = KeyArray::decode(&mut reader)?;
+        let mut offsets = vec![offset];
+        for _ in 0..separators.len() {
+            offset = offset.checked_add(reader.take_varint().ok()?)?;
+            offsets.push(offset);
+        }
+        let complete = reader.is_empty() && separators.len() > 0 && offset <= file_len;
+        complete.then(|| Partition { filter, separators, offsets: offsets.into() })
+    }
+}
+
+/// Collects a partition while its blocks are written.
+#[derive(Debug, Default)]
+pub struct PartitionBuilder {
+    first_offset: u64,
+    separators: Vec<Vec<u8>>,
+    lengths: Vec<u64>,
+}
+
+impl PartitionBuilder {
+    /// Adds a block that was written at `offset`.
+    pub fn add_block(&mut self, separator: Vec<u8>, offset: u64, stored_len: u64) {
+        if self.separators.is_empty() {
+            self.first_offset = offset;
+        }
+        self.separators.push(separator);
+        self.lengths.push(stored_len);
+    }
+
+    /// Blocks so far.
+    pub fn block_count(&self) -> usize {
+        self.separators.len()
+    }
+
+    /// Appends the stored form to `out`, and starts the next partition. Returns the last separator.
+    pub fn finish(&mut self, filter: Option<&Filter>, out: &mut Vec<u8>) -> Vec<u8> {
+        let mut filter_bytes = Vec::new();
+        if let Some(filter) = filter {
+            filter.encode(&mut filter_bytes);
+        }
+        put_bytes(out, &filter_bytes);
+        put_varint(out, self.first_offset);
+        KeyArray::encode(&self.separators, out);
+        for len in self.lengths.drain(..) {
+            put_varint(out, len);
+        }
+        self.separators.drain(..).next_back().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_bound_agrees_with_a_sorted_vec() {
+        let sets: Vec<Vec<&[u8]>> = vec![
+            vec![b"a", b"ab", b"abcdefgh", b"abcdefghi", b"abcdefghj", b"b"],
+            vec![b"user00000001x", b"user00000001y", b"user000000020"],
+            vec![b"", b"\0", b"\0\0", b"\0\0\0\0\0\0\0\0\0", b"\x01"],
+            vec![b"only"],
+        ];
+        let probes: Vec<&[u8]> = sets.concat();
+        for set in &sets {
+            let keys: Vec<Vec<u8>> = set.iter().map(|key| key.to_vec()).collect();
+            let mut bytes = Vec::new();
+            KeyArray::encode(&keys, &mut bytes);
+            let array = KeyArray::decode(&mut Reader::new(&bytes)).expect("own bytes");
+            for (i, key) in keys.iter().enumerate() {
+                assert_eq!(&array.key(i), key);
+            }
+            for probe in probes.iter().copied().chain([&b"zzz"[..], b"user0000", b"abcdefghii"]) {
+                let expected = keys.partition_point(|key| &key[..] < probe);
+                let equal = keys.get(expected).is_some_and(|key| &key[..] == probe);
+                assert_eq!(array.lower_bound(probe), (expected, equal), "{probe:?} in {set:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn truncated_partitions_are_refused() {
+        let mut builder = PartitionBuilder::default();
+        builder.add_block(b"k1".to_vec(), 0, 100);
+        builder.add_block(b"k2".to_vec(), 100, 50);
+        let filter = Filter::build(&[1, 2, 3], 100);
+        let mut bytes = Vec::new();
+        assert_eq!(builder.finish(filter.as_ref(), &mut bytes), b"k2");
+        let partition = Partition::decode(&bytes, 150).expect("own bytes");
+        assert_eq!(partition.block_range(1), Some((100, 50)));
+        assert_eq!(partition.block_range(2), None);
+        assert!(Partition::decode(&bytes, 149).is_none(), "a block beyond the file");
+        for cut in 0..bytes.len() {
+            assert!(Partition::decode(&bytes[..cut], 150).is_none());
+        }
+    }
+}

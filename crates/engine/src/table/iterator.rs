@@ -1,0 +1,241 @@
+//! Walks a table in both directions, block by block.
+//!
+//! Two ways to read blocks: `Cached` for scans (through the block cache, with read-ahead hints that
+//! double while the walk is sequential) and `Sequential` for merges (large reads into a private
+//! buffer; nothing enters the cache, because a merge touches every block once).
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::table::block::{Block, BlockCursor};
+use crate::table::index::Partition;
+use crate::table::reader::{ProbeStats, TableReader};
+
+const MERGE_READ_BYTES: u64 = 512 << 10;
+const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
+const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
+
+/// How blocks are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Through the cache; `fill` says whether misses enter it.
+    Cached {
+        /// Whether blocks that were read enter the cache.
+        fill: bool,
+    },
+    /// Large sequential reads past the cache.
+    Sequential,
+}
+
+/// An iterator over one table.
+#[derive(Debug)]
+pub struct TableIter {
+    table: Arc<TableReader>,
+    access: Access,
+    part: usize,
+    partition: Option<Arc<Partition>>,
+    block: usize,
+    cursor: Option<BlockCursor>,
+    key_buffer: Vec<u8>,
+    /// Stretch read by `Sequential`, and where it starts.
+    window: Vec<u8>,
+    window_at: u64,
+    /// Sequential block reads so far and where the hint ends, for `Cached`.
+    read_ahead_bytes: u64,
+    hinted_to: u64,
+    stats: ProbeStats,
+}
+
+impl TableIter {
+    /// An iterator on no entry; seek before use.
+    pub fn new(table: Arc<TableReader>, access: Access) -> Self {
+        TableIter {
+            table,
+            access,
+            part: 0,
+            partition: None,
+            block: 0,
+            cursor: None,
+            key_buffer: Vec::new(),
+            window: Vec::new(),
+            window_at: 0,
+            read_ahead_bytes: 0,
+            hinted_to: 0,
+            stats: ProbeStats::default(),
+        }
+    }
+
+    /// Whether the iterator is on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.cursor.as_ref().is_some_and(BlockCursor::valid)
+    }
+
+    /// The cursor on the current entry.
+    #[inline]
+    pub fn cursor(&self) -> Option<&BlockCursor> {
+        self.cursor.as_ref()
+    }
+
+    /// To the first entry.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.load(0, |_| 0)?;
+        self.in_block(BlockCursor::seek_to_first)
+    }
+
+    /// To the last entry.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.load(self.table.partition_count() - 1, |partition| partition.block_count() - 1)?;
+        self.in_block(BlockCursor::seek_to_last)
+    }
+
+    /// To the first entry at or behind the internal key.
+    pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        let part = self.table.find_partition(key);
+        if part >= self.table.partition_count() {
+            self.drop_cursor();
+            return Ok(());
+        }
+        self.load(part, |partition| partition.separators.lower_bound(key).0)?;
+        self.in_block(|cursor| cursor.seek(key, trailer))?;
+        self.skip_forward()
+    }
+
+    /// To the next entry.
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        if let Some(cursor) = &mut self.cursor {
+            if let Err(what) = cursor.next() {
+                return Err(self.corrupt(what));
+            }
+            if !cursor.valid() {
+                return self.skip_forward();
+            }
+        }
+        Ok(())
+    }
+
+    /// To the previous entry.
+    pub fn prev(&mut self) -> Result<()> {
+        self.in_block(BlockCursor::prev)?;
+        while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
+            if self.block > 0 {
+                self.block -= 1;
+                self.load_block()?;
+            } else if self.part > 0 {
+                self.load(self.part - 1, |partition| partition.block_count() - 1)?;
+            } else {
+                self.drop_cursor();
+                return Ok(());
+            }
+            self.in_block(BlockCursor::seek_to_last)?;
+        }
+        Ok(())
+    }
+
+    fn skip_forward(&mut self) -> Result<()> {
+        while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
+            let blocks = self.partition.as_ref().map_or(0, |partition| partition.block_count());
+            if self.block + 1 < blocks {
+                self.block += 1;
+                self.load_block()?;
+            } else if self.part + 1 < self.table.partition_count() {
+                self.load(self.part + 1, |_| 0)?;
+            } else {
+                self.drop_cursor();
+                return Ok(());
+            }
+            self.in_block(BlockCursor::seek_to_first)?;
+        }
+        Ok(())
+    }
+
+    fn in_block(
+        &mut self,
+        step: impl FnOnce(&mut BlockCursor) -> std::result::Result<(), &'static str>,
+    ) -> Result<()> {
+        match self.cursor.as_mut().map(step) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(what)) => Err(self.corrupt(what)),
+        }
+    }
+
+    fn corrupt(&self, what: &str) -> crate::Error {
+        match &self.partition {
+            Some(partition) => self.table.corrupt_block(partition, self.block, what),
+            None => self.table.corrupt(0, what),
+        }
+    }
+
+    fn drop_cursor(&mut self) {
+        if let Some(cursor) = self.cursor.take() {
+            self.key_buffer = cursor.into_buffer();
+        }
+    }
+
+    fn load(&mut self, part: usize, choose: impl FnOnce(&Partition) -> usize) -> Result<()> {
+        if self.part != part || self.partition.is_none() {
+            self.partition = Some(Arc::clone(&*self.table.partition(part)?));
+            self.part = part;
+        }
+        if let Some(partition) = &self.partition {
+            self.block = choose(partition);
+        }
+        self.load_block()
+    }
+
+    fn load_block(&mut self) -> Result<()> {
+        self.drop_cursor();
+        let Some(partition) = self.partition.clone() else { return Ok(()) };
+        if self.block >= partition.block_count() {
+            return Ok(());
+        }
+        let block = match self.access {
+            Access::Cached { fill } => {
+                let reads = self.stats.block_reads;
+                let block = self.table.block(&partition, self.block, fill, &mut self.stats)?;
+                if self.stats.block_reads > reads {
+                    self.hint(&partition);
+                }
+                block
+            }
+            Access::Sequential => Arc::new(self.block_from_window(&partition)?),
+        };
+        self.cursor = Some(BlockCursor::new(block, std::mem::take(&mut self.key_buffer)));
+        Ok(())
+    }
+
+    /// After each miss, hints a stretch twice as long as the last one.
+    fn hint(&mut self, partition: &Partition) {
+        let Some((offset, len)) = partition.block_range(self.block) else { return };
+        let end = offset + len;
+        if self.read_ahead_bytes == 0 {
+            // The first miss says nothing about the walk.
+            self.read_ahead_bytes = FIRST_READ_AHEAD_BYTES;
+            self.hinted_to = end;
+        } else if end > self.hinted_to {
+            self.table.read_ahead(end, self.read_ahead_bytes);
+            self.hinted_to = end + self.read_ahead_bytes;
+            self.read_ahead_bytes = (self.read_ahead_bytes * 2).min(MAX_READ_AHEAD_BYTES);
+        }
+    }
+
+    fn block_from_window(&mut self, partition: &Partition) -> Result<Block> {
+        let Some((offset, len)) = partition.block_range(self.block) else {
+            return Err(self.table.corrupt(0, "block number out of range"));
+        };
+        let window_end = self.window_at + self.window.len() as u64;
+        if offset < self.window_at || offset + len > window_end {
+            let last = partition.block_range(partition.block_count() - 1);
+            let data_end = last.map_or(offset + len, |(offset, len)| offset + len);
+            let wanted = MERGE_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
+            self.window = self.table.read_raw(offset, wanted)?;
+            self.window_at = offset;
+        }
+        let start = (offset - self.window_at) as usize;
+        match self.window.get(start..start + len as usize) {
+            Some(stored) => self.table.open_block(stored, offset),
+            None => Err(self.table.corrupt(offset, "block outside of its partition")),
+        }
+    }
+}

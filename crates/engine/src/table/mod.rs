@@ -1,0 +1,29 @@
+//! Sorted tables: immutable files of blocks, partitions, a root and properties.
+//!
+//! ```text
+//! table := (data block+ partition)+ root properties footer
+//! ```
+//!
+//! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid and
+//! its own offset. Nothing here knows levels or policies.
+
+pub mod block;
+pub mod builder;
+pub mod filter;
+pub mod frame;
+pub mod index;
+pub mod iterator;
+pub mod properties;
+pub mod reader;
+
+/// Format version of table files.
+pub const TABLE_FORMAT: u32 = 1;
+/// Last eight bytes of every table file.
+pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"RunTable");
+/// Bytes of the footer.
+pub const FOOTER_BYTES: usize = 48;
+
+/// File name of a table.
+pub fn table_name(id: u64) -> String {
+    format!("{id:06}.table")
+}

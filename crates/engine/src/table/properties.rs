@@ -1,0 +1,159 @@
+//! What a table says about itself: a list of (tag, bytes) that later releases can add to.
+//!
+//! ```text
+//! properties := (tag varint | bytes)*
+//! ```
+//!
+//! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
+//! on are hints and may be skipped. Tags 9-11 are reserved: range tombstones, value pointers,
+//! policy hints.
+
+use crate::codec::{Reader, put_bytes, put_varint};
+
+const TAG_MIN_KEY: u64 = 1;
+const TAG_MAX_KEY: u64 = 2;
+const TAG_NUMBERS: u64 = 3;
+const TAG_PREFIXES: u64 = 4;
+const TAG_KINDS: u64 = 5;
+
+/// Properties of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Smallest user key.
+    pub min_key: Vec<u8>,
+    /// Largest user key.
+    pub max_key: Vec<u8>,
+    /// Entries of every kind.
+    pub entries: u64,
+    /// Deletes.
+    pub tombstones: u64,
+    /// Smallest sequence number.
+    pub min_seq: u64,
+    /// Largest sequence number.
+    pub max_seq: u64,
+    /// Key and value bytes as the user gave them.
+    pub user_bytes: u64,
+    /// Data blocks.
+    pub block_count: u64,
+    /// Filter memory in bits.
+    pub filter_bits: u64,
+    /// Bit `1 << kind` for each kind that occurs.
+    pub kinds: u64,
+    /// Sorted key prefixes, if an extractor is set.
+    pub prefixes: Vec<Box<[u8]>>,
+}
+
+/// Why properties do not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadProperties {
+    /// Bytes do not fit the format.
+    Malformed,
+    /// A required tag of a newer release.
+    Newer,
+}
+
+impl Properties {
+    /// Appends the stored form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut put = |tag: u64, bytes: &[u8]| {
+            put_varint(out, tag);
+            put_bytes(out, bytes);
+        };
+        put(TAG_MIN_KEY, &self.min_key);
+        put(TAG_MAX_KEY, &self.max_key);
+        let mut numbers = Vec::new();
+        for number in [
+            self.entries,
+            self.tombstones,
+            self.min_seq,
+            self.max_seq,
+            self.user_bytes,
+            self.block_count,
+            self.filter_bits,
+        ] {
+            put_varint(&mut numbers, number);
+        }
+        put(TAG_NUMBERS, &numbers);
+        if !self.prefixes.is_empty() {
+            let mut list = Vec::new();
+            for prefix in &self.prefixes {
+                put_bytes(&mut list, prefix);
+            }
+            put(TAG_PREFIXES, &list);
+        }
+        put(TAG_KINDS, &self.kinds.to_le_bytes());
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<Properties, BadProperties> {
+        let malformed = |_| BadProperties::Malformed;
+        let mut properties = Properties::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let tag = reader.take_varint().map_err(malformed)?;
+            let value = reader.take_bytes().map_err(malformed)?;
+            let mut value_reader = Reader::new(value);
+            match tag {
+                TAG_MIN_KEY => properties.min_key = value.to_vec(),
+                TAG_MAX_KEY => properties.max_key = value.to_vec(),
+                TAG_NUMBERS => {
+                    let mut next = || value_reader.take_varint().map_err(malformed);
+                    properties.entries = next()?;
+                    properties.tombstones = next()?;
+                    properties.min_seq = next()?;
+                    properties.max_seq = next()?;
+                    properties.user_bytes = next()?;
+                    properties.block_count = next()?;
+                    properties.filter_bits = next()?;
+                }
+                TAG_PREFIXES => {
+                    while !value_reader.is_empty() {
+                        let prefix = value_reader.take_bytes().map_err(malformed)?;
+                        properties.prefixes.push(prefix.into());
+                    }
+                }
+                TAG_KINDS => properties.kinds = value_reader.take_u64().map_err(malformed)?,
+                0..128 => return Err(BadProperties::Newer),
+                _ => {}
+            }
+        }
+        if properties.min_key > properties.max_key || properties.entries == 0 {
+            return Err(BadProperties::Malformed);
+        }
+        Ok(properties)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_unknown_tags() {
+        let properties = Properties {
+            min_key: b"a".to_vec(),
+            max_key: b"z".to_vec(),
+            entries: 3,
+            tombstones: 1,
+            min_seq: 7,
+            max_seq: 9,
+            user_bytes: 100,
+            block_count: 1,
+            filter_bits: 512,
+            kinds: 3,
+            prefixes: vec![(*b"a").into(), (*b"z").into()],
+        };
+        let mut bytes = Vec::new();
+        properties.encode(&mut bytes);
+        assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
+        let mut hinted = bytes.clone();
+        put_varint(&mut hinted, 200);
+        put_bytes(&mut hinted, b"a hint of a later release");
+        assert_eq!(Properties::decode(&hinted), Ok(properties));
+        let mut newer = bytes.clone();
+        put_varint(&mut newer, 100);
+        put_bytes(&mut newer, b"");
+        assert_eq!(Properties::decode(&newer), Err(BadProperties::Newer));
+        assert_eq!(Properties::decode(&[]), Err(BadProperties::Malformed));
+    }
+}

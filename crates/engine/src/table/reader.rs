@@ -1,0 +1,373 @@
+//! Opens a table file and answers point reads. Iteration is in `iterator`.
+//!
+//! A get: root array -> partition (filter, then separators) -> block -> entry. With the partition
+//! pinned that is one cache miss for the filter, and nothing more where the filter says no.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use runstone_policy::shape::Table;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::cache::{Cache, CacheKey, Cached, Reservation};
+use crate::codec::{Reader, u32_at, u64_at};
+use crate::error::{Error, Result};
+use crate::table::block::{Block, Found};
+use crate::table::frame;
+use crate::table::index::{KeyArray, Partition};
+use crate::table::properties::{BadProperties, Properties};
+use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
+
+/// Where a partition lies, and its pinned form once it was read.
+#[derive(Debug)]
+struct Slot {
+    offset: u64,
+    len: u64,
+    pinned: OnceLock<(Arc<Partition>, Reservation)>,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub struct TableReader {
+    name: String,
+    uid: u64,
+    file: Arc<dyn StorageFile>,
+    file_len: u64,
+    /// Last separator of each partition.
+    root: KeyArray,
+    slots: Vec<Slot>,
+    properties: Properties,
+    cache: Arc<Cache>,
+}
+
+/// What a point read did, for the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeStats {
+    /// Tables whose filter or index was consulted.
+    pub tables: u64,
+    /// Filters that said no.
+    pub filter_negatives: u64,
+    /// Blocks searched.
+    pub blocks: u64,
+    /// Blocks read from the file.
+    pub block_reads: u64,
+    /// Blocks searched in vain after a filter said maybe.
+    pub false_positives: u64,
+}
+
+/// A partition by reference or by count, whichever is at hand.
+pub enum PartitionRef<'a> {
+    /// Pinned in the reader.
+    Pinned(&'a Arc<Partition>),
+    /// Held by the cache.
+    Shared(Arc<Partition>),
+}
+
+impl Deref for PartitionRef<'_> {
+    type Target = Arc<Partition>;
+    fn deref(&self) -> &Arc<Partition> {
+        match self {
+            PartitionRef::Pinned(partition) => partition,
+            PartitionRef::Shared(partition) => partition,
+        }
+    }
+}
+
+/// The footer's content.
+struct Footer {
+    root: (u64, u64),
+    properties: (u64, u64),
+}
+
+impl TableReader {
+    /// Opens table `meta.id`, checking footer, root and properties against the manifest's `meta`.
+    pub fn open(
+        storage: &dyn Storage,
+        meta: &Table,
+        uid: u64,
+        cache: Arc<Cache>,
+    ) -> Result<TableReader> {
+        let name = table_name(meta.id);
+        let file = storage.open(&name, Category::Table)?;
+        let file_len = file.len()?;
+        if file_len != meta.bytes {
+            let what = format!("length is {file_len}, the manifest says {}", meta.bytes);
+            return Err(Error::corruption(name, file_len, what));
+        }
+        let footer = read_footer(&name, &*file, file_len, uid)?;
+        let part = |(offset, len): (u64, u64)| {
+            let stored = read_exact(&name, &*file, file_len, offset, len)?;
+            frame::open(&stored, uid, offset).map_err(|what| Error::corruption(&name, offset, what))
+        };
+        let properties_bytes = part(footer.properties)?;
+        let properties = Properties::decode(&properties_bytes).map_err(|bad| match bad {
+            BadProperties::Newer => Error::NewerFormat {
+                file: name.clone(),
+                found: TABLE_FORMAT + 1,
+                supported: TABLE_FORMAT,
+            },
+            BadProperties::Malformed => {
+                Error::corruption(&name, footer.properties.0, "properties do not decode")
+            }
+        })?;
+        check_properties(&name, footer.properties.0, &properties, meta)?;
+        let (root, slots) = decode_root(&part(footer.root)?, footer.root.0)
+            .ok_or_else(|| Error::corruption(&name, footer.root.0, "root does not decode"))?;
+        Ok(TableReader { name, uid, file, file_len, root, slots, properties, cache })
+    }
+
+    /// Opens a table that no manifest describes, from its own footer and properties: for offline
+    /// tools. Its uid cannot be checked.
+    pub fn inspect(storage: &dyn Storage, id: u64, cache: Arc<Cache>) -> Result<TableReader> {
+        let name = table_name(id);
+        let file = storage.open(&name, Category::Table)?;
+        let file_len = file.len()?;
+        let footer_at = file_len.checked_sub(FOOTER_BYTES as u64);
+        let uid_at = footer_at.ok_or_else(|| Error::corruption(&name, 0, "no footer"))? + 24;
+        let mut bytes = [0; 8];
+        file.read_at(uid_at, &mut bytes)?;
+        let uid = u64::from_le_bytes(bytes);
+        let footer = read_footer(&name, &*file, file_len, uid)?;
+        let (offset, len) = footer.properties;
+        let stored = read_exact(&name, &*file, file_len, offset, len)?;
+        let raw = frame::open(&stored, uid, offset)
+            .map_err(|what| Error::corruption(&name, offset, what))?;
+        let found = Properties::decode(&raw)
+            .map_err(|_| Error::corruption(&name, offset, "properties do not decode"))?;
+        let meta = Table {
+            id,
+            min_key: found.min_key.into(),
+            max_key: found.max_key.into(),
+            bytes: file_len,
+            entries: found.entries,
+            tombstones: found.tombstones,
+            min_seq: found.min_seq,
+            max_seq: found.max_seq,
+            filter_bits: found.filter_bits,
+            prefixes: found.prefixes,
+        };
+        TableReader::open(storage, &meta, uid, cache)
+    }
+
+    /// Properties of the table.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Number of partitions.
+    pub fn partition_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The partition that may hold `key`; past the end if none does.
+    #[inline]
+    pub fn find_partition(&self, key: &[u8]) -> usize {
+        self.root.lower_bound(key).0
+    }
+
+    /// Loads (or finds) a partition.
+    #[inline]
+    pub fn partition(&self, i: usize) -> Result<PartitionRef<'_>> {
+        let slot = &self.slots[i];
+        match slot.pinned.get() {
+            Some((partition, _)) => Ok(PartitionRef::Pinned(partition)),
+            None => self.load_partition(slot),
+        }
+    }
+
+    fn load_partition<'a>(&'a self, slot: &'a Slot) -> Result<PartitionRef<'a>> {
+        let key = CacheKey { uid: self.uid, offset: slot.offset };
+        if let Some(Cached::Partition(partition)) = self.cache.get(key) {
+            return Ok(PartitionRef::Shared(partition));
+        }
+        let raw = self.read_frame(slot.offset, slot.len)?;
+        let partition = Partition::decode(&raw, self.file_len)
+            .ok_or_else(|| self.corrupt(slot.offset, "partition does not decode"))?;
+        let partition = Arc::new(partition);
+        if let Some(reservation) = self.cache.try_pin(partition.size_bytes() as u64) {
+            // A racing reader may have pinned it first; then this copy is dropped.
+            let (partition, _) = slot.pinned.get_or_init(|| (partition, reservation));
+            return Ok(PartitionRef::Pinned(partition));
+        }
+        self.cache.insert(key, Cached::Partition(Arc::clone(&partition)));
+        Ok(PartitionRef::Shared(partition))
+    }
+
+    /// The newest version of `key` at or below `seek_trailer`, with the block that holds it.
+    pub fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seek_trailer: u64,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<(Found, Arc<Block>)>> {
+        stats.tables += 1;
+        let mut part = self.root.lower_bound(key).0;
+        while part < self.slots.len() {
+            let partition = self.partition(part)?;
+            if let Some(filter) = &partition.filter
+                && !filter.may_contain(hash)
+            {
+                stats.filter_negatives += 1;
+                return Ok(None);
+            }
+            let (mut i, mut spans) = partition.separators.lower_bound(key);
+            while i < partition.block_count() {
+                let block = self.block(&partition, i, true, stats)?;
+                stats.blocks += 1;
+                match block.get(key, seek_trailer) {
+                    Ok(Some(found)) => return Ok(Some((found, block))),
+                    Ok(None) => {}
+                    Err(what) => return Err(self.corrupt_block(&partition, i, what)),
+                }
+                if !spans {
+                    stats.false_positives += 1;
+                    return Ok(None);
+                }
+                // Versions of this key go on in the next block, whose separator may be the key too.
+                i += 1;
+                spans = i < partition.block_count() && partition.separators.key(i) == key;
+            }
+            part += 1;
+        }
+        Ok(None)
+    }
+
+    /// A data block, through the cache. `fill` says whether a miss enters the cache.
+    #[inline]
+    pub fn block(
+        &self,
+        partition: &Partition,
+        i: usize,
+        fill: bool,
+        stats: &mut ProbeStats,
+    ) -> Result<Arc<Block>> {
+        let Some((offset, len)) = partition.block_range(i) else {
+            return Err(self.corrupt(0, "block number out of range"));
+        };
+        let key = CacheKey { uid: self.uid, offset };
+        if let Some(Cached::Block(block)) = self.cache.get(key) {
+            return Ok(block);
+        }
+        stats.block_reads += 1;
+        let block = Arc::new(self.parse_block(offset, self.read_frame(offset, len)?)?);
+        if fill {
+            self.cache.insert(key, Cached::Block(Arc::clone(&block)));
+        }
+        Ok(block)
+    }
+
+    /// Decodes a stored block that the caller has read itself (merges read in large pieces).
+    pub fn open_block(&self, stored: &[u8], offset: u64) -> Result<Block> {
+        let raw =
+            frame::open(stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))?;
+        self.parse_block(offset, raw)
+    }
+
+    fn parse_block(&self, offset: u64, raw: Vec<u8>) -> Result<Block> {
+        Block::parse(raw).map_err(|what| self.corrupt(offset, what))
+    }
+
+    fn read_frame(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let stored = read_exact(&self.name, &*self.file, self.file_len, offset, len)?;
+        frame::open(&stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))
+    }
+
+    /// Reads raw file bytes.
+    pub fn read_raw(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        read_exact(&self.name, &*self.file, self.file_len, offset, len)
+    }
+
+    /// Tells the storage that a stretch will be read.
+    pub fn read_ahead(&self, offset: u64, len: u64) {
+        self.file.read_ahead(offset, len);
+    }
+
+    /// An error that names this file.
+    pub fn corrupt(&self, offset: u64, what: &str) -> Error {
+        Error::corruption(&self.name, offset, what)
+    }
+
+    /// An error that names a block of this file.
+    pub fn corrupt_block(&self, partition: &Partition, i: usize, what: &str) -> Error {
+        self.corrupt(partition.block_range(i).map_or(0, |(offset, _)| offset), what)
+    }
+}
+
+fn read_exact(
+    name: &str,
+    file: &dyn StorageFile,
+    file_len: u64,
+    offset: u64,
+    len: u64,
+) -> Result<Vec<u8>> {
+    if offset.checked_add(len).is_none_or(|end| end > file_len) {
+        return Err(Error::corruption(name, offset, "a part lies beyond the end of the file"));
+    }
+    let mut bytes = Vec::new();
+    let oom = |_| Error::corruption(name, offset, "a part is larger than memory");
+    bytes.try_reserve_exact(len as usize).map_err(oom)?;
+    bytes.resize(len as usize, 0);
+    file.read_at(offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_footer(name: &str, file: &dyn StorageFile, file_len: u64, uid: u64) -> Result<Footer> {
+    let footer_len = FOOTER_BYTES as u64;
+    let Some(at) = file_len.checked_sub(footer_len) else {
+        return Err(Error::corruption(name, 0, "shorter than a footer"));
+    };
+    let bytes = read_exact(name, file, file_len, at, footer_len)?;
+    let bad = |what: &str| Error::corruption(name, at, what);
+    let word = |at: usize| u64_at(&bytes, at).ok_or_else(|| bad("footer is short"));
+    let half = |at: usize| u32_at(&bytes, at).ok_or_else(|| bad("footer is short"));
+    if word(40)? != TABLE_MAGIC {
+        return Err(bad("not a table: the last eight bytes are not its magic number"));
+    }
+    if half(36)? != xxhash_rust::xxh3::xxh3_64(&bytes[..36]) as u32 {
+        return Err(bad("footer checksum does not match"));
+    }
+    let format = half(32)?;
+    if format != TABLE_FORMAT {
+        return Err(Error::NewerFormat {
+            file: name.to_string(),
+            found: format,
+            supported: TABLE_FORMAT,
+        });
+    }
+    if word(24)? != uid {
+        return Err(bad("this file belongs to another store or another table"));
+    }
+    Ok(Footer {
+        root: (word(0)?, u64::from(half(8)?)),
+        properties: (word(12)?, u64::from(half(20)?)),
+    })
+}
+
+fn check_properties(name: &str, at: u64, found: &Properties, meta: &Table) -> Result<()> {
+    let same = *found.min_key == *meta.min_key
+        && *found.max_key == *meta.max_key
+        && found.entries == meta.entries
+        && found.tombstones == meta.tombstones
+        && found.min_seq == meta.min_seq
+        && found.max_seq == meta.max_seq;
+    if same {
+        return Ok(());
+    }
+    Err(Error::corruption(name, at, "properties differ from what the manifest recorded"))
+}
+
+fn decode_root(raw: &[u8], data_end: u64) -> Option<(KeyArray, Vec<Slot>)> {
+    let mut reader = Reader::new(raw);
+    let root = KeyArray::decode(&mut reader)?;
+    let mut slots = Vec::with_capacity(root.len());
+    for _ in 0..root.len() {
+        let offset = reader.take_varint().ok()?;
+        let len = reader.take_varint().ok()?;
+        if offset.checked_add(len)? > data_end {
+            return None;
+        }
+        slots.push(Slot { offset, len, pinned: OnceLock::new() });
+    }
+    (reader.is_empty() && !slots.is_empty()).then_some((root, slots))
+}

@@ -1,0 +1,71 @@
+//! A value read from the store, without a copy where that is possible.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::memtable::Memtable;
+use crate::memtable::btree::RecordRef;
+use crate::table::block::Block;
+
+/// Values up to this size are copied out of a memtable instead of keeping the memtable alive.
+pub(crate) const INLINE_BYTES: usize = 256;
+
+/// A value: bytes pinned in a cached block or a memtable, or owned. Dereferences to `[u8]`.
+///
+/// Holding a pinned value keeps its block (or memtable) in memory; take `to_vec()` to keep a value
+/// for long.
+#[derive(Clone)]
+pub struct Value(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Owned(Box<[u8]>),
+    Block { block: Arc<Block>, at: u32, len: u32 },
+    Memtable { memtable: Arc<Memtable>, record: RecordRef },
+}
+
+impl Value {
+    /// A value of its own.
+    pub fn owned(bytes: impl Into<Box<[u8]>>) -> Value {
+        Value(Repr::Owned(bytes.into()))
+    }
+
+    pub(crate) fn pinned(block: Arc<Block>, at: u32, len: u32) -> Value {
+        Value(Repr::Block { block, at, len })
+    }
+
+    /// Pins a large record of `memtable`.
+    pub(crate) fn in_memtable(memtable: Arc<Memtable>, record: RecordRef) -> Value {
+        Value(Repr::Memtable { memtable, record })
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Owned(bytes) => bytes,
+            Repr::Block { block, at, len } => block.slice(*at, *len),
+            Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}

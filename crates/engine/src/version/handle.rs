@@ -1,0 +1,96 @@
+//! A table file with a life time. Versions and iterators share handles; when an obsolete table's
+//! last holder lets go, its name goes to the purge list, and a background job removes the file.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use runstone_policy::shape::Table;
+use runstone_storage::Storage;
+
+use crate::cache::Cache;
+use crate::error::Result;
+use crate::table::reader::TableReader;
+
+/// What all tables of a store share.
+#[derive(Debug)]
+pub struct TableContext {
+    /// Where the files are.
+    pub storage: Arc<dyn Storage>,
+    /// Block cache and memory budget.
+    pub cache: Arc<Cache>,
+    /// Random id of the store; with the table id it makes the file's uid.
+    pub store_uid: u64,
+    /// Ids of tables whose files may be removed.
+    pub purge: Mutex<Vec<u64>>,
+}
+
+impl TableContext {
+    /// The uid of a table's file: bound into every block's checksum.
+    pub fn table_uid(&self, id: u64) -> u64 {
+        xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.store_uid)
+    }
+}
+
+/// A table of the tree.
+#[derive(Debug)]
+pub struct TableHandle {
+    meta: Arc<Table>,
+    context: Arc<TableContext>,
+    /// Opened at the first read: opening a store touches no table.
+    reader: OnceLock<Arc<TableReader>>,
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+}
+
+impl TableHandle {
+    /// A handle of a table that the manifest (or an edit about to be written) names.
+    pub fn new(context: Arc<TableContext>, meta: Arc<Table>) -> TableHandle {
+        TableHandle {
+            meta,
+            context,
+            reader: OnceLock::new(),
+            opening: Mutex::new(()),
+            obsolete: AtomicBool::new(false),
+        }
+    }
+
+    /// Metadata.
+    #[inline]
+    pub fn meta(&self) -> &Table {
+        &self.meta
+    }
+
+    /// The open table.
+    #[inline]
+    pub fn reader(&self) -> Result<&Arc<TableReader>> {
+        match self.reader.get() {
+            Some(reader) => Ok(reader),
+            None => self.open(),
+        }
+    }
+
+    fn open(&self) -> Result<&Arc<TableReader>> {
+        let _one_at_a_time = self.opening.lock();
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let uid = self.context.table_uid(self.meta.id);
+        let cache = Arc::clone(&self.context.cache);
+        let reader = TableReader::open(&*self.context.storage, &self.meta, uid, cache)?;
+        Ok(self.reader.get_or_init(|| Arc::new(reader)))
+    }
+
+    /// The tree no longer names this table; the file goes when the last holder lets go.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Release);
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.context.purge.lock().push(self.meta.id);
+        }
+    }
+}

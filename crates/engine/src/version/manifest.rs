@@ -1,0 +1,336 @@
+//! The manifest: a log of edits, and the `CURRENT` file that names it. The sole commit point: a
+//! table exists if and only if the manifest says so.
+//!
+//! * An edit is durable when `append` returns: everything it names was synced before, then the
+//!   record is. A seal (an empty record) follows unsynced, so that damage to the last edit is not
+//!   taken for a torn tail: a valid record behind a bad one proves rot.
+//! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
+//!   sync, then `CURRENT` is replaced by rename. A crash in between leaves the old one in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::shape::{SeqNo, Shape};
+use runstone_storage::{Category, Storage};
+
+use crate::batch::KeyspaceId;
+use crate::error::{Error, Result};
+use crate::log::{
+    BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next,
+    newer_format,
+};
+use crate::version::record::{self, BadRecord, Change};
+
+/// Names the manifest in force.
+pub const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+/// A manifest is not rewritten below this size.
+const MIN_ROTATE_BYTES: u64 = 1 << 20;
+
+/// File name of a manifest.
+pub fn manifest_name(number: u64) -> String {
+    format!("{number:06}.manifest")
+}
+
+/// A keyspace as the manifest describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceState {
+    /// Name.
+    pub name: String,
+    /// Options as TOML.
+    pub options: String,
+    /// All writes up to this number are in tables.
+    pub flushed_seq: SeqNo,
+    /// The tree.
+    pub shape: Shape,
+}
+
+/// Everything that the manifest says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// Random id of the store.
+    pub uid: u64,
+    /// Next file number.
+    pub next_file: u64,
+    /// Largest sequence number in a table.
+    pub last_seq: SeqNo,
+    /// First log segment still needed.
+    pub log_floor: u64,
+    /// Keyspaces by id.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
+}
+
+impl StoreState {
+    /// Applies one change.
+    pub fn apply(&mut self, change: &Change) -> std::result::Result<(), String> {
+        match change {
+            Change::Store { uid } => self.uid = *uid,
+            Change::Counters { next_file, last_seq, log_floor } => {
+                self.next_file = self.next_file.max(*next_file);
+                self.last_seq = self.last_seq.max(*last_seq);
+                self.log_floor = self.log_floor.max(*log_floor);
+            }
+            Change::Keyspace { id, name, options } => {
+                let entry = self.keyspaces.entry(*id).or_insert_with(|| KeyspaceState {
+                    name: String::new(),
+                    options: String::new(),
+                    flushed_seq: 0,
+                    shape: Shape::default(),
+                });
+                entry.name.clone_from(name);
+                entry.options.clone_from(options);
+            }
+            Change::Dropped { id } => {
+                self.keyspaces.remove(id).ok_or("drops a keyspace that does not exist")?;
+            }
+            Change::Edit { id, flushed_seq, edit } => {
+                let entry = self.keyspace(*id)?;
+                let shape = std::mem::take(&mut entry.shape);
+                entry.shape = shape.into_applied(edit).map_err(|bad| bad.to_string())?;
+                entry.flushed_seq = entry.flushed_seq.max(*flushed_seq);
+            }
+            Change::Shape { id, flushed_seq, shape } => {
+                let entry = self.keyspace(*id)?;
+                entry.shape = check_shape(shape)?;
+                entry.flushed_seq = *flushed_seq;
+            }
+        }
+        Ok(())
+    }
+
+    fn keyspace(&mut self, id: KeyspaceId) -> std::result::Result<&mut KeyspaceState, String> {
+        self.keyspaces.get_mut(&id).ok_or_else(|| format!("names unknown keyspace {id}"))
+    }
+
+    /// The changes that say all of this in one record.
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes = vec![
+            Change::Store { uid: self.uid },
+            Change::Counters {
+                next_file: self.next_file,
+                last_seq: self.last_seq,
+                log_floor: self.log_floor,
+            },
+        ];
+        for (id, keyspace) in &self.keyspaces {
+            changes.push(Change::Keyspace {
+                id: *id,
+                name: keyspace.name.clone(),
+                options: keyspace.options.clone(),
+            });
+            changes.push(Change::Shape {
+                id: *id,
+                flushed_seq: keyspace.flushed_seq,
+                shape: keyspace.shape.clone(),
+            });
+        }
+        changes
+    }
+}
+
+/// Rebuilds a decoded shape through `apply`, which checks every invariant.
+fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
+    use runstone_policy::shape::{Edit, Level, Placement, RunSlot};
+    let mut edit = Edit::default();
+    for (level, tables) in (0u32..).zip(&shape.levels) {
+        let mut place = |slot, table: &Arc<_>| {
+            edit.place.push(Placement { level, slot, table: Arc::clone(table) });
+        };
+        match tables {
+            // New runs go on top, so the oldest is placed first.
+            Level::Runs(runs) => runs.iter().rev().for_each(|run| {
+                run.tables.iter().for_each(|table| place(RunSlot::New(run.id), table));
+            }),
+            Level::Overlapping(tables) => {
+                tables.iter().for_each(|table| place(RunSlot::Overlapping, table));
+            }
+        }
+    }
+    let mut checked = Shape::default().into_applied(&edit).map_err(|bad| bad.to_string())?;
+    checked.state = shape.state.clone();
+    Ok(checked)
+}
+
+/// The open manifest.
+#[derive(Debug)]
+pub struct Manifest {
+    storage: Arc<dyn Storage>,
+    number: u64,
+    log: LogWriter,
+    /// Size at which a new manifest is written.
+    rotate_at_bytes: u64,
+    /// Set by a failed append: what is on disk is unknown, nothing more may be appended.
+    broken: bool,
+}
+
+impl Manifest {
+    /// Writes a new manifest with the whole `state` and makes it current. `state.next_file` must be
+    /// above the manifest's own number.
+    pub fn create(
+        storage: Arc<dyn Storage>,
+        number: u64,
+        id: u64,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        debug_assert!(state.next_file > number);
+        let name = manifest_name(number);
+        let file = storage.create(&name, Category::Manifest)?;
+        let header = LogHeader { number, id, boot_id: storage.boot_id() };
+        let mut log = LogWriter::create(file, LogKind::Manifest, header)?;
+        log.append(&[&record::encode(&state.snapshot())])?;
+        log.file().sync()?;
+        log.append(&[])?;
+        // The seal of the snapshot is synced too: the first record has no earlier copy.
+        log.file().sync()?;
+        storage.sync_dir()?;
+        install_current(&*storage, &name)?;
+        let rotate_at_bytes = (log.position() * 2).max(MIN_ROTATE_BYTES);
+        Ok(Manifest { storage, number, log, rotate_at_bytes, broken: false })
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Appends an edit and syncs it. Files that the edit names must be synced, and so is the
+    /// directory here, before the record is written.
+    pub fn append(&mut self, changes: &[Change]) -> Result<()> {
+        if self.broken {
+            return Err(Error::corruption(
+                manifest_name(self.number),
+                self.log.position(),
+                "an earlier append failed; reopen the store",
+            ));
+        }
+        let appended = self.try_append(changes);
+        // Full disk is found by the write itself; what was written then is garbage behind the end,
+        // and the next record overwrites it. A failed sync is final (P7).
+        self.broken = appended.as_ref().is_err_and(|error| !error.is_no_space());
+        appended
+    }
+
+    fn try_append(&mut self, changes: &[Change]) -> Result<()> {
+        self.storage.sync_dir()?;
+        self.log.append(&[&record::encode(changes)])?;
+        self.log.file().sync()?;
+        // The edit is committed. A seal that cannot be written is no loss of it.
+        let _ = self.log.append(&[]);
+        Ok(())
+    }
+
+    /// Whether it is time for a new manifest.
+    pub fn wants_rotation(&self) -> bool {
+        !self.broken && self.log.position() >= self.rotate_at_bytes
+    }
+
+    /// Bytes of the file in use.
+    pub fn bytes(&self) -> u64 {
+        self.log.position()
+    }
+}
+
+fn install_current(storage: &dyn Storage, manifest: &str) -> Result<()> {
+    match storage.remove(CURRENT_NEW) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
+    }
+    let file = storage.create(CURRENT_NEW, Category::Manifest)?;
+    let sum = xxhash_rust::xxh3::xxh3_64(manifest.as_bytes());
+    file.write_at(0, format!("{manifest} {sum:016x}\n").as_bytes())?;
+    file.sync()?;
+    storage.rename(CURRENT_NEW, CURRENT)?;
+    storage.sync_dir()?;
+    Ok(())
+}
+
+/// Reads `CURRENT`; `None` if there is none.
+pub fn read_current(storage: &dyn Storage) -> Result<Option<u64>> {
+    let file = match storage.open(CURRENT, Category::Manifest) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let bad = |what: &str| Error::corruption(CURRENT, 0, what);
+    let len = file.len()?;
+    if len > 128 {
+        return Err(bad("longer than a file name"));
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_at(0, &mut bytes)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
+    let (name, sum) = text
+        .strip_suffix('\n')
+        .and_then(|line| line.split_once(' '))
+        .ok_or_else(|| bad("not of the form `NAME CHECKSUM`"))?;
+    if sum != format!("{:016x}", xxhash_rust::xxh3::xxh3_64(name.as_bytes())) {
+        return Err(bad("checksum does not match"));
+    }
+    let number = crate::log::number_in(name, "manifest");
+    number.map(Some).ok_or_else(|| bad("does not name a manifest"))
+}
+
+/// Reads a manifest to its end. A torn last record is ignored: it was never acknowledged.
+pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<StoreState> {
+    let name = manifest_name(number);
+    let file = storage.open(&name, Category::Manifest).map_err(|error| {
+        if error.is_not_found() {
+            return Error::corruption(CURRENT, 0, format!("names {name}, which does not exist"));
+        }
+        error.into()
+    })?;
+    let header = read_header(&*file, &name)?;
+    if header.number != number {
+        return Err(Error::corruption(name, 0, "header has another number than the name"));
+    }
+    let mut reader = LogReader::new(file, &header)?;
+    let mut state = StoreState::default();
+    let mut records = 0;
+    loop {
+        match reader.next()? {
+            Next::Record { bytes, .. } if bytes.is_empty() => {}
+            Next::Record { offset, bytes } => {
+                records += 1;
+                apply_record(&mut state, &name, offset, &bytes)?;
+            }
+            Next::End { offset } => {
+                let mut later = None;
+                reader.scan_after(offset, |at, _| later = later.or(Some(at)))?;
+                if let Some(at) = later {
+                    let what = format!("record is damaged; a valid one follows at {at}");
+                    return Err(Error::corruption(name, offset, what));
+                }
+                if records == 0 {
+                    return Err(Error::corruption(name, offset, "the first record is damaged"));
+                }
+                return Ok(state);
+            }
+        }
+    }
+}
+
+fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<LogHeader> {
+    let len = file.len()?;
+    if len < HEADER_BYTES {
+        return Err(Error::corruption(name, len, "shorter than its header"));
+    }
+    let mut bytes = [0; HEADER_BYTES as usize];
+    file.read_at(0, &mut bytes)?;
+    LogHeader::decode(&bytes, LogKind::Manifest).map_err(|bad| match bad {
+        BadHeader::Newer(found) => newer_format(name, found),
+        BadHeader::Invalid => Error::corruption(name, 0, "header is damaged"),
+    })
+}
+
+fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+    let changes = record::decode(bytes).map_err(|bad| match bad {
+        BadRecord::Newer => newer_format(name, crate::log::LOG_FORMAT + 1),
+        BadRecord::Malformed => Error::corruption(name, offset, "record does not decode"),
+    })?;
+    for change in &changes {
+        state.apply(change).map_err(|what| Error::corruption(name, offset, what))?;
+    }
+    Ok(())
+}
+
+const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);

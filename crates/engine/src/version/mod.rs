@@ -1,0 +1,234 @@
+//! The tree at one moment: which tables make it up, and the log of edits that says so.
+//!
+//! * [`Version`]: an immutable shape with its open tables; readers hold one by count.
+//! * [`manifest`]: the edit log, sole commit point of the store.
+//! * [`record`]: how edits are encoded.
+//! * [`handle`]: a table file with a life time; the last holder of an obsolete one removes it.
+
+pub mod handle;
+pub mod manifest;
+pub mod record;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::shape::{Edit, Level, Shape, TableId};
+
+use crate::error::{Error, Result};
+use crate::key::{SeqNo, head, seek_trailer, seq_of};
+use crate::table::block::{Block, Found};
+use crate::table::reader::ProbeStats;
+use handle::TableHandle;
+
+/// Tables of one run, for searching.
+#[derive(Debug)]
+pub struct RunTables {
+    /// Heads of the tables' largest keys: most searches end here.
+    max_heads: Vec<u64>,
+    /// In key order.
+    pub tables: Vec<Arc<TableHandle>>,
+}
+
+/// One level, for searching.
+#[derive(Debug)]
+pub enum ReadLevel {
+    /// Runs, newest first.
+    Runs(Vec<Arc<RunTables>>),
+    /// Tables that may overlap.
+    Overlapping(IntervalIndex),
+}
+
+/// An immutable tree.
+#[derive(Debug, Default)]
+pub struct Version {
+    /// Metadata, as policies see it.
+    pub shape: Shape,
+    /// The same tables, opened for reading.
+    pub levels: Vec<ReadLevel>,
+    handles: BTreeMap<TableId, Arc<TableHandle>>,
+}
+
+impl Version {
+    /// The version of `shape`; `open` gives handles of tables that are not in `self` yet.
+    pub fn next(
+        &self,
+        shape: Shape,
+        mut open: impl FnMut(&Arc<runstone_policy::shape::Table>) -> Arc<TableHandle>,
+    ) -> Version {
+        let mut handles = BTreeMap::new();
+        for (_, table) in shape.tables() {
+            let known = self.handles.get(&table.id).map(Arc::clone);
+            handles.insert(table.id, known.unwrap_or_else(|| open(table)));
+        }
+        let levels = shape.levels.iter().map(|level| read_level(level, &handles)).collect();
+        Version { shape, levels, handles }
+    }
+
+    /// Applies an edit.
+    pub fn apply(&self, edit: &Edit) -> Result<Shape> {
+        self.shape.apply(edit).map_err(|bad| {
+            Error::corruption("manifest", 0, format!("an edit does not fit the tree: {bad}"))
+        })
+    }
+
+    /// The handle of a table.
+    pub fn handle(&self, id: TableId) -> Option<&Arc<TableHandle>> {
+        self.handles.get(&id)
+    }
+
+    /// All handles, by table id.
+    pub fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.handles.values()
+    }
+
+    /// The newest entry of `key` visible at `seq`. Levels from shallow to deep; the first hit wins
+    /// across levels and runs (I1), rule I3 holds inside an overlapping level.
+    pub fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<(Found, Arc<Block>)>> {
+        let trailer = seek_trailer(seq);
+        let key_head = head(key, 0);
+        for level in &self.levels {
+            let hit = match level {
+                ReadLevel::Runs(runs) => {
+                    let mut hit = None;
+                    for run in runs {
+                        if let Some(table) = run.find(key, key_head) {
+                            hit = table.reader()?.get(key, hash, trailer, stats)?;
+                            if hit.is_some() {
+                                break;
+                            }
+                        }
+                    }
+                    hit
+                }
+                ReadLevel::Overlapping(index) => index.get(key, hash, seq, stats)?,
+            };
+            if hit.is_some() {
+                return Ok(hit);
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl RunTables {
+    /// Tables with disjoint ranges, in key order.
+    pub fn new(tables: Vec<Arc<TableHandle>>) -> RunTables {
+        let max_heads = tables.iter().map(|table| head(&table.meta().max_key, 0)).collect();
+        RunTables { max_heads, tables }
+    }
+
+    /// The table whose bounds hold `key`. O(log tables).
+    #[inline]
+    pub fn find(&self, key: &[u8], key_head: u64) -> Option<&Arc<TableHandle>> {
+        let table = self.tables.get(self.lower_bound(key, key_head))?;
+        (*table.meta().min_key <= *key).then_some(table)
+    }
+
+    /// Index of the first table whose largest key is >= `key`.
+    #[inline]
+    pub fn lower_bound(&self, key: &[u8], key_head: u64) -> usize {
+        let mut at = self.max_heads.partition_point(|word| *word < key_head);
+        if self.max_heads.get(at) == Some(&key_head) {
+            let equal = self.max_heads[at..].partition_point(|word| *word == key_head);
+            let run = &self.tables[at..at + equal];
+            at += run.partition_point(|table| *table.meta().max_key < *key);
+        }
+        at
+    }
+}
+
+fn read_level(level: &Level, handles: &BTreeMap<TableId, Arc<TableHandle>>) -> ReadLevel {
+    let lookup = |table: &Arc<runstone_policy::shape::Table>| Arc::clone(&handles[&table.id]);
+    match level {
+        Level::Runs(runs) => ReadLevel::Runs(
+            runs.iter()
+                .map(|run| Arc::new(RunTables::new(run.tables.iter().map(lookup).collect())))
+                .collect(),
+        ),
+        Level::Overlapping(tables) => {
+            ReadLevel::Overlapping(IntervalIndex::new(tables.iter().map(lookup).collect()))
+        }
+    }
+}
+
+/// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
+/// that cover it by `max_seq` descending (spec: merge policies §3, read index).
+#[derive(Debug)]
+pub struct IntervalIndex {
+    /// All tables, in the shape's order.
+    pub tables: Vec<Arc<TableHandle>>,
+    /// Start of each interval; a start flagged `true` lies just behind its key.
+    starts: Vec<(Box<[u8]>, bool)>,
+    /// Per interval: indices into `tables`.
+    covers: Vec<Vec<u32>>,
+}
+
+impl IntervalIndex {
+    /// Builds the index. O(n log n + covers).
+    pub fn new(tables: Vec<Arc<TableHandle>>) -> IntervalIndex {
+        let mut starts: Vec<(Box<[u8]>, bool)> = Vec::new();
+        for table in &tables {
+            starts.push((table.meta().min_key.clone(), false));
+            starts.push((table.meta().max_key.clone(), true));
+        }
+        starts.sort();
+        starts.dedup();
+        let mut covers = vec![Vec::new(); starts.len()];
+        for (i, table) in (0u32..).zip(&tables) {
+            let from = starts.partition_point(|s| *s < (table.meta().min_key.clone(), false));
+            let to = starts.partition_point(|s| *s < (table.meta().max_key.clone(), true));
+            for cover in &mut covers[from..to] {
+                cover.push(i);
+            }
+        }
+        for cover in &mut covers {
+            cover.sort_by_key(|i| std::cmp::Reverse(tables[*i as usize].meta().max_seq));
+        }
+        IntervalIndex { tables, starts, covers }
+    }
+
+    /// The tables that cover `key`, by `max_seq` descending.
+    pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableHandle>> {
+        let at = self.starts.partition_point(|(start, behind)| match (**start).cmp(key) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Equal => !behind,
+            std::cmp::Ordering::Greater => false,
+        });
+        let cover = at.checked_sub(1).map_or(&[][..], |i| &self.covers[i]);
+        cover.iter().map(|i| &self.tables[*i as usize])
+    }
+
+    /// Rule I3: visit by `max_seq` descending, skip tables that begin after the snapshot, keep the
+    /// largest hit, stop when the next table cannot hold a newer one.
+    fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<(Found, Arc<Block>)>> {
+        let mut best: Option<(Found, Arc<Block>)> = None;
+        for table in self.candidates(key) {
+            if best.as_ref().is_some_and(|(found, _)| table.meta().max_seq < seq_of(found.trailer))
+            {
+                break;
+            }
+            if table.meta().min_seq > seq {
+                continue;
+            }
+            let hit = table.reader()?.get(key, hash, seek_trailer(seq), stats)?;
+            if let Some((found, block)) = hit
+                && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
+            {
+                best = Some((found, block));
+            }
+        }
+        Ok(best)
+    }
+}

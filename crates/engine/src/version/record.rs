@@ -1,0 +1,410 @@
+//! Manifest records: what one atomic change of the store says, and how it is encoded.
+//!
+//! ```text
+//! record     := (tag varint | bytes)*
+//! tags       1 store: uid u64                     2 counters: next file, last seq, log floor
+//!            3 keyspace: id, name, options TOML   4 dropped keyspace: id
+//!            5 edit: keyspace id, flushed seq, shape edit
+//!            6 whole shape: keyspace id, flushed seq, state, levels      127 seal (empty record)
+//! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
+//!               | filter bits | prefix count | prefixes
+//! ```
+//!
+//! Numbers are varints. A tag that a reader does not know is a newer format. Counts are checked
+//! against the bytes that are left before anything is allocated.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::{
+    Edit, Level, Placement, PolicyState, Run, RunSlot, SeqNo, Shape, Table,
+};
+
+use crate::batch::KeyspaceId;
+use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+
+/// One part of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Identity of the store; in the first record of every manifest.
+    Store {
+        /// Random id.
+        uid: u64,
+    },
+    /// Counters; each replaces the earlier value.
+    Counters {
+        /// Next file number to use.
+        next_file: u64,
+        /// No sequence number above this is in a table.
+        last_seq: SeqNo,
+        /// Log segments below this number are not needed.
+        log_floor: u64,
+    },
+    /// A keyspace was made, or its options changed.
+    Keyspace {
+        /// Its id, never reused.
+        id: KeyspaceId,
+        /// Its name.
+        name: String,
+        /// Its options as TOML.
+        options: String,
+    },
+    /// A keyspace was dropped, with its tables.
+    Dropped {
+        /// Its id.
+        id: KeyspaceId,
+    },
+    /// The tree of a keyspace changed.
+    Edit {
+        /// Whose.
+        id: KeyspaceId,
+        /// All its writes up to this number are in tables now.
+        flushed_seq: SeqNo,
+        /// The change.
+        edit: Edit,
+    },
+    /// The whole tree of a keyspace, at the start of a new manifest.
+    Shape {
+        /// Whose.
+        id: KeyspaceId,
+        /// All its writes up to this number are in tables.
+        flushed_seq: SeqNo,
+        /// The tree.
+        shape: Shape,
+    },
+}
+
+/// Why a record does not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadRecord {
+    /// Bytes do not fit the format.
+    Malformed,
+    /// A tag of a newer release.
+    Newer,
+}
+
+impl From<Truncated> for BadRecord {
+    fn from(_: Truncated) -> BadRecord {
+        BadRecord::Malformed
+    }
+}
+
+/// Encodes a record.
+pub fn encode(changes: &[Change]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut body = Vec::new();
+    for change in changes {
+        body.clear();
+        let tag = encode_change(change, &mut body);
+        put_varint(&mut out, tag);
+        put_bytes(&mut out, &body);
+    }
+    out
+}
+
+fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
+    match change {
+        Change::Store { uid } => {
+            put_varint(out, *uid);
+            1
+        }
+        Change::Counters { next_file, last_seq, log_floor } => {
+            for number in [next_file, last_seq, log_floor] {
+                put_varint(out, *number);
+            }
+            2
+        }
+        Change::Keyspace { id, name, options } => {
+            put_varint(out, u64::from(*id));
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, options.as_bytes());
+            3
+        }
+        Change::Dropped { id } => {
+            put_varint(out, u64::from(*id));
+            4
+        }
+        Change::Edit { id, flushed_seq, edit } => {
+            put_varint(out, u64::from(*id));
+            put_varint(out, *flushed_seq);
+            encode_edit(edit, out);
+            5
+        }
+        Change::Shape { id, flushed_seq, shape } => {
+            put_varint(out, u64::from(*id));
+            put_varint(out, *flushed_seq);
+            encode_shape(shape, out);
+            6
+        }
+    }
+}
+
+fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
+    put_varint(out, edit.remove.len() as u64);
+    for id in &edit.remove {
+        put_varint(out, *id);
+    }
+    put_varint(out, edit.place.len() as u64);
+    for placement in &edit.place {
+        put_varint(out, u64::from(placement.level));
+        let (slot, run) = match placement.slot {
+            RunSlot::Join(run) => (0, run),
+            RunSlot::New(run) => (1, run),
+            RunSlot::Overlapping => (2, 0),
+        };
+        put_varint(out, slot);
+        put_varint(out, run);
+        encode_table(&placement.table, out);
+    }
+    put_varint(out, edit.cursors.len() as u64);
+    for (level, key) in &edit.cursors {
+        put_varint(out, u64::from(*level));
+        put_bytes(out, key);
+    }
+    put_varint(out, edit.last_level.map_or(0, |level| u64::from(level) + 1));
+    put_varint(out, edit.flushes);
+}
+
+fn encode_table(table: &Table, out: &mut Vec<u8>) {
+    put_varint(out, table.id);
+    put_bytes(out, &table.min_key);
+    put_bytes(out, &table.max_key);
+    let numbers = [
+        table.bytes,
+        table.entries,
+        table.tombstones,
+        table.min_seq,
+        table.max_seq,
+        table.filter_bits,
+        table.prefixes.len() as u64,
+    ];
+    for number in numbers {
+        put_varint(out, number);
+    }
+    for prefix in &table.prefixes {
+        put_bytes(out, prefix);
+    }
+}
+
+fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
+    put_varint(out, shape.state.cursors.len() as u64);
+    for (level, key) in &shape.state.cursors {
+        put_varint(out, u64::from(*level));
+        put_bytes(out, key);
+    }
+    put_varint(out, u64::from(shape.state.last_level));
+    put_varint(out, shape.state.flush_count);
+    put_varint(out, shape.levels.len() as u64);
+    for level in &shape.levels {
+        match level {
+            Level::Runs(runs) => {
+                put_varint(out, 0);
+                put_varint(out, runs.len() as u64);
+                for run in runs {
+                    put_varint(out, run.id);
+                    encode_tables(&run.tables, out);
+                }
+            }
+            Level::Overlapping(tables) => {
+                put_varint(out, 1);
+                encode_tables(tables, out);
+            }
+        }
+    }
+}
+
+fn encode_tables(tables: &[Arc<Table>], out: &mut Vec<u8>) {
+    put_varint(out, tables.len() as u64);
+    for table in tables {
+        encode_table(table, out);
+    }
+}
+
+/// Decodes a record.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, BadRecord> {
+    let mut reader = Reader::new(bytes);
+    let mut changes = Vec::new();
+    while !reader.is_empty() {
+        let tag = reader.take_varint()?;
+        let mut body = Reader::new(reader.take_bytes()?);
+        changes.push(decode_change(tag, &mut body)?);
+        if !body.is_empty() {
+            return Err(BadRecord::Malformed);
+        }
+    }
+    Ok(changes)
+}
+
+fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
+    Ok(match tag {
+        1 => Change::Store { uid: body.take_varint()? },
+        2 => Change::Counters {
+            next_file: body.take_varint()?,
+            last_seq: body.take_varint()?,
+            log_floor: body.take_varint()?,
+        },
+        3 => Change::Keyspace {
+            id: take_u32(body)?,
+            name: take_string(body)?,
+            options: take_string(body)?,
+        },
+        4 => Change::Dropped { id: take_u32(body)? },
+        5 => Change::Edit {
+            id: take_u32(body)?,
+            flushed_seq: body.take_varint()?,
+            edit: take_edit(body)?,
+        },
+        6 => Change::Shape {
+            id: take_u32(body)?,
+            flushed_seq: body.take_varint()?,
+            shape: take_shape(body)?,
+        },
+        _ => return Err(BadRecord::Newer),
+    })
+}
+
+fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
+    u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
+}
+
+fn take_string(reader: &mut Reader<'_>) -> Decoded<String> {
+    String::from_utf8(reader.take_bytes()?.to_vec()).map_err(|_| Truncated)
+}
+
+/// A list whose elements take at least one byte each.
+fn take_list<T>(
+    reader: &mut Reader<'_>,
+    mut element: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
+) -> Decoded<Vec<T>> {
+    let count = reader.take_len()?;
+    let mut list = Vec::with_capacity(count.min(1024));
+    for _ in 0..count {
+        list.push(element(reader)?);
+    }
+    Ok(list)
+}
+
+fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> {
+    Ok((take_u32(reader)?, reader.take_bytes()?.into()))
+}
+
+fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
+    Ok(Edit {
+        remove: take_list(reader, |reader| reader.take_varint())?,
+        place: take_list(reader, |reader| {
+            let level = take_u32(reader)?;
+            let (slot, run) = (reader.take_varint()?, reader.take_varint()?);
+            let slot = match slot {
+                0 => RunSlot::Join(run),
+                1 => RunSlot::New(run),
+                2 => RunSlot::Overlapping,
+                _ => return Err(Truncated),
+            };
+            Ok(Placement { level, slot, table: Arc::new(take_table(reader)?) })
+        })?,
+        cursors: take_list(reader, take_cursor)?,
+        last_level: match take_u32(reader)? {
+            0 => None,
+            level => Some(level - 1),
+        },
+        flushes: reader.take_varint()?,
+    })
+}
+
+fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
+    Ok(Table {
+        id: reader.take_varint()?,
+        min_key: reader.take_bytes()?.into(),
+        max_key: reader.take_bytes()?.into(),
+        bytes: reader.take_varint()?,
+        entries: reader.take_varint()?,
+        tombstones: reader.take_varint()?,
+        min_seq: reader.take_varint()?,
+        max_seq: reader.take_varint()?,
+        filter_bits: reader.take_varint()?,
+        prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
+    })
+}
+
+fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
+    let cursors = take_list(reader, take_cursor)?.into_iter().collect();
+    let last_level = take_u32(reader)?;
+    let flush_count = reader.take_varint()?;
+    let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
+    let levels = take_list(reader, |reader| match reader.take_varint()? {
+        0 => Ok(Level::Runs(take_list(reader, |reader| {
+            Ok(Run { id: reader.take_varint()?, tables: take_list(reader, table)? })
+        })?)),
+        1 => Ok(Level::Overlapping(take_list(reader, table)?)),
+        _ => Err(Truncated),
+    })?;
+    Ok(Shape { levels, state: PolicyState { cursors, last_level, flush_count } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(id: u64) -> Arc<Table> {
+        Arc::new(Table {
+            id,
+            min_key: (*b"a").into(),
+            max_key: (*b"m").into(),
+            bytes: 1000 + id,
+            entries: 10,
+            tombstones: 1,
+            min_seq: 5,
+            max_seq: 500,
+            filter_bits: 512,
+            prefixes: vec![(*b"a").into()],
+        })
+    }
+
+    fn changes() -> Vec<Change> {
+        let edit = Edit {
+            remove: vec![1, 2],
+            place: vec![
+                Placement { level: 1, slot: RunSlot::New(7), table: table(9) },
+                Placement { level: 3, slot: RunSlot::Overlapping, table: table(10) },
+            ],
+            cursors: vec![(1, (*b"k").into())],
+            last_level: Some(0),
+            flushes: 1,
+        };
+        let shape = Shape {
+            levels: vec![
+                Level::Runs(vec![Run { id: 4, tables: vec![table(3)] }]),
+                Level::Overlapping(vec![table(5), table(6)]),
+            ],
+            state: PolicyState {
+                cursors: [(2, (*b"c").into())].into(),
+                last_level: 2,
+                flush_count: 77,
+            },
+        };
+        vec![
+            Change::Store { uid: u64::MAX },
+            Change::Counters { next_file: 11, last_seq: 1 << 55, log_floor: 3 },
+            Change::Keyspace { id: 1, name: "näme".into(), options: "a = 1".into() },
+            Change::Dropped { id: 2 },
+            Change::Edit { id: 1, flushed_seq: 500, edit },
+            Change::Shape { id: 1, flushed_seq: 500, shape },
+        ]
+    }
+
+    #[test]
+    fn round_trip_and_every_truncation_is_refused() {
+        let bytes = encode(&changes());
+        assert_eq!(decode(&bytes), Ok(changes()));
+        let whole: Vec<usize> =
+            (0..=changes().len()).map(|n| encode(&changes()[..n]).len()).collect();
+        for cut in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..cut]).is_ok(), whole.contains(&cut), "cut at {cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0xff;
+            let _ = decode(&bad);
+        }
+        assert_eq!(decode(&[99, 0]), Err(BadRecord::Newer));
+    }
+}

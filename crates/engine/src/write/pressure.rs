@@ -1,0 +1,245 @@
+//! Back-pressure: smooth, never a cliff. Writers are slowed down before they must be stopped:
+//!
+//!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
+//!
+//! over three limits of each keyspace: memtables that wait for their flush, level-0 runs, and merge
+//! debt. The state (which limit, since when) is in the metrics and in events.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use runstone_policy::policy::merge_debt_bytes;
+
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::metrics::{Counter, PressureState};
+use crate::options::{Background, KeyspaceOptions, STALL_POLL};
+use crate::store::{Inner, KeyspaceInner, View};
+
+/// Writers never get slower than this fraction of the highest rate before they stop.
+const MIN_RATE_FRACTION: f64 = 0.005;
+/// Delays shorter than this are saved up: a sleep costs more than it says.
+const MIN_SLEEP: Duration = Duration::from_micros(100);
+/// One write never sleeps longer than this for its share; the rest is carried over.
+const MAX_SLEEP: Duration = Duration::from_millis(5);
+
+/// How far a keyspace is from stopping its writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pressure {
+    pub(crate) permille: u32,
+    pub(crate) cause: &'static str,
+}
+
+const NONE: Pressure = Pressure { permille: 0, cause: "none" };
+
+/// Pressure of the whole store.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Largest permille of all keyspaces; the only thing that an unhindered write looks at.
+    permille: AtomicU32,
+    state: Mutex<ThrottleState>,
+    changed: Condvar,
+    max_bytes_per_second: f64,
+}
+
+#[derive(Debug)]
+struct ThrottleState {
+    cause: &'static str,
+    since: Instant,
+    /// When the bytes admitted so far are paid for.
+    paid_until: Instant,
+}
+
+impl Throttle {
+    pub(crate) fn new(max_bytes_per_second: u64) -> Throttle {
+        let now = Instant::now();
+        Throttle {
+            permille: AtomicU32::new(0),
+            state: Mutex::new(ThrottleState { cause: NONE.cause, since: now, paid_until: now }),
+            changed: Condvar::new(),
+            max_bytes_per_second: max_bytes_per_second as f64,
+        }
+    }
+
+    /// The state for the metrics.
+    pub(crate) fn report(&self) -> PressureState {
+        let state = self.state.lock();
+        PressureState {
+            permille: self.permille.load(Relaxed),
+            cause: state.cause,
+            since_ms: state.since.elapsed().as_millis() as u64,
+        }
+    }
+
+    fn set(&self, pressure: Pressure) -> bool {
+        let mut state = self.state.lock();
+        self.permille.store(pressure.permille, Relaxed);
+        let changed = state.cause != pressure.cause;
+        if changed {
+            state.cause = pressure.cause;
+            state.since = Instant::now();
+        }
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Charges `bytes` at the current rate; returns how long to sleep now.
+    fn charge(&self, bytes: u64, permille: u32) -> Duration {
+        let open = (1.0 - f64::from(permille) / 1000.0).max(MIN_RATE_FRACTION);
+        let cost = Duration::from_secs_f64(bytes as f64 / (self.max_bytes_per_second * open));
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.paid_until = state.paid_until.max(now) + cost;
+        let owed = state.paid_until - now;
+        if owed < MIN_SLEEP { Duration::ZERO } else { owed.min(MAX_SLEEP) }
+    }
+
+    /// Wakes everybody who waits.
+    pub(crate) fn wake(&self) {
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+}
+
+/// Fraction of the way from `slowdown` to `stop`, in thousandths.
+fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
+    if value < slowdown || stop == 0 {
+        return 0;
+    }
+    let way = u128::from(stop.saturating_sub(slowdown).max(1));
+    // The slowdown value itself counts: one step of the way is taken there.
+    let taken = u128::from(value - slowdown) + u128::from(value < stop);
+    (taken * 1000 / (way + 1)).min(1000) as u32
+}
+
+fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
+    let level_0 = view.version.shape.level(0).runs().len() as u64;
+    let waiting = view.immutable.len() as u64;
+    // One waiting memtable is the normal course of a flush; the last allowed one slows by how full
+    // the active one is, so that the stop is met at a crawl.
+    let limit = u64::from(options.max_immutable_memtables);
+    let memtables = if waiting > limit {
+        1000
+    } else if waiting == limit && limit > 0 {
+        let filled = view.active.allocated_bytes() as u64 * 1000;
+        (filled / options.write_buffer_bytes.max(1)).min(999) as u32
+    } else {
+        0
+    };
+    let (slow, stop) = (u64::from(options.l0_slowdown_runs), u64::from(options.l0_stop_runs));
+    let runs = if level_0 >= stop { 1000 } else { fraction(level_0, slow, stop) };
+    let debt = match (options.debt_slowdown_bytes, options.merge_policy()) {
+        (0, _) | (_, Err(_)) => 0,
+        (slow, Ok(policy)) => {
+            let debt = merge_debt_bytes(&view.version.shape, policy, &options.shape);
+            fraction(debt, slow, slow.saturating_mul(2))
+        }
+    };
+    let all = [
+        (memtables, "memtables wait for their flush"),
+        (runs, "level 0 has too many runs"),
+        (debt, "merge debt"),
+    ];
+    let (permille, cause) = all
+        .into_iter()
+        .fold((0, NONE.cause), |largest, one| if one.0 > largest.0 { one } else { largest });
+    Pressure { permille, cause }
+}
+
+impl Inner {
+    /// Takes the pressure of a keyspace anew, after its view changed.
+    pub(crate) fn refresh_pressure(&self, keyspace: &KeyspaceInner) {
+        let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
+        keyspace.pressure_permille.store(pressure.permille, Relaxed);
+        let others = self.keyspaces.read();
+        let worst = others
+            .values()
+            .filter(|other| other.id != keyspace.id)
+            .map(|other| other.pressure_permille.load(Relaxed))
+            .max()
+            .unwrap_or(0);
+        drop(others);
+        let largest = match worst > pressure.permille {
+            true => Pressure { permille: worst, cause: "another keyspace" },
+            false => pressure,
+        };
+        if self.throttle.set(largest) {
+            self.emit(|| Event::Pressure {
+                keyspace: keyspace.name.clone(),
+                permille: largest.permille,
+                cause: largest.cause,
+            });
+        }
+    }
+
+    /// Slows a writer down, or holds it until pressure falls. Costs one load without pressure.
+    #[inline]
+    pub(crate) fn throttle(&self, bytes: u64) -> Result<()> {
+        match self.throttle.permille.load(Relaxed) {
+            0 => Ok(()),
+            permille => self.throttle_slow(bytes, permille),
+        }
+    }
+
+    fn throttle_slow(&self, bytes: u64, permille: u32) -> Result<()> {
+        if self.options.background == Background::Manual {
+            // Nobody else will relieve the pressure.
+            while self.throttle.permille.load(Relaxed) >= 1000 && self.run_one_job()? {}
+            return Ok(());
+        }
+        let started = Instant::now();
+        if permille < 1000 {
+            let sleep = self.throttle.charge(bytes, permille);
+            if sleep > Duration::ZERO {
+                std::thread::sleep(sleep);
+                self.count_stall(Counter::delayed_ns, started);
+            }
+            return Ok(());
+        }
+        self.wake_background();
+        loop {
+            self.check_writable()?;
+            if self.commit.lock().closed {
+                return Err(Error::Closed);
+            }
+            let mut state = self.throttle.state.lock();
+            if self.throttle.permille.load(Relaxed) < 1000 {
+                break;
+            }
+            self.throttle.changed.wait_for(&mut state, STALL_POLL);
+        }
+        self.count_stall(Counter::stopped_ns, started);
+        Ok(())
+    }
+
+    fn count_stall(&self, counter: Counter, started: Instant) {
+        let took = started.elapsed();
+        self.metrics.add(counter, took.as_nanos() as u64);
+        self.metrics.stall_ns.record(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_evenly_from_slowdown_to_stop() {
+        assert_eq!(fraction(15, 16, 32), 0);
+        let steps: Vec<u32> = (16..32).map(|runs| fraction(runs, 16, 32)).collect();
+        assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] <= 60));
+        assert!(steps[0] > 0 && steps[15] < 1000, "{steps:?}");
+    }
+
+    #[test]
+    fn the_rate_follows_the_formula_and_no_write_pays_more_than_its_share_at_once() {
+        let throttle = Throttle::new(100 << 20);
+        // 1 MiB at half of 100 MiB/s costs 20 ms; a single sleep is capped.
+        let sleep = throttle.charge(1 << 20, 500);
+        assert_eq!(sleep, MAX_SLEEP);
+        let throttle = Throttle::new(100 << 20);
+        let small: Duration = (0..1000).map(|_| throttle.charge(116, 0)).max().unwrap_or_default();
+        assert!(small < Duration::from_millis(3), "116 KB at full rate cost about a millisecond");
+    }
+}

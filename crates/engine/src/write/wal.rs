@@ -1,0 +1,367 @@
+//! The write-ahead log: segments of framed records, recycled. Not here: what a commit is (`commit`),
+//! and how records are framed (`log`).
+//!
+//! ```text
+//! record := first_seq varint | unsynced varint | count varint | operation*
+//! ```
+//!
+//! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
+//! record was written. Recovery uses it: damage below a number that a later record calls synced is
+//! rot; damage above it can be what a power loss leaves behind. Where the boot id shows that no
+//! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
+//! order flushes its memtables and leaves no log behind.
+//!
+//! Segments: `NNNNNN.wal` in use, `NNNNNN.spare` waiting. A spare is prepared in the background
+//! (blocks reserved, pages present), so that starting a segment is a rename and a header. A segment
+//! that is no longer needed becomes a spare again: its pages are warm, and its blocks are allocated.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use parking_lot::Mutex;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::cache::{Cache, Reservation};
+use crate::codec::put_varint;
+use crate::error::Result;
+use crate::key::SeqNo;
+use crate::log::{LogHeader, LogKind, LogWriter};
+use crate::options::WalMode;
+
+/// Spares kept for the next segments.
+const MAX_SPARES: usize = 2;
+
+/// File name of a segment.
+pub fn segment_name(number: u64) -> String {
+    format!("{number:06}.wal")
+}
+
+/// File name of a spare.
+pub fn spare_name(number: u64) -> String {
+    format!("{number:06}.spare")
+}
+
+/// What segments are made from; shared by the writer and the background job that prepares spares.
+#[derive(Debug)]
+pub struct WalFiles {
+    /// Where the files are.
+    pub storage: Arc<dyn Storage>,
+    mode: WalMode,
+    segment_bytes: u64,
+    /// The store's file number counter.
+    next_file: Arc<AtomicU64>,
+    /// Mapped segments count against the memory budget.
+    cache: Arc<Cache>,
+    spares: Mutex<Vec<Spare>>,
+    /// Set when the current segment is half full: a store with few writes needs no spare.
+    spare_wanted: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Spare {
+    number: u64,
+    file: SegmentFile,
+}
+
+/// A file with the memory that its mapping takes.
+#[derive(Debug)]
+struct SegmentFile {
+    file: Arc<dyn StorageFile>,
+    reservation: Option<Reservation>,
+}
+
+impl WalFiles {
+    /// No spares yet.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        mode: WalMode,
+        segment_bytes: u64,
+        next_file: Arc<AtomicU64>,
+        cache: Arc<Cache>,
+    ) -> WalFiles {
+        WalFiles {
+            storage,
+            mode,
+            segment_bytes,
+            next_file,
+            cache,
+            spares: Mutex::default(),
+            spare_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the background should prepare a spare.
+    pub fn wants_spare(&self) -> bool {
+        self.spare_wanted.load(Relaxed) && self.spares.lock().is_empty()
+    }
+
+    /// Removes all spares, at close.
+    pub fn remove_spares(&self) -> Result<()> {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        for spare in spares {
+            self.storage.remove(&spare_name(spare.number))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a spare, all pages present.
+    pub fn prepare_spare(&self) -> Result<()> {
+        self.spare_wanted.store(false, Relaxed);
+        let number = self.next_file.fetch_add(1, Relaxed);
+        let file = self.create(&spare_name(number), self.segment_bytes)?;
+        file.file.prepare(0, self.segment_bytes)?;
+        self.spares.lock().push(Spare { number, file });
+        Ok(())
+    }
+
+    fn create(&self, name: &str, capacity_bytes: u64) -> Result<SegmentFile> {
+        Ok(match self.mode {
+            WalMode::Mapped => SegmentFile {
+                file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
+                reservation: Some(self.cache.reserve(capacity_bytes)),
+            },
+            WalMode::Write => {
+                let file = self.storage.create(name, Category::Wal)?;
+                file.allocate(0, capacity_bytes)?;
+                file.set_len(capacity_bytes)?;
+                SegmentFile { file, reservation: None }
+            }
+        })
+    }
+
+    /// Opens a file that `create` made in an earlier use.
+    fn reopen(&self, name: &str) -> Result<SegmentFile> {
+        Ok(match self.mode {
+            WalMode::Mapped => SegmentFile {
+                file: self.storage.open_mapped(name, Category::Wal)?,
+                reservation: Some(self.cache.reserve(self.segment_bytes)),
+            },
+            WalMode::Write => {
+                SegmentFile { file: self.storage.open(name, Category::Wal)?, reservation: None }
+            }
+        })
+    }
+
+    /// A file named as segment `number` with room for `capacity_bytes`.
+    fn take(&self, number: u64, capacity_bytes: u64) -> Result<SegmentFile> {
+        let name = segment_name(number);
+        if capacity_bytes <= self.segment_bytes
+            && let Some(spare) = self.spares.lock().pop()
+        {
+            self.storage.rename(&spare_name(spare.number), &name)?;
+            return Ok(spare.file);
+        }
+        self.create(&name, capacity_bytes.max(self.segment_bytes))
+    }
+
+    /// A segment is not needed any more: keeps it as a spare, or removes it.
+    fn retire(&self, number: u64, recyclable: bool) -> Result<()> {
+        let name = segment_name(number);
+        if recyclable && self.spares.lock().len() < MAX_SPARES {
+            // The number stays taken for the spare's name; the next use gets a new one.
+            self.storage.rename(&name, &spare_name(number))?;
+            let file = self.reopen(&spare_name(number))?;
+            file.file.prepare(0, self.segment_bytes)?;
+            self.spares.lock().push(Spare { number, file });
+            return Ok(());
+        }
+        self.storage.remove(&name)?;
+        Ok(())
+    }
+}
+
+/// A segment in use.
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    capacity_bytes: u64,
+    /// Present until a sync covered the sealed segment.
+    unsynced: Option<Arc<dyn StorageFile>>,
+}
+
+/// The log's writing end. Lives under the commit lock.
+#[derive(Debug)]
+pub struct Wal {
+    files: Arc<WalFiles>,
+    writer: Option<LogWriter>,
+    reservation: Option<Reservation>,
+    /// Oldest first; the last one is being written.
+    segments: VecDeque<Segment>,
+    /// Whether a segment's name may not be durable yet.
+    dir_dirty: bool,
+    random: u64,
+}
+
+/// What a sync has to cover, captured under the commit lock.
+#[derive(Debug, Default)]
+pub struct SyncWork {
+    /// Sealed segments, oldest first, then the current one.
+    files: Vec<(u64, Arc<dyn StorageFile>)>,
+    sync_dir: bool,
+}
+
+impl Wal {
+    /// A log without a segment; the first append makes one.
+    pub fn new(files: Arc<WalFiles>, random: u64) -> Wal {
+        Wal {
+            files,
+            writer: None,
+            reservation: None,
+            segments: VecDeque::new(),
+            dir_dirty: false,
+            random,
+        }
+    }
+
+    /// Appends a record; returns the number of its segment. On an error nothing was appended that
+    /// a later append would not overwrite.
+    pub fn append(
+        &mut self,
+        first_seq: SeqNo,
+        unsynced: u64,
+        count: u64,
+        operations: &[u8],
+    ) -> Result<u64> {
+        let mut head = Vec::with_capacity(24);
+        put_varint(&mut head, first_seq);
+        put_varint(&mut head, unsynced);
+        put_varint(&mut head, count);
+        let wanted = LogWriter::max_stored_bytes(head.len() + operations.len());
+        self.make_room(wanted)?;
+        let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back()) else {
+            unreachable!("make_room leaves a segment to write to");
+        };
+        let before = writer.position();
+        writer.append(&[&head, operations])?;
+        let half = segment.capacity_bytes / 2;
+        if before < half && writer.position() >= half {
+            self.files.spare_wanted.store(true, Relaxed);
+        }
+        Ok(segment.number)
+    }
+
+    /// Removes every segment; nothing in them is needed. At close.
+    pub fn remove_all(&mut self) -> Result<()> {
+        self.writer = None;
+        self.reservation = None;
+        while let Some(segment) = self.segments.pop_front() {
+            self.files.storage.remove(&segment_name(segment.number))?;
+        }
+        self.files.remove_spares()
+    }
+
+    fn make_room(&mut self, wanted: u64) -> Result<()> {
+        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())
+            && writer.position() + wanted <= segment.capacity_bytes
+        {
+            return Ok(());
+        }
+        let number = self.files.next_file.fetch_add(1, Relaxed);
+        let capacity_bytes = (wanted + crate::log::FRAME_BYTES).max(self.files.segment_bytes);
+        let SegmentFile { file, reservation } = self.files.take(number, capacity_bytes)?;
+        let id = crate::random::next(&mut self.random);
+        let header = LogHeader { number, id, boot_id: self.files.storage.boot_id() };
+        let writer = LogWriter::create(file, LogKind::Wal, header)?;
+        self.seal_current();
+        self.writer = Some(writer);
+        self.reservation = reservation;
+        self.segments.push_back(Segment { number, capacity_bytes, unsynced: None });
+        self.dir_dirty = true;
+        Ok(())
+    }
+
+    /// The current segment gets no more records. Its mapping is given back: the handle that a sync
+    /// needs is an ordinary one where the storage can reopen it.
+    fn seal_current(&mut self) {
+        if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
+            let reopened = self.files.storage.open(&segment_name(segment.number), Category::Wal);
+            segment.unsynced = Some(reopened.unwrap_or_else(|_| Arc::clone(writer.file())));
+        }
+    }
+
+    /// What has to be synced so that everything appended so far is durable.
+    pub fn sync_work(&self) -> SyncWork {
+        let sealed = self.segments.iter().filter_map(|segment| {
+            segment.unsynced.as_ref().map(|file| (segment.number, Arc::clone(file)))
+        });
+        let mut files: Vec<_> = sealed.collect();
+        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back()) {
+            files.push((segment.number, Arc::clone(writer.file())));
+        }
+        SyncWork { files, sync_dir: self.dir_dirty }
+    }
+
+    /// Notes that a sync succeeded.
+    pub fn synced(&mut self, work: &SyncWork) {
+        let current = self.segments.back().map(|segment| segment.number);
+        for segment in &mut self.segments {
+            let covered = work.files.iter().any(|(number, _)| *number == segment.number);
+            if covered && current != Some(segment.number) && segment.unsynced.is_some() {
+                // A segment sealed after the work was captured was synced as the current one; the
+                // records behind that moment are not covered, so it stays.
+                let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
+                if !was_current {
+                    segment.unsynced = None;
+                }
+            }
+        }
+        if work.sync_dir && work.files.last().map(|(number, _)| *number) == current {
+            self.dir_dirty = false;
+        }
+    }
+
+    /// Takes out the segments below `floor`, to be retired by the caller without the lock.
+    pub fn take_obsolete(&mut self, floor: u64) -> Vec<ObsoleteSegment> {
+        let mut obsolete = Vec::new();
+        while let Some(segment) = self.segments.front() {
+            if segment.number >= floor || self.segments.len() == 1 && self.writer.is_some() {
+                break;
+            }
+            let recyclable = segment.capacity_bytes == self.files.segment_bytes;
+            obsolete.push(ObsoleteSegment { number: segment.number, recyclable });
+            self.segments.pop_front();
+        }
+        obsolete
+    }
+
+    /// Number of the segment being written, or of the next one.
+    pub fn current_segment(&self) -> u64 {
+        match self.segments.back() {
+            Some(segment) => segment.number,
+            None => self.files.next_file.load(Relaxed),
+        }
+    }
+
+    /// Bytes of all segments in use.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.capacity_bytes).sum()
+    }
+}
+
+/// A segment that no unflushed write needs.
+#[derive(Debug)]
+pub struct ObsoleteSegment {
+    number: u64,
+    recyclable: bool,
+}
+
+impl ObsoleteSegment {
+    /// Recycles or removes the file.
+    pub fn retire(&self, files: &WalFiles) -> Result<()> {
+        files.retire(self.number, self.recyclable)
+    }
+}
+
+impl SyncWork {
+    /// Syncs segments oldest first, so that a crash in between leaves a prefix; then their names.
+    pub fn run(&self, storage: &dyn Storage) -> Result<()> {
+        if self.sync_dir {
+            storage.sync_dir()?;
+        }
+        for (_, file) in &self.files {
+            file.sync()?;
+        }
+        Ok(())
+    }
+}

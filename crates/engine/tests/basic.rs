@@ -1,0 +1,204 @@
+//! The store as a user sees it: point operations, batches, snapshots, iteration, reopen.
+
+use std::sync::Arc;
+
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, Batch, KeyspaceOptions, Options, ReadOptions, Store, WriteOptions};
+
+fn small() -> Options {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.shape.table_bytes = 32 << 10;
+    keyspace.shape.base_bytes = 128 << 10;
+    Options {
+        memory_budget_bytes: 4 << 20,
+        wal_segment_bytes: 256 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{:08}", i.wrapping_mul(2_654_435_761) % 100_000_000).into_bytes()
+}
+
+#[test]
+fn many_writes_survive_flushes_merges_and_reopen() {
+    for background in [Background::Threads(2), Background::Manual] {
+        let storage = MemoryStorage::new();
+        let open = || {
+            let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+            Store::open_on(storage, Options { background, ..small() }).expect("open")
+        };
+        let store = open();
+        for i in 0..20_000u64 {
+            store.put(key(i), format!("value {i}")).expect("put");
+        }
+        for i in (0..20_000u64).step_by(3) {
+            store.delete(key(i)).expect("delete");
+        }
+        let check = |store: &Store| {
+            for i in 0..20_000u64 {
+                let value = store.get(key(i)).expect("get");
+                match i % 3 {
+                    0 => assert_eq!(value, None, "{i}"),
+                    _ => assert_eq!(value.as_deref(), Some(format!("value {i}").as_bytes())),
+                }
+            }
+            let forward: Vec<Vec<u8>> = store
+                .default_keyspace()
+                .iter()
+                .expect("iter")
+                .map(|e| e.expect("entry").0)
+                .collect();
+            assert_eq!(forward.len(), 20_000 - 6_667);
+            assert!(forward.windows(2).all(|pair| pair[0] < pair[1]));
+            let iter = store.default_keyspace().iter().expect("iter").rev();
+            let mut backward: Vec<Vec<u8>> = iter.map(|e| e.expect("entry").0).collect();
+            backward.reverse();
+            assert_eq!(forward, backward);
+        };
+        check(&store);
+        store.flush().expect("flush");
+        store.wait_idle().expect("idle");
+        check(&store);
+        assert!(store.verify().expect("verify").is_clean());
+        assert!(store.metrics().counters.merges > 0);
+        store.close().expect("close");
+        let store = open();
+        check(&store);
+        store.compact().expect("compact");
+        check(&store);
+        store.wait_idle().expect("idle");
+        let shape = store.default_keyspace().shape();
+        assert_eq!(shape.levels.iter().filter(|level| !level.is_empty()).count(), 1);
+        assert_eq!(shape.tables().map(|(_, table)| table.tombstones).sum::<u64>(), 0);
+        assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 13_333);
+        let tables = storage.list().expect("list");
+        let tables = tables.iter().filter(|file| file.name.ends_with(".table")).count();
+        drop(store);
+        assert_eq!(tables, shape.tables().count(), "obsolete tables are removed");
+    }
+}
+
+#[test]
+fn snapshots_keep_what_they_saw_across_merges() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("open");
+    let keyspace = store.default_keyspace();
+    let mut snapshots = Vec::new();
+    for round in 0..10u64 {
+        for i in 0..2_000 {
+            store.put(key(i), format!("{round}/{i}")).expect("put");
+        }
+        snapshots.push((round, store.snapshot()));
+    }
+    store.compact().expect("compact");
+    for (round, snapshot) in &snapshots {
+        for i in (0..2_000).step_by(17) {
+            let value = keyspace.get_at(key(i), snapshot).expect("get");
+            assert_eq!(value.as_deref(), Some(format!("{round}/{i}").as_bytes()));
+        }
+        let mut cursor = keyspace.cursor(ReadOptions::default().at(snapshot)).expect("cursor");
+        cursor.seek_to_first().expect("seek");
+        let mut count = 0;
+        while cursor.valid() {
+            assert!(cursor.value().starts_with(format!("{round}/").as_bytes()));
+            count += 1;
+            cursor.next().expect("next");
+        }
+        assert_eq!(count, 2_000);
+    }
+    drop(snapshots);
+    store.put("another", "write").expect("put");
+    store.compact().expect("compact");
+    let entries: u64 = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+    assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
+}
+
+#[test]
+fn batches_span_keyspaces_and_keyspaces_come_back() {
+    let storage = MemoryStorage::new();
+    {
+        let store = Store::open_on(Arc::new(storage.clone()), small()).expect("open");
+        let users = store.open_keyspace("users", Some(KeyspaceOptions::default())).expect("new");
+        let gone = store.open_keyspace("gone", None).expect("new");
+        let mut batch = Batch::new();
+        batch.put(store.default_keyspace(), "a", "1").expect("push");
+        batch.put(&users, "a", "2").expect("push");
+        batch.put(&gone, "a", "3").expect("push");
+        batch.delete(store.default_keyspace(), "a").expect("push");
+        store.write(&batch, WriteOptions::sync()).expect("write");
+        store.drop_keyspace("gone").expect("drop");
+        assert!(gone.put("b", "c").is_err());
+        assert!(store.drop_keyspace("default").is_err());
+    }
+    let store = Store::open_on(Arc::new(storage), small()).expect("open");
+    assert_eq!(store.keyspaces(), ["default", "users"]);
+    assert_eq!(store.get("a").expect("get"), None);
+    let users = store.keyspace("users").expect("exists");
+    assert_eq!(users.get("a").expect("get").as_deref(), Some(&b"2"[..]));
+    assert!(store.keyspace("gone").is_err());
+}
+
+#[test]
+fn empty_keys_and_values_are_legal_and_limits_are_told() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("open");
+    store.put("", "").expect("empty");
+    assert_eq!(store.get("").expect("get").as_deref(), Some(&b""[..]));
+    store.put(vec![b'k'; 65_535], vec![b'v'; 300_000]).expect("largest key");
+    assert_eq!(store.get(vec![b'k'; 65_535]).expect("get").map(|v| v.len()), Some(300_000));
+    let refused = store.put(vec![b'k'; 65_536], "v").expect_err("too long");
+    assert!(refused.to_string().contains("65535"), "{refused}");
+    store.flush().expect("flush");
+    assert_eq!(store.get("").expect("get").as_deref(), Some(&b""[..]));
+    assert_eq!(store.get(vec![b'k'; 65_535]).expect("get").map(|v| v.len()), Some(300_000));
+    let keys: Vec<usize> =
+        store.default_keyspace().iter().expect("iter").map(|e| e.expect("entry").0.len()).collect();
+    assert_eq!(keys, [0, 65_535]);
+}
+
+#[test]
+fn cursors_turn_around_and_respect_bounds() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("open");
+    for i in 0..5_000u64 {
+        store.put(format!("{i:05}"), i.to_string()).expect("put");
+        if i % 2 == 1 {
+            store.delete(format!("{i:05}")).expect("delete");
+        }
+    }
+    let bounds = ReadOptions::default().with_bounds(Some(b"01000"), Some(b"02000"));
+    let mut cursor = store.default_keyspace().cursor(bounds).expect("cursor");
+    cursor.seek_to_first().expect("seek");
+    assert_eq!(cursor.key(), b"01000");
+    cursor.prev().expect("prev");
+    assert!(!cursor.valid());
+    cursor.seek_to_last().expect("seek");
+    assert_eq!(cursor.key(), b"01998");
+    cursor.next().expect("next");
+    assert!(!cursor.valid());
+    cursor.seek(b"01500").expect("seek");
+    for expected in ["01502", "01504", "01502", "01500", "01498", "01500"] {
+        if cursor.key() < expected.as_bytes() {
+            cursor.next().expect("next");
+        } else {
+            cursor.prev().expect("prev");
+        }
+        assert_eq!((cursor.key(), cursor.value().len()), (expected.as_bytes(), 4));
+    }
+    cursor.seek_for_prev(b"01501").expect("seek");
+    assert_eq!(cursor.key(), b"01500");
+    cursor.seek_for_prev(b"09999").expect("seek");
+    assert_eq!(cursor.key(), b"01998");
+    cursor.seek(b"00000").expect("seek");
+    assert_eq!(cursor.key(), b"01000");
+    let mut both = store.default_keyspace().range(Some(b"00010"), Some(b"00020")).expect("scan");
+    let mut seen = Vec::new();
+    while let Some(item) = both.next() {
+        seen.push(item.expect("entry").0);
+        if let Some(item) = both.next_back() {
+            seen.push(item.expect("entry").0);
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
+}

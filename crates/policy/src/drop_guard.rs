@@ -1,0 +1,124 @@
+//! Which tombstones a merge may drop, as far as the shape decides (rule I4). Not the whole rule:
+//! the caller also keeps a tombstone that a live snapshot needs, and one version per stripe.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::shape::{SeqNo, Shape, Table, TableId};
+
+/// Answers, for one merge: may the tombstone (key, seq) go, because nothing outside the merge
+/// holds an older version of the key?
+///
+/// 1. Suspects are the tables outside the merge, in its shallowest input level or deeper, within
+///    its key range. Shallower tables hold only newer versions (I1), wherever they sink later; so
+///    the answer stays right while other jobs finish. The target level is among the suspects: it
+///    is never above the shallowest input.
+/// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. A newer run
+///    of the same level does not block by that same test. "The output is the last level" is not
+///    asked: it is neither needed nor sufficient (spec: merge policies §1, I4).
+/// 3. The suspects that cover a key are kept while keys ascend, as a merge visits them. They change
+///    only at a table's bounds, so a call costs four key comparisons, plus O(depth of overlap) at a
+///    bound; O(1) amortised over ascending keys. A smaller key starts over: correct, but slow.
+pub struct DropGuard {
+    /// Suspects by `min_key`.
+    suspects: Vec<Arc<Table>>,
+    /// The first suspect not yet met.
+    next: usize,
+    /// Suspects met and not yet passed: those that cover the last key asked about.
+    covering: Vec<usize>,
+    /// Of `covering`, the one with the smallest `max_key`.
+    first_to_leave: Option<usize>,
+    /// Of those passed, the one with the largest `max_key`.
+    last_passed: Option<usize>,
+    /// Smallest `min_seq` of `covering`; `SeqNo::MAX` if there is none.
+    oldest_seq: SeqNo,
+}
+
+impl DropGuard {
+    /// The guard of the merge of `inputs`, in the shape that it was planned on.
+    /// O(tables + suspects log suspects).
+    ///
+    /// Give the inputs of one merge, not of the whole plan: tables that the same plan moves or
+    /// merges elsewhere are outside it. Ids that are not in the shape are ignored; without any
+    /// input, every table is a suspect.
+    pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
+        let own = || shape.tables().filter(|(_, table)| inputs.contains(&table.id));
+        let shallowest = own().map(|(level, _)| level).min().unwrap_or(0);
+        let min_key = own().map(|(_, table)| &*table.min_key).min();
+        let max_key = own().map(|(_, table)| &*table.max_key).max();
+        let is_near = |table: &Table| match (min_key, max_key) {
+            (Some(min_key), Some(max_key)) => table.overlaps(min_key, max_key),
+            _ => true,
+        };
+        let mut suspects: Vec<Arc<Table>> = shape
+            .tables()
+            .filter(|(level, table)| *level >= shallowest && is_near(table))
+            .filter(|(_, table)| !inputs.contains(&table.id))
+            .map(|(_, table)| Arc::clone(table))
+            .collect();
+        suspects.sort_by(|a, b| a.min_key.cmp(&b.min_key).then(a.id.cmp(&b.id)));
+        DropGuard {
+            suspects,
+            next: 0,
+            covering: Vec::new(),
+            first_to_leave: None,
+            last_passed: None,
+            oldest_seq: SeqNo::MAX,
+        }
+    }
+
+    /// Whether the shape allows to drop the tombstone of `key` at `seq`. The key is within the
+    /// bounds of the merge's inputs. O(1) amortised over ascending keys.
+    pub fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
+        if self.is_behind(key) {
+            self.rewind();
+        }
+        let leaves = self.first_to_leave.is_some_and(|at| *self.suspects[at].max_key < *key);
+        let enters = self.suspects.get(self.next).is_some_and(|table| *table.min_key <= *key);
+        if leaves || enters {
+            self.advance(key);
+        }
+        self.oldest_seq >= seq
+    }
+
+    /// Whether the shape allows to drop a range tombstone at `seq` over the keys in
+    /// `[min_key, max_key]`: no suspect meets them with an older version. O(suspects).
+    pub fn allows_range(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> bool {
+        let to = self.suspects.partition_point(|table| *table.min_key <= *max_key);
+        !self.suspects[..to].iter().any(|table| *table.max_key >= *min_key && table.min_seq < seq)
+    }
+
+    /// Whether the state belongs to larger keys than this one: a table was met that begins after
+    /// it, or was passed that ends at or after it.
+    fn is_behind(&self, key: &[u8]) -> bool {
+        let met = self.next.checked_sub(1).is_some_and(|at| *self.suspects[at].min_key > *key);
+        met || self.last_passed.is_some_and(|at| *self.suspects[at].max_key >= *key)
+    }
+
+    fn rewind(&mut self) {
+        self.next = 0;
+        self.covering.clear();
+        self.first_to_leave = None;
+        self.last_passed = None;
+        self.oldest_seq = SeqNo::MAX;
+    }
+
+    fn advance(&mut self, key: &[u8]) {
+        while self.suspects.get(self.next).is_some_and(|table| *table.min_key <= *key) {
+            self.covering.push(self.next);
+            self.next += 1;
+        }
+        let DropGuard { suspects, covering, last_passed, .. } = self;
+        covering.retain(|&at| {
+            let covers = *suspects[at].max_key >= *key;
+            if !covers && last_passed.is_none_or(|old| suspects[old].max_key < suspects[at].max_key)
+            {
+                *last_passed = Some(at);
+            }
+            covers
+        });
+        self.first_to_leave = covering.iter().copied().min_by_key(|&at| &suspects[at].max_key);
+        self.oldest_seq =
+            covering.iter().map(|&at| suspects[at].min_seq).min().unwrap_or(SeqNo::MAX);
+    }
+}

@@ -1,0 +1,51 @@
+//! Turns a finished plan into the edit that installs it. Decides nothing and checks nothing that
+//! `Shape::apply` checks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::plan::Plan;
+use crate::shape::{Edit, Placement, Shape, Table, TableId};
+
+/// The edit of `plan`: all inputs leave and all outputs arrive at once (I6).
+///
+/// `outputs` holds one list per merge of the plan, in the plan's order; a list is empty if the
+/// merge dropped everything. A moved table that is no longer in the shape is left to `apply` to
+/// refuse. O(tables of the levels moved from).
+///
+/// # Panics
+/// If the number of output lists is not the number of merges.
+pub fn edit_for(shape: &Shape, plan: &Plan, outputs: &[Vec<Arc<Table>>]) -> Edit {
+    assert_eq!(outputs.len(), plan.merges.len(), "one output list per merge");
+    let mut edit = Edit {
+        remove: plan.table_ids().collect(),
+        cursors: plan.cursors.clone(),
+        last_level: plan.last_level,
+        ..Edit::default()
+    };
+    let moved = moved_tables(shape, plan);
+    for step in &plan.moves {
+        if let Some(table) = moved.get(&step.table) {
+            let table = Arc::clone(table);
+            edit.place.push(Placement { level: step.to_level, slot: step.slot, table });
+        }
+    }
+    for (merge, tables) in plan.merges.iter().zip(outputs) {
+        edit.place.extend(tables.iter().map(|table| Placement {
+            level: merge.output_level,
+            slot: merge.slot,
+            table: Arc::clone(table),
+        }));
+    }
+    edit
+}
+
+fn moved_tables<'a>(shape: &'a Shape, plan: &Plan) -> BTreeMap<TableId, &'a Arc<Table>> {
+    let ids: BTreeMap<TableId, u32> =
+        plan.moves.iter().map(|step| (step.table, step.from_level)).collect();
+    let mut levels: Vec<u32> = ids.values().copied().collect();
+    levels.sort_unstable();
+    levels.dedup();
+    let tables = levels.into_iter().flat_map(|level| shape.level(level).tables());
+    tables.filter(|table| ids.contains_key(&table.id)).map(|table| (table.id, table)).collect()
+}

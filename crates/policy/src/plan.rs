@@ -1,0 +1,137 @@
+//! What a policy decides: a [`Plan`] of moves and merges, with its why. And what it must keep its
+//! hands off: [`Busy`], the tables and key ranges of the jobs that run right now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::shape::{RunSlot, Shape, Table, TableId};
+
+/// A decision. Installed as one atomic edit once all of its merges are done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Tables that change place without being rewritten.
+    pub moves: Vec<Move>,
+    /// Tables to be rewritten.
+    pub merges: Vec<Merge>,
+    /// Round-robin cursors to store.
+    pub cursors: Vec<(u32, Box<[u8]>)>,
+    /// A new last level to store.
+    pub last_level: Option<u32>,
+    /// One line for people: which limit was exceeded and why these inputs.
+    pub why: String,
+}
+
+/// A table that changes level or run, untouched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Which table.
+    pub table: TableId,
+    /// Where it is.
+    pub from_level: u32,
+    /// Where it goes.
+    pub to_level: u32,
+    /// Into which run.
+    pub slot: RunSlot,
+}
+
+/// Tables of one or more levels merged into one sorted output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// Inputs by level, shallow levels first; inside a level newest run first.
+    pub inputs: Vec<MergeInput>,
+    /// Where the outputs go.
+    pub output_level: u32,
+    /// Into which run.
+    pub slot: RunSlot,
+    /// An output table is closed once it reaches this size, at the next user key (I2).
+    pub table_bytes: u64,
+}
+
+/// The tables of one run (or of one overlapping level) that take part in a merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergeInput {
+    /// Their level.
+    pub level: u32,
+    /// In key order.
+    pub tables: Vec<TableId>,
+}
+
+impl Merge {
+    /// All input ids.
+    pub fn input_ids(&self) -> impl Iterator<Item = TableId> + '_ {
+        self.inputs.iter().flat_map(|input| input.tables.iter().copied())
+    }
+}
+
+impl Plan {
+    /// All ids that the plan touches.
+    pub fn table_ids(&self) -> impl Iterator<Item = TableId> + '_ {
+        let merged = self.merges.iter().flat_map(Merge::input_ids);
+        self.moves.iter().map(|step| step.table).chain(merged)
+    }
+
+    /// Where the plan writes: per move the table's bounds, per merge the bounds of its inputs.
+    /// A merge writes no key outside them. Tables that left the shape are passed over.
+    /// O(tables of the shape).
+    pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
+        let ids: BTreeSet<TableId> = self.table_ids().collect();
+        let tables: BTreeMap<TableId, &Arc<Table>> = shape
+            .tables()
+            .filter(|(_, table)| ids.contains(&table.id))
+            .map(|(_, table)| (table.id, table))
+            .collect();
+        let moved = self.moves.iter().map(|step| (step.to_level, vec![step.table]));
+        let merged = self.merges.iter().map(|m| (m.output_level, m.input_ids().collect()));
+        moved.chain(merged).filter_map(|(level, ids)| range_of(level, &ids, &tables)).collect()
+    }
+}
+
+fn range_of(
+    level: u32,
+    ids: &[TableId],
+    tables: &BTreeMap<TableId, &Arc<Table>>,
+) -> Option<BusyRange> {
+    let found = || ids.iter().filter_map(|id| tables.get(id));
+    let min_key = found().map(|table| &table.min_key).min()?.clone();
+    let max_key = found().map(|table| &table.max_key).max()?.clone();
+    Some(BusyRange { level, min_key, max_key })
+}
+
+/// A closed range of user keys that a running job writes into a level.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BusyRange {
+    /// Output level of the job.
+    pub level: u32,
+    /// Smallest key that it may write.
+    pub min_key: Box<[u8]>,
+    /// Largest key that it may write.
+    pub max_key: Box<[u8]>,
+}
+
+/// What running jobs own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Tables being moved or merged.
+    pub tables: BTreeSet<TableId>,
+    /// Ranges being written.
+    pub ranges: Vec<BusyRange>,
+}
+
+impl Busy {
+    /// What the given plans own while they run. O(plans * tables).
+    pub fn of<'a>(shape: &Shape, running: impl IntoIterator<Item = &'a Plan>) -> Busy {
+        let mut busy = Busy::default();
+        for plan in running {
+            busy.tables.extend(plan.table_ids());
+            busy.ranges.extend(plan.ranges(shape));
+        }
+        busy
+    }
+
+    /// Whether a job already writes into `level` inside `[min_key, max_key]`.
+    pub fn writes(&self, level: u32, min_key: &[u8], max_key: &[u8]) -> bool {
+        self.ranges
+            .iter()
+            .any(|r| r.level == level && *r.min_key <= *max_key && *r.max_key >= *min_key)
+    }
+}

@@ -1,0 +1,272 @@
+//! Fragmented leveling, as LevelDB and RocksDB do it: one table at a time sinks, with what it
+//! overlaps below. Small jobs, many at once; the default.
+//!
+//! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: these runs sink together with the
+//!    level-1 tables that they overlap. Each component of key overlap is one merge; a table that
+//!    overlaps nothing moves, so that a load in key order rewrites nothing.
+//!    A merge of a small level 0 into a large level 1 rewrites much to sort little. So it waits
+//!    until level 0 holds a share of what it would rewrite ([`L0_SHARE_DIVISOR`]), but no longer
+//!    than [`L0_PATIENCE`] times the trigger: reads pay for each run that waits.
+//! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
+//!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
+//!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
+//! 3. The level with the highest score goes first; one that is blocked lets the next one go.
+//! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
+//!    newest of them merge into one run of level 0, to keep reads bounded while level 1 is taken.
+//!
+//! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels versions of
+//! a key sink past no other: tables of a level are disjoint, and the job holds (or waits for) every
+//! table of the target level that it meets, and the range that it writes. Source: spec, merge
+//! policies §2; LevelDB's `PickCompaction` and `SetupOtherInputs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::overlap::{
+    Component, Input, Output, bytes, collides, components, merge_of, plan_components,
+};
+use crate::plan::{Busy, Plan};
+use crate::policies::leveled::{self, Over};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::{Run, RunSlot, Shape, Table, TableId};
+use crate::text::{format_bytes, format_key};
+
+/// Level 0 sinks once it holds 1 / this of the level-1 bytes that it overlaps: then each level-0
+/// byte rewrites at most two level-1 bytes.
+pub const L0_SHARE_DIVISOR: u64 = 2;
+
+/// At this many times the trigger, level 0 sinks whatever it costs.
+pub const L0_PATIENCE: u32 = 2;
+
+/// A widened job reads at most this many tables' worth of bytes (LevelDB's
+/// `kExpandedCompactionByteSizeLimit`).
+pub const EXPANSION_TABLES: u64 = 25;
+
+/// See the module docs.
+pub struct FragmentedLeveling;
+
+impl MergePolicy for FragmentedLeveling {
+    fn name(&self) -> &'static str {
+        "fragmented-leveling"
+    }
+
+    fn doc(&self) -> &'static str {
+        "one run per level; tables sink one at a time with their overlap (LevelDB, RocksDB)"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        leveled::targets(shape, options)
+    }
+
+    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+        let job = Job { shape, busy, options };
+        leveled::reshape(shape, busy, options)
+            .or_else(|| {
+                let over = leveled::over_target(shape, busy, options);
+                over.iter().find_map(|over| match over.level {
+                    0 => job.sink_runs(over),
+                    _ => job.sink_table(over),
+                })
+            })
+            .or_else(|| job.merge_inside_l0())
+    }
+}
+
+/// The arguments of `pick`, once.
+struct Job<'a> {
+    shape: &'a Shape,
+    busy: &'a Busy,
+    options: &'a PolicyOptions,
+}
+
+impl Job<'_> {
+    /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
+    /// policy that was switched away from): its own always show as busy tables as well.
+    fn sink_runs(&self, over: &Over) -> Option<Plan> {
+        let sources = run_inputs(0, leveled::idle_suffix(self.shape, self.busy));
+        let below = self.shape.level(1).runs().first();
+        // By id: several level-0 tables may meet the same level-1 table.
+        let met: BTreeMap<TableId, &Arc<Table>> = below
+            .into_iter()
+            .flat_map(|run| sources.iter().map(move |source| overlap_of(run, &source.table)))
+            .flatten()
+            .map(|table| (table.id, table))
+            .collect();
+        if met.keys().any(|id| self.busy.tables.contains(id)) {
+            return None;
+        }
+        let source_bytes = bytes(&sources);
+        let met_bytes: u64 = met.values().map(|table| table.bytes).sum();
+        let is_worth = source_bytes.saturating_mul(L0_SHARE_DIVISOR) >= met_bytes;
+        // Level 0 scores 1000 at the trigger.
+        let is_patient = over.score_permille < u64::from(L0_PATIENCE) * 1000;
+        if !is_worth && is_patient {
+            return None;
+        }
+        let mut inputs = sources;
+        inputs.extend(met.values().map(|table| input(1, table)));
+        let groups = components(inputs);
+        if collides(&groups, 1, self.busy) {
+            return None;
+        }
+        let mut plan = plan_components(groups, self.output(1), |_| false);
+        let (own, below) = (format_bytes(source_bytes), format_bytes(met_bytes));
+        plan.why = format!("{}; {own} with {below} of L1", over.reason);
+        Some(plan)
+    }
+
+    /// Rule 2. The first table after the cursor that is free to sink.
+    fn sink_table(&self, over: &Over) -> Option<Plan> {
+        let tables = leveled::plain_tables(self.shape.level(over.level));
+        let cursor = self.shape.state.cursors.get(&over.level);
+        let start = cursor.map_or(0, |key| tables.partition_point(|t| *t.min_key <= **key));
+        let turn = (start..tables.len()).chain(0..start);
+        let (at, groups) =
+            turn.into_iter().find_map(|at| Some((at, self.table_job(over.level, at)?)))?;
+        let sources: Vec<&Arc<Table>> = groups
+            .iter()
+            .flat_map(|group| &group.inputs)
+            .filter(|input| input.level == over.level)
+            .map(|input| &input.table)
+            .collect();
+        let last_key = sources.iter().map(|table| &table.max_key).max()?.clone();
+        let widened = sources.len() - 1;
+        let mut plan = plan_components(groups, self.output(over.level + 1), |_| false);
+        plan.cursors = vec![(over.level, last_key)];
+        let turn = match cursor {
+            None => "first table".to_owned(),
+            Some(key) if at >= start => format!("next after cursor {}", format_key(key)),
+            Some(key) => format!("wrapped at cursor {}", format_key(key)),
+        };
+        let extra = match widened {
+            0 => String::new(),
+            count => format!("; {count} more at no further overlap"),
+        };
+        plan.why = format!("{}; {turn}{extra}", over.reason);
+        Some(plan)
+    }
+
+    /// The job that sinks table `at` of the level, widened if it can be; `None` if any part of it
+    /// is taken.
+    fn table_job(&self, level: u32, at: usize) -> Option<Vec<Component>> {
+        let tables = leveled::plain_tables(self.shape.level(level));
+        let chosen = &tables[at..at + 1];
+        let met = self.met_below(level, chosen);
+        if !leveled::is_idle(chosen, self.busy) || !leveled::is_idle(met, self.busy) {
+            return None;
+        }
+        let groups_of = |sources: &[Arc<Table>]| {
+            let sources = sources.iter().map(|table| input(level, table));
+            let targets = met.iter().map(|table| input(level + 1, table));
+            let groups = components(sources.chain(targets).collect());
+            (!collides(&groups, level + 1, self.busy)).then_some(groups)
+        };
+        let wide = self.widened(level, chosen, met);
+        wide.and_then(groups_of).or_else(|| groups_of(chosen))
+    }
+
+    /// All tables of the level inside the hull of the job, if they meet no further target table,
+    /// are idle and few enough. Each overlaps the job: where the hull goes beyond the chosen table,
+    /// it is the first or last target table. All or nothing, as LevelDB does: a part would need a
+    /// search.
+    fn widened<'b>(
+        &'b self,
+        level: u32,
+        chosen: &[Arc<Table>],
+        met: &[Arc<Table>],
+    ) -> Option<&'b [Arc<Table>]> {
+        let (first, last) = (met.first()?, met.last()?);
+        let min_key = first.min_key.as_ref().min(chosen.first()?.min_key.as_ref());
+        let max_key = last.max_key.as_ref().max(chosen.last()?.max_key.as_ref());
+        let wide = self.shape.level(level).runs().first()?.overlapping(min_key, max_key);
+        let limit = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
+        let total: u64 = wide.iter().chain(met).map(|table| table.bytes).sum();
+        let fits = wide.len() > chosen.len()
+            && total <= limit
+            && leveled::is_idle(wide, self.busy)
+            && self.met_below(level, wide).len() == met.len();
+        fits.then_some(wide)
+    }
+
+    /// Tables of the next level inside the hull of `sources` (neighbours of one run). For more than
+    /// one source that may include tables in the gaps between them: too many, never too few.
+    fn met_below(&self, level: u32, sources: &[Arc<Table>]) -> &[Arc<Table>] {
+        let run = self.shape.level(level + 1).runs().first();
+        match (run, sources.first(), sources.last()) {
+            (Some(run), Some(first), Some(last)) => run.overlapping(&first.min_key, &last.max_key),
+            _ => &[],
+        }
+    }
+
+    /// Rule 4. The newest unbroken row of idle runs; from its newest on, a run joins while it is
+    /// at most twice what was gathered, so that a large old run is not rewritten for small new
+    /// ones: a byte's run grows by half at least each time, so it is rewritten O(log) times. (Once
+    /// instead of twice would stop at a flush that is a byte larger than the next.) The output
+    /// takes the place and id of the newest run, which the job owns: age order stays as it was.
+    fn merge_inside_l0(&self) -> Option<Plan> {
+        let runs = self.shape.level(0).runs();
+        let is_free = |run: &Run| leveled::is_idle(&run.tables, self.busy);
+        let trigger = self.options.l0_trigger as usize;
+        let enough = trigger.saturating_mul(L0_PATIENCE as usize);
+        if runs.iter().filter(|run| is_free(run)).count() < enough.max(2) {
+            return None;
+        }
+        let from = runs.iter().position(is_free)?;
+        let mut gathered = runs[from].bytes();
+        let mut to = from + 1;
+        while let Some(run) = runs.get(to).filter(|run| is_free(run) && run.bytes() / 2 <= gathered)
+        {
+            gathered = gathered.saturating_add(run.bytes());
+            to += 1;
+        }
+        if to - from < trigger.max(2) {
+            return None;
+        }
+        let output = Output {
+            level: 0,
+            slot: RunSlot::New(runs[from].id),
+            table_bytes: self.options.table_bytes,
+        };
+        let plan = Plan {
+            merges: vec![merge_of(run_inputs(from, &runs[from..to]), output)],
+            why: format!(
+                "L0 waits for L1 with {} runs; newest {} ({}) into one",
+                runs.len(),
+                to - from,
+                format_bytes(gathered)
+            ),
+            ..Plan::default()
+        };
+        Some(plan)
+    }
+
+    fn output(&self, level: u32) -> Output {
+        leveled::output_to(self.shape, level, self.options)
+    }
+}
+
+fn overlap_of<'a>(run: &'a Run, table: &Table) -> &'a [Arc<Table>] {
+    run.overlapping(&table.min_key, &table.max_key)
+}
+
+fn input(level: u32, table: &Arc<Table>) -> Input {
+    Input { level, run: 0, table: Arc::clone(table) }
+}
+
+/// Level-0 inputs; `from` numbers the first run.
+fn run_inputs(from: usize, runs: &[Run]) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
+        inputs.extend(run.tables.iter().map(|table| Input {
+            level: 0,
+            run: from + at,
+            table: Arc::clone(table),
+        }));
+    }
+    inputs
+}

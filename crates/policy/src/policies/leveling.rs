@@ -1,0 +1,80 @@
+//! Full leveling: the textbook policy. A level over target is merged whole into the next one. Not
+//! for large stores under load: one merge may rewrite the two largest levels.
+//!
+//! 1. Level 0 is over target at `l0_trigger` runs: all of them (those that are idle from the oldest
+//!    on) merge with all of level 1.
+//! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it merges whole with level i+1. The
+//!    deepest level has no exception: what it cannot hold makes the next level.
+//! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
+//! 4. The level with the highest score goes first.
+//!
+//! A merge takes both levels whole, so two jobs of this policy never share a level, and each byte
+//! is rewritten about T/2 times per level (spec: merge policies §2).
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::overlap::{Input, components, level_inputs, merge_of, move_to};
+use crate::plan::{Busy, Plan};
+use crate::policies::leveled::{self, Over};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::Shape;
+use crate::text::format_bytes;
+
+/// See the module docs.
+pub struct Leveling;
+
+impl MergePolicy for Leveling {
+    fn name(&self) -> &'static str {
+        "leveling"
+    }
+
+    fn doc(&self) -> &'static str {
+        "one run per level; a full level merges whole into the next: fewest runs, most writing"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        leveled::targets(shape, options)
+    }
+
+    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+        leveled::reshape(shape, busy, options).or_else(|| {
+            let over = leveled::over_target(shape, busy, options);
+            over.iter().find_map(|over| sink(shape, busy, options, over))
+        })
+    }
+}
+
+/// The whole level into the whole next level.
+fn sink(shape: &Shape, busy: &Busy, options: &PolicyOptions, over: &Over) -> Option<Plan> {
+    let output = leveled::output_to(shape, over.level + 1, options);
+    if busy.ranges.iter().any(|range| range.level == output.level) {
+        return None;
+    }
+    let mut sources = level_inputs(over.level, shape.level(over.level));
+    if over.level == 0 {
+        let idle_from = shape.level(0).runs().len() - leveled::idle_suffix(shape, busy).len();
+        sources.retain(|input| input.run >= idle_from);
+    }
+    let targets = level_inputs(output.level, shape.level(output.level));
+    let is_busy = |input: &Input| busy.tables.contains(&input.table.id);
+    if !busy.tables.is_empty() && sources.iter().chain(&targets).any(is_busy) {
+        return None;
+    }
+    let target_bytes: u64 = crate::overlap::bytes(&targets);
+    let mut inputs = sources.clone();
+    inputs.extend(targets);
+    let mut plan = Plan::default();
+    let why;
+    if components(inputs.clone()).len() == inputs.len() {
+        plan.moves = sources.iter().map(|input| move_to(input, output)).collect();
+        why = format!("nothing overlaps, {} tables move", sources.len());
+    } else {
+        plan.merges.push(merge_of(inputs, output));
+        why = format!("whole level with {} of L{}", format_bytes(target_bytes), output.level);
+    }
+    plan.why = format!("{}; {why}", over.reason);
+    Some(plan)
+}

@@ -1,0 +1,5 @@
+//! The merge policies, one file each. Not their list: that is the registry.
+
+pub mod fragmented_leveling;
+mod leveled;
+pub mod leveling;

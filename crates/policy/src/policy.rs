@@ -1,0 +1,104 @@
+//! What a merge policy is: one trait over metadata, and what follows from its targets alone
+//! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::plan::{Busy, Plan};
+use crate::shape::{Level, Shape};
+
+/// Decides what merges when. A pure function of its arguments: what it must remember between
+/// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
+/// manifest persists, so that a reopened store goes on where it stopped.
+pub trait MergePolicy: Send + Sync {
+    /// Name in options, manifests and on the command line. Lower case, words joined by `-`.
+    fn name(&self) -> &'static str;
+
+    /// One line for help and docs tables.
+    fn doc(&self) -> &'static str;
+
+    /// Whether the policy can work with these numbers. Called at open, before any `pick`.
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError>;
+
+    /// What each level may hold before it is over target. Covers level 0 down to one level below
+    /// the deepest in use, and at least levels 0 and 1.
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget>;
+
+    /// The next job, or `None` if there is none that the running ones leave room for.
+    ///
+    /// Promises: inputs exist and are not busy; nothing is written where a running job writes; the
+    /// edit made of the plan fits the shape, also after any running job was installed; I1 (newer
+    /// versions never sink below older ones). Without flushes, picking and applying ends.
+    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan>;
+}
+
+/// What one level may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelTarget {
+    /// Most bytes; `u64::MAX` is unbounded.
+    pub capacity_bytes: u64,
+    /// Most runs.
+    pub max_runs: u32,
+}
+
+impl LevelTarget {
+    /// A level that is never over target.
+    pub const UNBOUNDED: LevelTarget = LevelTarget { capacity_bytes: u64::MAX, max_runs: u32::MAX };
+
+    /// Whether that much is more than the level may hold.
+    pub fn is_over(&self, bytes: u64, run_count: usize) -> bool {
+        bytes > self.capacity_bytes || run_count as u64 > u64::from(self.max_runs)
+    }
+
+    /// How full, in thousandths; the larger of bytes / capacity and runs / (`max_runs` + 1).
+    ///
+    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger (spec:
+    /// merge policies §4) and a level of one run that holds one run scores 500, not 1000.
+    pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
+        let by_bytes = match self.capacity_bytes {
+            u64::MAX => 0,
+            capacity => u128::from(bytes) * 1000 / u128::from(capacity.max(1)),
+        };
+        let by_runs = run_count as u128 * 1000 / (u128::from(self.max_runs) + 1);
+        u64::try_from(by_bytes.max(by_runs)).unwrap_or(u64::MAX)
+    }
+}
+
+/// How full a level is, in thousandths of its target; 1000 and above asks for a merge.
+/// O(tables of the level).
+pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
+    target.score_permille(level.bytes(), level.runs().len())
+}
+
+/// Estimate of the bytes still to be rewritten until every level is within target: what
+/// back-pressure looks at. O(tables).
+///
+/// 1. From the top: what a level holds too much sinks. All of it if it has too many runs (a merge
+///    takes whole runs), else its bytes over capacity.
+/// 2. Each sinking byte is rewritten with its share of the next level, bytes(next) / bytes(level),
+///    if the next level is kept as one run; a level of many runs is not read (tiering).
+/// 3. What sinks is added to the next level before that one is judged, as a real merge would.
+///
+/// An upper estimate: moves cost nothing and duplicates shrink, which metadata cannot tell.
+pub fn merge_debt_bytes(shape: &Shape, policy: &dyn MergePolicy, options: &PolicyOptions) -> u64 {
+    let targets = policy.targets(shape, options);
+    let target = |level: u32| *targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
+    let mut debt: u128 = 0;
+    let mut sunk: u128 = 0;
+    for index in 0..targets.len() as u32 {
+        let level = shape.level(index);
+        let bytes = u128::from(level.bytes()) + sunk;
+        let capacity = u128::from(target(index).capacity_bytes);
+        sunk = match level.runs().len() as u64 > u64::from(target(index).max_runs) {
+            true => bytes,
+            false => bytes.saturating_sub(capacity),
+        };
+        if sunk == 0 {
+            continue;
+        }
+        let next_bytes = match target(index + 1).max_runs {
+            0 | 1 => u128::from(shape.level(index + 1).bytes()),
+            _ => 0,
+        };
+        debt += sunk + sunk * next_bytes / bytes.max(1);
+    }
+    u64::try_from(debt).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,100 @@
+//! The list of merge policies: the one place that names them all. Options, help, docs tables, the
+//! benchmark sweep and the property tests read it; adding a policy adds its line here.
+
+use crate::policies::fragmented_leveling::FragmentedLeveling;
+use crate::policies::leveling::Leveling;
+use crate::policy::MergePolicy;
+
+/// Every policy, in the order of help and docs tables.
+pub static POLICIES: &[&dyn MergePolicy] = &[
+    &FragmentedLeveling, //
+    &Leveling,
+];
+
+/// No policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no merge policy is named {name:?}{}; there are: {}", suggest(nearest), all.join(", "))]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+    /// Names that are close to it, closest first; often empty.
+    pub nearest: Vec<&'static str>,
+    /// All names, in registry order.
+    pub all: Vec<&'static str>,
+}
+
+/// The policy of that name.
+pub fn find(name: &str) -> Result<&'static dyn MergePolicy, UnknownPolicy> {
+    if let Some(policy) = POLICIES.iter().find(|policy| policy.name() == name) {
+        return Ok(*policy);
+    }
+    let all: Vec<&'static str> = POLICIES.iter().map(|policy| policy.name()).collect();
+    // A third of the letters wrong is still a typing error; more is another word.
+    let allowed = (name.chars().count() / 3).max(2);
+    let mut nearest: Vec<(usize, &'static str)> = all
+        .iter()
+        .map(|known| (edit_distance(name, known), *known))
+        .filter(|(distance, known)| *distance <= allowed || is_part_of(name, known))
+        .collect();
+    nearest.sort_unstable();
+    let nearest = nearest.into_iter().map(|(_, known)| known).collect();
+    Err(UnknownPolicy { name: name.to_owned(), nearest, all })
+}
+
+/// `fragmented` for `fragmented-leveling`; three letters at least, or everything matches.
+fn is_part_of(name: &str, known: &str) -> bool {
+    name.len() >= 3 && known.contains(name)
+}
+
+fn suggest(nearest: &[&'static str]) -> String {
+    match nearest {
+        [] => String::new(),
+        names => format!(" (did you mean {}?)", names.join(" or ")),
+    }
+}
+
+/// Levenshtein distance in characters. O(|a| |b|) time, O(|b|) memory.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for policy in POLICIES {
+            assert_eq!(find(policy.name()).unwrap().name(), policy.name());
+            assert_eq!(POLICIES.iter().filter(|p| p.name() == policy.name()).count(), 1);
+            assert!(!policy.doc().contains('\n') && !policy.doc().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_says_what_is_near() {
+        let error = find("levelling").err().unwrap();
+        assert_eq!(error.nearest, ["leveling"]);
+        assert!(error.to_string().contains("did you mean leveling?"), "{error}");
+        assert!(find("zzz").err().unwrap().nearest.is_empty());
+        assert_eq!(find("fragmented").err().unwrap().nearest, ["fragmented-leveling"]);
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, distance) in [("", "", 0), ("", "ab", 2), ("kitten", "sitting", 3)] {
+            assert_eq!(edit_distance(a, b), distance);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The shape of a tree: levels of runs of tables, as metadata only. No file, no clock.
+//!
+//! A shape changes in one way: [`Shape::apply`] of an [`Edit`], which checks the result. The same
+//! function serves the engine's manifest, the simulator and the flash firmware, so that a shape
+//! that the simulator accepts is one that the engine can hold.
+//!
+//! Invariants, checked by `apply` (spec: merge policies §1):
+//! * tables of one run have disjoint user-key ranges and are sorted;
+//! * runs of a level are ordered newest first; a run takes the slot of the runs it replaces;
+//! * only a level of kind [`Level::Overlapping`] may hold tables that overlap;
+//! * a table id lives in one place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Identifies a table file. Never an ordering key (I6).
+pub type TableId = u64;
+/// Identifies a run within a keyspace.
+pub type RunId = u64;
+/// A sequence number: position of a write in the store's history.
+pub type SeqNo = u64;
+
+/// Metadata of one immutable sorted table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// File id.
+    pub id: TableId,
+    /// Smallest user key, inclusive.
+    pub min_key: Box<[u8]>,
+    /// Largest user key, inclusive; range tombstones extend it.
+    pub max_key: Box<[u8]>,
+    /// File size in bytes.
+    pub bytes: u64,
+    /// Entries of every kind.
+    pub entries: u64,
+    /// Deletes and range deletes among the entries.
+    pub tombstones: u64,
+    /// Smallest sequence number inside.
+    pub min_seq: SeqNo,
+    /// Largest sequence number inside.
+    pub max_seq: SeqNo,
+    /// Memory that the filter takes, in bits; 0 without a filter.
+    pub filter_bits: u64,
+    /// Sorted key prefixes inside, if a prefix extractor is set; empty means "use the bounds".
+    pub prefixes: Vec<Box<[u8]>>,
+}
+
+impl Table {
+    /// Whether the table's bounds meet the closed range `[min_key, max_key]`.
+    pub fn overlaps(&self, min_key: &[u8], max_key: &[u8]) -> bool {
+        *self.min_key <= *max_key && *self.max_key >= *min_key
+    }
+}
+
+/// Tables with disjoint ranges, sorted by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Stable id.
+    pub id: RunId,
+    /// Sorted by `min_key`; disjoint.
+    pub tables: Vec<Arc<Table>>,
+}
+
+impl Run {
+    /// Sum of the table sizes.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+
+    /// The tables whose bounds meet `[min_key, max_key]`: a contiguous slice. O(log n).
+    pub fn overlapping(&self, min_key: &[u8], max_key: &[u8]) -> &[Arc<Table>] {
+        let from = self.tables.partition_point(|table| *table.max_key < *min_key);
+        let to = self.tables.partition_point(|table| *table.min_key <= *max_key);
+        self.tables.get(from..to.max(from)).unwrap_or(&[])
+    }
+}
+
+/// One level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Runs, newest first. An empty level is `Runs(vec![])`.
+    Runs(Vec<Run>),
+    /// Tables that may overlap each other, sorted by (`min_key`, id). Reads follow rule I3.
+    Overlapping(Vec<Arc<Table>>),
+}
+
+impl Level {
+    /// All tables: runs newest first, each in key order.
+    pub fn tables(&self) -> Box<dyn Iterator<Item = &Arc<Table>> + '_> {
+        match self {
+            Level::Runs(runs) => Box::new(runs.iter().flat_map(|run| run.tables.iter())),
+            Level::Overlapping(tables) => Box::new(tables.iter()),
+        }
+    }
+
+    /// Sum of the table sizes.
+    pub fn bytes(&self) -> u64 {
+        self.tables().map(|table| table.bytes).sum()
+    }
+
+    /// Number of tables.
+    pub fn table_count(&self) -> usize {
+        match self {
+            Level::Runs(runs) => runs.iter().map(|run| run.tables.len()).sum(),
+            Level::Overlapping(tables) => tables.len(),
+        }
+    }
+
+    /// The runs; an overlapping level has none.
+    pub fn runs(&self) -> &[Run] {
+        match self {
+            Level::Runs(runs) => runs,
+            Level::Overlapping(_) => &[],
+        }
+    }
+
+    /// Whether no table lives here.
+    pub fn is_empty(&self) -> bool {
+        self.table_count() == 0
+    }
+}
+
+/// What a policy remembers between plans. Persisted in the manifest with the shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyState {
+    /// Per level: the largest key of the last table picked there (round robin).
+    pub cursors: BTreeMap<u32, Box<[u8]>>,
+    /// The deepest level in use as the policy sees it (Garnering's L); 0 if it keeps none.
+    pub last_level: u32,
+    /// Flushes since the keyspace was made (stack-based policies).
+    pub flush_count: u64,
+}
+
+/// A whole tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Level 0 first.
+    pub levels: Vec<Level>,
+    /// The policy's memory.
+    pub state: PolicyState,
+}
+
+/// Where a table goes inside its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunSlot {
+    /// Into the run of this id, which exists in the level (perhaps emptied by the same edit).
+    Join(RunId),
+    /// Into a run of this id, made if absent: at the slot of the newest run that the same edit
+    /// takes tables from in that level, else as the newest run.
+    New(RunId),
+    /// Into an overlapping level (which the level becomes if it is empty).
+    Overlapping,
+}
+
+/// A table placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Target level.
+    pub level: u32,
+    /// Target run.
+    pub slot: RunSlot,
+    /// The table.
+    pub table: Arc<Table>,
+}
+
+/// An atomic change of a shape: removals first, then placements, then state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// Ids that leave.
+    pub remove: Vec<TableId>,
+    /// Tables that arrive; a move removes and places the same id.
+    pub place: Vec<Placement>,
+    /// New cursors by level.
+    pub cursors: Vec<(u32, Box<[u8]>)>,
+    /// New last level.
+    pub last_level: Option<u32>,
+    /// Flushes to add to the count.
+    pub flushes: u64,
+}
+
+/// Why an edit does not fit a shape.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum EditError {
+    #[error("table {0} is to be removed but is not in the tree")]
+    Missing(TableId),
+    #[error("table {0} is already in the tree")]
+    Duplicate(TableId),
+    #[error("table {0} has its smallest key after its largest, or min_seq after max_seq")]
+    Inverted(TableId),
+    #[error("table {table} would overlap table {other} in run {run} of level {level}")]
+    Overlap { level: u32, run: RunId, table: TableId, other: TableId },
+    #[error("run {run} does not exist in level {level}")]
+    NoRun { level: u32, run: RunId },
+    #[error("level {level} holds overlapping tables; runs cannot be placed there, or vice versa")]
+    Layout { level: u32 },
+    #[error("level {0} is beyond the deepest level allowed ({max})", max = Shape::MAX_LEVELS - 1)]
+    TooDeep(u32),
+}
+
+impl Shape {
+    /// More levels than any policy needs at any size; a bound for decoders.
+    pub const MAX_LEVELS: u32 = 64;
+
+    /// The level, or an empty one if the tree is not that deep.
+    pub fn level(&self, index: u32) -> &Level {
+        static EMPTY: Level = Level::Runs(Vec::new());
+        self.levels.get(index as usize).unwrap_or(&EMPTY)
+    }
+
+    /// All tables with their level, shallow levels first.
+    pub fn tables(&self) -> impl Iterator<Item = (u32, &Arc<Table>)> {
+        (0u32..).zip(&self.levels).flat_map(|(i, level)| level.tables().map(move |t| (i, t)))
+    }
+
+    /// The deepest level that holds a table.
+    pub fn deepest(&self) -> Option<u32> {
+        (0u32..).zip(&self.levels).filter(|(_, level)| !level.is_empty()).map(|(i, _)| i).last()
+    }
+
+    /// Sum of all table sizes.
+    pub fn bytes(&self) -> u64 {
+        self.levels.iter().map(Level::bytes).sum()
+    }
+
+    /// Applies an edit and checks the invariants of the module docs. O(tables).
+    pub fn apply(&self, edit: &Edit) -> Result<Shape, EditError> {
+        self.clone().into_applied(edit)
+    }
+
+    /// [`Shape::apply`] without the copy, for a caller that needs the old shape no more (the
+    /// simulator: copying is most of the time there). The old shape is gone if the edit is refused.
+    /// O(tables), but only ids are looked at outside the levels that change.
+    pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
+        let mut next = self;
+        let touched = next.remove_tables(&edit.remove)?;
+        for placement in &edit.place {
+            next.place(placement, &touched)?;
+        }
+        for level in &mut next.levels {
+            if let Level::Runs(runs) = level {
+                runs.retain(|run| !run.tables.is_empty());
+            }
+            if level.is_empty() {
+                *level = Level::Runs(Vec::new());
+            }
+        }
+        while next.levels.last().is_some_and(Level::is_empty) {
+            next.levels.pop();
+        }
+        next.check_unique(&edit.place)?;
+        for (level, key) in &edit.cursors {
+            next.state.cursors.insert(*level, key.clone());
+        }
+        if let Some(last_level) = edit.last_level {
+            next.state.last_level = last_level;
+        }
+        next.state.flush_count += edit.flushes;
+        Ok(next)
+    }
+
+    /// Removes tables; returns, per level, the slot of the newest run that lost one.
+    fn remove_tables(&mut self, ids: &[TableId]) -> Result<BTreeMap<u32, usize>, EditError> {
+        let mut leaving: BTreeSet<TableId> = ids.iter().copied().collect();
+        let mut touched = BTreeMap::new();
+        let (Some(&first), Some(&last)) = (leaving.first(), leaving.last()) else {
+            return Ok(touched);
+        };
+        // Most tables are outside the range of ids: no search for those.
+        let mut stays =
+            |table: &Arc<Table>| !(first..=last).contains(&table.id) || !leaving.remove(&table.id);
+        for (index, level) in (0u32..).zip(&mut self.levels) {
+            match level {
+                Level::Runs(runs) => {
+                    for (slot, run) in runs.iter_mut().enumerate() {
+                        let before = run.tables.len();
+                        run.tables.retain(&mut stays);
+                        if run.tables.len() != before {
+                            touched.entry(index).or_insert(slot);
+                        }
+                    }
+                }
+                Level::Overlapping(tables) => tables.retain(&mut stays),
+            }
+        }
+        leaving.first().map_or(Ok(touched), |id| Err(EditError::Missing(*id)))
+    }
+
+    fn place(
+        &mut self,
+        placement: &Placement,
+        touched: &BTreeMap<u32, usize>,
+    ) -> Result<(), EditError> {
+        let Placement { level, slot, table } = placement;
+        if *level >= Shape::MAX_LEVELS {
+            return Err(EditError::TooDeep(*level));
+        }
+        if table.min_key > table.max_key || table.min_seq > table.max_seq {
+            return Err(EditError::Inverted(table.id));
+        }
+        while self.levels.len() <= *level as usize {
+            self.levels.push(Level::Runs(Vec::new()));
+        }
+        let target = &mut self.levels[*level as usize];
+        match (slot, &mut *target) {
+            (RunSlot::Overlapping, Level::Overlapping(tables)) => {
+                let key = (&table.min_key, table.id);
+                let at = tables.partition_point(|other| (&other.min_key, other.id) < key);
+                tables.insert(at, Arc::clone(table));
+                Ok(())
+            }
+            (RunSlot::Overlapping, Level::Runs(runs)) => {
+                if runs.iter().any(|run| !run.tables.is_empty()) {
+                    return Err(EditError::Layout { level: *level });
+                }
+                *target = Level::Overlapping(vec![Arc::clone(table)]);
+                Ok(())
+            }
+            (_, Level::Overlapping(tables)) if !tables.is_empty() => {
+                Err(EditError::Layout { level: *level })
+            }
+            (_, Level::Overlapping(_)) => {
+                *target = Level::Runs(Vec::new());
+                self.place(placement, touched)
+            }
+            (RunSlot::Join(id) | RunSlot::New(id), Level::Runs(runs)) => {
+                let at = match runs.iter().position(|run| run.id == *id) {
+                    Some(at) => at,
+                    None if matches!(slot, RunSlot::Join(_)) => {
+                        return Err(EditError::NoRun { level: *level, run: *id });
+                    }
+                    None => {
+                        let at = touched.get(level).copied().unwrap_or(0).min(runs.len());
+                        runs.insert(at, Run { id: *id, tables: Vec::new() });
+                        at
+                    }
+                };
+                insert_into_run(&mut runs[at], table, *level)
+            }
+        }
+    }
+
+    /// Only a placed table can be there twice.
+    fn check_unique(&self, placed: &[Placement]) -> Result<(), EditError> {
+        let ids: BTreeSet<TableId> = placed.iter().map(|placement| placement.table.id).collect();
+        let (Some(&first), Some(&last)) = (ids.first(), ids.last()) else {
+            return Ok(());
+        };
+        let mut seen = BTreeSet::new();
+        for (_, table) in self.tables().filter(|(_, table)| (first..=last).contains(&table.id)) {
+            if ids.contains(&table.id) && !seen.insert(table.id) {
+                return Err(EditError::Duplicate(table.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn insert_into_run(run: &mut Run, table: &Arc<Table>, level: u32) -> Result<(), EditError> {
+    let at = run.tables.partition_point(|other| other.min_key < table.min_key);
+    let clash = |other: &Arc<Table>| EditError::Overlap {
+        level,
+        run: run.id,
+        table: table.id,
+        other: other.id,
+    };
+    if let Some(next) = run.tables.get(at)
+        && *next.min_key <= *table.max_key
+    {
+        return Err(clash(next));
+    }
+    if let Some(previous) = at.checked_sub(1).and_then(|i| run.tables.get(i))
+        && *previous.max_key >= *table.min_key
+    {
+        return Err(clash(previous));
+    }
+    run.tables.insert(at, Arc::clone(table));
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! Runs the text tests in `testdata/`: shape in, plan out. Not the place for expectations.
+//!
+//! A test is a directive line (name and `key=value` arguments), body lines, `----`, and the
+//! expected output up to an empty line. `REWRITE=1` writes the actual output into the files.
+//! Lines that start with `#` between tests are comments.
+//!
+//! | directive | does |
+//! |---|---|
+//! | `policy NAME fanout= base= table= l0=` | chooses; `ok` or why not |
+//! | `tree` | replaces the tree and the busy set by the lines below |
+//! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
+//! | `targets` | score and target of each level, and the merge debt |
+//! | `pick` | the next plan, kept for `apply` |
+//! | `apply` | carries the last plan out and prints the tree |
+//! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone go? |
+//! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
+//!
+//! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
+//! sequence numbers, tombstones and entries may be left out), `L1 overlapping 11:..` are tables of
+//! an overlapping level, `cursor L1 k` is a round-robin cursor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::edit::edit_for;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::plan::{Busy, BusyRange, Merge, Plan};
+use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, score_permille};
+use runstone_policy::registry;
+use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
+use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
+use runstone_policy::text::format_bytes;
+
+#[test]
+fn testdata() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    let rewrite = std::env::var_os("REWRITE").is_some();
+    let mut failures = String::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let actual = run_file(&text);
+        if rewrite {
+            std::fs::write(&path, actual).unwrap();
+        } else if actual != text {
+            let name = path.file_name().unwrap().to_string_lossy();
+            failures.push_str(&first_difference(&name, &text, &actual));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}\nREWRITE=1 accepts the actual output");
+}
+
+fn first_difference(name: &str, expected: &str, actual: &str) -> String {
+    let at = expected.lines().zip(actual.lines()).take_while(|(a, b)| a == b).count();
+    let line = |text: &str| text.lines().nth(at).unwrap_or("<end>").to_owned();
+    format!("{name}:{}\n  expected: {}\n  actual:   {}\n", at + 1, line(expected), line(actual))
+}
+
+/// The file with actual outputs in the place of the expected ones.
+fn run_file(text: &str) -> String {
+    let mut world = World::default();
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        writeln!(out, "{line}").unwrap();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let mut body = Vec::new();
+        for line in lines.by_ref() {
+            writeln!(out, "{line}").unwrap();
+            if line == "----" {
+                break;
+            }
+            body.push(line);
+        }
+        let result = world.run(line, &body).unwrap_or_else(|error| format!("error: {error}"));
+        writeln!(out, "{}", result.trim_end()).unwrap();
+        // The expected output: compared as part of the whole file.
+        lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+        out.push('\n');
+    }
+    // The last test needs no empty line after it.
+    format!("{}\n", out.trim_end())
+}
+
+/// What directives share.
+struct World {
+    policy: &'static dyn MergePolicy,
+    options: PolicyOptions,
+    shape: Shape,
+    busy: Busy,
+    plan: Option<Plan>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        World {
+            policy: registry::POLICIES[0],
+            options: PolicyOptions::default(),
+            shape: Shape::default(),
+            busy: Busy::default(),
+            plan: None,
+        }
+    }
+}
+
+impl World {
+    fn run(&mut self, directive: &str, body: &[&str]) -> Result<String, String> {
+        let mut words = directive.split_whitespace();
+        let name = words.next().unwrap_or("");
+        let words: Vec<&str> = words.collect();
+        let args = Args::parse(&words);
+        match name {
+            "policy" => self.set_policy(words.first().copied().unwrap_or(""), &args),
+            "tree" => self.set_tree(body),
+            "busy" => self.set_busy(body),
+            "targets" => Ok(self.show_targets()),
+            "pick" => Ok(self.pick()),
+            "apply" => self.apply(),
+            "drop" => self.drop_guard(&args, body),
+            "simulate" => self.simulate(&args),
+            other => Err(format!("unknown directive {other}")),
+        }
+    }
+
+    fn set_policy(&mut self, name: &str, args: &Args) -> Result<String, String> {
+        let policy = registry::find(name).map_err(|error| error.to_string())?;
+        let defaults = PolicyOptions::default();
+        let small = |number: u64| u32::try_from(number).map_err(|error| error.to_string());
+        let options = PolicyOptions {
+            size_ratio: small(args.number("fanout", defaults.size_ratio.into())?)?,
+            l0_trigger: small(args.number("l0", defaults.l0_trigger.into())?)?,
+            base_bytes: args.number("base", defaults.base_bytes)?,
+            table_bytes: args.number("table", defaults.table_bytes)?,
+        };
+        policy.check(&options).map_err(|error| error.to_string())?;
+        (self.policy, self.options) = (policy, options);
+        Ok("ok".to_owned())
+    }
+
+    fn set_tree(&mut self, body: &[&str]) -> Result<String, String> {
+        let mut shape = Shape::default();
+        // The last line first: a new run is the newest of its level.
+        for line in body.iter().rev() {
+            let edit = parse_tree_line(line)?;
+            shape = shape.into_applied(&edit).map_err(|error| error.to_string())?;
+        }
+        (self.shape, self.plan, self.busy) = (shape, None, Busy::default());
+        Ok(self.show_fill())
+    }
+
+    fn set_busy(&mut self, body: &[&str]) -> Result<String, String> {
+        self.busy = Busy::default();
+        for word in body.iter().flat_map(|line| line.split_whitespace()) {
+            if let Ok(id) = word.parse::<TableId>() {
+                self.busy.tables.insert(id);
+                continue;
+            }
+            let (level, keys) = word.split_once('[').ok_or(format!("bad range {word}"))?;
+            let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
+            self.busy.ranges.push(BusyRange { level: parse_level(level)?, min_key, max_key });
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn show_fill(&self) -> String {
+        let targets = self.policy.targets(&self.shape, &self.options);
+        let mut out = String::new();
+        for (index, level) in (0usize..).zip(&self.shape.levels) {
+            let bytes = level.bytes();
+            let capacity = targets.get(index).unwrap_or(&LevelTarget::UNBOUNDED).capacity_bytes;
+            let size = format_bytes(bytes);
+            if capacity == u64::MAX {
+                let runs = level.runs().len();
+                writeln!(out, "L{index} {size} in {runs} runs").unwrap();
+            } else {
+                let percent = u128::from(bytes) * 100 / u128::from(capacity);
+                writeln!(out, "L{index} {size}/{} {percent}%", format_bytes(capacity)).unwrap();
+            }
+        }
+        if out.is_empty() { "empty".to_owned() } else { out }
+    }
+
+    fn show_targets(&self) -> String {
+        let mut out = String::new();
+        let targets = self.policy.targets(&self.shape, &self.options);
+        for (index, target) in (0u32..).zip(&targets) {
+            let score = score_permille(self.shape.level(index), target);
+            let capacity = match target.capacity_bytes {
+                u64::MAX => "any size".to_owned(),
+                bytes => format_bytes(bytes),
+            };
+            writeln!(out, "L{index} {score} of 1000; {capacity}, {} runs", target.max_runs)
+                .unwrap();
+        }
+        let debt = merge_debt_bytes(&self.shape, self.policy, &self.options);
+        writeln!(out, "debt {}", format_bytes(debt)).unwrap();
+        out
+    }
+
+    fn pick(&mut self) -> String {
+        self.plan = self.policy.pick(&self.shape, &self.busy, &self.options);
+        let Some(plan) = &self.plan else {
+            return "nothing".to_owned();
+        };
+        let mut out = String::new();
+        for step in &plan.moves {
+            let (from, to) = (step.from_level, step.to_level);
+            let slot = show_slot(step.slot);
+            writeln!(out, "move {} L{from} -> L{to} {slot}", step.table).unwrap();
+        }
+        let mut read = 0;
+        for merge in &plan.merges {
+            let inputs: Vec<String> = merge
+                .inputs
+                .iter()
+                .map(|input| {
+                    let ids: Vec<String> = input.tables.iter().map(u64::to_string).collect();
+                    format!("L{}{{{}}}", input.level, ids.join(","))
+                })
+                .collect();
+            let slot = show_slot(merge.slot);
+            writeln!(out, "merge {} -> L{} {slot}", inputs.join(" + "), merge.output_level)
+                .unwrap();
+            read += inputs_of(&self.shape, merge).iter().map(|table| table.bytes).sum::<u64>();
+        }
+        if read > 0 {
+            writeln!(out, "read {0} write<={0}", format_bytes(read)).unwrap();
+        }
+        for (level, key) in &plan.cursors {
+            writeln!(out, "cursor L{level} {}", key.escape_ascii()).unwrap();
+        }
+        writeln!(out, "why {}", plan.why).unwrap();
+        out
+    }
+
+    fn apply(&mut self) -> Result<String, String> {
+        let plan = self.plan.take().ok_or("nothing was picked")?;
+        let mut next_id = self.shape.tables().map(|(_, table)| table.id).max().unwrap_or(0) + 1;
+        let mut outputs = Vec::new();
+        for merge in &plan.merges {
+            let tables = merged(&inputs_of(&self.shape, merge), merge.table_bytes, next_id);
+            next_id += tables.len() as u64;
+            outputs.push(tables);
+        }
+        let edit = edit_for(&self.shape, &plan, &outputs);
+        self.shape = self.shape.apply(&edit).map_err(|error| error.to_string())?;
+        Ok(show_tree(&self.shape))
+    }
+
+    fn drop_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
+        let ids = args.0.get("inputs").ok_or("drop needs inputs=")?;
+        let ids: Result<BTreeSet<TableId>, _> = ids.split(',').map(str::parse).collect();
+        let mut guard = DropGuard::new(&self.shape, &ids.map_err(|_| "bad inputs=")?);
+        let mut out = String::new();
+        for line in body {
+            let (key, seq) = line.rsplit_once('@').ok_or("expected key@seq")?;
+            let seq = seq.parse().map_err(|_| format!("bad seq in {line}"))?;
+            let allowed = match key.strip_prefix('[') {
+                None => guard.allows(key.as_bytes(), seq),
+                Some(keys) => {
+                    let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
+                    guard.allows_range(&min_key, &max_key, seq)
+                }
+            };
+            writeln!(out, "{line} {}", if allowed { "drop" } else { "keep" }).unwrap();
+        }
+        Ok(out)
+    }
+
+    fn simulate(&self, args: &Args) -> Result<String, String> {
+        let workload = SimWorkload {
+            flush_bytes: args.number("flush", 64 << 20)?,
+            entry_bytes: args.number("entry", 128)?,
+            key_space: args.number("keys", 1 << 40)?,
+            order: match args.0.get("order").map_or("uniform", String::as_str) {
+                "uniform" => KeyOrder::Uniform,
+                "sequential" => KeyOrder::Sequential,
+                other => return Err(format!("unknown order {other}")),
+            },
+            seed: args.number("seed", 1)?,
+        };
+        let mut simulator = Simulator::new(self.policy, self.options.clone(), workload);
+        let report = simulator.run(args.number("flushes", 100)?).map_err(|e| e.to_string())?;
+        let mut out = String::new();
+        let sizes = [
+            ("user", report.user_bytes),
+            ("flushed", report.flushed_bytes),
+            ("merge read", report.merge_read_bytes),
+            ("merged", report.merged_bytes),
+            ("moved", report.moved_bytes),
+        ];
+        for (name, bytes) in sizes {
+            writeln!(out, "{name} {}", format_bytes(bytes)).unwrap();
+        }
+        writeln!(out, "wa {} / 1000", report.write_amplification_permille).unwrap();
+        writeln!(out, "runs per get {} / 1000", report.runs_probed_per_get_permille).unwrap();
+        writeln!(out, "plans {}, L0 runs <= {}", report.plan_count, report.max_l0_run_count)
+            .unwrap();
+        for level in &report.levels {
+            let (size, tables) = (format_bytes(level.bytes), level.table_count);
+            writeln!(out, "L{} {size} tables={tables} runs={}", level.level, level.run_count)
+                .unwrap();
+        }
+        Ok(out)
+    }
+}
+
+/// `key=value` words.
+struct Args(BTreeMap<String, String>);
+
+impl Args {
+    fn parse(words: &[&str]) -> Args {
+        let pairs = words.iter().filter_map(|word| word.split_once('='));
+        Args(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    fn number(&self, key: &str, default: u64) -> Result<u64, String> {
+        self.0.get(key).map_or(Ok(default), |value| parse_bytes(value))
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bad = || format!("bad number {text}");
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(bad()),
+    };
+    digits.parse::<u64>().map(|number| number << shift).map_err(|_| bad())
+}
+
+fn parse_level(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix('L').and_then(|digits| digits.parse().ok());
+    digits.ok_or(format!("bad level {text}"))
+}
+
+type Keys = (Box<[u8]>, Box<[u8]>);
+
+fn parse_keys(text: &str) -> Result<Keys, String> {
+    let (min_key, max_key) = text.split_once("..").ok_or(format!("bad key range {text}"))?;
+    Ok((min_key.as_bytes().into(), max_key.as_bytes().into()))
+}
+
+fn parse_tree_line(line: &str) -> Result<Edit, String> {
+    let mut words = line.split_whitespace().peekable();
+    let first = words.next().unwrap_or("");
+    if first == "cursor" {
+        let level = parse_level(words.next().unwrap_or(""))?;
+        let key = words.next().unwrap_or("").as_bytes().into();
+        return Ok(Edit { cursors: vec![(level, key)], ..Edit::default() });
+    }
+    let level = parse_level(first)?;
+    let slot = match words.peek() {
+        Some(&"overlapping") => RunSlot::Overlapping,
+        Some(word) if word.starts_with('r') => {
+            RunSlot::New(word[1..].parse().map_err(|_| format!("bad run {word}"))?)
+        }
+        _ => RunSlot::New(u64::from(level)),
+    };
+    if words.peek().is_some_and(|word| word.starts_with(['r', 'o'])) {
+        words.next();
+    }
+    let mut tables: Vec<Table> = Vec::new();
+    for word in words {
+        match (word.split_once('='), tables.last_mut()) {
+            (Some(("tomb", count)), Some(table)) => table.tombstones = parse_bytes(count)?,
+            (Some(("n", count)), Some(table)) => table.entries = parse_bytes(count)?,
+            _ => tables.push(parse_table(word)?),
+        }
+    }
+    let place = |table| Placement { level, slot, table: Arc::new(table) };
+    Ok(Edit { place: tables.into_iter().map(place).collect(), ..Edit::default() })
+}
+
+/// `11:[a..h]=64M#3-9`; without `#` all of it has sequence number 1.
+fn parse_table(word: &str) -> Result<Table, String> {
+    let bad = || format!("bad table {word}");
+    let (id, rest) = word.split_once(":[").ok_or_else(bad)?;
+    let (keys, rest) = rest.split_once("]=").ok_or_else(bad)?;
+    let (bytes, seqs) = rest.split_once('#').unwrap_or((rest, "1-1"));
+    let (min_seq, max_seq) = seqs.split_once('-').ok_or_else(bad)?;
+    let (min_key, max_key) = parse_keys(keys)?;
+    let bytes = parse_bytes(bytes)?;
+    Ok(Table {
+        id: id.parse().map_err(|_| bad())?,
+        min_key,
+        max_key,
+        bytes,
+        entries: bytes / 100,
+        tombstones: 0,
+        min_seq: min_seq.parse().map_err(|_| bad())?,
+        max_seq: max_seq.parse().map_err(|_| bad())?,
+        filter_bits: 0,
+        prefixes: Vec::new(),
+    })
+}
+
+fn show_slot(slot: RunSlot) -> String {
+    match slot {
+        RunSlot::Join(id) | RunSlot::New(id) => format!("r{id}"),
+        RunSlot::Overlapping => "overlapping".to_owned(),
+    }
+}
+
+fn show_tree(shape: &Shape) -> String {
+    let mut out = String::new();
+    let show = |tables: &[Arc<Table>]| -> String {
+        tables.iter().fold(String::new(), |line, table| {
+            let (low, high) = (table.min_key.escape_ascii(), table.max_key.escape_ascii());
+            format!("{line} {}:[{low}..{high}]={}", table.id, format_bytes(table.bytes))
+        })
+    };
+    for (index, level) in (0u32..).zip(&shape.levels) {
+        match level {
+            Level::Overlapping(tables) => {
+                writeln!(out, "L{index} overlapping{}", show(tables)).unwrap();
+            }
+            Level::Runs(runs) => {
+                for run in runs {
+                    writeln!(out, "L{index} r{}{}", run.id, show(&run.tables)).unwrap();
+                }
+            }
+        }
+    }
+    for (level, key) in &shape.state.cursors {
+        writeln!(out, "cursor L{level} {}", key.escape_ascii()).unwrap();
+    }
+    if out.is_empty() { "empty".to_owned() } else { out }
+}
+
+fn inputs_of(shape: &Shape, merge: &Merge) -> Vec<Arc<Table>> {
+    let ids: BTreeSet<TableId> = merge.input_ids().collect();
+    let tables = shape.tables().filter(|(_, table)| ids.contains(&table.id));
+    tables.map(|(_, table)| Arc::clone(table)).collect()
+}
+
+/// Outputs of a merge that drops nothing. The only keys known to exist are the bounds of the
+/// inputs, so the outputs are cut between those.
+fn merged(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc<Table>> {
+    let bounds = inputs.iter().flat_map(|table| [&table.min_key, &table.max_key]);
+    let keys: Vec<&Box<[u8]>> = bounds.collect::<BTreeSet<_>>().into_iter().collect();
+    let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
+    let count = usize::try_from(bytes.div_ceil(table_bytes)).unwrap().clamp(1, keys.len());
+    let mut tables = Vec::new();
+    for at in 0..count {
+        let own = &keys[keys.len() * at / count..keys.len() * (at + 1) / count];
+        let share =
+            |total: u64| total * (at as u64 + 1) / count as u64 - total * at as u64 / count as u64;
+        tables.push(Arc::new(Table {
+            id: first_id + at as u64,
+            min_key: own[0].clone(),
+            max_key: own[own.len() - 1].clone(),
+            bytes: share(bytes),
+            entries: share(inputs.iter().map(|table| table.entries).sum()),
+            tombstones: share(inputs.iter().map(|table| table.tombstones).sum()),
+            min_seq: inputs.iter().map(|table| table.min_seq).min().unwrap(),
+            max_seq: inputs.iter().map(|table| table.max_seq).max().unwrap(),
+            filter_bits: 0,
+            prefixes: Vec::new(),
+        }));
+    }
+    tables
+}

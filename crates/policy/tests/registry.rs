@@ -1,0 +1,351 @@
+//! What every policy of the registry promises, on random trees: plans of idle inputs that exist,
+//! age order (I1), runs that stay disjoint, an end to the work, and no dependence on anything but
+//! the arguments. The tables have contents here, so that I1 and the tombstone rule (I4) are checked
+//! on versions of keys, not on bounds. Not for expectations of one policy: those are text tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::edit::edit_for;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::plan::{Busy, Merge, Plan};
+use runstone_policy::policy::{MergePolicy, merge_debt_bytes};
+use runstone_policy::registry::POLICIES;
+use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
+
+/// Picking and applying must end long before this.
+const MAX_STEPS: usize = 10_000;
+/// So that a table of the smallest allowed size holds four keys.
+const ENTRY_BYTES: u64 = 1 << 10;
+
+/// Per key: the versions, by sequence number; true is a delete.
+type Contents = BTreeMap<u8, BTreeMap<SeqNo, bool>>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Writes these keys (true: delete) and flushes them as one run of about `pieces` tables.
+    Flush { keys: BTreeMap<u8, bool>, pieces: usize },
+    /// Picks beside what runs, and starts that.
+    Start,
+    /// Finishes one of the running jobs.
+    Finish(usize),
+    /// Picks with some more tables busy, and only looks at the plan.
+    Look(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let keys = (0u8..32, 1u8..32, any::<u64>()).prop_flat_map(|(from, width, seed)| {
+        let last = from.saturating_add(width).min(31);
+        prop::collection::btree_map(from..=last, Just(seed % 4 == 0), 1..12)
+    });
+    let flush = (keys, 1usize..4).prop_map(|(keys, pieces)| Op::Flush { keys, pieces });
+    let op = prop_oneof![
+        4 => flush,
+        4 => Just(Op::Start),
+        3 => (0usize..4).prop_map(Op::Finish),
+        1 => any::<u64>().prop_map(Op::Look),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+fn options() -> impl Strategy<Value = PolicyOptions> {
+    (2u32..5, 1u32..5, 1u64..4, 1u64..4).prop_map(|(size_ratio, l0_trigger, base, table)| {
+        PolicyOptions { size_ratio, l0_trigger, base_bytes: base << 13, table_bytes: table << 12 }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2000)
+    })]
+
+    #[test]
+    fn promises_hold(
+        ops in ops(),
+        options in options(),
+        inherited in 0u32..4,
+        keeps_history in any::<bool>(),
+    ) {
+        for policy in POLICIES {
+            let mut world = World::new(*policy, options.clone(), inherited, keeps_history);
+            for op in &ops {
+                world.run(op);
+            }
+            world.settle();
+        }
+    }
+}
+
+/// A job: its plan and, per merge, the guard made when it was picked.
+struct Running {
+    plan: Plan,
+    guards: Vec<DropGuard>,
+}
+
+struct World {
+    policy: &'static dyn MergePolicy,
+    options: PolicyOptions,
+    /// Merges keep all versions (I1 in its strict form) or only what a store without snapshots
+    /// would (then reads are checked, and tombstones are dropped).
+    keeps_history: bool,
+    shape: Shape,
+    contents: BTreeMap<TableId, Contents>,
+    running: Vec<Running>,
+    next_id: TableId,
+    next_seq: SeqNo,
+    /// The newest version of each key, if it is not a delete.
+    expected: BTreeMap<u8, SeqNo>,
+}
+
+impl World {
+    fn new(
+        policy: &'static dyn MergePolicy,
+        options: PolicyOptions,
+        inherited: u32,
+        keeps_history: bool,
+    ) -> World {
+        policy.check(&options).unwrap();
+        let mut world = World {
+            policy,
+            options,
+            keeps_history,
+            shape: Shape::default(),
+            contents: BTreeMap::new(),
+            running: Vec::new(),
+            next_id: 1,
+            next_seq: 1,
+            expected: BTreeMap::new(),
+        };
+        world.inherit(inherited);
+        world
+    }
+
+    /// A tree that another policy left: deeper levels of overlapping tables or of several runs.
+    fn inherit(&mut self, layout: u32) {
+        for (level, is_overlapping) in [(3, layout & 2 != 0), (1, layout & 1 != 0)] {
+            for batch in 0u8..if layout == 0 { 0 } else { 4 } {
+                let keys = (batch..32).step_by(3).map(|key| (key, key % 8 == 0)).collect();
+                let contents = self.write(&keys);
+                let run = 100 + self.next_id;
+                let slot = if is_overlapping { RunSlot::Overlapping } else { RunSlot::New(run) };
+                self.add(level, slot, vec![contents]);
+            }
+        }
+        self.check();
+    }
+
+    fn write(&mut self, keys: &BTreeMap<u8, bool>) -> Contents {
+        let mut contents = Contents::new();
+        for (key, is_delete) in keys {
+            contents.insert(*key, BTreeMap::from([(self.next_seq, *is_delete)]));
+            match is_delete {
+                true => self.expected.remove(key),
+                false => self.expected.insert(*key, self.next_seq),
+            };
+            self.next_seq += 1;
+        }
+        contents
+    }
+
+    fn add(&mut self, level: u32, slot: RunSlot, parts: Vec<Contents>) {
+        let tables: Vec<Arc<Table>> = parts.into_iter().map(|part| self.table(part)).collect();
+        let place = tables.into_iter().map(|table| Placement { level, slot, table }).collect();
+        self.shape = self.shape.apply(&Edit { place, ..Edit::default() }).unwrap();
+    }
+
+    fn table(&mut self, contents: Contents) -> Arc<Table> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let seqs = || contents.values().flat_map(|versions| versions.keys().copied());
+        let key = |key: Option<&u8>| Box::from([*key.unwrap()]);
+        let table = Table {
+            id,
+            min_key: key(contents.keys().next()),
+            max_key: key(contents.keys().next_back()),
+            bytes: contents.len() as u64 * ENTRY_BYTES,
+            entries: contents.values().map(|versions| versions.len() as u64).sum(),
+            tombstones: 0,
+            min_seq: seqs().min().unwrap(),
+            max_seq: seqs().max().unwrap(),
+            filter_bits: 0,
+            prefixes: Vec::new(),
+        };
+        self.contents.insert(id, contents);
+        Arc::new(table)
+    }
+
+    fn run(&mut self, op: &Op) {
+        match op {
+            Op::Flush { keys, pieces } => {
+                let contents: Vec<_> = self.write(keys).into_iter().collect();
+                let parts = contents.chunks(contents.len().div_ceil(*pieces));
+                let parts = parts.map(|part| part.iter().cloned().collect()).collect();
+                self.add(0, RunSlot::New(self.next_id), parts);
+            }
+            Op::Start => {
+                let busy = self.busy();
+                self.start(&busy);
+            }
+            Op::Finish(at) if !self.running.is_empty() => {
+                let job = self.running.remove(at % self.running.len());
+                self.finish(job);
+            }
+            Op::Finish(_) => {}
+            Op::Look(bits) => {
+                let mut busy = self.busy();
+                let ids = self.shape.tables().map(|(_, table)| table.id);
+                busy.tables.extend(ids.filter(|id| bits >> (id % 64) & 1 == 1));
+                self.pick(&busy);
+            }
+        }
+        self.check();
+    }
+
+    /// Ends all jobs, then works until nothing is left to do.
+    fn settle(&mut self) {
+        while let Some(job) = self.running.pop() {
+            self.finish(job);
+            self.check();
+        }
+        let mut steps = 0;
+        while self.start(&Busy::default()) {
+            let job = self.running.pop().unwrap();
+            self.finish(job);
+            self.check();
+            steps += 1;
+            assert!(steps < MAX_STEPS, "{} does not come to an end", self.policy.name());
+        }
+        let targets = self.policy.targets(&self.shape, &self.options);
+        for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
+            assert!(!targets[index].is_over(level.bytes(), level.runs().len()));
+        }
+        let debt = merge_debt_bytes(&self.shape, self.policy, &self.options);
+        assert!(debt <= 8 * self.shape.bytes());
+    }
+
+    fn busy(&self) -> Busy {
+        Busy::of(&self.shape, self.running.iter().map(|job| &job.plan))
+    }
+
+    fn start(&mut self, busy: &Busy) -> bool {
+        let Some(plan) = self.pick(busy) else {
+            return false;
+        };
+        let guard = |m: &Merge| DropGuard::new(&self.shape, &m.input_ids().collect());
+        let guards = plan.merges.iter().map(guard).collect();
+        self.running.push(Running { plan, guards });
+        true
+    }
+
+    fn pick(&self, busy: &Busy) -> Option<Plan> {
+        let plan = self.policy.pick(&self.shape, busy, &self.options);
+        assert_eq!(plan, self.policy.pick(&self.shape.clone(), busy, &self.options));
+        let plan = plan?;
+        assert!(!plan.why.is_empty() && !plan.why.contains('\n'), "{plan:?}");
+        let ids: Vec<TableId> = plan.table_ids().collect();
+        let unique: BTreeSet<TableId> = ids.iter().copied().collect();
+        assert!(!ids.is_empty() && ids.len() == unique.len(), "{plan:?}");
+        assert!(unique.is_disjoint(&busy.tables), "{plan:?} of {busy:?}");
+        let places: BTreeMap<TableId, u32> =
+            self.shape.tables().map(|(level, table)| (table.id, level)).collect();
+        let moved = plan.moves.iter().map(|step| (step.table, step.from_level));
+        let inputs = plan.merges.iter().flat_map(|merge| &merge.inputs);
+        let merged = inputs.flat_map(|part| part.tables.iter().map(|id| (*id, part.level)));
+        for (id, level) in moved.chain(merged) {
+            assert_eq!(places.get(&id), Some(&level), "{plan:?}");
+        }
+        for range in plan.ranges(&self.shape).iter().filter(|range| range.level > 0) {
+            assert!(!busy.writes(range.level, &range.min_key, &range.max_key), "{plan:?}");
+        }
+        self.check_age(&plan, &unique);
+        Some(plan)
+    }
+
+    /// Level-0 runs are taken whole and in a row; what leaves level 0 ends with the oldest run.
+    fn check_age(&self, plan: &Plan, ids: &BTreeSet<TableId>) {
+        let runs = self.shape.level(0).runs();
+        let taken: Vec<usize> = (0..runs.len())
+            .filter(|at| runs[*at].tables.iter().any(|table| ids.contains(&table.id)))
+            .collect();
+        let (Some(first), Some(last)) = (taken.first(), taken.last()) else {
+            return;
+        };
+        assert_eq!(taken, (*first..=*last).collect::<Vec<_>>(), "{plan:?}");
+        for at in &taken {
+            assert!(runs[*at].tables.iter().all(|table| ids.contains(&table.id)), "{plan:?}");
+        }
+        let targets = plan.merges.iter().map(|merge| merge.output_level);
+        if targets.chain(plan.moves.iter().map(|step| step.to_level)).any(|level| level > 0) {
+            assert_eq!(*last, runs.len() - 1, "{plan:?}");
+        }
+    }
+
+    fn finish(&mut self, job: Running) {
+        let Running { plan, guards } = job;
+        let mut outputs = Vec::new();
+        for (merge, guard) in plan.merges.iter().zip(guards) {
+            outputs.push(self.merge(merge, guard));
+        }
+        let edit = edit_for(&self.shape, &plan, &outputs);
+        match self.shape.apply(&edit) {
+            Ok(shape) => self.shape = shape,
+            Err(error) => panic!("{}: {error}: {plan:?}", self.policy.name()),
+        }
+        for id in plan.merges.iter().flat_map(Merge::input_ids) {
+            self.contents.remove(&id);
+        }
+    }
+
+    fn merge(&mut self, merge: &Merge, mut guard: DropGuard) -> Vec<Arc<Table>> {
+        let mut union = Contents::new();
+        for id in merge.input_ids() {
+            for (key, versions) in &self.contents[&id] {
+                union.entry(*key).or_default().extend(versions);
+            }
+        }
+        if !self.keeps_history {
+            union.retain(|key, versions| {
+                let (seq, is_delete) = versions.pop_last().unwrap();
+                *versions = BTreeMap::from([(seq, is_delete)]);
+                !is_delete || !guard.allows(&[*key], seq)
+            });
+        }
+        let entries: Vec<_> = union.into_iter().collect();
+        let per_table = usize::try_from(merge.table_bytes / ENTRY_BYTES).unwrap();
+        let parts = entries.chunks(per_table).map(|part| part.iter().cloned().collect());
+        let parts: Vec<Contents> = parts.collect();
+        parts.into_iter().map(|part| self.table(part)).collect()
+    }
+
+    /// I1, and what a read of each key finds.
+    fn check(&self) {
+        let mut found: BTreeMap<u8, (SeqNo, bool)> = BTreeMap::new();
+        let mut oldest: BTreeMap<u8, SeqNo> = BTreeMap::new();
+        for level in &self.shape.levels {
+            // A run, or a whole overlapping level: inside that, there is no order to keep.
+            let layers: Vec<&[Arc<Table>]> = match level {
+                Level::Runs(runs) => runs.iter().map(|run| &run.tables[..]).collect(),
+                Level::Overlapping(tables) => vec![tables],
+            };
+            for tables in layers {
+                let mut layer: BTreeMap<u8, BTreeMap<SeqNo, bool>> = BTreeMap::new();
+                for (key, versions) in tables.iter().flat_map(|t| &self.contents[&t.id]) {
+                    layer.entry(*key).or_default().extend(versions);
+                }
+                for (key, versions) in layer {
+                    let (newest, is_delete) = versions.last_key_value().unwrap();
+                    if let Some(above) = oldest.insert(key, *versions.keys().next().unwrap()) {
+                        assert!(*newest < above, "I1 broken by {}", self.policy.name());
+                    }
+                    found.entry(key).or_insert((*newest, *is_delete));
+                }
+            }
+        }
+        let live = found.into_iter().filter(|(_, (_, is_delete))| !is_delete);
+        let live: BTreeMap<u8, SeqNo> = live.map(|(key, (seq, _))| (key, seq)).collect();
+        assert_eq!(live, self.expected, "reads under {}", self.policy.name());
+    }
+}

@@ -1,0 +1,106 @@
+//! `Shape::apply`: what fits, where it goes, and what is refused. Not policies.
+
+mod support;
+
+use runstone_policy::shape::{Edit, EditError, Level, RunSlot, Shape};
+use support::{grown, placing, table};
+
+fn run_ids(shape: &Shape, level: u32) -> Vec<u64> {
+    shape.level(level).runs().iter().map(|run| run.id).collect()
+}
+
+#[test]
+fn a_new_run_is_the_newest() {
+    let shape = grown(&[
+        placing(0, RunSlot::New(1), &[table(1, ("a", "z"), (1, 2), 100)]),
+        placing(0, RunSlot::New(2), &[table(2, ("a", "z"), (3, 4), 100)]),
+    ]);
+    assert_eq!(run_ids(&shape, 0), [2, 1]);
+}
+
+#[test]
+fn a_run_takes_the_slot_of_the_newest_run_it_replaces() {
+    let edits: Vec<Edit> = (1..=4)
+        .map(|id| placing(0, RunSlot::New(id), &[table(id, ("a", "z"), (id, id), 100)]))
+        .collect();
+    let shape = grown(&edits);
+    let mut edit = placing(0, RunSlot::New(9), &[table(9, ("a", "z"), (2, 3), 200)]);
+    edit.remove = vec![2, 3];
+    assert_eq!(run_ids(&shape.apply(&edit).unwrap(), 0), [4, 9, 1]);
+    // The same under the id of the newest input, whose run the edit empties.
+    edit.place[0].slot = RunSlot::Join(3);
+    assert_eq!(run_ids(&shape.apply(&edit).unwrap(), 0), [4, 3, 1]);
+}
+
+#[test]
+fn empty_levels_at_the_end_vanish_and_in_the_middle_stay() {
+    let shape = grown(&[
+        placing(1, RunSlot::New(1), &[table(1, ("a", "b"), (1, 1), 100)]),
+        placing(3, RunSlot::New(3), &[table(2, ("a", "b"), (1, 1), 100)]),
+    ]);
+    assert_eq!((shape.levels.len(), shape.deepest()), (4, Some(3)));
+    let shape = shape.apply(&Edit { remove: vec![2], ..Edit::default() }).unwrap();
+    assert_eq!((shape.levels.len(), shape.deepest(), shape.bytes()), (2, Some(1), 100));
+    let shape = shape.apply(&Edit { remove: vec![1], ..Edit::default() }).unwrap();
+    assert_eq!(shape, Shape::default());
+}
+
+#[test]
+fn refusals() {
+    let shape = grown(&[
+        placing(1, RunSlot::New(1), &[table(1, ("c", "f"), (1, 1), 100)]),
+        placing(2, RunSlot::Overlapping, &[table(2, ("c", "f"), (1, 1), 100)]),
+    ]);
+    let error = |edit: &Edit| shape.apply(edit).unwrap_err();
+    let place = |level, slot, id, keys| placing(level, slot, &[table(id, keys, (1, 1), 9)]);
+    let overlap = EditError::Overlap { level: 1, run: 1, table: 3, other: 1 };
+    for keys in [("a", "c"), ("f", "g"), ("d", "e"), ("a", "z")] {
+        assert_eq!(error(&place(1, RunSlot::Join(1), 3, keys)), overlap);
+    }
+    assert!(shape.apply(&place(1, RunSlot::Join(1), 3, ("a", "b"))).is_ok());
+    assert_eq!(
+        error(&place(1, RunSlot::Join(7), 3, ("a", "b"))),
+        EditError::NoRun { level: 1, run: 7 }
+    );
+    assert_eq!(error(&place(4, RunSlot::New(1), 2, ("a", "b"))), EditError::Duplicate(2));
+    assert_eq!(error(&place(1, RunSlot::New(1), 3, ("b", "a"))), EditError::Inverted(3));
+    assert_eq!(error(&place(2, RunSlot::New(1), 3, ("a", "b"))), EditError::Layout { level: 2 });
+    assert_eq!(
+        error(&place(1, RunSlot::Overlapping, 3, ("a", "b"))),
+        EditError::Layout { level: 1 }
+    );
+    assert_eq!(
+        error(&place(Shape::MAX_LEVELS, RunSlot::New(1), 3, ("a", "b"))),
+        EditError::TooDeep(Shape::MAX_LEVELS)
+    );
+    assert_eq!(error(&Edit { remove: vec![1, 5], ..Edit::default() }), EditError::Missing(5));
+}
+
+#[test]
+fn overlapping_levels_sort_by_key_and_become_runs_when_emptied() {
+    let tables = [
+        table(5, ("b", "z"), (1, 1), 100),
+        table(4, ("b", "c"), (1, 1), 100),
+        table(6, ("a", "z"), (1, 1), 100),
+    ];
+    let shape = grown(&[placing(1, RunSlot::Overlapping, &tables)]);
+    let ids: Vec<u64> = shape.level(1).tables().map(|table| table.id).collect();
+    assert_eq!(ids, [6, 4, 5]);
+    assert!(matches!(shape.level(1), Level::Overlapping(_)));
+    let mut edit = placing(1, RunSlot::New(1), &[table(7, ("a", "z"), (1, 1), 300)]);
+    edit.remove = vec![4, 5, 6];
+    assert_eq!(run_ids(&shape.apply(&edit).unwrap(), 1), [1]);
+}
+
+#[test]
+fn state_is_stored() {
+    let edit = Edit {
+        cursors: vec![(1, Box::from(*b"k"))],
+        last_level: Some(3),
+        flushes: 2,
+        ..Edit::default()
+    };
+    let state = Shape::default().apply(&edit).unwrap().apply(&edit).unwrap().state;
+    assert_eq!((state.last_level, state.flush_count), (3, 4));
+    assert_eq!(state.cursors.get(&1).map(|key| &**key), Some(&b"k"[..]));
+}

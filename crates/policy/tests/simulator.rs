@@ -1,0 +1,59 @@
+//! The shape simulator at size, against what is known of the policies. Exact reports of small
+//! trees are text tests.
+
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::registry::{POLICIES, find};
+use runstone_policy::simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
+
+const FLUSH_BYTES: u64 = 64 << 20;
+
+fn simulate(policy: &str, order: KeyOrder, key_space: u64, flushes: u64) -> SimReport {
+    let workload =
+        SimWorkload { flush_bytes: FLUSH_BYTES, entry_bytes: 128, key_space, order, seed: 7 };
+    let policy = find(policy).unwrap();
+    Simulator::new(policy, PolicyOptions::default(), workload).run(flushes).unwrap()
+}
+
+#[test]
+fn nothing_is_lost() {
+    for policy in POLICIES {
+        let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, 500);
+        let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
+        // So many keys that there is hardly a duplicate.
+        assert!(held <= report.user_bytes && held > report.user_bytes / 1000 * 999);
+        assert_eq!(report.user_bytes, 500 * FLUSH_BYTES);
+    }
+}
+
+#[test]
+fn an_ascending_load_rewrites_nothing() {
+    for policy in POLICIES {
+        let report = simulate(policy.name(), KeyOrder::Sequential, 1 << 60, 500);
+        assert_eq!(report.merged_bytes, 0);
+        assert_eq!(report.write_amplification_permille, 1000);
+    }
+}
+
+#[test]
+fn overwriting_stays_within_the_key_space() {
+    for policy in POLICIES {
+        // Each key about eight times.
+        let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
+        let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
+        let all_keys = 128 << 25;
+        // Each key once in the last level, and the levels above it hold no more than that again.
+        assert!(held < 2 * all_keys, "{}: {held}", policy.name());
+        assert!(report.merged_bytes < report.merge_read_bytes);
+    }
+}
+
+/// 1 TiB takes a few seconds; run with `--ignored`.
+#[test]
+#[ignore = "seconds long"]
+fn one_tebibyte() {
+    for policy in POLICIES {
+        let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, (1 << 40) / FLUSH_BYTES);
+        println!("{} {report:?}", policy.name());
+        assert!(report.write_amplification_permille < 40_000);
+    }
+}

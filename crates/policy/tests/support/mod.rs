@@ -1,0 +1,33 @@
+//! What the policy's tests share: tables from few words. Not a test.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::{Edit, Placement, RunSlot, SeqNo, Shape, Table, TableId};
+
+/// A table with one entry per 100 bytes and no tombstones.
+pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) -> Arc<Table> {
+    Arc::new(Table {
+        id,
+        min_key: keys.0.as_bytes().into(),
+        max_key: keys.1.as_bytes().into(),
+        bytes,
+        entries: bytes / 100,
+        tombstones: 0,
+        min_seq: seqs.0,
+        max_seq: seqs.1,
+        filter_bits: 0,
+        prefixes: Vec::new(),
+    })
+}
+
+/// An edit that only places.
+pub fn placing(level: u32, slot: RunSlot, tables: &[Arc<Table>]) -> Edit {
+    let place = |table: &Arc<Table>| Placement { level, slot, table: Arc::clone(table) };
+    Edit { place: tables.iter().map(place).collect(), ..Edit::default() }
+}
+
+/// The shape after all edits, each of which must fit.
+#[allow(dead_code)]
+pub fn grown(edits: &[Edit]) -> Shape {
+    edits.iter().fold(Shape::default(), |shape, edit| shape.apply(edit).unwrap())
+}

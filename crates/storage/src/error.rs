@@ -1,0 +1,88 @@
+//! The one error of this crate: which operation failed, on which file, and why.
+
+use std::fmt;
+use std::io;
+
+/// Result of a storage operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What was attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Create,
+    Open,
+    Read,
+    Write,
+    Sync,
+    SyncDir,
+    Length,
+    SetLen,
+    Allocate,
+    Punch,
+    Rename,
+    Remove,
+    List,
+    Lock,
+    Link,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self {
+            Operation::Create => "create",
+            Operation::Open => "open",
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Sync => "sync",
+            Operation::SyncDir => "sync the directory",
+            Operation::Length => "take the length of",
+            Operation::SetLen => "set the length of",
+            Operation::Allocate => "reserve space for",
+            Operation::Punch => "punch a hole in",
+            Operation::Rename => "rename",
+            Operation::Remove => "remove",
+            Operation::List => "list",
+            Operation::Lock => "lock",
+            Operation::Link => "link",
+        };
+        f.write_str(words)
+    }
+}
+
+/// A failed storage operation.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {path}: {source}")]
+pub struct Error {
+    /// What was attempted.
+    pub operation: Operation,
+    /// On which file or directory.
+    pub path: String,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+impl Error {
+    /// Wraps an I/O error with its context.
+    pub fn new(operation: Operation, path: impl Into<String>, source: io::Error) -> Self {
+        Error { operation, path: path.into(), source }
+    }
+
+    /// The kind of the underlying I/O error.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// Whether the device or quota is full: the caller may go on once space is back (P9).
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
+    }
+
+    /// Whether the file does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}

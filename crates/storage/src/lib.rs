@@ -1,0 +1,206 @@
+//! Named files behind one trait. The engine touches a disk only through [`Storage`], so that every
+//! byte can be counted, every fault injected, and a flash device can stand where a directory does.
+//!
+//! A storage is one flat directory of files. Names are chosen by the engine (`000017.table`), never
+//! taken from users. Three implementations live here:
+//!
+//! * [`PosixStorage`]: a directory; positioned I/O, directory sync, advisory lock, 0600/0700.
+//! * [`MemoryStorage`]: for tests and `mem:` stores; nothing survives the process.
+//! * [`SimStorage`]: the fault model of a disk that loses power: what was synced is kept, what was
+//!   not is kept, dropped, torn or reordered by seed.
+//!
+//! Not here: formats, checksums, caching. Those belong to the engine.
+
+#![deny(unsafe_code)]
+
+mod copy;
+mod counters;
+mod error;
+mod locks;
+#[allow(unsafe_code)]
+mod mapped;
+mod memory;
+mod names;
+mod posix;
+mod posix_file;
+mod sim;
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use counters::{CategoryCounters, Counters, CountersSnapshot};
+pub use error::{Error, Operation, Result};
+pub use memory::MemoryStorage;
+pub use posix::{Access, PosixStorage};
+pub use sim::{CrashReport, Fault, FaultKind, SimStorage};
+
+/// What a file is for. Counters are kept per category, and faults can be aimed at one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Write-ahead log segments.
+    Wal,
+    /// Sorted tables.
+    Table,
+    /// The edit log and the pointer to it.
+    Manifest,
+    /// Separated values.
+    Value,
+    /// Lock file, exports, anything else.
+    Other,
+}
+
+impl Category {
+    /// Every category, in the order of the counters.
+    pub const ALL: [Category; 5] =
+        [Category::Wal, Category::Table, Category::Manifest, Category::Value, Category::Other];
+
+    /// Short lower-case name, as used in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Wal => "wal",
+            Category::Table => "table",
+            Category::Manifest => "manifest",
+            Category::Value => "value",
+            Category::Other => "other",
+        }
+    }
+}
+
+/// A file name with its length, as [`Storage::list`] reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Name inside the storage, without any directory part.
+    pub name: String,
+    /// Length in bytes; for a preallocated file its allocated length.
+    pub len_bytes: u64,
+}
+
+/// Shared: many readers. Exclusive: one writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Any number of holders, none of them a writer.
+    Shared,
+    /// One holder.
+    Exclusive,
+}
+
+/// Held for as long as the store is open; dropping it releases the lock.
+pub trait StorageLock: Send + Sync + Debug {}
+
+/// A flat directory of named files.
+///
+/// Durability contract, which every implementation keeps and `SimStorage` exploits:
+/// * bytes written are durable only after [`StorageFile::sync`] of that file returned `Ok`;
+/// * a name (create, rename, remove) is durable only after [`Storage::sync_dir`] returned `Ok`;
+/// * after a failed sync the unsynced bytes may be lost for ever; callers must not retry it.
+pub trait Storage: Send + Sync + Debug {
+    /// Creates a file for reading and writing. Fails with `AlreadyExists` if the name is taken.
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
+
+    /// Creates a file of exactly `capacity_bytes` zero bytes with its blocks reserved, whose
+    /// `write_at` costs a memory copy where the implementation can do that safely. A full disk is
+    /// found here, not at a later write. Falls back to an ordinary preallocated file. In either
+    /// case `set_len` and `punch` fail on this handle, and concurrent writes must not overlap.
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> Result<Arc<dyn StorageFile>>;
+
+    /// Opens an existing file whose `write_at` inside its present length costs a memory copy where
+    /// the implementation can do that safely: how a recycled log segment comes back. Falls back to
+    /// [`Storage::open`].
+    fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.open(name, category)
+    }
+
+    /// Opens an existing file: for reading only on a read-only storage, else for both.
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
+
+    /// Renames a file, replacing the target if it exists. Open handles follow the file.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Removes a name. Open handles stay readable.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// All files, sorted by name. Subdirectories are not listed.
+    fn list(&self) -> Result<Vec<FileInfo>>;
+
+    /// Makes all creates, renames and removes so far durable.
+    fn sync_dir(&self) -> Result<()>;
+
+    /// Takes the store's lock on `name`; `Ok(None)` if another holder excludes it.
+    fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
+
+    /// Opens (creating it if absent) another storage of the same kind at `path`, for checkpoints.
+    /// Fails with `AlreadyExists` if it exists and is not empty.
+    fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>>;
+
+    /// Makes `name` appear in `target` under the same name, by hard link where both are
+    /// directories of one file system, else by copy. `name` must no longer be written to.
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
+
+    /// Identifies the boot of the machine. Equal ids mean that no power was lost in between, so
+    /// that everything written is still there; WAL recovery uses it to tell a torn tail from rot.
+    fn boot_id(&self) -> u128;
+
+    /// Bytes that new files may still take, if the implementation knows.
+    fn free_bytes(&self) -> Option<u64>;
+
+    /// Whether all mutation fails.
+    fn is_read_only(&self) -> bool;
+
+    /// Byte and operation counters of this storage.
+    fn counters(&self) -> &Counters;
+
+    /// Human-readable place, for error messages: a directory path or a URL.
+    fn location(&self) -> String;
+
+    /// The directory if there is one; `link_into` uses it to link instead of copying.
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
+}
+
+/// An open file. All I/O is positioned, so one handle serves many threads.
+pub trait StorageFile: Send + Sync + Debug {
+    /// Fills `buf` from `offset`. Reading past the end is an `UnexpectedEof` error.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes all of `data` at `offset`, extending the file as needed. On a mapped file writing
+    /// past its capacity is an error.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes content and length durable. After an error the unsynced bytes are lost: the caller
+    /// must not try again (P7).
+    fn sync(&self) -> Result<()>;
+
+    /// Current length in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or zero-extends the file.
+    fn set_len(&self, len_bytes: u64) -> Result<()>;
+
+    /// Reserves space for `[offset, offset + len_bytes)` so that writes there cannot find a full
+    /// disk. The length stays. Best effort where the file system cannot.
+    fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()>;
+
+    /// Gives the range's space back; it then reads as zeros. Best effort.
+    fn punch(&self, offset: u64, len_bytes: u64) -> Result<()>;
+
+    /// Tells that the range will be read soon. A hint: never fails, may do nothing.
+    fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
+
+    /// Makes sure that writes in `[offset, offset + len_bytes)` of a mapped file cost a memory
+    /// copy and cannot fault; an error here is an ordinary I/O error. A no-op on other files.
+    fn prepare(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}

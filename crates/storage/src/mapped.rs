@@ -1,0 +1,319 @@
+//! A file of fixed capacity whose `write_at` is a memory copy. The only unsafe code of the crate,
+//! and not a way to read: reads go through the descriptor, where an error is an error.
+//!
+//! A store into a shared mapping that the file system cannot back raises SIGBUS, which no caller
+//! can handle. It is kept away in four steps:
+//!
+//! 1. The blocks are reserved by `fallocate` before the mapping exists, so that a full disk is
+//!    found at creation. Only file systems known to overwrite in place are mapped
+//!    ([`OVERWRITING`]): a copy-on-write one needs new blocks for every write, however much was
+//!    reserved. A list of those to refuse was rejected, because one unknown to it would be mapped.
+//! 2. The file cannot shrink or lose blocks while mapped: `set_len` and `punch` are refused here,
+//!    and on other handles of the same inode through [`refuse_if_mapped`]. Other processes are kept
+//!    out by the store's lock.
+//! 3. A page is populated (`MADV_POPULATE_WRITE`) before it is stored to: what would have been a
+//!    SIGBUS is an error of that call. `prepared_bytes` is the watermark below which this was done;
+//!    it moves in steps of [`PREPARE_STEP_BYTES`], so that few writes pay for the call.
+//! 4. A sync write-protects the pages it cleaned, and the next store asks the file system again,
+//!    which may have failed meanwhile. So pages below `cold_below_bytes`, the watermark at the last
+//!    sync, are populated once more, one page at a time: a longer step would dirty pages that the
+//!    next sync then has to write. After a failed sync nothing is stored any more.
+//!
+//! What remains: the kernel's own writeback can clean a page between its population and the store,
+//! and the file system can fail (journal abort, forced shutdown) in the same interval. Only a
+//! system call per write would close that, which is what this file exists to avoid.
+//!
+//! `fdatasync` on the descriptor covers pages dirtied through the mapping (Linux; POSIX does not
+//! say so), hence no `msync`.
+//!
+//! Obligations of the unsafe code, cited by number below:
+//!
+//! * O1 `base` is the start of a live mapping of `map_bytes` bytes, unmapped once, in `drop`.
+//! * O2 every address stored to is in `[base, base + capacity_bytes)`, checked before the copy.
+//! * O3 no reference to mapped bytes is ever made; they are reached by raw pointer copies only.
+//! * O4 no two copies overlap in time and place: each registers its range in `in_flight` first.
+//! * O5 the mapped pages stay backed by the file (steps 1 and 2).
+
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::names::{checked_end, fixed_capacity};
+
+/// How far ahead of a write the watermark moves.
+const PREPARE_STEP_BYTES: u64 = 1 << 20;
+
+/// `f_type` of file systems that overwrite reserved blocks in place: ext2/3/4, XFS, tmpfs.
+const OVERWRITING: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
+
+/// Device and inode of every live mapping. Of the process, not of a storage: two storages of one
+/// directory must see each other's mappings.
+static MAPPED_INODES: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// What [`create`] made of a fresh file.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// Writes are memory copies.
+    Mapped(Mapping),
+    /// Mapping is not possible or not safe here; the file has its capacity all the same.
+    Ordinary(File),
+}
+
+/// Gives `file` its capacity, with blocks reserved, and maps it where that is safe. Bytes that it
+/// has stay. The caller removes a fresh file on an error.
+pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
+    if capacity_bytes == 0 {
+        return Ok(Made::Ordinary(file));
+    }
+    match fallocate(&file, FallocateFlags::empty(), 0, capacity_bytes) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            file.set_len(capacity_bytes)?;
+            return Ok(Made::Ordinary(file));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    if !OVERWRITING.contains(&(fstatfs(&file)?.f_type as u64)) {
+        return Ok(Made::Ordinary(file));
+    }
+    Mapping::map(file, capacity_bytes)
+}
+
+/// Refuses a change of `file` that could take blocks from under a mapping.
+pub(crate) fn refuse_if_mapped(file: &File) -> io::Result<()> {
+    match MAPPED_INODES.lock().contains(&inode_of(file)?) {
+        true => Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file is mapped for writing")),
+        false => Ok(()),
+    }
+}
+
+fn inode_of(file: &File) -> io::Result<(u64, u64)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// A mapped file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    file: File,
+    inode: (u64, u64),
+    base: NonNull<u8>,
+    map_bytes: usize,
+    page_bytes: u64,
+    capacity_bytes: u64,
+    /// Pages wholly below were populated at least once.
+    prepared_bytes: AtomicU64,
+    /// Pages below were cleaned by a sync since they were populated.
+    cold_below_bytes: AtomicU64,
+    /// Offset of the one cold page that was populated again last, or `u64::MAX`.
+    rewarmed_page: AtomicU64,
+    /// A sync failed: nothing may be stored any more.
+    failed: AtomicBool,
+    /// Ranges being copied now; a handful at most.
+    in_flight: Mutex<Vec<(u64, u64)>>,
+}
+
+// SAFETY: `base` is a plain address, valid from every thread (O1); access through it is by copies
+// that never overlap (O3, O4).
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send; everything else in the struct is Sync.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn map(file: File, capacity_bytes: u64) -> io::Result<Made> {
+        let map_bytes = usize::try_from(capacity_bytes)
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let inode = inode_of(&file)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases no Rust object. It is
+        // owned by the value made below, whose drop unmaps it (O1).
+        let address =
+            unsafe { mmap(ptr::null_mut(), map_bytes, protection, MapFlags::SHARED, &file, 0)? };
+        let base = NonNull::new(address.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        MAPPED_INODES.lock().insert(inode);
+        let mapping = Mapping {
+            file,
+            inode,
+            base,
+            map_bytes,
+            page_bytes: rustix::param::page_size() as u64,
+            capacity_bytes,
+            prepared_bytes: AtomicU64::new(0),
+            cold_below_bytes: AtomicU64::new(0),
+            rewarmed_page: AtomicU64::new(u64::MAX),
+            failed: AtomicBool::new(false),
+            in_flight: Mutex::new(Vec::new()),
+        };
+        match mapping.populate(0, 1) {
+            Ok(()) => Ok(Made::Mapped(mapping)),
+            // Linux before 5.14 does not know the advice; without it step 3 is impossible.
+            Err(Errno::INVAL) => Ok(Made::Ordinary(mapping.file.try_clone()?)),
+            Err(error) => Err(from_populate(error)),
+        }
+    }
+
+    /// Reads through the descriptor; Linux keeps it coherent with the mapping.
+    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    /// Copies `data` into the mapping. Refused if another write of an overlapping range is running.
+    pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = checked_end(offset, data.len(), self.capacity_bytes)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.check_alive()?;
+        self.warm(offset, end)?;
+        self.begin_copy(offset, end)?;
+        // SAFETY: `offset + data.len() == end <= capacity_bytes <= map_bytes`, so the offset fits a
+        // usize and source and target are in bounds (O1, O2). The source is a Rust slice and thus
+        // not in the mapping (O3); no other copy touches the range (O4); it is backed (O5).
+        unsafe {
+            let target = self.base.as_ptr().add(offset as usize);
+            ptr::copy_nonoverlapping(data.as_ptr(), target, data.len());
+        }
+        self.end_copy(offset, end);
+        Ok(())
+    }
+
+    /// Populates the pages of a range, so that writes there only copy.
+    pub(crate) fn prepare(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let end = offset.saturating_add(len_bytes).min(self.capacity_bytes);
+        if offset >= end {
+            return Ok(());
+        }
+        self.check_alive()?;
+        self.populate(offset, end).map_err(from_populate)?;
+        self.raise_watermark(offset, end);
+        Ok(())
+    }
+
+    /// Makes everything written durable. After an error the mapping takes no more writes.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.check_alive()?;
+        let synced = self.file.sync_data();
+        if synced.is_err() {
+            self.failed.store(true, Relaxed);
+        }
+        self.rewarmed_page.store(u64::MAX, Relaxed);
+        self.cold_below_bytes.store(self.prepared_bytes.load(Relaxed), Relaxed);
+        synced
+    }
+
+    /// The capacity, which is also the length.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// The answer to `set_len` and `punch` (step 2).
+    pub(crate) fn refuse_resize(&self) -> io::Error {
+        fixed_capacity()
+    }
+
+    fn check_alive(&self) -> io::Result<()> {
+        match self.failed.load(Relaxed) {
+            true => Err(io::Error::other("an earlier sync of this file failed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Populates what a write of `[offset, end)` needs: ahead in steps when it passes the
+    /// watermark, page by page when a sync cleaned it. The atomics are hints read and set without
+    /// order: a stale one costs a call or falls into the interval that the module doc leaves open.
+    fn warm(&self, offset: u64, end: u64) -> io::Result<()> {
+        let prepared = self.prepared_bytes.load(Relaxed);
+        if end > prepared {
+            let from = offset.max(prepared);
+            let to = end.max(from.saturating_add(PREPARE_STEP_BYTES)).min(self.capacity_bytes);
+            self.populate(from, to).map_err(from_populate)?;
+            self.raise_watermark(from, to);
+        }
+        let cold_end = end.min(self.cold_below_bytes.load(Relaxed));
+        if offset < cold_end {
+            let first_page = self.page_of(offset);
+            let last_page = self.page_of(cold_end - 1);
+            let is_warm = first_page == last_page && self.rewarmed_page.load(Relaxed) == last_page;
+            if !is_warm {
+                self.populate(offset, cold_end).map_err(from_populate)?;
+                self.rewarmed_page.store(last_page, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the watermark if the populated range joins it; one that leaves a gap cannot.
+    fn raise_watermark(&self, from: u64, to: u64) {
+        if from <= self.prepared_bytes.load(Relaxed) {
+            self.prepared_bytes.fetch_max(to, Relaxed);
+        }
+    }
+
+    /// Populates every page that `[from, to)` touches, for writing.
+    fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
+        debug_assert!(from < to && to <= self.capacity_bytes);
+        let start = self.page_of(from);
+        let len_bytes = (to - start) as usize;
+        loop {
+            // SAFETY: the range starts on a page boundary inside the mapping and ends inside it;
+            // the kernel rounds the length up to a page, which the mapping also covers (O1, O2).
+            // Populating changes no byte.
+            let populated = unsafe {
+                let address = self.base.as_ptr().add(start as usize).cast::<c_void>();
+                madvise(address, len_bytes, Advice::LinuxPopulateWrite)
+            };
+            if populated != Err(Errno::INTR) {
+                return populated;
+            }
+        }
+    }
+
+    fn page_of(&self, offset: u64) -> u64 {
+        offset - offset % self.page_bytes
+    }
+
+    fn begin_copy(&self, offset: u64, end: u64) -> io::Result<()> {
+        let mut in_flight = self.in_flight.lock();
+        if in_flight.iter().any(|&(other, other_end)| offset < other_end && other < end) {
+            let reason = "two writes of one range at the same time";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
+        }
+        in_flight.push((offset, end));
+        Ok(())
+    }
+
+    fn end_copy(&self, offset: u64, end: u64) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(at) = in_flight.iter().position(|&range| range == (offset, end)) {
+            in_flight.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`, unmapped here and nowhere else (O1). `&mut self`
+        // proves that no copy is running.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.map_bytes) };
+        debug_assert!(unmapped.is_ok());
+        MAPPED_INODES.lock().remove(&self.inode);
+    }
+}
+
+/// `EFAULT` here means "a store would have raised SIGBUS", not a bad pointer of ours.
+fn from_populate(error: Errno) -> io::Error {
+    match error {
+        Errno::FAULT => Errno::IO.into(),
+        error => error.into(),
+    }
+}

@@ -1,0 +1,297 @@
+//! Files in memory, for tests and `mem:` stores. Nothing survives the process and nothing is ever
+//! lost before: for a disk that loses power see `SimStorage`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::copy::copy_into;
+use crate::locks::LockTable;
+use crate::names::{check_name, checked_end, fixed_capacity};
+use crate::{
+    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
+    StorageLock,
+};
+
+/// The one boot of every memory storage: no power is lost without losing the storage too.
+const MEMORY_BOOT_ID: u128 = 1;
+
+/// A directory in memory. Clones share its files and counters, so that a test can open a store
+/// again after dropping it.
+#[derive(Clone, Debug)]
+pub struct MemoryStorage {
+    world: Arc<World>,
+    place: PathBuf,
+    counters: Arc<Counters>,
+}
+
+/// All directories made from one `MemoryStorage::new`.
+#[derive(Debug, Default)]
+struct World {
+    directories: Mutex<BTreeMap<PathBuf, Directory>>,
+    locks: LockTable,
+}
+
+type Directory = BTreeMap<String, Arc<Content>>;
+type Content = RwLock<Vec<u8>>;
+
+impl Default for MemoryStorage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStorage {
+    /// An empty storage that shares nothing with any other.
+    pub fn new() -> Self {
+        let world = Arc::<World>::default();
+        world.directories.lock().insert(PathBuf::new(), Directory::new());
+        MemoryStorage { world, place: PathBuf::new(), counters: Arc::default() }
+    }
+
+    /// The storage that `create_sibling` made at `path`, with counters of its own.
+    pub fn open_sibling(&self, path: &Path) -> Option<MemoryStorage> {
+        self.world.directories.lock().contains_key(path).then(|| MemoryStorage {
+            world: Arc::clone(&self.world),
+            place: path.to_path_buf(),
+            counters: Arc::default(),
+        })
+    }
+
+    fn failed(&self, operation: Operation, name: &str, kind: io::ErrorKind) -> Error {
+        Error::new(operation, path_text(&self.place, name), kind.into())
+    }
+
+    /// Runs `f` on this directory's entries. The entry exists since the storage does.
+    fn with_entries<T>(&self, f: impl FnOnce(&mut Directory) -> T) -> T {
+        f(self.world.directories.lock().entry(self.place.clone()).or_default())
+    }
+
+    fn handle(&self, name: &str, category: Category, content: Arc<Content>) -> MemoryFile {
+        MemoryFile {
+            content,
+            path: path_text(&self.place, name),
+            category,
+            counters: Arc::clone(&self.counters),
+            fixed_capacity_bytes: None,
+        }
+    }
+
+    fn create_content(&self, name: &str, bytes: Vec<u8>) -> Result<Arc<Content>> {
+        check_name(Operation::Create, name)?;
+        self.with_entries(|entries| {
+            if entries.contains_key(name) {
+                return Err(self.failed(Operation::Create, name, io::ErrorKind::AlreadyExists));
+            }
+            let content = Arc::new(RwLock::new(bytes));
+            entries.insert(name.to_string(), Arc::clone(&content));
+            Ok(content)
+        })
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        let content = self.create_content(name, Vec::new())?;
+        Ok(Arc::new(self.handle(name, category, content)))
+    }
+
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let mut bytes = Vec::new();
+        resize(&mut bytes, capacity_bytes).map_err(|source| {
+            Error::new(Operation::Create, path_text(&self.place, name), source)
+        })?;
+        let content = self.create_content(name, bytes)?;
+        let mut handle = self.handle(name, category, content);
+        handle.fixed_capacity_bytes = Some(capacity_bytes);
+        Ok(Arc::new(handle))
+    }
+
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Open, name)?;
+        match self.with_entries(|entries| entries.get(name).cloned()) {
+            Some(content) => Ok(Arc::new(self.handle(name, category, content))),
+            None => Err(self.failed(Operation::Open, name, io::ErrorKind::NotFound)),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(Operation::Rename, from)?;
+        check_name(Operation::Rename, to)?;
+        self.with_entries(|entries| match entries.remove(from) {
+            Some(content) => {
+                entries.insert(to.to_string(), content);
+                Ok(())
+            }
+            None => Err(self.failed(Operation::Rename, from, io::ErrorKind::NotFound)),
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        check_name(Operation::Remove, name)?;
+        match self.with_entries(|entries| entries.remove(name)) {
+            Some(_) => Ok(()),
+            None => Err(self.failed(Operation::Remove, name, io::ErrorKind::NotFound)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        let info = |(name, content): (&String, &Arc<Content>)| FileInfo {
+            name: name.clone(),
+            len_bytes: content.read().len() as u64,
+        };
+        Ok(self.with_entries(|entries| entries.iter().map(info).collect()))
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Held in a table of the process; no file appears.
+    fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
+        check_name(Operation::Lock, name)?;
+        Ok(self.world.locks.take(path_text(&self.place, name), mode))
+    }
+
+    fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        let mut directories = self.world.directories.lock();
+        let entries = directories.entry(path.to_path_buf()).or_default();
+        if !entries.is_empty() {
+            let source = io::ErrorKind::AlreadyExists.into();
+            return Err(Error::new(Operation::Create, path.display().to_string(), source));
+        }
+        Ok(Arc::new(MemoryStorage {
+            world: Arc::clone(&self.world),
+            place: path.to_path_buf(),
+            counters: Arc::default(),
+        }))
+    }
+
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
+        copy_into(self, name, category, target)
+    }
+
+    fn boot_id(&self) -> u128 {
+        MEMORY_BOOT_ID
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn location(&self) -> String {
+        path_text(&self.place, "")
+    }
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    content: Arc<Content>,
+    path: String,
+    category: Category,
+    counters: Arc<Counters>,
+    fixed_capacity_bytes: Option<u64>,
+}
+
+impl MemoryFile {
+    fn failed(&self, operation: Operation, source: io::Error) -> Error {
+        Error::new(operation, self.path.clone(), source)
+    }
+
+    fn try_write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let limit_bytes = self.fixed_capacity_bytes.unwrap_or(i64::MAX as u64);
+        let end = checked_end(offset, data.len(), limit_bytes)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut content = self.content.write();
+        if end > content.len() as u64 {
+            resize(&mut content, end)?;
+        }
+        content[offset as usize..end as usize].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn check_resizable(&self, operation: Operation) -> Result<()> {
+        match self.fixed_capacity_bytes {
+            Some(_) => Err(self.failed(operation, fixed_capacity())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StorageFile for MemoryFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let content = self.content.read();
+        let Ok(end) = checked_end(offset, buf.len(), content.len() as u64) else {
+            return Err(self.failed(Operation::Read, io::ErrorKind::UnexpectedEof.into()));
+        };
+        buf.copy_from_slice(&content[offset as usize..end as usize]);
+        self.counters.read(self.category, buf.len());
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.try_write(offset, data).map_err(|source| self.failed(Operation::Write, source))?;
+        self.counters.wrote(self.category, data.len());
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.counters.synced(self.category);
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.content.read().len() as u64)
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.check_resizable(Operation::SetLen)?;
+        resize(&mut self.content.write(), len_bytes)
+            .map_err(|source| self.failed(Operation::SetLen, source))
+    }
+
+    fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.check_resizable(Operation::Punch)?;
+        let mut content = self.content.write();
+        let limit_bytes = content.len() as u64;
+        let start = offset.min(limit_bytes);
+        let end = offset.saturating_add(len_bytes).min(limit_bytes);
+        content[start as usize..end as usize].fill(0);
+        Ok(())
+    }
+}
+
+fn path_text(place: &Path, name: &str) -> String {
+    format!("mem:{}", place.join(name).display())
+}
+
+/// Cuts or zero-extends; memory that cannot be had is an error, as a full disk would be.
+fn resize(bytes: &mut Vec<u8>, len_bytes: u64) -> io::Result<()> {
+    let no_space = || io::Error::from(io::ErrorKind::StorageFull);
+    let len = usize::try_from(len_bytes).map_err(|_| no_space())?;
+    bytes.try_reserve(len.saturating_sub(bytes.len())).map_err(|_| no_space())?;
+    bytes.resize(len, 0);
+    Ok(())
+}

@@ -1,0 +1,354 @@
+//! A directory as a storage: positioned I/O, directory sync, an advisory lock, 0600 and 0700. Not a
+//! cache and not a retry layer: every error is handed up as the kernel gave it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::statvfs;
+
+use crate::copy::copy_into;
+use crate::mapped::{self, Made};
+use crate::names::check_name;
+use crate::posix_file::{Context, PosixFile, PosixMappedFile};
+use crate::{
+    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
+    StorageLock,
+};
+
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What opening a directory may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Creates the directory, and its parents, if they are missing.
+    CreateIfMissing,
+    /// The directory must be there.
+    MustExist,
+    /// The directory must be there, and nothing in it is changed.
+    ReadOnly,
+}
+
+/// A directory of the file system.
+#[derive(Debug)]
+pub struct PosixStorage {
+    directory: PathBuf,
+    is_read_only: bool,
+    boot_id: u128,
+    counters: Arc<Counters>,
+}
+
+impl PosixStorage {
+    /// Opens a directory. A directory that is created is durable when this returns; the mode of one
+    /// that exists is left alone.
+    pub fn open(path: &Path, access: Access) -> Result<Self> {
+        let failed = |operation, source| Error::new(operation, path.display().to_string(), source);
+        if access == Access::CreateIfMissing {
+            create_directory(path).map_err(|source| failed(Operation::Create, source))?;
+        }
+        let metadata = fs::metadata(path).map_err(|source| failed(Operation::Open, source))?;
+        if !metadata.is_dir() {
+            return Err(failed(Operation::Open, io::ErrorKind::NotADirectory.into()));
+        }
+        Ok(PosixStorage {
+            directory: path.to_path_buf(),
+            is_read_only: access == Access::ReadOnly,
+            boot_id: read_boot_id(),
+            counters: Arc::default(),
+        })
+    }
+
+    fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
+        Error::new(operation, self.directory.join(name).display().to_string(), source)
+    }
+
+    /// The path of `name`, if the storage may be changed.
+    fn path_to_change(&self, operation: Operation, name: &str) -> Result<PathBuf> {
+        check_name(operation, name)?;
+        if self.is_read_only {
+            return Err(self.failed(operation, name, io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        Ok(self.directory.join(name))
+    }
+
+    fn create_file(&self, name: &str) -> Result<(File, PathBuf)> {
+        let path = self.path_to_change(Operation::Create, name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(|source| self.failed(Operation::Create, name, source))?;
+        Ok((file, path))
+    }
+
+    fn handle(&self, file: File, path: PathBuf, category: Category) -> PosixFile {
+        PosixFile {
+            file,
+            context: self.context(path, category),
+            is_read_only: self.is_read_only,
+            fixed_capacity_bytes: None,
+        }
+    }
+
+    fn context(&self, path: PathBuf, category: Category) -> Context {
+        Context { path, category, counters: Arc::clone(&self.counters) }
+    }
+
+    /// Opens the lock file; `None` if a read-only storage cannot, which then locks nothing: on a
+    /// read-only medium there is no writer to exclude.
+    fn open_lock_file(&self, name: &str) -> io::Result<Option<File>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        if !self.is_read_only {
+            options.write(true).create(true).truncate(false).mode(FILE_MODE);
+        }
+        match options.open(self.directory.join(name)) {
+            Ok(file) => Ok(Some(file)),
+            Err(_) if self.is_read_only => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Storage for PosixStorage {
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        let (file, path) = self.create_file(name)?;
+        Ok(Arc::new(self.handle(file, path, category)))
+    }
+
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let (file, path) = self.create_file(name)?;
+        match mapped::create(file, capacity_bytes) {
+            Ok(Made::Mapped(mapping)) => {
+                let context = self.context(path, category);
+                Ok(Arc::new(PosixMappedFile { mapping, context }))
+            }
+            Ok(Made::Ordinary(file)) => {
+                let mut handle = self.handle(file, path, category);
+                handle.fixed_capacity_bytes = Some(capacity_bytes);
+                Ok(Arc::new(handle))
+            }
+            Err(source) => {
+                // Nobody knows of the file yet; left behind it would hold the space it did get.
+                let _ = fs::remove_file(&path);
+                Err(self.failed(Operation::Create, name, source))
+            }
+        }
+    }
+
+    fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        let path = self.path_to_change(Operation::Open, name)?;
+        let mapped = OpenOptions::new().read(true).write(true).open(&path).and_then(|file| {
+            let len_bytes = file.metadata()?.len();
+            mapped::refuse_if_mapped(&file)?;
+            Ok((mapped::create(file, len_bytes)?, len_bytes))
+        });
+        match mapped.map_err(|source| self.failed(Operation::Open, name, source))? {
+            (Made::Mapped(mapping), _) => {
+                let context = self.context(path, category);
+                Ok(Arc::new(PosixMappedFile { mapping, context }))
+            }
+            (Made::Ordinary(file), len_bytes) => {
+                let mut handle = self.handle(file, path, category);
+                handle.fixed_capacity_bytes = Some(len_bytes);
+                Ok(Arc::new(handle))
+            }
+        }
+    }
+
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Open, name)?;
+        let path = self.directory.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!self.is_read_only)
+            .open(&path)
+            .map_err(|source| self.failed(Operation::Open, name, source))?;
+        Ok(Arc::new(self.handle(file, path, category)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let from_path = self.path_to_change(Operation::Rename, from)?;
+        let to_path = self.path_to_change(Operation::Rename, to)?;
+        fs::rename(from_path, to_path)
+            .map_err(|source| self.failed(Operation::Rename, from, source))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path_to_change(Operation::Remove, name)?;
+        fs::remove_file(path).map_err(|source| self.failed(Operation::Remove, name, source))
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        list_files(&self.directory).map_err(|source| self.failed(Operation::List, "", source))
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        sync_directory(&self.directory)
+            .map_err(|source| self.failed(Operation::SyncDir, "", source))
+    }
+
+    fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
+        check_name(Operation::Lock, name)?;
+        let failed = |source| self.failed(Operation::Lock, name, source);
+        if self.is_read_only && mode == LockMode::Exclusive {
+            return Err(failed(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        let Some(file) = self.open_lock_file(name).map_err(failed)? else {
+            return Ok(Some(Box::new(PosixLock { _file: None })));
+        };
+        let taken = match mode {
+            LockMode::Shared => file.try_lock_shared(),
+            LockMode::Exclusive => file.try_lock(),
+        };
+        match taken {
+            Ok(()) => Ok(Some(Box::new(PosixLock { _file: Some(file) }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    /// Allowed on a read-only storage too: it changes nothing there.
+    fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        let failed = |source| Error::new(Operation::Create, path.display().to_string(), source);
+        let is_occupied = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(failed(error)),
+        };
+        if is_occupied {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        Ok(Arc::new(PosixStorage::open(path, Access::CreateIfMissing)?))
+    }
+
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
+        check_name(Operation::Link, name)?;
+        if target.is_read_only() {
+            let source = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(Error::new(Operation::Link, target.location(), source));
+        }
+        let Some(target_directory) = target.directory() else {
+            return copy_into(self, name, category, target);
+        };
+        match fs::hard_link(self.directory.join(name), target_directory.join(name)) {
+            Ok(()) => Ok(()),
+            Err(error) if is_unlinkable(error.kind()) => copy_into(self, name, category, target),
+            Err(source) => Err(self.failed(Operation::Link, name, source)),
+        }
+    }
+
+    /// The kernel's boot id, or 0 for "unknown": a caller must not take two zeros for equal.
+    fn boot_id(&self) -> u128 {
+        self.boot_id
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let status = statvfs(&self.directory).ok()?;
+        Some(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn location(&self) -> String {
+        self.directory.display().to_string()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.directory)
+    }
+}
+
+#[derive(Debug)]
+struct PosixLock {
+    // Closing the file releases the lock.
+    _file: Option<File>,
+}
+
+impl StorageLock for PosixLock {}
+
+/// Kinds with which a file system says that it cannot link these two places; `PermissionDenied` is
+/// what one without hard links answers.
+fn is_unlinkable(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{
+        CrossesDevices, PermissionDenied, ReadOnlyFilesystem, TooManyLinks, Unsupported,
+    };
+    matches!(
+        kind,
+        CrossesDevices | PermissionDenied | ReadOnlyFilesystem | TooManyLinks | Unsupported
+    )
+}
+
+/// Creates `path` and its missing parents, outermost first, each made durable in its parent before
+/// the next: a store in a directory that a power cut takes away is lost as a whole.
+fn create_directory(path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
+        match fs::metadata(ancestor) {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(ancestor),
+            Err(error) => return Err(error),
+        }
+    }
+    for directory in missing.into_iter().rev() {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => sync_directory(parent_of(directory))?,
+        }
+    }
+    Ok(())
+}
+
+fn parent_of(directory: &Path) -> &Path {
+    match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Plain files only. A name that is not UTF-8 was not made by the engine and is left out; a file
+/// removed while listing is not an error.
+fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            Ok(metadata) if metadata.is_file() => metadata,
+            Ok(_) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if let Ok(name) = entry.file_name().into_string() {
+            files.push(FileInfo { name, len_bytes: metadata.len() });
+        }
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+fn read_boot_id() -> u128 {
+    let text = fs::read_to_string(BOOT_ID_FILE).unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0)
+}

@@ -1,0 +1,141 @@
+//! Faults that a simulated disk is told to show, and the rule when each fires. What a fault does to
+//! the bytes is with the operations themselves.
+
+use crate::Category;
+
+/// One fault to inject.
+///
+/// It fires at the first operation that is numbered `at_op` or higher, that its kind can apply to,
+/// and that has the category asked for. Operations are numbered from 0: the next one has the number
+/// `SimStorage::ops()`. Faults of reads go by `SimStorage::reads()` instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Number of the operation, or of the read for faults of reads.
+    pub at_op: u64,
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// Fires at every later operation as well, not only once.
+    pub sticky: bool,
+    /// Only for files of this category. A directory sync has none and is then never hit.
+    pub category: Option<Category>,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The machine stops in the middle: a write or an entry change counts as pending, a sync as not
+    /// done. This operation and every later one fail, until `power_cut` or `process_crash`.
+    Crash,
+    /// `EIO` without effect; on a file sync the same as [`FaultKind::FailedSync`].
+    Eio,
+    /// The disk is full. A write leaves a prefix behind, of a length chosen by the seed. Applies to
+    /// operations that take space: create, write, `set_len`, `allocate`, rename, link.
+    NoSpace,
+    /// A write leaves a prefix behind, of a length chosen by the seed, and fails with `EIO`.
+    ShortWrite,
+    /// A sync fails with `EIO`, and what it should have made durable is clean and lost: readers
+    /// still see it, a later sync succeeds without it, the next power cut takes it.
+    FailedSync,
+    /// A write is acknowledged and never happens: readers and the disk keep the old bytes. The
+    /// length grows as if it had happened, with zeros, because lengths are kept elsewhere.
+    LostWrite,
+    /// A write is acknowledged and lands on another 512-byte sector of the same file, clipped to
+    /// its end; the right place stays as with [`FaultKind::LostWrite`]. In a file of fewer than two
+    /// sectors it is a lost write.
+    MisdirectedWrite,
+    /// A read fails with `EIO`.
+    EioOnRead,
+    /// A read succeeds with one bit wrong, chosen by the seed. The disk keeps the right one.
+    BitFlipOnRead,
+    /// A read ends early, with `UnexpectedEof`.
+    ShortRead,
+}
+
+/// What an operation is, as far as faults and the trace tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpKind {
+    Create,
+    CreateMapped,
+    Write,
+    Sync,
+    SyncDir,
+    Rename,
+    Remove,
+    SetLen,
+    Punch,
+    Allocate,
+    Link,
+    Read,
+}
+
+impl FaultKind {
+    fn applies_to(self, op: OpKind) -> bool {
+        match self {
+            FaultKind::Crash | FaultKind::Eio => op != OpKind::Read,
+            FaultKind::NoSpace => matches!(
+                op,
+                OpKind::Create
+                    | OpKind::CreateMapped
+                    | OpKind::Write
+                    | OpKind::SetLen
+                    | OpKind::Allocate
+                    | OpKind::Rename
+                    | OpKind::Link
+            ),
+            FaultKind::ShortWrite | FaultKind::LostWrite | FaultKind::MisdirectedWrite => {
+                op == OpKind::Write
+            }
+            FaultKind::FailedSync => op == OpKind::Sync,
+            FaultKind::EioOnRead | FaultKind::BitFlipOnRead | FaultKind::ShortRead => {
+                op == OpKind::Read
+            }
+        }
+    }
+}
+
+/// The faults still to come and those that came.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    armed: Vec<(Fault, bool)>,
+    fired: Vec<Fault>,
+}
+
+impl Faults {
+    pub(super) fn arm(&mut self, fault: Fault) {
+        self.armed.push((fault, false));
+    }
+
+    pub(super) fn disarm_all(&mut self) {
+        self.armed.clear();
+    }
+
+    /// Every fault that fired at least once, in the order of the first time.
+    pub(super) fn fired(&self) -> Vec<Fault> {
+        self.fired.clone()
+    }
+
+    /// The fault of this operation, if any; of several the one injected first.
+    pub(super) fn take(
+        &mut self,
+        number: u64,
+        op: OpKind,
+        category: Option<Category>,
+    ) -> Option<FaultKind> {
+        let hits = |fault: &Fault| {
+            fault.at_op <= number
+                && fault.kind.applies_to(op)
+                && (fault.category.is_none() || fault.category == category)
+        };
+        let at = self.armed.iter().position(|(fault, _)| hits(fault))?;
+        let (fault, has_fired) = self.armed[at];
+        if !has_fired {
+            self.fired.push(fault);
+        }
+        if fault.sticky {
+            self.armed[at].1 = true;
+        } else {
+            self.armed.remove(at);
+        }
+        Some(fault.kind)
+    }
+}

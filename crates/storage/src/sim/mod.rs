@@ -1,0 +1,403 @@
+//! A disk that loses power, for tests: what was synced is kept; what was not is kept, dropped, torn
+//! or reordered, by seed. Deterministic: equal seeds and equal calls give equal bytes. Not a model
+//! of speed.
+//!
+//! * `disk.rs`: files and directories, durable and live, and the account of operations;
+//! * `file.rs`: an open file; `fault.rs`: faults and when they fire; `cut.rs`: the power cut;
+//! * `image.rs`: sparse bytes; `random.rs`: the seeded numbers.
+
+mod cut;
+mod disk;
+mod fault;
+mod file;
+mod image;
+mod random;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use cut::CrashReport;
+pub use fault::{Fault, FaultKind};
+
+use crate::copy::copy_into;
+use crate::names::check_name;
+use crate::{
+    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
+    StorageLock,
+};
+use disk::{Directory, Disk, EntryOp, Inode, Op, Pending, State};
+use fault::OpKind;
+use file::{Opened, SimFile};
+
+/// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut takes
+/// them together.
+///
+/// The disk lives until a crash: one injected, [`SimStorage::power_cut`] or
+/// [`SimStorage::process_crash`]. From then on every operation fails, on every handle. Either call
+/// makes a new disk and can be repeated on the dead one, so that one crash can be cut by many
+/// seeds.
+#[derive(Clone, Debug)]
+pub struct SimStorage {
+    disk: Arc<Disk>,
+    place: PathBuf,
+    counters: Arc<Counters>,
+}
+
+impl SimStorage {
+    /// An empty disk. The seed chooses its boot id and the details of faults.
+    pub fn new(seed: u64) -> Self {
+        Self::on(State::new(seed), PathBuf::new())
+    }
+
+    fn on(state: State, place: PathBuf) -> Self {
+        SimStorage { disk: Disk::new(state), place, counters: Arc::default() }
+    }
+
+    /// The storage that `create_sibling` made at `path`, with counters of its own.
+    pub fn open_sibling(&self, path: &Path) -> Option<SimStorage> {
+        self.disk.state.lock().directories.contains_key(path).then(|| SimStorage {
+            disk: Arc::clone(&self.disk),
+            place: path.to_path_buf(),
+            counters: Arc::default(),
+        })
+    }
+
+    /// Number of operations so far that change or sync something, on the whole disk: create, write,
+    /// sync, directory sync, rename, remove, `set_len`, `punch`, `allocate`, link. Failed ones
+    /// count.
+    pub fn ops(&self) -> u64 {
+        self.disk.state.lock().op_count
+    }
+
+    /// Number of reads so far, on the whole disk.
+    pub fn reads(&self) -> u64 {
+        self.disk.state.lock().read_count
+    }
+
+    /// A hash of every operation counted by [`SimStorage::ops`]: kind, name, offset, length.
+    pub fn ops_trace_hash(&self) -> u64 {
+        self.disk.state.lock().trace_hash
+    }
+
+    /// Arms a fault. Several may be armed.
+    pub fn inject(&self, fault: Fault) {
+        self.disk.state.lock().faults.arm(fault);
+    }
+
+    /// Disarms every fault; those that fired stay listed.
+    pub fn clear_faults(&self) {
+        self.disk.state.lock().faults.disarm_all();
+    }
+
+    /// The faults that fired, each once, so that a test can demand that its fault did.
+    pub fn fired(&self) -> Vec<Fault> {
+        self.disk.state.lock().faults.fired()
+    }
+
+    /// Limits the disk, or lifts the limit. Space is taken in blocks of 4 KiB and by reservations,
+    /// not by holes. A write that does not fit leaves the blocks that do.
+    pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
+        self.disk.state.lock().capacity_bytes = capacity_bytes;
+    }
+
+    /// Cuts the power: this disk is dead, and the one returned holds what the seed let survive,
+    /// under a new boot id, with no faults armed and its account at zero.
+    pub fn power_cut(&self, seed: u64) -> (SimStorage, CrashReport) {
+        let mut state = self.disk.state.lock();
+        state.is_crashed = true;
+        let (next, report) = cut::power_cut(&state, seed);
+        (Self::on(next, self.place.clone()), report)
+    }
+
+    /// Kills the process but not the machine: everything written is still there and still pending,
+    /// under the same boot id. Handles and locks are gone, faults disarmed, the account at zero.
+    pub fn process_crash(&self) -> SimStorage {
+        let mut state = self.disk.state.lock();
+        state.is_crashed = true;
+        let mut next = state.next_boot(state.op_count);
+        next.boot_id = state.boot_id;
+        next.directories = state.directories.clone();
+        next.inodes = state.inodes.clone();
+        for inode in next.inodes.values_mut() {
+            inode.handle_count = 0;
+            inode.mapped_handle_count = 0;
+        }
+        next.collect_garbage();
+        Self::on(next, self.place.clone())
+    }
+
+    /// The bytes of a file as readers see them. Not an operation; works on a dead disk.
+    pub fn read_all(&self, name: &str) -> Result<Vec<u8>> {
+        self.with_inode(Operation::Read, name, |inode| inode.live.to_vec())
+    }
+
+    /// Replaces the bytes of a file, on the disk and for readers. Not an operation, like all
+    /// damage.
+    pub fn overwrite(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.with_inode(Operation::Write, name, |inode| {
+            inode.settle();
+            inode.live.set_len(0);
+            inode.live.write(0, bytes);
+            inode.synced = inode.live.clone();
+        })
+    }
+
+    /// Flips one bit of a file, on the disk and for readers. Past the end it is an error.
+    pub fn flip_bit(&self, name: &str, byte_offset: u64, bit: u8) -> Result<()> {
+        let mut bytes = self.read_all(name)?;
+        let Some(byte) = usize::try_from(byte_offset).ok().and_then(|at| bytes.get_mut(at)) else {
+            return Err(self.failed(Operation::Write, name, io::ErrorKind::UnexpectedEof.into()));
+        };
+        *byte ^= 1 << (bit % 8);
+        self.overwrite(name, &bytes)
+    }
+
+    /// Cuts or zero-extends a file, on the disk and for readers.
+    pub fn truncate(&self, name: &str, len_bytes: u64) -> Result<()> {
+        self.with_inode(Operation::SetLen, name, |inode| {
+            inode.settle();
+            inode.live.set_len(len_bytes);
+            inode.synced.set_len(len_bytes);
+        })
+    }
+
+    fn with_inode<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        f: impl FnOnce(&mut Inode) -> T,
+    ) -> Result<T> {
+        let mut state = self.disk.state.lock();
+        let found = state.lookup(&self.place, name).and_then(|id| state.inode(id).map(f));
+        found.map_err(|source| self.failed(operation, name, source))
+    }
+
+    fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
+        Error::new(operation, self.path_text(name), source)
+    }
+
+    fn path_text(&self, name: &str) -> String {
+        format!("sim{}:{}", self.disk.id, self.place.join(name).display())
+    }
+
+    fn handle(
+        &self,
+        name: &str,
+        category: Category,
+        inode: u64,
+        capacity_bytes: Option<u64>,
+    ) -> Arc<dyn StorageFile> {
+        Arc::new(SimFile::new(Opened {
+            disk: Arc::clone(&self.disk),
+            inode,
+            name: name.to_string(),
+            path: self.path_text(name),
+            category,
+            counters: Arc::clone(&self.counters),
+            fixed_capacity_bytes: capacity_bytes,
+        }))
+    }
+
+    /// Creates an entry with a fresh inode, reserved to `capacity_bytes` if it is to be mapped.
+    fn try_create(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: Option<u64>,
+    ) -> io::Result<u64> {
+        let state = &mut *self.disk.state.lock();
+        let kind = if capacity_bytes.is_some() { OpKind::CreateMapped } else { OpKind::Create };
+        let len_bytes = capacity_bytes.unwrap_or(0);
+        let fault =
+            state.begin(Op { kind, name, category: Some(category), offset: 0, len_bytes })?;
+        if state.directory(&self.place).live.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.check_room(0, len_bytes)?;
+        let mut inode = Inode::new(category);
+        if let Some(capacity_bytes) = capacity_bytes {
+            inode.is_mapped = true;
+            inode.reserved_bytes = capacity_bytes;
+            inode.change(Pending::SetLen(capacity_bytes));
+        }
+        let id = state.next_inode;
+        state.next_inode += 1;
+        state.inodes.insert(id, inode);
+        state.directory(&self.place).change(EntryOp::Link { name: name.to_string(), inode: id });
+        State::end(fault)?;
+        state.acquire(id, capacity_bytes.is_some())?;
+        Ok(id)
+    }
+
+    fn try_open(&self, name: &str) -> io::Result<u64> {
+        let mut state = self.disk.state.lock();
+        state.check_alive()?;
+        let id = state.lookup(&self.place, name)?;
+        state.acquire(id, false)?;
+        Ok(id)
+    }
+
+    /// An operation on an existing name: counts it, and applies `change` to the directory.
+    fn try_change(&self, kind: OpKind, name: &str, change: EntryOp) -> io::Result<()> {
+        let state = &mut *self.disk.state.lock();
+        let category = match state.lookup(&self.place, name) {
+            Ok(id) => state.inodes.get(&id).map(|inode| inode.category),
+            Err(_) => None,
+        };
+        let trace_name = change.names().join("/");
+        let op = Op { kind, name: &trace_name, category, offset: 0, len_bytes: 0 };
+        let fault = state.begin(op)?;
+        state.lookup(&self.place, name)?;
+        state.directory(&self.place).change(change);
+        State::end(fault)
+    }
+
+    fn try_sync_dir(&self) -> io::Result<()> {
+        let state = &mut *self.disk.state.lock();
+        let op = Op { kind: OpKind::SyncDir, name: "", category: None, offset: 0, len_bytes: 0 };
+        let fault = state.begin(op)?;
+        State::end(fault)?;
+        state.directory(&self.place).settle();
+        state.collect_garbage();
+        Ok(())
+    }
+
+    /// Gives the file a second name in another directory of the same disk.
+    fn try_link(&self, name: &str, category: Category, target: &Path) -> io::Result<()> {
+        let state = &mut *self.disk.state.lock();
+        let kind = OpKind::Link;
+        let fault =
+            state.begin(Op { kind, name, category: Some(category), offset: 0, len_bytes: 0 })?;
+        let inode = state.lookup(&self.place, name)?;
+        let directory = state.directory(target);
+        if directory.live.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        directory.change(EntryOp::Link { name: name.to_string(), inode });
+        State::end(fault)
+    }
+
+    /// The directory of `target` if it is on this disk. Found by its location, which names the
+    /// disk: a trait object does not tell its type.
+    fn place_on_this_disk(&self, target: &dyn Storage) -> Option<PathBuf> {
+        let location = target.location();
+        let place = Path::new(location.strip_prefix(&format!("sim{}:", self.disk.id))?);
+        let state = self.disk.state.lock();
+        state.directories.keys().find(|known| known.as_path() == place).cloned()
+    }
+}
+
+impl Storage for SimStorage {
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Create, name)?;
+        let inode = self
+            .try_create(name, category, None)
+            .map_err(|source| self.failed(Operation::Create, name, source))?;
+        Ok(self.handle(name, category, inode, None))
+    }
+
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Create, name)?;
+        let inode = self
+            .try_create(name, category, Some(capacity_bytes))
+            .map_err(|source| self.failed(Operation::Create, name, source))?;
+        Ok(self.handle(name, category, inode, Some(capacity_bytes)))
+    }
+
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Open, name)?;
+        let inode =
+            self.try_open(name).map_err(|source| self.failed(Operation::Open, name, source))?;
+        Ok(self.handle(name, category, inode, None))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(Operation::Rename, from)?;
+        check_name(Operation::Rename, to)?;
+        let change = EntryOp::Rename { from: from.to_string(), to: to.to_string() };
+        self.try_change(OpKind::Rename, from, change)
+            .map_err(|source| self.failed(Operation::Rename, from, source))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        check_name(Operation::Remove, name)?;
+        self.try_change(OpKind::Remove, name, EntryOp::Unlink { name: name.to_string() })
+            .map_err(|source| self.failed(Operation::Remove, name, source))
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        let state = &mut *self.disk.state.lock();
+        state.check_alive().map_err(|source| self.failed(Operation::List, "", source))?;
+        let inodes = &state.inodes;
+        let live = state.directories.get(&self.place).map(|directory| &directory.live);
+        let info = |(name, id): (&String, &u64)| {
+            let len_bytes = inodes.get(id).map_or(0, |inode| inode.live.len_bytes());
+            FileInfo { name: name.clone(), len_bytes }
+        };
+        Ok(live.into_iter().flatten().map(info).collect())
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        self.try_sync_dir().map_err(|source| self.failed(Operation::SyncDir, "", source))
+    }
+
+    /// Held in a table of the disk; no file appears.
+    fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
+        check_name(Operation::Lock, name)?;
+        let alive = self.disk.state.lock().check_alive();
+        alive.map_err(|source| self.failed(Operation::Lock, name, source))?;
+        Ok(self.disk.locks.take(self.path_text(name), mode))
+    }
+
+    /// The directory itself is durable at once, as `PosixStorage` makes it.
+    fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        let state = &mut *self.disk.state.lock();
+        let failed = |source| Error::new(Operation::Create, path.display().to_string(), source);
+        state.check_alive().map_err(failed)?;
+        let directory: &mut Directory = state.directory(path);
+        if !directory.live.is_empty() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        Ok(Arc::new(SimStorage {
+            disk: Arc::clone(&self.disk),
+            place: path.to_path_buf(),
+            counters: Arc::default(),
+        }))
+    }
+
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
+        check_name(Operation::Link, name)?;
+        match self.place_on_this_disk(target) {
+            Some(place) => self
+                .try_link(name, category, &place)
+                .map_err(|source| self.failed(Operation::Link, name, source)),
+            None => copy_into(self, name, category, target),
+        }
+    }
+
+    fn boot_id(&self) -> u128 {
+        self.disk.state.lock().boot_id
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.disk.state.lock().free_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn location(&self) -> String {
+        self.path_text("")
+    }
+}
