@@ -31,8 +31,8 @@ pub fn run(plan: &Plan) -> Result<String> {
 fn measure(plan: &Plan) -> Result<Measured> {
     let (peer, setup) = (peers::find(&plan.engine)?, &plan.setup);
     let written_before = process::written_bytes();
-    let store = (peer.open)(&plan.path, setup)?;
-    let store = store.as_ref();
+    let opened = (peer.open)(&plan.path, setup)?;
+    let store = opened.as_ref();
     let data = Data::new(setup);
     let mut measured = Measured { engine: store.name(), ..Measured::default() };
     load(store, setup, &data, &mut measured)?;
@@ -46,11 +46,13 @@ fn measure(plan: &Plan) -> Result<Measured> {
     measured.misses_per_second = misses(store, setup, &data)?;
     measured.scans_per_second = scans(store, setup, &data)?;
     measured.peak_bytes = process::peak_resident_bytes();
-    measured.disk_bytes = allocated_bytes(&plan.path)?;
+    measured.disk_open_bytes = allocated_bytes(&plan.path)?;
     measured.written_bytes = match peer.written_from {
         WrittenFrom::Process => process::written_bytes() - written_before,
         WrittenFrom::Store => store.metrics()?.bytes_written,
     };
+    drop(opened);
+    measured.disk_bytes = allocated_bytes(&plan.path)?;
     Ok(measured)
 }
 

@@ -138,6 +138,7 @@ fn median(runs: &[Measured]) -> Measured {
         scans_per_second: of(|run| run.scans_per_second),
         peak_bytes: bytes(|run| run.peak_bytes),
         disk_bytes: bytes(|run| run.disk_bytes),
+        disk_open_bytes: bytes(|run| run.disk_open_bytes),
         written_bytes: bytes(|run| run.written_bytes),
         open: (!opened.is_empty()).then(|| Opened {
             open_ms: of_open(|open| open.open_ms),

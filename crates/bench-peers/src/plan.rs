@@ -90,8 +90,10 @@ pub struct Measured {
     pub scans_per_second: f64,
     /// The most memory that was resident in the process.
     pub peak_bytes: u64,
-    /// Blocks that the directory takes while the store is open.
+    /// Blocks that the directory takes once the store is closed.
     pub disk_bytes: u64,
+    /// Blocks that it took before, with the store still open.
+    pub disk_open_bytes: u64,
     /// Bytes written by all phases, log included.
     pub written_bytes: u64,
     /// Opening and recovering in another process, if asked for.

@@ -44,6 +44,7 @@ fn store_head(setup: &Setup) -> Vec<String> {
         "worst ms",
         "peak MiB",
         "disk MB",
+        "(open)",
         "written MB",
     ];
     if setup.settle {
@@ -69,6 +70,7 @@ fn store_row(run: &Measured) -> Vec<String> {
         format!("{:.1}", run.put_worst_ms),
         (run.peak_bytes >> 20).to_string(),
         megabytes(run.disk_bytes),
+        megabytes(run.disk_open_bytes),
         megabytes(run.written_bytes),
     ];
     if run.settle_seconds > 0.0 {

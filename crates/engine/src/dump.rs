@@ -21,10 +21,7 @@ pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<Str
         return dump_table(storage, id, entries);
     }
     if number_in(name, "manifest").is_some() {
-        return dump_log(storage, name, LogKind::Manifest, |bytes| match record::decode(bytes) {
-            Ok(changes) => changes.iter().map(|change| format!("  {change:?}\n")).collect(),
-            Err(bad) => format!("  {bad:?}\n"),
-        });
+        return dump_log(storage, name, LogKind::Manifest, dump_manifest_record);
     }
     if number_in(name, "wal").is_some() || number_in(name, "spare").is_some() {
         return dump_log(storage, name, LogKind::Wal, |bytes| dump_wal_record(bytes, entries));
@@ -112,6 +109,21 @@ fn dump_log(
             }
         }
     }
+}
+
+fn dump_manifest_record(bytes: &[u8]) -> String {
+    let mut reader = Reader::new(bytes);
+    let synced_to = reader.take_varint().unwrap_or(0);
+    let rest = reader.take(reader.remaining()).unwrap_or(&[]);
+    let mut out = format!("  synced before to {synced_to}\n");
+    match record::decode(rest) {
+        Ok(changes) => changes.iter().for_each(|change| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "  {change:?}");
+        }),
+        Err(bad) => out.push_str(&format!("  does not decode: {bad:?}\n")),
+    }
+    out
 }
 
 fn dump_wal_record(bytes: &[u8], entries: bool) -> String {

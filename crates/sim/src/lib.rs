@@ -1,1 +1,13 @@
-//! x
+//! Fault simulation: random workloads, an oracle that knows what must be true, and crashes at every
+//! I/O operation. Nothing here is shipped; it proves the promises P1-P10 of the store.
+//!
+//! * [`workload`]: operations from a seed, and how they are applied.
+//! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
+//! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
+
+#![forbid(unsafe_code)]
+
+pub mod crash;
+pub mod oracle;
+pub mod random;
+pub mod workload;

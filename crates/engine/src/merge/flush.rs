@@ -2,8 +2,11 @@
 //!
 //! 1. Wait until every announced write is inserted and visible.
 //! 2. Write and sync the table. Versions that no reader can see are left out, tombstones are kept.
-//! 3. One manifest edit: the table, the flushed sequence number, the new log floor.
-//! 4. Replace the view; recycle log segments below the floor.
+//! 3. If other keyspaces have unflushed writes, sync the log through the memtable's last number:
+//!    what is made durable here must not survive a power loss that takes an earlier write of
+//!    another keyspace (P2).
+//! 4. One manifest edit: the table, the flushed sequence number, the new log floor.
+//! 5. Replace the view; recycle log segments below the floor.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,6 +15,7 @@ use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 
 use crate::error::Result;
 use crate::event::Event;
+use crate::key::SeqNo;
 use crate::memtable::Memtable;
 use crate::merge::job::{KeepRule, Output, merge_streams};
 use crate::metrics::Counter;
@@ -41,6 +45,10 @@ impl Inner {
             return Ok(false);
         };
         let table = write_memtable(self, keyspace, &memtable)?;
+        if self.others_unflushed(keyspace) {
+            self.sync_through(memtable.max_seq())
+                .inspect_err(|_| self.discard(table.as_slice()))?;
+        }
         let edit = Edit {
             place: table
                 .iter()
@@ -72,6 +80,14 @@ impl Inner {
         Ok(true)
     }
 
+    /// Whether another keyspace holds writes that are only in the log.
+    fn others_unflushed(&self, keyspace: &KeyspaceInner) -> bool {
+        self.keyspaces.read().values().filter(|other| other.id != keyspace.id).any(|other| {
+            let view = other.view.load();
+            !view.active.is_empty() || !view.immutable.is_empty()
+        })
+    }
+
     fn install_flush(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -81,32 +97,32 @@ impl Inner {
         let floor = {
             let mut manifest = self.manifest.lock();
             let version = self.next_version(keyspace, edit)?;
-            let floor = self.log_floor_without(keyspace, memtable).max(manifest.log_floor);
+            let (floor, start_seq) = self.log_floor_without(keyspace, memtable);
             let flushed_seq = memtable.max_seq();
             let change = Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() };
-            self.append_edit(&mut manifest, change, floor)?;
+            self.append_edit(&mut manifest, change, (floor, start_seq))?;
             manifest.flushed.insert(keyspace.id, flushed_seq);
-            manifest.log_floor = floor;
+            manifest.log_start = (floor, start_seq);
             self.swap_version(keyspace, version, 1);
             floor
         };
         self.retire_log_below(floor)
     }
 
-    /// First log segment that is needed once `flushed` is in a table.
-    fn log_floor_without(&self, keyspace: &KeyspaceInner, flushed: &Memtable) -> u64 {
+    /// First log segment that is needed once `flushed` is in a table, and where it starts.
+    fn log_floor_without(&self, keyspace: &KeyspaceInner, flushed: &Memtable) -> (u64, SeqNo) {
         let commit = self.commit.lock();
-        let mut floor = commit.wal.current_segment();
+        let mut needed: Option<u64> = None;
         for other in self.keyspaces.read().values() {
             let view = other.view.load();
             for memtable in std::iter::once(&view.active).chain(&view.immutable) {
                 let same = other.id == keyspace.id && std::ptr::eq(&**memtable, flushed);
                 if let Some(segment) = memtable.first_segment().filter(|_| !same) {
-                    floor = floor.min(segment);
+                    needed = Some(needed.map_or(segment, |least| least.min(segment)));
                 }
             }
         }
-        floor
+        commit.wal.floor(needed, commit.next_seq)
     }
 
     pub(crate) fn retire_log_below(&self, floor: u64) -> Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use runstone_policy::shape::{Edit, Table};
 
 use crate::error::Result;
+use crate::key::SeqNo;
 use crate::store::{Inner, KeyspaceInner, ManifestState, View};
 use crate::table::table_name;
 use crate::version::Version;
@@ -28,7 +29,7 @@ impl Inner {
         &self,
         manifest: &mut ManifestState,
         change: Change,
-        log_floor: u64,
+        (log_floor, log_start_seq): (u64, SeqNo),
     ) -> Result<()> {
         use std::sync::atomic::Ordering::*;
         let last_seq = manifest.flushed.values().copied().max().unwrap_or(0);
@@ -40,6 +41,7 @@ impl Inner {
             next_file: self.next_file.load(Relaxed),
             last_seq: last_seq.max(edit_seq),
             log_floor,
+            log_start_seq,
         };
         manifest.append(&[counters, change])
     }

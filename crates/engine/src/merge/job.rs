@@ -243,9 +243,9 @@ impl Inner {
         let edit = edit_for(&shape, plan, outputs);
         let version = self.next_version(keyspace, &edit)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
-        let log_floor = manifest.log_floor;
+        let log_start = manifest.log_start;
         let change = Change::Edit { id: keyspace.id, flushed_seq, edit };
-        self.append_edit(&mut manifest, change, log_floor)?;
+        self.append_edit(&mut manifest, change, log_start)?;
         self.swap_version(keyspace, version, 0);
         Ok(())
     }

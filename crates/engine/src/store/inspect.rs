@@ -160,6 +160,7 @@ impl Inner {
         let number = state.next_file;
         state.next_file += 1;
         state.log_floor = state.next_file;
+        state.log_start_seq = state.last_seq + 1;
         let mut seed = state.uid ^ number.rotate_left(32);
         let id = crate::random::next(&mut seed);
         Manifest::create(target, number, id, &state)?;

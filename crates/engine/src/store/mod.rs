@@ -81,8 +81,8 @@ pub(crate) struct ManifestState {
     pub(crate) next_keyspace: KeyspaceId,
     /// Random id of the store.
     pub(crate) uid: u64,
-    /// First log segment that recovery would read.
-    pub(crate) log_floor: u64,
+    /// First log segment that recovery would read, and the sequence number of its first record.
+    pub(crate) log_start: (u64, SeqNo),
 }
 
 /// A store's shared state.

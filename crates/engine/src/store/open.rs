@@ -38,7 +38,7 @@ use crate::version::manifest::{
 use crate::version::record::Change;
 use crate::write::commit::{CommitState, Syncer};
 use crate::write::pressure::Throttle;
-use crate::write::recovery;
+use crate::write::recovery::{self, LogStart};
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
@@ -69,10 +69,7 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     };
     let mut random = options.seed.unwrap_or_else(crate::random::entropy);
     let (mut state, same_boot) = match current {
-        Some(number) => {
-            let state = read_manifest(&*storage, number)?;
-            (state, manifest_boot(&*storage, number)? == storage.boot_id())
-        }
+        Some(number) => read_manifest(&*storage, number)?,
         None => (new_state(&mut random), true),
     };
     apply_options(&mut state, &options)?;
@@ -122,18 +119,13 @@ fn take_lock(storage: &dyn Storage, read_only: bool) -> Result<Box<dyn StorageLo
     lock.ok_or_else(|| Error::InUse { path: storage.location() })
 }
 
-fn manifest_boot(storage: &dyn Storage, number: u64) -> Result<u128> {
-    use crate::log::{HEADER_BYTES, LogHeader, LogKind};
-    let name = crate::version::manifest::manifest_name(number);
-    let file = storage.open(&name, runstone_storage::Category::Manifest)?;
-    let mut bytes = [0; HEADER_BYTES as usize];
-    file.read_at(0, &mut bytes)?;
-    let header = LogHeader::decode(&bytes, LogKind::Manifest);
-    header.map(|header| header.boot_id).map_err(|_| Error::corruption(name, 0, "bad header"))
-}
-
 fn new_state(random: &mut u64) -> StoreState {
-    StoreState { uid: crate::random::next(random), next_file: 1, ..StoreState::default() }
+    StoreState {
+        uid: crate::random::next(random),
+        next_file: 1,
+        log_start_seq: 1,
+        ..StoreState::default()
+    }
 }
 
 /// Makes the default keyspace if absent, and lets given options replace stored ones.
@@ -214,7 +206,7 @@ fn assemble(
             flushed,
             next_keyspace,
             uid: state.uid,
-            log_floor: state.log_floor,
+            log_start: (state.log_floor, state.log_start_seq),
         }),
         scheduler: Scheduler::default(),
         health: Default::default(),
@@ -265,11 +257,12 @@ pub(super) fn make_keyspace(
 
 /// Steps 3 and 4.
 fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
-    let floor = inner.manifest.lock().log_floor;
+    let (segment, seq) = inner.manifest.lock().log_start;
+    let start = LogStart { segment, seq, same_boot };
     let flushed = inner.manifest.lock().flushed.clone();
     let keyspaces = inner.keyspaces.read().clone();
     let mut new_tables: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
-    let recovered = recovery::replay(&*inner.storage, floor, same_boot, |seq, operation| {
+    let recovered = recovery::replay(&*inner.storage, start, |seq, operation| {
         // A dropped keyspace's writes may still be in the log.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
@@ -348,7 +341,7 @@ fn write_first_manifest(
     }
     // The manifest's number first: the floor must be behind every segment that exists.
     let number = inner.next_file.fetch_add(1, Relaxed);
-    manifest.log_floor = inner.next_file.load(Relaxed);
+    manifest.log_start = (inner.next_file.load(Relaxed), last_seq + 1);
     let state = inner.store_state(&manifest);
     let id = crate::random::next(&mut random);
     manifest.log = Some(Manifest::create(Arc::clone(&inner.storage), number, id, &state)?);
@@ -423,7 +416,8 @@ impl Inner {
             uid: manifest.uid,
             next_file: self.next_file.load(Relaxed),
             last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
-            log_floor: manifest.log_floor,
+            log_floor: manifest.log_start.0,
+            log_start_seq: manifest.log_start.1,
             keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
         }
     }

@@ -2,8 +2,10 @@
 //! table exists if and only if the manifest says so.
 //!
 //! * An edit is durable when `append` returns: everything it names was synced before, then the
-//!   record is. A seal (an empty record) follows unsynced, so that damage to the last edit is not
-//!   taken for a torn tail: a valid record behind a bad one proves rot.
+//!   record is. A seal (a record without changes) follows unsynced, so that damage to the last edit
+//!   is not taken for a torn tail.
+//! * Every record says up to which offset the log was synced before it. A damaged record is rot if a
+//!   valid later one says that it was synced, or if no power was lost since it was written.
 //! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
 //!   sync, then `CURRENT` is replaced by rename. A crash in between leaves the old one in force.
 
@@ -14,6 +16,7 @@ use runstone_policy::shape::{SeqNo, Shape};
 use runstone_storage::{Category, Storage};
 
 use crate::batch::KeyspaceId;
+use crate::codec::{Reader, put_varint};
 use crate::error::{Error, Result};
 use crate::log::{
     BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next,
@@ -56,6 +59,8 @@ pub struct StoreState {
     pub last_seq: SeqNo,
     /// First log segment still needed.
     pub log_floor: u64,
+    /// Sequence number of the first record of that segment.
+    pub log_start_seq: SeqNo,
     /// Keyspaces by id.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
 }
@@ -65,10 +70,11 @@ impl StoreState {
     pub fn apply(&mut self, change: &Change) -> std::result::Result<(), String> {
         match change {
             Change::Store { uid } => self.uid = *uid,
-            Change::Counters { next_file, last_seq, log_floor } => {
+            Change::Counters { next_file, last_seq, log_floor, log_start_seq } => {
                 self.next_file = self.next_file.max(*next_file);
                 self.last_seq = self.last_seq.max(*last_seq);
-                self.log_floor = self.log_floor.max(*log_floor);
+                self.log_floor = *log_floor;
+                self.log_start_seq = *log_start_seq;
             }
             Change::Keyspace { id, name, options } => {
                 let entry = self.keyspaces.entry(*id).or_insert_with(|| KeyspaceState {
@@ -110,6 +116,7 @@ impl StoreState {
                 next_file: self.next_file,
                 last_seq: self.last_seq,
                 log_floor: self.log_floor,
+                log_start_seq: self.log_start_seq,
             },
         ];
         for (id, keyspace) in &self.keyspaces {
@@ -157,6 +164,8 @@ pub struct Manifest {
     storage: Arc<dyn Storage>,
     number: u64,
     log: LogWriter,
+    /// Everything before this offset is synced.
+    synced_to: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
     /// Set by a failed append: what is on disk is unknown, nothing more may be appended.
@@ -176,16 +185,15 @@ impl Manifest {
         let name = manifest_name(number);
         let file = storage.create(&name, Category::Manifest)?;
         let header = LogHeader { number, id, boot_id: storage.boot_id() };
-        let mut log = LogWriter::create(file, LogKind::Manifest, header)?;
-        log.append(&[&record::encode(&state.snapshot())])?;
-        log.file().sync()?;
-        log.append(&[])?;
+        let log = LogWriter::create(file, LogKind::Manifest, header)?;
+        let mut manifest =
+            Manifest { storage, number, log, synced_to: 0, rotate_at_bytes: 0, broken: false };
+        manifest.try_append(&state.snapshot())?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
-        log.file().sync()?;
-        storage.sync_dir()?;
-        install_current(&*storage, &name)?;
-        let rotate_at_bytes = (log.position() * 2).max(MIN_ROTATE_BYTES);
-        Ok(Manifest { storage, number, log, rotate_at_bytes, broken: false })
+        manifest.log.file().sync()?;
+        install_current(&*manifest.storage, &name)?;
+        manifest.rotate_at_bytes = (manifest.log.position() * 2).max(MIN_ROTATE_BYTES);
+        Ok(manifest)
     }
 
     /// Number of the file.
@@ -212,11 +220,18 @@ impl Manifest {
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
         self.storage.sync_dir()?;
-        self.log.append(&[&record::encode(changes)])?;
+        self.put(&record::encode(changes))?;
         self.log.file().sync()?;
+        self.synced_to = self.log.position();
         // The edit is committed. A seal that cannot be written is no loss of it.
-        let _ = self.log.append(&[]);
+        let _ = self.put(&[]);
         Ok(())
+    }
+
+    fn put(&mut self, changes: &[u8]) -> Result<()> {
+        let mut head = Vec::new();
+        put_varint(&mut head, self.synced_to);
+        self.log.append(&[&head, changes])
     }
 
     /// Whether it is time for a new manifest.
@@ -270,8 +285,9 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<u64>> {
     number.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end. A torn last record is ignored: it was never acknowledged.
-pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<StoreState> {
+/// Reads a manifest to its end; also tells whether the machine has not lost power since it was made.
+/// A torn last record is ignored: it was never acknowledged.
+pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<(StoreState, bool)> {
     let name = manifest_name(number);
     let file = storage.open(&name, Category::Manifest).map_err(|error| {
         if error.is_not_found() {
@@ -283,29 +299,42 @@ pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<StoreState> {
     if header.number != number {
         return Err(Error::corruption(name, 0, "header has another number than the name"));
     }
+    let same_boot = header.boot_id == storage.boot_id();
     let mut reader = LogReader::new(file, &header)?;
     let mut state = StoreState::default();
     let mut records = 0;
     loop {
         match reader.next()? {
-            Next::Record { bytes, .. } if bytes.is_empty() => {}
             Next::Record { offset, bytes } => {
                 records += 1;
                 apply_record(&mut state, &name, offset, &bytes)?;
             }
             Next::End { offset } => {
-                let mut later = None;
-                reader.scan_after(offset, |at, _| later = later.or(Some(at)))?;
-                if let Some(at) = later {
-                    let what = format!("record is damaged; a valid one follows at {at}");
-                    return Err(Error::corruption(name, offset, what));
-                }
+                refuse_rot(&mut reader, &name, offset, same_boot)?;
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
                 }
-                return Ok(state);
+                return Ok((state, same_boot));
             }
         }
+    }
+}
+
+/// Looks behind the end of the valid part for proof that more was there.
+fn refuse_rot(reader: &mut LogReader, name: &str, offset: u64, same_boot: bool) -> Result<()> {
+    let mut proof = None;
+    reader.scan_after(offset, |at, bytes| {
+        let synced_to = Reader::new(bytes).take_varint().unwrap_or(0);
+        if same_boot || synced_to > offset {
+            proof = proof.or(Some(at));
+        }
+    })?;
+    match proof {
+        Some(at) => {
+            let what = format!("record is damaged; a valid one follows at {at}");
+            Err(Error::corruption(name, offset, what))
+        }
+        None => Ok(()),
     }
 }
 
@@ -323,7 +352,11 @@ fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<L
 }
 
 fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
-    let changes = record::decode(bytes).map_err(|bad| match bad {
+    let mut reader = Reader::new(bytes);
+    let malformed = |_| Error::corruption(name, offset, "record does not decode");
+    reader.take_varint().map_err(malformed)?;
+    let rest = reader.take(reader.remaining()).map_err(malformed)?;
+    let changes = record::decode(rest).map_err(|bad| match bad {
         BadRecord::Newer => newer_format(name, crate::log::LOG_FORMAT + 1),
         BadRecord::Malformed => Error::corruption(name, offset, "record does not decode"),
     })?;

@@ -1,8 +1,8 @@
 //! Manifest records: what one atomic change of the store says, and how it is encoded.
 //!
 //! ```text
-//! record     := (tag varint | bytes)*
-//! tags       1 store: uid u64                     2 counters: next file, last seq, log floor
+//! record     := synced_to varint | (tag varint | bytes)*
+//! tags       1 store: uid u64                     2 counters: next file, last seq, log floor, its first seq
 //!            3 keyspace: id, name, options TOML   4 dropped keyspace: id
 //!            5 edit: keyspace id, flushed seq, shape edit
 //!            6 whole shape: keyspace id, flushed seq, state, levels      127 seal (empty record)
@@ -38,6 +38,8 @@ pub enum Change {
         last_seq: SeqNo,
         /// Log segments below this number are not needed.
         log_floor: u64,
+        /// Sequence number of the first record of segment `log_floor`.
+        log_start_seq: SeqNo,
     },
     /// A keyspace was made, or its options changed.
     Keyspace {
@@ -107,8 +109,8 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, *uid);
             1
         }
-        Change::Counters { next_file, last_seq, log_floor } => {
-            for number in [next_file, last_seq, log_floor] {
+        Change::Counters { next_file, last_seq, log_floor, log_start_seq } => {
+            for number in [next_file, last_seq, log_floor, log_start_seq] {
                 put_varint(out, *number);
             }
             2
@@ -241,6 +243,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             next_file: body.take_varint()?,
             last_seq: body.take_varint()?,
             log_floor: body.take_varint()?,
+            log_start_seq: body.take_varint()?,
         },
         3 => Change::Keyspace {
             id: take_u32(body)?,
@@ -383,7 +386,7 @@ mod tests {
         };
         vec![
             Change::Store { uid: u64::MAX },
-            Change::Counters { next_file: 11, last_seq: 1 << 55, log_floor: 3 },
+            Change::Counters { next_file: 11, last_seq: 1 << 55, log_floor: 3, log_start_seq: 9 },
             Change::Keyspace { id: 1, name: "näme".into(), options: "a = 1".into() },
             Change::Dropped { id: 2 },
             Change::Edit { id: 1, flushed_seq: 500, edit },

@@ -49,68 +49,74 @@ pub fn segments(storage: &dyn Storage, floor: u64) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Where the log begins, as the manifest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStart {
+    /// First segment needed.
+    pub segment: u64,
+    /// Sequence number of its first record.
+    pub seq: SeqNo,
+    /// Whether the store has not lost power since it was opened.
+    pub same_boot: bool,
+}
+
 /// Replays the log into `apply`, which is called once per operation in order.
 pub fn replay(
     storage: &dyn Storage,
-    floor: u64,
-    same_boot: bool,
+    start: LogStart,
     mut apply: impl FnMut(SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
-    let mut recovered = Recovered::default();
+    let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
     // Where the valid part of the last segment ended, in case something is missing there.
-    let mut stop: Option<Stop> = None;
-    for number in segments(storage, floor)? {
-        let Some(mut reader) = open_segment(storage, number, same_boot)? else { continue };
-        loop {
-            match reader.next()? {
-                Next::Record { offset, bytes } => {
-                    let (head, mut operations) = decode_head(&bytes, number, offset)?;
-                    let expected = recovered.last_seq + 1;
-                    if recovered.records > 0 && head.first_seq != expected {
-                        let gap = stop.unwrap_or(Stop { number, offset, reader: None });
-                        gap.judge(storage, expected, same_boot)?;
-                        recovered.torn = true;
-                        return Ok(recovered);
-                    }
-                    for seq in head.first_seq..head.first_seq + head.count {
-                        let operation = take_operation(&mut operations)
-                            .map_err(|_| damaged(number, offset, "operation does not decode"))?;
-                        apply(seq, operation)?;
-                    }
-                    if !operations.is_empty() {
-                        return Err(damaged(number, offset, "bytes behind the last operation"));
-                    }
-                    recovered.records += 1;
-                    recovered.last_seq = head.first_seq + head.count - 1;
-                    stop = None;
-                }
-                Next::End { offset } => {
-                    stop = Some(Stop { number, offset, reader: Some(reader) });
-                    break;
-                }
+    let mut end = (start.segment, HEADER_BYTES - 1);
+    for number in segments(storage, start.segment)? {
+        let Some(mut reader) = open_segment(storage, number, start.same_boot)? else { continue };
+        while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
+            let (head, mut operations) = decode_head(&bytes, number, offset)?;
+            if head.first_seq != recovered.last_seq + 1 {
+                judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
+                recovered.torn = true;
+                return Ok(recovered);
             }
+            for seq in head.first_seq..head.first_seq + head.count {
+                let operation = take_operation(&mut operations)
+                    .map_err(|_| damaged(number, offset, "operation does not decode"))?;
+                apply(seq, operation)?;
+            }
+            if !operations.is_empty() {
+                return Err(damaged(number, offset, "bytes behind the last operation"));
+            }
+            recovered.records += 1;
+            recovered.last_seq = head.first_seq + head.count - 1;
         }
     }
-    if let Some(stop) = stop {
-        recovered.torn = stop.judge(storage, recovered.last_seq + 1, same_boot)?;
-    }
+    recovered.torn = judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
     Ok(recovered)
 }
 
-/// Where the valid part of a segment ended.
-struct Stop {
-    number: u64,
-    offset: u64,
-    reader: Option<LogReader>,
+/// The next record; notes where the valid part of the segment ends.
+fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Next> {
+    let next = reader.next()?;
+    if let Next::End { offset } = next {
+        *end = (number, offset);
+    }
+    Ok(next)
 }
 
-impl Stop {
-    /// Looks for valid records behind the stop. `Ok(true)`: there are some, and a power loss
-    /// explains them; `Ok(false)`: none; an error: rot.
-    fn judge(self, storage: &dyn Storage, expected: SeqNo, same_boot: bool) -> Result<bool> {
-        let mut later = 0u64;
-        let mut durable = 0;
-        let mut look = |bytes: &[u8]| {
+/// Looks for valid records behind the end of the valid part. `Ok(true)`: there are some, and a
+/// power loss explains them; `Ok(false)`: none; an error: rot.
+fn judge(
+    storage: &dyn Storage,
+    (number, offset): (u64, u64),
+    expected: SeqNo,
+    same_boot: bool,
+) -> Result<bool> {
+    let mut later = 0u64;
+    let mut durable = 0;
+    for segment in segments(storage, number)? {
+        let Some(mut reader) = open_segment(storage, segment, false)? else { continue };
+        let from = if segment == number { offset } else { HEADER_BYTES - 1 };
+        reader.scan_after(from, |_, bytes| {
             // A first fragment may hold less than the record, but always its head.
             if let Some(head) = take_head(&mut Reader::new(bytes))
                 && head.first_seq >= expected
@@ -118,23 +124,14 @@ impl Stop {
                 later += 1;
                 durable = durable.max(head.durable_seq);
             }
-        };
-        if let Some(mut reader) = self.reader {
-            reader.scan_after(self.offset, |_, bytes| look(bytes))?;
-        }
-        for number in segments(storage, self.number + 1)? {
-            let Some(mut reader) = open_segment(storage, number, false)? else { continue };
-            // From the header on: every fragment, valid start or not.
-            reader.scan_after(HEADER_BYTES - 1, |_, bytes| look(bytes))?;
-        }
-        if later > 0 && (same_boot || durable >= expected) {
-            let what = format!(
-                "record {expected} is damaged or missing, and {later} valid ones follow it"
-            );
-            return Err(damaged(self.number, self.offset, what));
-        }
-        Ok(later > 0)
+        })?;
     }
+    if later > 0 && (same_boot || durable >= expected) {
+        let what =
+            format!("record {expected} is damaged or missing, and {later} valid ones follow it");
+        return Err(damaged(number, offset, what));
+    }
+    Ok(later > 0)
 }
 
 /// Opens a segment; `None` if it never got its header.

@@ -175,6 +175,8 @@ impl WalFiles {
 #[derive(Debug)]
 struct Segment {
     number: u64,
+    /// Sequence number of its first record.
+    first_seq: SeqNo,
     capacity_bytes: u64,
     /// Present until a sync covered the sealed segment.
     unsynced: Option<Arc<dyn StorageFile>>,
@@ -228,7 +230,7 @@ impl Wal {
         put_varint(&mut head, unsynced);
         put_varint(&mut head, count);
         let wanted = LogWriter::max_stored_bytes(head.len() + operations.len());
-        self.make_room(wanted)?;
+        self.make_room(wanted, first_seq)?;
         let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back()) else {
             unreachable!("make_room leaves a segment to write to");
         };
@@ -251,7 +253,7 @@ impl Wal {
         self.files.remove_spares()
     }
 
-    fn make_room(&mut self, wanted: u64) -> Result<()> {
+    fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
         if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())
             && writer.position() + wanted <= segment.capacity_bytes
         {
@@ -266,7 +268,7 @@ impl Wal {
         self.seal_current();
         self.writer = Some(writer);
         self.reservation = reservation;
-        self.segments.push_back(Segment { number, capacity_bytes, unsynced: None });
+        self.segments.push_back(Segment { number, first_seq, capacity_bytes, unsynced: None });
         self.dir_dirty = true;
         Ok(())
     }
@@ -325,11 +327,14 @@ impl Wal {
         obsolete
     }
 
-    /// Number of the segment being written, or of the next one.
-    pub fn current_segment(&self) -> u64 {
-        match self.segments.back() {
-            Some(segment) => segment.number,
-            None => self.files.next_file.load(Relaxed),
+    /// The first segment that is needed if `needed` is (`None`: nothing in the log is), and the
+    /// sequence number of its first record. `next_seq` is the next one to be given out.
+    pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
+        let wanted = needed.or_else(|| self.segments.back().map(|segment| segment.number));
+        let found = self.segments.iter().find(|segment| Some(segment.number) >= wanted);
+        match found {
+            Some(segment) if wanted.is_some() => (segment.number, segment.first_seq),
+            _ => (self.files.next_file.load(Relaxed), next_seq),
         }
     }
 

@@ -1,0 +1,128 @@
+//! Arguments that several commands share, and how sizes and keys are written.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::encoding::{from_hex, shown, to_hex};
+use crate::failure::{Failure, Result};
+
+/// Which keyspace.
+#[derive(Args, Clone, Debug)]
+pub struct KeyspaceArgument {
+    /// Keyspace inside the store.
+    #[arg(long, value_name = "NAME", default_value = runstone::DEFAULT_KEYSPACE)]
+    pub keyspace: String,
+}
+
+/// How keys are written.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct KeyFormat {
+    /// Keys are hexadecimal, on the command line and in the output.
+    #[arg(long)]
+    pub hex: bool,
+}
+
+impl KeyFormat {
+    /// A key from the command line.
+    pub fn read(self, text: &OsStr) -> Result<Vec<u8>> {
+        if !self.hex {
+            return Ok(text.as_bytes().to_vec());
+        }
+        from_hex(text.as_bytes()).map_err(|why| {
+            let what = format!("key {text:?} is not hexadecimal: {why}");
+            Failure::usage(what, "write two digits per byte, or leave out --hex")
+        })
+    }
+
+    /// A key for people.
+    pub fn show(self, key: &[u8]) -> String {
+        if self.hex { to_hex(key) } else { shown(key) }
+    }
+}
+
+/// How a store is made, for commands that may make one.
+#[derive(Args, Clone, Debug, Default)]
+pub struct MakeArguments {
+    /// Options of the keyspace by name; `runstone presets` lists them.
+    #[arg(long, value_name = "NAME", conflicts_with = "options")]
+    pub preset: Option<String>,
+    /// Options of the keyspace from a TOML file; `runstone help options` lists them.
+    #[arg(long, value_name = "FILE.toml")]
+    pub options: Option<PathBuf>,
+    /// Merge policy; `runstone policies` lists them.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// Bound on buffers, cache, index and filters together.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_budget: Option<u64>,
+}
+
+/// Which keys, in which order.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RangeArguments {
+    /// Only keys that start so.
+    #[arg(long, value_name = "P")]
+    pub prefix: Option<OsString>,
+    /// First key.
+    #[arg(long, value_name = "K")]
+    pub from: Option<OsString>,
+    /// Key behind the last.
+    #[arg(long, value_name = "K")]
+    pub to: Option<OsString>,
+    /// At most so many.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// From the last key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+}
+
+/// Reads `4096`, `64K`, `64M`, `1.5G`, `2T`, also as `64MiB` and `64MB` (which mean the same).
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size; write a number such as 4096, 64M or 1G");
+    let digits_len =
+        text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_len);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(1 << shift).ok_or_else(wrong);
+    }
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = number * (1_u64 << shift) as f64;
+    if bytes < 1e18 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("64M", 64 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(parse_size(text), Ok(bytes));
+        }
+        assert_eq!(parse_size("1.5k"), Ok(1536));
+        for bad in ["", "M", "-1", "1X", "1..2", "99999999999T", "1e3"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_in_hexadecimal() {
+        let hex = KeyFormat { hex: true };
+        assert_eq!(hex.read(OsStr::new("00ff")).ok(), Some(vec![0, 255]));
+        assert!(hex.read(OsStr::new("0")).is_err());
+        assert_eq!(hex.show(&[0, 255]), "00ff");
+        assert_eq!(KeyFormat::default().show(&[0, 255]), "\\x00\\xff");
+    }
+}

@@ -1,0 +1,173 @@
+//! Why a command failed: what, where, what to do, and the exit code. Not the engine's error, which
+//! it is made from.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use runstone::Error;
+use serde_json::json;
+
+/// Result of whatever a command does.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Ok = 0,
+    Different = 1,
+    Damaged = 2,
+    Usage = 3,
+    CannotOpen = 4,
+    Io = 5,
+}
+
+/// Every exit code with its meaning, for help.
+pub const EXIT_CODES: &[(Exit, &str)] = &[
+    (Exit::Ok, "done"),
+    (Exit::Different, "the key is absent, a value differs, or --strict met a malformed record"),
+    (Exit::Damaged, "a file of the store is damaged"),
+    (Exit::Usage, "the command line or an option is wrong"),
+    (Exit::CannotOpen, "the store cannot be opened: not a store, in use, a newer format"),
+    (Exit::Io, "reading or writing failed, or no space is left"),
+];
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// An error for people.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub what: String,
+    pub place: Option<String>,
+    pub hint: Option<String>,
+    pub exit: Exit,
+    /// Standard output was closed: end without a word.
+    pub is_quiet: bool,
+}
+
+impl Failure {
+    /// A failure without a place or hint yet.
+    pub fn new(exit: Exit, what: impl Display) -> Failure {
+        Failure { what: what.to_string(), place: None, hint: None, exit, is_quiet: false }
+    }
+
+    /// A wrong argument.
+    pub fn usage(what: impl Display, hint: impl Display) -> Failure {
+        Failure::new(Exit::Usage, what).hint(hint)
+    }
+
+    /// A file outside of the store that cannot be read or written.
+    pub fn file(path: &Path, action: &str, error: &io::Error) -> Failure {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::PermissionDenied => "check the owner and mode",
+            io::ErrorKind::StorageFull => "free some space",
+            io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
+            _ => "check the device",
+        };
+        Failure::new(Exit::Io, format!("cannot {action}: {error}")).at(path.display()).hint(hint)
+    }
+
+    /// Says where.
+    pub fn at(mut self, place: impl Display) -> Failure {
+        self.place = Some(place.to_string());
+        self
+    }
+
+    /// Says what to do.
+    pub fn hint(mut self, hint: impl Display) -> Failure {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Standard output does not take more.
+    pub fn stdout(error: &io::Error) -> Failure {
+        let mut failure =
+            Failure::new(Exit::Io, format!("cannot print: {error}")).at("standard output");
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            failure.is_quiet = true;
+            failure.exit = Exit::Ok;
+        }
+        failure
+    }
+
+    /// Prints the failure to standard error.
+    pub fn report(&self, is_json: bool) -> Exit {
+        if self.is_quiet {
+            return self.exit;
+        }
+        let mut stderr = io::stderr().lock();
+        // There is nobody left to tell about an error here.
+        let _ = match is_json {
+            true => writeln!(stderr, "{}", self.to_json()),
+            false => write!(stderr, "{}", self.to_text()),
+        };
+        self.exit
+    }
+
+    /// The lines for people.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("error: {}\n", self.what);
+        if let Some(place) = &self.place {
+            text.push_str(&format!("  where: {place}\n"));
+        }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("  hint: {hint}\n"));
+        }
+        text
+    }
+
+    /// The object for machines.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({ "error": self.what, "where": self.place, "hint": self.hint })
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let mut failure = Failure::new(exit_of(&error), &error).hint(error.hint());
+        failure.place = error.place();
+        failure
+    }
+}
+
+fn exit_of(error: &Error) -> Exit {
+    match error {
+        Error::Corruption { .. } => Exit::Damaged,
+        Error::InvalidArgument { .. } | Error::ReadOnly | Error::UnknownKeyspace { .. } => {
+            Exit::Usage
+        }
+        Error::NotAStore { .. }
+        | Error::ForeignFiles { .. }
+        | Error::NewerFormat { .. }
+        | Error::InUse { .. } => Exit::CannotOpen,
+        Error::Stopped { cause } => exit_of(cause),
+        _ => Exit::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_say_what_where_and_what_to_do() {
+        let failure = Failure::from(Error::InUse { path: "here".into() });
+        assert_eq!(failure.exit, Exit::CannotOpen);
+        let text = failure.to_text();
+        assert!(text.starts_with("error: here is in use") && text.contains("\n  hint: "), "{text}");
+        assert_eq!(failure.to_json()["where"], "here");
+    }
+
+    #[test]
+    fn codes_are_listed_in_order() {
+        for (code, (exit, _)) in EXIT_CODES.iter().enumerate() {
+            assert_eq!(*exit as usize, code);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Standard output, numbers for people, and progress bars. Not standard error's messages: those are
+//! a [`crate::failure::Failure`].
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::{Failure, Result};
+
+/// Standard output.
+pub struct Output {
+    pub is_json: bool,
+    stdout: RefCell<BufWriter<Stdout>>,
+}
+
+impl Output {
+    pub fn new(is_json: bool) -> Output {
+        Output { is_json, stdout: RefCell::new(BufWriter::new(io::stdout())) }
+    }
+
+    /// Prints bytes as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.stdout.borrow_mut().write_all(bytes).map_err(|error| Failure::stdout(&error))
+    }
+
+    /// Prints text and ends the line.
+    pub fn line(&self, text: impl Display) -> Result<()> {
+        self.bytes(format!("{text}\n").as_bytes())
+    }
+
+    /// Prints one JSON object.
+    pub fn json(&self, value: &serde_json::Value) -> Result<()> {
+        self.line(value)
+    }
+
+    /// Hands on what was printed so far.
+    pub fn flush(&self) -> Result<()> {
+        self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
+    }
+
+    /// A progress bar over `total` operations; hidden without a terminal and under `--json`.
+    pub fn count_bar(&self, name: &str, total: u64) -> ProgressBar {
+        self.bar(name, total, "{pos}/{len} {per_sec}")
+    }
+
+    /// A progress bar over `total` bytes.
+    pub fn bytes_bar(&self, name: &str, total: u64) -> ProgressBar {
+        self.bar(name, total, "{binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}")
+    }
+
+    fn bar(&self, name: &str, total: u64, numbers: &str) -> ProgressBar {
+        let target = match self.is_json || !io::stderr().is_terminal() {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let template = format!("{{msg:14}} [{{bar:30}}] {numbers} eta {{eta}}");
+        let style = ProgressStyle::with_template(&template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        bar.set_message(name.to_string());
+        bar
+    }
+}
+
+/// Tells people something beside the output; a closed standard error is no reason to stop.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Columns of the terminal, or of the variable COLUMNS, or 100.
+pub fn terminal_columns() -> usize {
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let found = Table::new().width().map(usize::from);
+    set.or(found).filter(|columns| *columns > 0).unwrap_or(100)
+}
+
+/// Columns of text: the first to the left, the others to the right.
+pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if i == 0 { 0 } else { 1 }, 1));
+        if i > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// `12.3K`, as the engine writes sizes.
+pub fn size(bytes: u64) -> String {
+    runstone::policy::text::format_bytes(bytes)
+}
+
+/// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.
+pub fn nanos(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// The same of a duration.
+pub fn duration(took: Duration) -> String {
+    nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// `part / whole`; 0 where there is no whole.
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Three decimals are enough in JSON.
+pub fn rounded(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,103 @@
+//! A range of keys from the command line, and the walk over it.
+
+use runstone::{Keyspace, ReadOptions, Snapshot};
+
+use crate::arguments::{KeyFormat, RangeArguments};
+use crate::failure::Result;
+
+/// Which keys, in which order.
+#[derive(Clone, Debug, Default)]
+pub struct Range {
+    pub start: Option<Vec<u8>>,
+    pub end: Option<Vec<u8>>,
+    pub limit: Option<u64>,
+    pub reverse: bool,
+    pub snapshot: Option<Snapshot>,
+}
+
+impl Range {
+    /// Only keys that start with `prefix`.
+    pub fn of_prefix(prefix: &[u8]) -> Range {
+        let start = (!prefix.is_empty()).then(|| prefix.to_vec());
+        Range { start, end: prefix_end(prefix), ..Range::default() }
+    }
+
+    /// What the arguments say; `--prefix` and the bounds all hold.
+    pub fn read(arguments: &RangeArguments, format: KeyFormat) -> Result<Range> {
+        let key = |text: &Option<std::ffi::OsString>| {
+            text.as_deref().map(|text| format.read(text)).transpose()
+        };
+        let prefix = key(&arguments.prefix)?.unwrap_or_default();
+        let mut range = Range::of_prefix(&prefix);
+        range.limit = arguments.limit;
+        range.reverse = arguments.reverse;
+        if let Some(from) = key(&arguments.from)? {
+            range.start = Some(range.start.map_or(from.clone(), |start| start.max(from)));
+        }
+        if let Some(to) = key(&arguments.to)? {
+            range.end = Some(range.end.map_or(to.clone(), |end| end.min(to)));
+        }
+        Ok(range)
+    }
+
+    /// Visits the entries in order; returns how many.
+    pub fn walk(
+        &self,
+        keyspace: &Keyspace,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        if let (Some(start), Some(end)) = (&self.start, &self.end)
+            && start >= end
+        {
+            return Ok(0);
+        }
+        let mut options = ReadOptions::default()
+            .with_bounds(self.start.as_deref(), self.end.as_deref())
+            .fill_cache(false);
+        if let Some(snapshot) = &self.snapshot {
+            options = options.at(snapshot);
+        }
+        let mut cursor = keyspace.cursor(options)?;
+        let mut count = 0;
+        if self.limit == Some(0) {
+            return Ok(0);
+        }
+        match self.reverse {
+            false => cursor.seek_to_first()?,
+            true => cursor.seek_to_last()?,
+        }
+        while cursor.valid() {
+            visit(cursor.key(), cursor.value())?;
+            count += 1;
+            if self.limit.is_some_and(|limit| count >= limit) {
+                break;
+            }
+            match self.reverse {
+                false => cursor.next()?,
+                true => cursor.prev()?,
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// The first key behind all that start with `prefix`; `None` if there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_prefixes() {
+        assert_eq!(prefix_end(b""), None);
+        assert_eq!(prefix_end(b"a\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff\xff"), None);
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+    }
+}

@@ -1,0 +1,117 @@
+//! Runs a workload into a crash at a chosen I/O operation, reopens what is left, and judges it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::{Background, Error, Options, Store};
+
+use crate::oracle::{Oracle, Survived};
+use crate::workload::{self, Operation, Run, keyspaces, read_all};
+
+/// How the machine goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process dies; the operating system keeps what was written.
+    Process,
+    /// The power goes; the seed decides what is left of what was not synced.
+    Power(u64),
+}
+
+fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(storage, options.clone())?;
+    keyspaces(&store)?;
+    Ok(store)
+}
+
+/// Runs a workload without faults; returns how many I/O operations it took and the trace hash.
+pub fn count_operations(seed: u64, operations: &[Operation]) -> (u64, u64) {
+    let storage = SimStorage::new(seed);
+    let options = workload::options(seed, Background::Manual);
+    let mut run = Run::new(open(&storage, &options).expect("no faults"), Oracle::default());
+    for operation in operations {
+        run.apply(operation, || open(&storage, &options)).expect("no faults");
+    }
+    drop(run);
+    (storage.ops(), storage.ops_trace_hash())
+}
+
+/// Runs a workload until I/O operation `at` crashes it. Panics where a promise is broken.
+pub fn crash_at(seed: u64, operations: &[Operation], at: u64, crashes: &[Crash]) -> Vec<Survived> {
+    let storage = SimStorage::new(seed);
+    let options = workload::options(seed, Background::Manual);
+    storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
+    let oracle = run_until_error(&storage, &options, operations);
+    assert!(!storage.fired().is_empty(), "the fault at operation {at} never fired");
+    crashes
+        .iter()
+        .map(|crash| {
+            let left = match crash {
+                Crash::Process => storage.process_crash(),
+                Crash::Power(cut_seed) => storage.power_cut(*cut_seed).0,
+            };
+            let place = format!("seed {seed}, crash at operation {at}, {crash:?}");
+            judge(&left, &options, &oracle, *crash != Crash::Process, &place)
+        })
+        .collect()
+}
+
+/// Applies operations until one fails, as a process would that dies of it.
+pub fn run_until_error(
+    storage: &SimStorage,
+    options: &Options,
+    operations: &[Operation],
+) -> Oracle {
+    let Ok(store) = open(storage, options) else { return Oracle::default() };
+    let mut run = Run::new(store, Oracle::default());
+    for operation in operations {
+        if run.apply(operation, || open(storage, options)).is_err() {
+            break;
+        }
+    }
+    run.oracle
+}
+
+/// Opens what a crash left (P8), compares it with the oracle (P1-P4), checks that no file is left
+/// over (P10), and that the store goes on working.
+pub fn judge(
+    left: &SimStorage,
+    options: &Options,
+    oracle: &Oracle,
+    power_lost: bool,
+    place: &str,
+) -> Survived {
+    let store = match open(left, options) {
+        Ok(store) => store,
+        Err(error) => panic!("{place}: P8: open failed: {error}"),
+    };
+    let found = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let survived = oracle.judge(&found, power_lost);
+    let survived = survived.unwrap_or_else(|what| panic!("{place}: {what}"));
+    store.put("after the crash", "life goes on").unwrap_or_else(|e| panic!("{place}: {e}"));
+    store.compact().unwrap_or_else(|error| panic!("{place}: compact: {error}"));
+    store.wait_idle().unwrap_or_else(|error| panic!("{place}: {error}"));
+    check_files(left, &store, place);
+    let mut after = found;
+    after.insert((0, b"after the crash".to_vec()), b"life goes on".to_vec());
+    let again = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert_eq!(again, after, "{place}: after merging everything");
+    survived
+}
+
+/// P10: every table file is in the tree, one manifest, nothing unknown.
+fn check_files(storage: &SimStorage, store: &Store, place: &str) {
+    let mut live = BTreeSet::new();
+    for keyspace in keyspaces(store).expect("they exist") {
+        live.extend(keyspace.shape().tables().map(|(_, table)| format!("{:06}.table", table.id)));
+    }
+    let files = storage.list().expect("no faults");
+    let names = |ending: &str| -> BTreeSet<String> {
+        let names = files.iter().map(|file| file.name.clone());
+        names.filter(|name| name.ends_with(ending)).collect()
+    };
+    assert_eq!(names(".table"), live, "{place}: P10");
+    assert_eq!(names(".manifest").len(), 1, "{place}: P10");
+    assert!(names(".new").is_empty(), "{place}: P10");
+}

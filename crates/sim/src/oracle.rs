@@ -1,0 +1,150 @@
+//! The history of acknowledged and attempted writes, and what a crash may leave of it.
+
+use std::collections::BTreeMap;
+
+/// Content of a store: (keyspace number, key) -> value.
+pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+
+/// A put (`Some`) or delete (`None`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Number of the keyspace.
+    pub keyspace: usize,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value, or `None` to delete.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Knows the state after every batch.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// Batches in order; the last one may be unacknowledged.
+    batches: Vec<Vec<Write>>,
+    /// State before `batches[0]`.
+    base: State,
+    /// State after all acknowledged batches.
+    state: State,
+    acknowledged: usize,
+    /// Batches known to survive a power loss.
+    durable: usize,
+}
+
+/// What survived a crash, judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survived {
+    /// Batches that survived.
+    pub batches: usize,
+    /// Batches that were attempted.
+    pub attempted: usize,
+}
+
+impl Oracle {
+    /// A history that starts from a known state.
+    pub fn from_state(state: State) -> Oracle {
+        Oracle { base: state.clone(), state, ..Oracle::default() }
+    }
+
+    /// State after all acknowledged batches.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// A batch is about to be written.
+    pub fn attempt(&mut self, writes: &[Write]) {
+        assert_eq!(self.acknowledged, self.batches.len(), "one attempt at a time");
+        self.batches.push(writes.to_vec());
+    }
+
+    /// The attempted batch was acknowledged.
+    pub fn acknowledge(&mut self) {
+        let batch = &self.batches[self.acknowledged];
+        apply(&mut self.state, batch);
+        self.acknowledged += 1;
+    }
+
+    /// Everything acknowledged so far was promised to survive a power loss.
+    pub fn synced(&mut self) {
+        self.durable = self.acknowledged;
+    }
+
+    /// Judges the content after a crash: it must be the state after some prefix of the batches
+    /// (P2, P3, P4) that holds every durable one (P1), or, if no power was lost, every acknowledged
+    /// one. `Err` says what is wrong.
+    pub fn judge(&self, found: &State, power_lost: bool) -> Result<Survived, String> {
+        let least = if power_lost { self.durable } else { self.acknowledged };
+        let mut state = self.base.clone();
+        let mut too_short = None;
+        for count in 0..=self.batches.len() {
+            if count > 0 {
+                apply(&mut state, &self.batches[count - 1]);
+            }
+            if &state == found {
+                if count >= least {
+                    return Ok(Survived { batches: count, attempted: self.batches.len() });
+                }
+                too_short = Some(count);
+            }
+        }
+        Err(match too_short {
+            Some(count) => format!("only {count} batches survived, {least} were promised"),
+            None => format!(
+                "the content is that of no prefix of {} batches ({least} promised): {}",
+                self.batches.len(),
+                difference(&self.state, found)
+            ),
+        })
+    }
+}
+
+fn apply(state: &mut State, batch: &[Write]) {
+    for write in batch {
+        let place = (write.keyspace, write.key.clone());
+        match &write.value {
+            Some(value) => state.insert(place, value.clone()),
+            None => state.remove(&place),
+        };
+    }
+}
+
+fn difference(expected: &State, found: &State) -> String {
+    let missing = expected.keys().filter(|key| !found.contains_key(*key)).count();
+    let extra = found.keys().filter(|key| !expected.contains_key(*key)).count();
+    let other = expected.iter().filter(|(k, v)| found.get(*k).is_some_and(|f| f != *v)).count();
+    format!("against the newest state {missing} missing, {extra} extra, {other} different")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Write {
+        Write { keyspace: 0, key: key.into(), value: Some(value.into()) }
+    }
+
+    #[test]
+    fn only_prefixes_with_all_promises_pass() {
+        let mut oracle = Oracle::default();
+        for (i, key) in ["a", "b", "c"].iter().enumerate() {
+            oracle.attempt(&[put(key, "1"), put("shared", &i.to_string())]);
+            oracle.acknowledge();
+            if i == 0 {
+                oracle.synced();
+            }
+        }
+        let full = oracle.state().clone();
+        assert!(oracle.judge(&full, false).is_ok());
+        let mut hole = full.clone();
+        hole.remove(&(0, b"b".to_vec()));
+        assert!(oracle.judge(&hole, true).is_err(), "a hole (P2)");
+        assert!(oracle.judge(&State::new(), true).is_err(), "a lost promise (P1)");
+        let mut half = full.clone();
+        half.insert((0, b"shared".to_vec()), b"1".to_vec());
+        assert!(oracle.judge(&half, true).is_err(), "half a batch (P3)");
+        let mut first = State::new();
+        first.insert((0, b"a".to_vec()), b"1".to_vec());
+        first.insert((0, b"shared".to_vec()), b"0".to_vec());
+        assert_eq!(oracle.judge(&first, true), Ok(Survived { batches: 1, attempted: 3 }));
+        assert!(oracle.judge(&first, false).is_err(), "acknowledged writes survive a process");
+    }
+}

@@ -1,0 +1,263 @@
+//! Random operations on a store with two keyspaces, and the options they run under.
+//!
+//! Keys come from a small set, so that overwrites, deletes of present keys and resurrections of
+//! deleted ones are frequent.
+
+use std::collections::BTreeMap;
+
+use runstone::{
+    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, Options,
+    ReadOptions, Snapshot, Store, WalMode, WriteOptions,
+};
+
+use crate::oracle::{Oracle, State, Write};
+use crate::random::Random;
+
+/// Names of the keyspaces that workloads use.
+pub const KEYSPACES: [&str; 2] = ["default", "other"];
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Writes applied atomically; `sync` asks for durability.
+    Write {
+        /// The writes, in order.
+        writes: Vec<Write>,
+        /// Whether the acknowledgement promises durability.
+        sync: bool,
+    },
+    /// Compares one key with the oracle.
+    Get(Write),
+    /// Compares everything with the oracle, in both directions.
+    Scan,
+    /// Takes a snapshot that later `CheckSnapshot`s compare.
+    Snapshot,
+    /// Compares the oldest held snapshot with what it must show, and drops it.
+    CheckSnapshot,
+    /// Makes everything durable.
+    Sync,
+    /// Memtables to tables.
+    Flush,
+    /// Everything to one run.
+    Compact,
+    /// A background job.
+    RunOneJob,
+    /// Closes and opens again.
+    Reopen,
+}
+
+/// The workload of a seed.
+pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| operation(&mut random)).collect()
+}
+
+fn operation(random: &mut Random) -> Operation {
+    match random.below(100) {
+        0..55 => {
+            let count = if random.one_in(4) { 1 + random.below(8) } else { 1 };
+            let writes = (0..count).map(|_| write(random)).collect();
+            Operation::Write { writes, sync: random.one_in(6) }
+        }
+        55..67 => Operation::Get(write(random)),
+        67..70 => Operation::Scan,
+        70..74 => Operation::Snapshot,
+        74..77 => Operation::CheckSnapshot,
+        77..79 => Operation::Sync,
+        79..85 => Operation::Flush,
+        85..86 => Operation::Compact,
+        86..98 => Operation::RunOneJob,
+        _ => Operation::Reopen,
+    }
+}
+
+fn write(random: &mut Random) -> Write {
+    let keyspace = usize::from(random.one_in(3));
+    let key = match random.below(20) {
+        0 => Vec::new(),
+        1 => vec![0xff; random.below(9) as usize],
+        _ => format!("key{:03}", random.below(60)).into_bytes(),
+    };
+    let value = (!random.one_in(4)).then(|| {
+        let len = match random.below(10) {
+            0 => 0,
+            1 => 2_000 + random.below(6_000),
+            _ => random.below(120),
+        };
+        (0..len).map(|i| (random.draw() >> (i % 40)) as u8).collect()
+    });
+    Write { keyspace, key, value }
+}
+
+/// Options that make small workloads flush, merge and recycle; they differ by seed.
+pub fn options(seed: u64, background: Background) -> Options {
+    let mut random = Random::new(seed ^ 0x0b71_0a50);
+    let mut keyspace = KeyspaceOptions::default();
+    let policies = runstone::policy::registry::POLICIES;
+    let policy = policies[random.below(policies.len() as u64) as usize];
+    keyspace.policy = policy.name().to_string();
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.block_bytes = [256, 1024, 4096][random.below(3) as usize];
+    keyspace.restart_interval = [1, 4, 16][random.below(3) as usize];
+    keyspace.hash_index = random.one_in(2);
+    keyspace.filter_bits_per_key_x10 = [0, 50, 100][random.below(3) as usize];
+    let codecs = [Compression::None, Compression::Lz4, Compression::Zstd];
+    keyspace.compression = vec![codecs[random.below(3) as usize]];
+    keyspace.shape.size_ratio = 2 + random.below(4) as u32;
+    keyspace.shape.l0_trigger = 1 + random.below(4) as u32;
+    keyspace.shape.base_bytes = 8 << 10 << random.below(3);
+    keyspace.shape.table_bytes = 4 << 10 << random.below(3);
+    Options {
+        memory_budget_bytes: 2 << 20,
+        background,
+        wal_segment_bytes: 64 << 10,
+        max_wal_bytes: 512 << 10,
+        wal_mode: if random.one_in(2) { WalMode::Mapped } else { WalMode::Write },
+        seed: Some(seed),
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+/// A store under test, with its oracle.
+#[derive(Debug)]
+pub struct Run {
+    /// The open store; `None` while it is being reopened.
+    pub store: Option<Store>,
+    /// What must be true.
+    pub oracle: Oracle,
+    snapshots: Vec<(Snapshot, State)>,
+}
+
+impl Run {
+    /// Starts on an open store whose content is the oracle's state.
+    pub fn new(store: Store, oracle: Oracle) -> Run {
+        Run { store: Some(store), oracle, snapshots: Vec::new() }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("open between operations")
+    }
+
+    /// Applies one operation. An error is the store's; a disagreement with the oracle panics.
+    pub fn apply(
+        &mut self,
+        operation: &Operation,
+        reopen: impl FnOnce() -> Result<Store, Error>,
+    ) -> Result<(), Error> {
+        match operation {
+            Operation::Write { writes, sync } => self.write(writes, *sync)?,
+            Operation::Get(probe) => {
+                let keyspace = keyspaces(self.store())?.swap_remove(probe.keyspace);
+                let found = keyspace.get(&probe.key)?;
+                let expected = self.oracle.state().get(&(probe.keyspace, probe.key.clone()));
+                let found = found.as_deref();
+                assert_eq!(found, expected.map(|value| &value[..]), "get {:?}", probe.key);
+            }
+            Operation::Scan => assert_eq!(&read_all(self.store(), None)?, self.oracle.state()),
+            Operation::Snapshot => {
+                let state = self.oracle.state().clone();
+                self.snapshots.push((self.store().snapshot(), state));
+            }
+            Operation::CheckSnapshot => {
+                if !self.snapshots.is_empty() {
+                    let (snapshot, state) = self.snapshots.remove(0);
+                    assert_eq!(read_all(self.store(), Some(&snapshot))?, state, "P5");
+                }
+            }
+            Operation::Sync => {
+                self.store().sync()?;
+                self.oracle.synced();
+            }
+            Operation::Flush => {
+                self.store().flush()?;
+                self.oracle.synced();
+            }
+            Operation::Compact => {
+                self.store().compact()?;
+                self.oracle.synced();
+            }
+            Operation::RunOneJob => {
+                self.store().run_one_job()?;
+            }
+            Operation::Reopen => {
+                self.snapshots.clear();
+                if let Some(store) = self.store.take() {
+                    store.close()?;
+                }
+                self.oracle.synced();
+                self.store = Some(reopen()?);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &[Write], sync: bool) -> Result<(), Error> {
+        let keyspaces = keyspaces(self.store())?;
+        let mut batch = Batch::new();
+        for write in writes {
+            let keyspace = &keyspaces[write.keyspace];
+            match &write.value {
+                Some(value) => batch.put(keyspace, &write.key, value)?,
+                None => batch.delete(keyspace, &write.key)?,
+            }
+        }
+        self.oracle.attempt(writes);
+        let durability = if sync { Durability::Sync } else { Durability::Buffered };
+        self.store().write(&batch, WriteOptions { durability: Some(durability) })?;
+        self.oracle.acknowledge();
+        if sync {
+            self.oracle.synced();
+        }
+        Ok(())
+    }
+}
+
+/// Handles of the workload's keyspaces, made if absent.
+pub fn keyspaces(store: &Store) -> Result<Vec<Keyspace>, Error> {
+    let options = store.default_keyspace().options();
+    KEYSPACES
+        .iter()
+        .map(|name| match store.keyspace(name) {
+            Ok(keyspace) => Ok(keyspace),
+            Err(_) => store.open_keyspace(name, Some((*options).clone())),
+        })
+        .collect()
+}
+
+/// Everything in the store, read forward and backward and by key.
+pub fn read_all(store: &Store, snapshot: Option<&Snapshot>) -> Result<State, Error> {
+    let mut state = BTreeMap::new();
+    for (i, name) in KEYSPACES.iter().enumerate() {
+        // A keyspace that a crash left unmade is empty.
+        let Ok(keyspace) = store.keyspace(name) else { continue };
+        let options = || match snapshot {
+            Some(snapshot) => ReadOptions::default().at(snapshot),
+            None => ReadOptions::default(),
+        };
+        let mut forward = Vec::new();
+        let mut cursor = keyspace.cursor(options())?;
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            forward.push((cursor.key().to_vec(), cursor.value().to_vec()));
+            cursor.next()?;
+        }
+        let mut backward = Vec::new();
+        cursor.seek_to_last()?;
+        while cursor.valid() {
+            backward.push((cursor.key().to_vec(), cursor.value().to_vec()));
+            cursor.prev()?;
+        }
+        backward.reverse();
+        assert_eq!(forward, backward, "both directions show the same");
+        for (key, value) in forward {
+            let found = match snapshot {
+                Some(snapshot) => keyspace.get_at(&key, snapshot)?,
+                None => keyspace.get(&key)?,
+            };
+            assert_eq!(found.as_deref(), Some(&value[..]), "get and scan agree on {key:?}");
+            state.insert((i, key), value);
+        }
+    }
+    Ok(state)
+}
