@@ -68,6 +68,14 @@ impl Oracle {
         self.durable = self.acknowledged;
     }
 
+    /// Whether this is the state without exactly the last batch.
+    pub fn judge_tail(&self, found: &State) -> bool {
+        let mut state = self.base.clone();
+        let (_, earlier) = self.batches.split_last().expect("at least one batch");
+        earlier.iter().for_each(|batch| apply(&mut state, batch));
+        &state == found
+    }
+
     /// Judges the content after a crash: it must be the state after some prefix of the batches
     /// (P2, P3, P4) that holds every durable one (P1), or, if no power was lost, every acknowledged
     /// one. `Err` says what is wrong.

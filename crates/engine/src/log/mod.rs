@@ -1,7 +1,7 @@
 //! Framed records in an append-only file: the format of WAL segments and of the manifest.
 //!
 //! ```text
-//! file      header (64 bytes) | frames
+//! file      header (64 bytes) | the same header again | frames
 //! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | boot id u128 | 0 u64
 //!           | 0 u32 | checksum u32
 //! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are left
@@ -26,8 +26,10 @@ use crate::error::{Error, Result};
 pub const FRAME_BYTES: u64 = 32 << 10;
 /// Bytes of a fragment's header.
 pub const FRAGMENT_HEADER_BYTES: usize = 7;
-/// Bytes of the file header.
-pub const HEADER_BYTES: u64 = 64;
+/// Bytes of both copies of the file header. Two, because the header holds the id without which no
+/// record verifies: a damaged one must not look like a file that was never begun.
+pub const HEADER_BYTES: u64 = 128;
+const COPY_BYTES: usize = 64;
 /// Format version of log files.
 pub const LOG_FORMAT: u32 = 1;
 
@@ -54,7 +56,7 @@ impl LogKind {
     }
 }
 
-/// The first 64 bytes of a log file.
+/// The first bytes of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogHeader {
     /// Number of the file; its name says the same.
@@ -84,12 +86,21 @@ impl LogHeader {
         bytes[24..32].copy_from_slice(&self.id.to_le_bytes());
         bytes[32..48].copy_from_slice(&self.boot_id.to_le_bytes());
         let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..60]) as u32;
-        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes[60..COPY_BYTES].copy_from_slice(&sum.to_le_bytes());
+        bytes.copy_within(..COPY_BYTES, COPY_BYTES);
         bytes
     }
 
-    /// Reads the stored form.
+    /// Reads the stored form; one good copy is enough.
     pub fn decode(bytes: &[u8], kind: LogKind) -> std::result::Result<LogHeader, BadHeader> {
+        let second = bytes.get(COPY_BYTES..).ok_or(BadHeader::Invalid)?;
+        LogHeader::decode_copy(bytes, kind).or_else(|first| match first {
+            BadHeader::Invalid => LogHeader::decode_copy(second, kind),
+            newer => Err(newer),
+        })
+    }
+
+    fn decode_copy(bytes: &[u8], kind: LogKind) -> std::result::Result<LogHeader, BadHeader> {
         let word = |at| u64_at(bytes, at).ok_or(BadHeader::Invalid);
         let covered = bytes.get(..60).ok_or(BadHeader::Invalid)?;
         let sum = xxhash_rust::xxh3::xxh3_64(covered) as u32;

@@ -234,6 +234,8 @@ mod tests {
         for at in 0..64 {
             let mut bad = bytes;
             bad[at] ^= 1;
+            assert_eq!(LogHeader::decode(&bad, LogKind::Wal), Ok(HEADER), "the other copy serves");
+            bad[at + 64] ^= 1;
             assert_eq!(LogHeader::decode(&bad, LogKind::Wal), Err(BadHeader::Invalid));
         }
     }

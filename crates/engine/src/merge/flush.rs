@@ -61,11 +61,9 @@ impl Inner {
             flushes: 1,
             ..Edit::default()
         };
-        let installed = self.install_flush(keyspace, &edit, &memtable);
-        if let Err(error) = installed {
-            self.discard(table.as_slice());
-            return Err(error);
-        }
+        let floor = self
+            .install_flush(keyspace, &edit, &memtable)
+            .inspect_err(|_| self.discard_uninstalled(table.as_slice()))?;
         if let Some(table) = &table {
             self.metrics
                 .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
@@ -77,6 +75,7 @@ impl Inner {
                 took: started.elapsed(),
             });
         }
+        self.retire_log_below(floor)?;
         Ok(true)
     }
 
@@ -88,25 +87,23 @@ impl Inner {
         })
     }
 
+    /// Installs the flushed table; returns the new log floor.
     fn install_flush(
         &self,
         keyspace: &Arc<KeyspaceInner>,
         edit: &Edit,
         memtable: &Memtable,
-    ) -> Result<()> {
-        let floor = {
-            let mut manifest = self.manifest.lock();
-            let version = self.next_version(keyspace, edit)?;
-            let (floor, start_seq) = self.log_floor_without(keyspace, memtable);
-            let flushed_seq = memtable.max_seq();
-            let change = Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() };
-            self.append_edit(&mut manifest, change, (floor, start_seq))?;
-            manifest.flushed.insert(keyspace.id, flushed_seq);
-            manifest.log_start = (floor, start_seq);
-            self.swap_version(keyspace, version, 1);
-            floor
-        };
-        self.retire_log_below(floor)
+    ) -> Result<u64> {
+        let mut manifest = self.manifest.lock();
+        let version = self.next_version(keyspace, edit)?;
+        let log_start = self.log_floor_without(keyspace, memtable);
+        let flushed_seq = memtable.max_seq();
+        let change = Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() };
+        self.append_edit(&mut manifest, change, log_start)?;
+        manifest.flushed.insert(keyspace.id, flushed_seq);
+        manifest.log_start = log_start;
+        self.swap_version(keyspace, version, 1);
+        Ok(log_start.0)
     }
 
     /// First log segment that is needed once `flushed` is in a table, and where it starts.

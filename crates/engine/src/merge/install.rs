@@ -110,6 +110,13 @@ impl Inner {
         !ids.is_empty()
     }
 
+    /// After a failed install: removes the tables, unless the manifest may name them.
+    pub(crate) fn discard_uninstalled(&self, tables: &[Arc<Table>]) {
+        if !self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
+            self.discard(tables);
+        }
+    }
+
     /// Removes tables that were written but not installed.
     pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
         for table in tables {

@@ -189,7 +189,7 @@ impl Inner {
             }
         }
         if let Err(error) = self.install_plan(keyspace, plan, &outputs) {
-            outputs.iter().for_each(|tables| self.discard(tables));
+            outputs.iter().for_each(|tables| self.discard_uninstalled(tables));
             return Err(error);
         }
         self.report_merge(keyspace, version, plan, &outputs, dropped, started);

@@ -135,6 +135,10 @@ impl Inner {
         for keyspace in &keyspaces {
             while self.flush_oldest(keyspace)? {}
         }
-        self.commit.lock().wal.remove_all()
+        self.commit.lock().wal.remove_all()?;
+        match &self.manifest.lock().log {
+            Some(manifest) => manifest.install_as_current(),
+            None => Ok(()),
+        }
     }
 }

@@ -122,7 +122,7 @@ impl Inner {
         // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.manifest.lock();
         let read = read_current(&*self.storage).and_then(|number| match number {
-            Some(number) => read_manifest(&*self.storage, number).map(drop),
+            Some(current) => read_manifest(&*self.storage, current).map(drop),
             None => Err(Error::corruption("CURRENT", 0, "the file is missing")),
         });
         drop(manifest);

@@ -33,7 +33,7 @@ use crate::options::{Background, KeyspaceOptions, Options};
 use crate::version::Version;
 use crate::version::handle::{TableContext, TableHandle};
 use crate::version::manifest::{
-    CURRENT, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
+    CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
 use crate::version::record::Change;
 use crate::write::commit::{CommitState, Syncer};
@@ -64,12 +64,12 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     let lock = take_lock(&*storage, options.read_only)?;
     // Again under the lock: another process may have made the store meanwhile.
     let current = match current {
-        Some(number) => Some(read_current(&*storage)?.unwrap_or(number)),
+        Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
     };
     let mut random = options.seed.unwrap_or_else(crate::random::entropy);
     let (mut state, same_boot) = match current {
-        Some(number) => read_manifest(&*storage, number)?,
+        Some(current) => read_manifest(&*storage, current)?,
         None => (new_state(&mut random), true),
     };
     apply_options(&mut state, &options)?;
@@ -78,10 +78,10 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     finish(inner)
 }
 
-/// Number of the current manifest, or `None` for a place where a store may be made.
-fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<u64>> {
-    if let Some(number) = read_current(storage)? {
-        return Ok(Some(number));
+/// The current manifest, or `None` for a place where a store may be made.
+fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current>> {
+    if let Some(current) = read_current(storage)? {
+        return Ok(Some(current));
     }
     let files = storage.list()?;
     let ours = |name: &str| {

@@ -6,6 +6,8 @@
 //!   is not taken for a torn tail.
 //! * Every record says up to which offset the log was synced before it. A damaged record is rot if a
 //!   valid later one says that it was synced, or if no power was lost since it was written.
+//! * `CURRENT` also says how long the manifest was when it was written, at creation and at close: a
+//!   manifest that is shorter than that lost its end.
 //! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
 //!   sync, then `CURRENT` is replaced by rename. A crash in between leaves the old one in force.
 
@@ -182,8 +184,7 @@ impl Manifest {
         state: &StoreState,
     ) -> Result<Manifest> {
         debug_assert!(state.next_file > number);
-        let name = manifest_name(number);
-        let file = storage.create(&name, Category::Manifest)?;
+        let file = storage.create(&manifest_name(number), Category::Manifest)?;
         let header = LogHeader { number, id, boot_id: storage.boot_id() };
         let log = LogWriter::create(file, LogKind::Manifest, header)?;
         let mut manifest =
@@ -191,7 +192,7 @@ impl Manifest {
         manifest.try_append(&state.snapshot())?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
         manifest.log.file().sync()?;
-        install_current(&*manifest.storage, &name)?;
+        manifest.install_as_current()?;
         manifest.rotate_at_bytes = (manifest.log.position() * 2).max(MIN_ROTATE_BYTES);
         Ok(manifest)
     }
@@ -211,17 +212,22 @@ impl Manifest {
                 "an earlier append failed; reopen the store",
             ));
         }
-        let appended = self.try_append(changes);
-        // Full disk is found by the write itself; what was written then is garbage behind the end,
-        // and the next record overwrites it. A failed sync is final (P7).
-        self.broken = appended.as_ref().is_err_and(|error| !error.is_no_space());
-        appended
+        self.try_append(changes)
+    }
+
+    /// Whether an append failed in a way that leaves open what is on disk.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
         self.storage.sync_dir()?;
-        self.put(&record::encode(changes))?;
-        self.log.file().sync()?;
+        // A full disk is found by the write; what it left is garbage behind the end, and the next
+        // record overwrites it. Any other failure leaves open what is on disk (P7).
+        let put = self.put(&record::encode(changes));
+        self.broken = put.as_ref().is_err_and(|error| !error.is_no_space());
+        put?;
+        self.log.file().sync().inspect_err(|_| self.broken = true)?;
         self.synced_to = self.log.position();
         // The edit is committed. A seal that cannot be written is no loss of it.
         let _ = self.put(&[]);
@@ -232,6 +238,23 @@ impl Manifest {
         let mut head = Vec::new();
         put_varint(&mut head, self.synced_to);
         self.log.append(&[&head, changes])
+    }
+
+    /// Writes `CURRENT` with this manifest's name and synced length.
+    pub fn install_as_current(&self) -> Result<()> {
+        let storage = &*self.storage;
+        match storage.remove(CURRENT_NEW) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        let file = storage.create(CURRENT_NEW, Category::Manifest)?;
+        let said = format!("{} {}", manifest_name(self.number), self.synced_to);
+        let sum = xxhash_rust::xxh3::xxh3_64(said.as_bytes());
+        file.write_at(0, format!("{said} {sum:016x}\n").as_bytes())?;
+        file.sync()?;
+        storage.rename(CURRENT_NEW, CURRENT)?;
+        storage.sync_dir()?;
+        Ok(())
     }
 
     /// Whether it is time for a new manifest.
@@ -245,22 +268,17 @@ impl Manifest {
     }
 }
 
-fn install_current(storage: &dyn Storage, manifest: &str) -> Result<()> {
-    match storage.remove(CURRENT_NEW) {
-        Err(error) if !error.is_not_found() => return Err(error.into()),
-        _ => {}
-    }
-    let file = storage.create(CURRENT_NEW, Category::Manifest)?;
-    let sum = xxhash_rust::xxh3::xxh3_64(manifest.as_bytes());
-    file.write_at(0, format!("{manifest} {sum:016x}\n").as_bytes())?;
-    file.sync()?;
-    storage.rename(CURRENT_NEW, CURRENT)?;
-    storage.sync_dir()?;
-    Ok(())
+/// What `CURRENT` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Number of the manifest in force.
+    pub number: u64,
+    /// The manifest is valid at least to this offset.
+    pub least_bytes: u64,
 }
 
 /// Reads `CURRENT`; `None` if there is none.
-pub fn read_current(storage: &dyn Storage) -> Result<Option<u64>> {
+pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     let file = match storage.open(CURRENT, Category::Manifest) {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -274,20 +292,24 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<u64>> {
     let mut bytes = vec![0; len as usize];
     file.read_at(0, &mut bytes)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
-    let (name, sum) = text
+    let (said, sum) = text
         .strip_suffix('\n')
-        .and_then(|line| line.split_once(' '))
-        .ok_or_else(|| bad("not of the form `NAME CHECKSUM`"))?;
-    if sum != format!("{:016x}", xxhash_rust::xxh3::xxh3_64(name.as_bytes())) {
+        .and_then(|line| line.rsplit_once(' '))
+        .ok_or_else(|| bad("not of the form `NAME LENGTH CHECKSUM`"))?;
+    if sum != format!("{:016x}", xxhash_rust::xxh3::xxh3_64(said.as_bytes())) {
         return Err(bad("checksum does not match"));
     }
-    let number = crate::log::number_in(name, "manifest");
-    number.map(Some).ok_or_else(|| bad("does not name a manifest"))
+    let parsed = said.split_once(' ').and_then(|(name, len)| {
+        let number = crate::log::number_in(name, "manifest")?;
+        Some(Current { number, least_bytes: len.parse().ok()? })
+    });
+    parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
 /// Reads a manifest to its end; also tells whether the machine has not lost power since it was made.
 /// A torn last record is ignored: it was never acknowledged.
-pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<(StoreState, bool)> {
+pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, bool)> {
+    let Current { number, least_bytes } = current;
     let name = manifest_name(number);
     let file = storage.open(&name, Category::Manifest).map_err(|error| {
         if error.is_not_found() {
@@ -313,6 +335,10 @@ pub fn read_manifest(storage: &dyn Storage, number: u64) -> Result<(StoreState, 
                 refuse_rot(&mut reader, &name, offset, same_boot)?;
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
+                }
+                if offset < least_bytes {
+                    let what = format!("valid to here, but {least_bytes} bytes were written");
+                    return Err(Error::corruption(name, offset, what));
                 }
                 return Ok((state, same_boot));
             }

@@ -123,6 +123,10 @@ impl Inner {
             .wal
             .append(first_seq, unsynced, batch.len(), batch.encoded())
             .inspect_err(|error| self.note_write_error(error))?;
+        if self.is_out_of_space() {
+            // The write that was let through to find out: space is back.
+            self.note_success();
+        }
         state.next_seq += batch.len();
         let memtables = shares.iter().map(|share| {
             let memtable = Arc::clone(&share.keyspace.view.load().active);

@@ -70,7 +70,7 @@ pub fn replay(
     // Where the valid part of the last segment ended, in case something is missing there.
     let mut end = (start.segment, HEADER_BYTES - 1);
     for number in segments(storage, start.segment)? {
-        let Some(mut reader) = open_segment(storage, number, start.same_boot)? else { continue };
+        let Some(mut reader) = open_segment(storage, number)? else { continue };
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, mut operations) = decode_head(&bytes, number, offset)?;
             if head.first_seq != recovered.last_seq + 1 {
@@ -114,7 +114,7 @@ fn judge(
     let mut later = 0u64;
     let mut durable = 0;
     for segment in segments(storage, number)? {
-        let Some(mut reader) = open_segment(storage, segment, false)? else { continue };
+        let Some(mut reader) = open_segment(storage, segment)? else { continue };
         let from = if segment == number { offset } else { HEADER_BYTES - 1 };
         reader.scan_after(from, |_, bytes| {
             // A first fragment may hold less than the record, but always its head.
@@ -134,8 +134,8 @@ fn judge(
     Ok(later > 0)
 }
 
-/// Opens a segment; `None` if it never got its header.
-fn open_segment(storage: &dyn Storage, number: u64, same_boot: bool) -> Result<Option<LogReader>> {
+/// Opens a segment; `None` if it never got a header, or has that of another life of the file.
+fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>> {
     let name = segment_name(number);
     let file = storage.open(&name, Category::Wal)?;
     let mut bytes = [0; HEADER_BYTES as usize];
@@ -147,14 +147,8 @@ fn open_segment(storage: &dyn Storage, number: u64, same_boot: bool) -> Result<O
         Ok(header) if header.number == number => {
             Ok(Some(LogReader::new(Arc::clone(&file), &header)?))
         }
-        // A recycled file that was renamed and not written to, or the reverse after a power loss.
-        Ok(_) => Ok(None),
         Err(BadHeader::Newer(found)) => Err(newer_format(&name, found)),
-        // Without a power loss, a header is whole or, for a fresh spare, all zeros.
-        Err(BadHeader::Invalid) if same_boot && bytes.iter().any(|byte| *byte != 0) => {
-            Err(Error::corruption(name, 0, "header is damaged"))
-        }
-        Err(BadHeader::Invalid) => Ok(None),
+        Ok(_) | Err(BadHeader::Invalid) => Ok(None),
     }
 }
 

@@ -1,0 +1,192 @@
+//! The n-th operation fails: EIO, a full disk, a failed sync, a short write. What was acknowledged
+//! stays; after a failed sync nothing more is acknowledged (P7); a full disk is waited out (P9).
+//! Also a crash during recovery.
+
+use std::sync::Arc;
+
+use runstone::storage::{Category, Fault, FaultKind, SimStorage, Storage};
+use runstone::{Background, Error, Store, WriteOptions};
+use runstone_sim::crash::{count_operations, judge, run_until_error};
+use runstone_sim::oracle::Oracle;
+use runstone_sim::workload::{self, generate, keyspaces, read_all};
+
+fn fail_everywhere(kind: FaultKind, sticky: bool, seeds: std::ops::Range<u64>) {
+    let mut fired = 0;
+    for seed in seeds {
+        let operations = generate(seed, 120);
+        let (count, _) = count_operations(seed, &operations);
+        for at in 0..count {
+            let storage = SimStorage::new(seed);
+            let options = workload::options(seed, Background::Manual);
+            storage.inject(Fault { at_op: at, kind, sticky, category: None });
+            // The workload stops at the first error, as a careful program would, and the store is
+            // dropped with whatever it can still do.
+            let oracle = run_until_error(&storage, &options, &operations);
+            fired += storage.fired().len();
+            storage.clear_faults();
+            let place = format!("{kind:?} sticky {sticky}, seed {seed}, operation {at}");
+            judge(&storage.process_crash(), &options, &oracle, false, &place);
+            judge(&storage.power_cut(at).0, &options, &oracle, true, &place);
+        }
+    }
+    assert!(fired > 0, "{kind:?} never fired");
+}
+
+#[test]
+fn eio_once() {
+    fail_everywhere(FaultKind::Eio, false, 20..23);
+}
+
+#[test]
+fn eio_for_ever() {
+    fail_everywhere(FaultKind::Eio, true, 23..25);
+}
+
+#[test]
+fn no_space_once() {
+    fail_everywhere(FaultKind::NoSpace, false, 25..28);
+}
+
+#[test]
+fn short_writes() {
+    fail_everywhere(FaultKind::ShortWrite, false, 28..30);
+}
+
+#[test]
+fn failed_syncs() {
+    fail_everywhere(FaultKind::FailedSync, false, 30..33);
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged() {
+    let storage = SimStorage::new(1);
+    let options = workload::options(1, Background::Manual);
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, options).expect("open");
+    store.put("before", "1").expect("put");
+    let at_op = storage.ops();
+    let category = Some(Category::Wal);
+    storage.inject(Fault { at_op, kind: FaultKind::FailedSync, sticky: false, category });
+    let keyspace = store.default_keyspace();
+    let error = keyspace.put_with("a", "1", WriteOptions::sync()).expect_err("sync fails");
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    for _ in 0..3 {
+        let error = keyspace.put_with("b", "1", WriteOptions::sync()).expect_err("stopped");
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+        let error = store.put("c", "1").expect_err("stopped");
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    }
+    assert_eq!(store.get("before").expect("reads go on").as_deref(), Some(&b"1"[..]));
+    assert_eq!(storage.fired().len(), 1);
+}
+
+#[test]
+fn a_full_disk_is_waited_out() {
+    let storage = SimStorage::new(2);
+    let mut options = workload::options(2, Background::Manual);
+    options.wal_segment_bytes = 64 << 10;
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, options).expect("open");
+    storage.set_capacity_bytes(Some(600 << 10));
+    let value = vec![7u8; 3000];
+    let mut acknowledged = 0u32;
+    let refused = loop {
+        match store
+            .put(acknowledged.to_be_bytes(), [&value[..], &acknowledged.to_be_bytes()].concat())
+        {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 10_000, "the disk is never full");
+    };
+    assert!(refused.is_no_space(), "{refused}");
+    assert!(refused.hint().contains("space"));
+    for i in 0..acknowledged {
+        assert!(store.get(i.to_be_bytes()).expect("reads go on").is_some(), "{i}");
+    }
+    storage.set_capacity_bytes(None);
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let mut tries = 0;
+    while let Err(error) = store.put("again", "writable") {
+        assert!(error.is_no_space(), "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        tries += 1;
+        assert!(tries < 100, "space is back, and the store does not notice");
+    }
+    store.flush().expect("flush");
+    store.wait_idle().expect("idle");
+    store.close().expect("close");
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, workload::options(2, Background::Manual)).expect("reopen");
+    for i in 0..acknowledged {
+        assert!(store.get(i.to_be_bytes()).expect("get").is_some(), "{i} of {acknowledged}");
+    }
+}
+
+#[test]
+fn a_crash_during_recovery_changes_nothing() {
+    for seed in [40, 41, 42] {
+        let operations = generate(seed, 150);
+        let (count, _) = count_operations(seed, &operations);
+        let options = workload::options(seed, Background::Manual);
+        for at in (10..count).step_by(23) {
+            let storage = SimStorage::new(seed);
+            storage.inject(Fault {
+                at_op: at,
+                kind: FaultKind::Crash,
+                sticky: true,
+                category: None,
+            });
+            let oracle = run_until_error(&storage, &options, &operations);
+            let whole = storage.power_cut(at).0;
+            let before = whole.ops();
+            drop(Store::open_on(Arc::new(whole.clone()), options.clone()).expect("P8"));
+            let recovery_ops = whole.ops() - before;
+            for step in 0..recovery_ops {
+                let left = storage.power_cut(at).0;
+                left.inject(Fault {
+                    at_op: left.ops() + step,
+                    kind: FaultKind::Crash,
+                    sticky: true,
+                    category: None,
+                });
+                drop(Store::open_on(Arc::new(left.clone()), options.clone()));
+                let again = left.power_cut(step).0;
+                let place = format!("seed {seed}, crash at {at}, then at {step} of recovery");
+                judge(&again, &options, &oracle, true, &place);
+            }
+        }
+    }
+}
+
+#[test]
+fn concurrent_writers_keep_their_promises() {
+    let storage = SimStorage::new(9);
+    let options = workload::options(9, Background::Threads(2));
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, options.clone()).expect("open");
+    std::thread::scope(|scope| {
+        for writer in 0..4u32 {
+            let store = &store;
+            scope.spawn(move || {
+                for i in 0..500u32 {
+                    let key = format!("{writer}/{i}");
+                    let options =
+                        if i % 10 == 0 { WriteOptions::sync() } else { Default::default() };
+                    store.default_keyspace().put_with(&key, &key, options).expect("put");
+                    let found = store.get(&key).expect("get");
+                    assert_eq!(found.as_deref(), Some(key.as_bytes()), "its own write at once");
+                }
+            });
+        }
+    });
+    let cut = storage.process_crash();
+    drop(store);
+    let store = Store::open_on(Arc::new(cut), options).expect("reopen");
+    keyspaces(&store).expect("made");
+    let state = read_all(&store, None).expect("read");
+    assert_eq!(state.len(), 2_000);
+    let mut oracle = Oracle::from_state(state.clone());
+    oracle.synced();
+    assert!(oracle.judge(&state, false).is_ok());
+}
