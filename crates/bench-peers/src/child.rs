@@ -47,8 +47,9 @@ fn measure(plan: &Plan) -> Result<Measured> {
     measured.scans_per_second = scans(store, setup, &data)?;
     measured.peak_bytes = process::peak_resident_bytes();
     measured.disk_open_bytes = allocated_bytes(&plan.path)?;
+    measured.write_call_bytes = process::written_bytes() - written_before;
     measured.written_bytes = match peer.written_from {
-        WrittenFrom::Process => process::written_bytes() - written_before,
+        WrittenFrom::Process => measured.write_call_bytes,
         WrittenFrom::Store => store.metrics()?.bytes_written,
     };
     drop(opened);

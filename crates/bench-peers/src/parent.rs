@@ -140,6 +140,7 @@ fn median(runs: &[Measured]) -> Measured {
         disk_bytes: bytes(|run| run.disk_bytes),
         disk_open_bytes: bytes(|run| run.disk_open_bytes),
         written_bytes: bytes(|run| run.written_bytes),
+        write_call_bytes: bytes(|run| run.write_call_bytes),
         open: (!opened.is_empty()).then(|| Opened {
             open_ms: of_open(|open| open.open_ms),
             first_get_us: of_open(|open| open.first_get_us),

@@ -96,6 +96,8 @@ pub struct Measured {
     pub disk_open_bytes: u64,
     /// Bytes written by all phases, log included.
     pub written_bytes: u64,
+    /// Bytes passed to `write`, whatever the store counts: a check on its own counter.
+    pub write_call_bytes: u64,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,
 }

@@ -23,7 +23,7 @@ pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<Str
     if number_in(name, "manifest").is_some() {
         return dump_log(storage, name, LogKind::Manifest, dump_manifest_record);
     }
-    if number_in(name, "wal").is_some() || number_in(name, "spare").is_some() {
+    if number_in(name, "wal").is_some() {
         return dump_log(storage, name, LogKind::Wal, |bytes| dump_wal_record(bytes, entries));
     }
     Err(Error::invalid(

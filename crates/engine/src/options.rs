@@ -97,7 +97,7 @@ impl Default for Options {
             read_only: false,
             memory_budget_bytes: 512 << 20,
             background: Background::Threads(cores.clamp(2, 8)),
-            wal_segment_bytes: 32 << 20,
+            wal_segment_bytes: 16 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
             durability: Durability::Buffered,

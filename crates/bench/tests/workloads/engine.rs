@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::common;
-use runstone::kv::KvStore;
 use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_bench::{BenchSpec, NoProgress, run};
 use runstone_storage::MemoryStorage;

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
 
+use crate::cache::{Cache, Reservation};
+
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 1 << 20;
 /// Allocations above this get a chunk of their own, so that they waste no pooled one.
@@ -58,22 +60,27 @@ impl Drop for Chunk {
     }
 }
 
-/// Chunks that wait for the next memtable.
-#[derive(Debug, Default)]
+/// Chunks that wait for the next memtable. They count against the memory budget.
+#[derive(Debug)]
 pub struct ChunkPool {
-    free: Mutex<Vec<Box<Chunk>>>,
+    free: Mutex<Vec<(Box<Chunk>, Option<Reservation>)>>,
     limit: usize,
+    cache: Option<Arc<Cache>>,
 }
 
 impl ChunkPool {
-    /// A pool that keeps at most `limit_bytes`.
-    pub fn new(limit_bytes: usize) -> Arc<ChunkPool> {
-        Arc::new(ChunkPool { free: Mutex::default(), limit: limit_bytes / CHUNK_BYTES })
+    /// A pool that keeps at most `limit_bytes`, reserved from `cache` while they wait.
+    pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>) -> Arc<ChunkPool> {
+        let limit = limit_bytes / CHUNK_BYTES;
+        Arc::new(ChunkPool { free: Mutex::default(), limit, cache })
     }
 
     fn take(&self) -> Box<Chunk> {
         let pooled = self.free.lock().pop();
-        pooled.unwrap_or_else(|| Box::new(Chunk::allocate(CHUNK_BYTES)))
+        match pooled {
+            Some((chunk, _reservation)) => chunk,
+            None => Box::new(Chunk::allocate(CHUNK_BYTES)),
+        }
     }
 
     fn give(&self, mut chunk: Box<Chunk>) {
@@ -83,7 +90,8 @@ impl ChunkPool {
         *chunk.used.get_mut() = 0;
         let mut free = self.free.lock();
         if free.len() < self.limit {
-            free.push(chunk);
+            let reservation = self.cache.as_ref().map(|cache| cache.reserve(CHUNK_BYTES as u64));
+            free.push((chunk, reservation));
         }
     }
 }

@@ -647,7 +647,7 @@ mod tests {
     use std::sync::Arc;
 
     fn tree() -> Tree {
-        Tree::new(Arena::new(ChunkPool::new(4 << 20)))
+        Tree::new(Arena::new(ChunkPool::new(4 << 20, None)))
     }
 
     fn splitmix(state: &mut u64) -> u64 {

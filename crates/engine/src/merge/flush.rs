@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+use runstone_storage::Category;
 
 use crate::error::Result;
 use crate::event::Event;
@@ -22,6 +23,7 @@ use crate::metrics::Counter;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
 use crate::version::record::Change;
+use crate::write::wal::segment_name;
 
 /// Writes a memtable to one table at level 0; `None` if nothing in it is visible to anyone.
 pub(crate) fn write_memtable(
@@ -124,16 +126,33 @@ impl Inner {
 
     pub(crate) fn retire_log_below(&self, floor: u64) -> Result<()> {
         let obsolete = self.commit.lock().wal.take_obsolete(floor);
-        obsolete.iter().try_for_each(|segment| segment.retire(&self.wal_files))
+        obsolete.into_iter().try_for_each(|segment| segment.retire(&self.wal_files))
+    }
+
+    /// Prepares the next log segment, and gives back the mappings of sealed ones.
+    pub(crate) fn prepare_log(&self) -> Result<()> {
+        self.wal_files.prepare_spare()?;
+        let sealed = self.commit.lock().wal.mapped_sealed();
+        for number in sealed {
+            let name = segment_name(number);
+            match self.storage.open(&name, Category::Wal) {
+                Ok(ordinary) => drop(self.commit.lock().wal.unmap(number, ordinary)),
+                // Flushed and retired meanwhile.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Asks for a flush of every memtable and waits for it.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
-        {
-            let _commit = self.commit.lock();
-            keyspaces.iter().for_each(|keyspace| self.rotate_locked(keyspace, |_| true));
+        for keyspace in &keyspaces {
+            if !keyspace.view.load().active.is_empty() {
+                self.rotate(keyspace, |_| true);
+            }
         }
         let done = || keyspaces.iter().all(|keyspace| keyspace.view.load().immutable.is_empty());
         self.wait_until(done)

@@ -210,7 +210,7 @@ impl Inner {
         let outcome = match &job {
             Job::Flush(keyspace) => self.flush_oldest(keyspace).map(drop),
             Job::Merge(keyspace, version, plan) => self.run_plan(keyspace, version, plan),
-            Job::PrepareSpare => self.wal_files.prepare_spare(),
+            Job::PrepareSpare => self.prepare_log(),
             Job::Purge => {
                 self.purge_files();
                 Ok(())

@@ -128,9 +128,10 @@ impl Inner {
 
     fn flush_at_close(&self) -> Result<()> {
         let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
-        {
-            let _commit = self.commit.lock();
-            keyspaces.iter().for_each(|keyspace| self.rotate_locked(keyspace, |_| true));
+        for keyspace in &keyspaces {
+            if !keyspace.view.load().active.is_empty() {
+                self.rotate(keyspace, |_| true);
+            }
         }
         for keyspace in &keyspaces {
             while self.flush_oldest(keyspace)? {}

@@ -85,7 +85,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     }
     let files = storage.list()?;
     let ours = |name: &str| {
-        let known = ["manifest", "wal", "spare", "table"];
+        let known = ["manifest", "wal", "table"];
         name == LOCK_NAME
             || name.starts_with(CURRENT)
             || known.iter().any(|extension| number_in(name, extension).is_some())
@@ -159,7 +159,7 @@ fn assemble(
 ) -> Result<Inner> {
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
-    let pool = ChunkPool::new((options.memory_budget_bytes / 8).min(64 << 20) as usize);
+    let pool = ChunkPool::new((options.memory_budget_bytes / 8) as usize, Some(Arc::clone(&cache)));
     let tables = Arc::new(TableContext {
         storage: Arc::clone(&storage),
         cache: Arc::clone(&cache),
@@ -365,11 +365,7 @@ fn remove_orphans(inner: &Inner) -> Result<()> {
         let orphan = match (number_in(name, "table"), number_in(name, "manifest")) {
             (Some(id), _) => !live.contains(&id),
             (_, Some(number)) => Some(number) != current,
-            _ => {
-                number_in(name, "wal").is_some()
-                    || number_in(name, "spare").is_some()
-                    || name == "CURRENT.new"
-            }
+            _ => number_in(name, "wal").is_some() || name == "CURRENT.new",
         };
         if orphan {
             inner.storage.remove(name)?;

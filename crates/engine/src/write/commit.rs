@@ -149,32 +149,30 @@ impl Inner {
 
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
     pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceInner>, memtable: &Arc<Memtable>) {
-        {
-            let _commit = self.commit.lock();
-            self.rotate_locked(keyspace, |active| Arc::ptr_eq(active, memtable));
+        if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
+            return;
         }
+        self.rotate(keyspace, |active| Arc::ptr_eq(active, memtable));
         self.wake_background();
     }
 
-    /// Replaces the active memtable if it holds anything and `wanted` says so. Under the commit
-    /// lock, so that every sequence number of an older memtable is below those of a newer one.
-    pub(crate) fn rotate_locked(
-        &self,
-        keyspace: &KeyspaceInner,
-        wanted: impl Fn(&Arc<Memtable>) -> bool,
-    ) {
-        let _view = keyspace.view_lock.lock();
-        let old = keyspace.view.load_full();
-        if old.active.is_empty() || !wanted(&old.active) {
-            return;
+    /// Replaces the active memtable if it holds anything and `wanted` says so. The switch is under
+    /// the commit lock, so that every sequence number of an older memtable is below those of a newer
+    /// one; what takes time (memory for the new one may push blocks out of the cache) is before it.
+    pub(crate) fn rotate(&self, keyspace: &KeyspaceInner, wanted: impl Fn(&Arc<Memtable>) -> bool) {
+        let fresh = Arc::new(self.new_memtable(&keyspace.options.load()));
+        {
+            let _commit = self.commit.lock();
+            let _view = keyspace.view_lock.lock();
+            let old = keyspace.view.load_full();
+            if old.active.is_empty() || !wanted(&old.active) {
+                return;
+            }
+            let mut immutable = vec![Arc::clone(&old.active)];
+            immutable.extend(old.immutable.iter().cloned());
+            let version = Arc::clone(&old.version);
+            keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
         }
-        let mut immutable = vec![Arc::clone(&old.active)];
-        immutable.extend(old.immutable.iter().cloned());
-        keyspace.view.store(Arc::new(View {
-            active: Arc::new(self.new_memtable(&keyspace.options.load())),
-            immutable,
-            version: Arc::clone(&old.version),
-        }));
         self.refresh_pressure(keyspace);
     }
 

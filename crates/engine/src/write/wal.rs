@@ -11,9 +11,11 @@
 //! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
 //! order flushes its memtables and leaves no log behind.
 //!
-//! Segments: `NNNNNN.wal` in use, `NNNNNN.spare` waiting. A spare is prepared in the background
-//! (blocks reserved, pages present), so that starting a segment is a rename and a header. A segment
-//! that is no longer needed becomes a spare again: its pages are warm, and its blocks are allocated.
+//! Segments are `NNNNNN.wal` files. The next one is prepared in the background under its final name
+//! (blocks reserved, pages present, no header of its own yet), so that starting it costs a header:
+//! a rename under the commit lock could wait for the file system's journal, 20-30 ms on ext4. A
+//! segment that is no longer needed is renamed to be a coming one: its pages are warm and its
+//! blocks allocated. Sealed segments give their mapping back in the background too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,17 +31,12 @@ use crate::key::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
 use crate::options::WalMode;
 
-/// Spares kept for the next segments.
-const MAX_SPARES: usize = 2;
+/// Prepared segments kept.
+const MAX_SPARES: usize = 1;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("{number:06}.wal")
-}
-
-/// File name of a spare.
-pub fn spare_name(number: u64) -> String {
-    format!("{number:06}.spare")
 }
 
 /// What segments are made from; shared by the writer and the background job that prepares spares.
@@ -53,7 +50,8 @@ pub struct WalFiles {
     next_file: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
-    spares: Mutex<Vec<Spare>>,
+    /// Prepared segments, by ascending number.
+    spares: Mutex<VecDeque<Spare>>,
     /// Set when the current segment is half full: a store with few writes needs no spare.
     spare_wanted: AtomicBool,
 }
@@ -68,7 +66,7 @@ struct Spare {
 #[derive(Debug)]
 struct SegmentFile {
     file: Arc<dyn StorageFile>,
-    reservation: Option<Reservation>,
+    _reservation: Option<Reservation>,
 }
 
 impl WalFiles {
@@ -100,7 +98,7 @@ impl WalFiles {
     pub fn remove_spares(&self) -> Result<()> {
         let spares = std::mem::take(&mut *self.spares.lock());
         for spare in spares {
-            self.storage.remove(&spare_name(spare.number))?;
+            self.storage.remove(&segment_name(spare.number))?;
         }
         Ok(())
     }
@@ -109,9 +107,9 @@ impl WalFiles {
     pub fn prepare_spare(&self) -> Result<()> {
         self.spare_wanted.store(false, Relaxed);
         let number = self.next_file.fetch_add(1, Relaxed);
-        let file = self.create(&spare_name(number), self.segment_bytes)?;
+        let file = self.create(&segment_name(number), self.segment_bytes)?;
         file.file.prepare(0, self.segment_bytes)?;
-        self.spares.lock().push(Spare { number, file });
+        self.spares.lock().push_back(Spare { number, file });
         Ok(())
     }
 
@@ -119,13 +117,13 @@ impl WalFiles {
         Ok(match self.mode {
             WalMode::Mapped => SegmentFile {
                 file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
-                reservation: Some(self.cache.reserve(capacity_bytes)),
+                _reservation: Some(self.cache.reserve(capacity_bytes)),
             },
             WalMode::Write => {
                 let file = self.storage.create(name, Category::Wal)?;
                 file.allocate(0, capacity_bytes)?;
                 file.set_len(capacity_bytes)?;
-                SegmentFile { file, reservation: None }
+                SegmentFile { file, _reservation: None }
             }
         })
     }
@@ -135,38 +133,51 @@ impl WalFiles {
         Ok(match self.mode {
             WalMode::Mapped => SegmentFile {
                 file: self.storage.open_mapped(name, Category::Wal)?,
-                reservation: Some(self.cache.reserve(self.segment_bytes)),
+                _reservation: Some(self.cache.reserve(self.segment_bytes)),
             },
             WalMode::Write => {
-                SegmentFile { file: self.storage.open(name, Category::Wal)?, reservation: None }
+                SegmentFile { file: self.storage.open(name, Category::Wal)?, _reservation: None }
             }
         })
     }
 
-    /// A file named as segment `number` with room for `capacity_bytes`.
-    fn take(&self, number: u64, capacity_bytes: u64) -> Result<SegmentFile> {
-        let name = segment_name(number);
+    /// The next segment, with room for `capacity_bytes`: a prepared one if it is large enough.
+    fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
         if capacity_bytes <= self.segment_bytes
-            && let Some(spare) = self.spares.lock().pop()
+            && let Some(spare) = self.spares.lock().pop_front()
         {
-            self.storage.rename(&spare_name(spare.number), &name)?;
-            return Ok(spare.file);
+            return Ok((spare.number, spare.file));
         }
-        self.create(&name, capacity_bytes.max(self.segment_bytes))
+        // Prepared segments have smaller numbers than this one; used later, they would come before
+        // it in the log's order.
+        self.remove_spares()?;
+        let number = self.next_file.fetch_add(1, Relaxed);
+        let file = self.create(&segment_name(number), capacity_bytes.max(self.segment_bytes))?;
+        Ok((number, file))
     }
 
-    /// A segment is not needed any more: keeps it as a spare, or removes it.
+    /// A segment is not needed any more: makes it a coming one, or removes it.
     fn retire(&self, number: u64, recyclable: bool) -> Result<()> {
         let name = segment_name(number);
-        if recyclable && self.spares.lock().len() < MAX_SPARES {
-            // The number stays taken for the spare's name; the next use gets a new one.
-            self.storage.rename(&name, &spare_name(number))?;
-            let file = self.reopen(&spare_name(number))?;
-            file.file.prepare(0, self.segment_bytes)?;
-            self.spares.lock().push(Spare { number, file });
+        let spares = self.spares.lock();
+        if !recyclable || spares.len() >= MAX_SPARES {
+            drop(spares);
+            self.storage.remove(&name)?;
             return Ok(());
         }
-        self.storage.remove(&name)?;
+        drop(spares);
+        let next = self.next_file.fetch_add(1, Relaxed);
+        self.storage.rename(&name, &segment_name(next))?;
+        let file = self.reopen(&segment_name(next))?;
+        file.file.prepare(0, self.segment_bytes)?;
+        let mut spares = self.spares.lock();
+        if spares.back().is_some_and(|last| last.number > next) {
+            // Another one was prepared meanwhile; out of order, this one is of no use.
+            drop(spares);
+            self.storage.remove(&segment_name(next))?;
+            return Ok(());
+        }
+        spares.push_back(Spare { number: next, file });
         Ok(())
     }
 }
@@ -180,6 +191,8 @@ struct Segment {
     capacity_bytes: u64,
     /// Present until a sync covered the sealed segment.
     unsynced: Option<Arc<dyn StorageFile>>,
+    /// Held by a sealed segment until its mapping was given back.
+    mapping: Option<SegmentFile>,
 }
 
 /// The log's writing end. Lives under the commit lock.
@@ -187,7 +200,8 @@ struct Segment {
 pub struct Wal {
     files: Arc<WalFiles>,
     writer: Option<LogWriter>,
-    reservation: Option<Reservation>,
+    /// What the writer writes to.
+    current: Option<SegmentFile>,
     /// Oldest first; the last one is being written.
     segments: VecDeque<Segment>,
     /// Whether a segment's name may not be durable yet.
@@ -209,7 +223,7 @@ impl Wal {
         Wal {
             files,
             writer: None,
-            reservation: None,
+            current: None,
             segments: VecDeque::new(),
             dir_dirty: false,
             random,
@@ -246,7 +260,7 @@ impl Wal {
     /// Removes every segment; nothing in them is needed. At close.
     pub fn remove_all(&mut self) -> Result<()> {
         self.writer = None;
-        self.reservation = None;
+        self.current = None;
         while let Some(segment) = self.segments.pop_front() {
             self.files.storage.remove(&segment_name(segment.number))?;
         }
@@ -259,27 +273,52 @@ impl Wal {
         {
             return Ok(());
         }
-        let number = self.files.next_file.fetch_add(1, Relaxed);
         let capacity_bytes = (wanted + crate::log::FRAME_BYTES).max(self.files.segment_bytes);
-        let SegmentFile { file, reservation } = self.files.take(number, capacity_bytes)?;
+        let (number, taken) = self.files.take(capacity_bytes)?;
         let id = crate::random::next(&mut self.random);
         let header = LogHeader { number, id, boot_id: self.files.storage.boot_id() };
-        let writer = LogWriter::create(file, LogKind::Wal, header)?;
+        let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)?;
         self.seal_current();
         self.writer = Some(writer);
-        self.reservation = reservation;
-        self.segments.push_back(Segment { number, first_seq, capacity_bytes, unsynced: None });
+        self.current = Some(taken);
+        self.segments.push_back(Segment {
+            number,
+            first_seq,
+            capacity_bytes,
+            unsynced: None,
+            mapping: None,
+        });
         self.dir_dirty = true;
         Ok(())
     }
 
-    /// The current segment gets no more records. Its mapping is given back: the handle that a sync
-    /// needs is an ordinary one where the storage can reopen it.
+    /// The current segment gets no more records. Nothing slow here: the commit lock is held.
     fn seal_current(&mut self) {
         if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
-            let reopened = self.files.storage.open(&segment_name(segment.number), Category::Wal);
-            segment.unsynced = Some(reopened.unwrap_or_else(|_| Arc::clone(writer.file())));
+            segment.unsynced = Some(Arc::clone(writer.file()));
+            segment.mapping = self.current.take();
         }
+    }
+
+    /// Sealed segments that still hold a mapping.
+    pub fn mapped_sealed(&self) -> Vec<u64> {
+        let sealed = self.segments.iter().filter(|segment| segment.mapping.is_some());
+        sealed.map(|segment| segment.number).collect()
+    }
+
+    /// Replaces the mapped handle of a sealed segment by an ordinary one; the mapping is returned,
+    /// to be dropped without the commit lock.
+    pub fn unmap(
+        &mut self,
+        number: u64,
+        ordinary: Arc<dyn StorageFile>,
+    ) -> Option<impl Sized + use<>> {
+        let segment = self.segments.iter_mut().find(|segment| segment.number == number)?;
+        let mapped = segment.unsynced.take().map(|mapped| {
+            segment.unsynced = Some(ordinary);
+            mapped
+        });
+        Some((mapped, segment.mapping.take()))
     }
 
     /// What has to be synced so that everything appended so far is durable.
@@ -321,8 +360,9 @@ impl Wal {
                 break;
             }
             let recyclable = segment.capacity_bytes == self.files.segment_bytes;
-            obsolete.push(ObsoleteSegment { number: segment.number, recyclable });
-            self.segments.pop_front();
+            let number = segment.number;
+            let segment = self.segments.pop_front();
+            obsolete.push(ObsoleteSegment { number, recyclable, _mapping: segment });
         }
         obsolete
     }
@@ -349,12 +389,16 @@ impl Wal {
 pub struct ObsoleteSegment {
     number: u64,
     recyclable: bool,
+    _mapping: Option<Segment>,
 }
 
 impl ObsoleteSegment {
     /// Recycles or removes the file.
-    pub fn retire(&self, files: &WalFiles) -> Result<()> {
-        files.retire(self.number, self.recyclable)
+    pub fn retire(self, files: &WalFiles) -> Result<()> {
+        let ObsoleteSegment { number, recyclable, _mapping } = self;
+        // A file can be mapped once at a time.
+        drop(_mapping);
+        files.retire(number, recyclable)
     }
 }
 
