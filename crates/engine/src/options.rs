@@ -196,8 +196,8 @@ impl Default for KeyspaceOptions {
             hash_index: false,
             filter_bits_per_key_x10: 100,
             compression: vec![Compression::Lz4],
-            l0_slowdown_runs: 16,
-            l0_stop_runs: 32,
+            l0_slowdown_runs: 24,
+            l0_stop_runs: 48,
             debt_slowdown_bytes: 16 << 30,
         }
     }
@@ -226,8 +226,8 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             write_buffer_bytes: 128 << 20,
             shape: PolicyOptions { l0_trigger: 8, base_bytes: 1 << 30, ..PolicyOptions::default() },
-            l0_slowdown_runs: 32,
-            l0_stop_runs: 64,
+            l0_slowdown_runs: 48,
+            l0_stop_runs: 96,
             ..KeyspaceOptions::default()
         },
     },
@@ -394,7 +394,7 @@ mod tests {
         assert!(refused("policy = 'levelling'").contains("did you mean leveling"));
         assert!(refused("block_bytes = 1").contains("256"));
         assert!(refused("compression = []").contains("empty"));
-        assert!(refused("l0_stop_runs = 3").contains("l0_trigger 4 < l0_slowdown_runs 16"));
+        assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
         assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
         let tight = Options {
             memory_budget_bytes: 64 << 20,

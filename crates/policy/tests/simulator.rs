@@ -47,13 +47,11 @@ fn overwriting_stays_within_the_key_space() {
     }
 }
 
-/// 1 TiB takes a few seconds; run with `--ignored`.
+/// 1 TiB takes 6 s for both policies; a quarter of it shows the same.
 #[test]
-#[ignore = "seconds long"]
-fn one_tebibyte() {
+fn a_quarter_of_a_tebibyte() {
     for policy in POLICIES {
-        let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, (1 << 40) / FLUSH_BYTES);
-        println!("{} {report:?}", policy.name());
+        let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, (1 << 38) / FLUSH_BYTES);
         assert!(report.write_amplification_permille < 40_000);
     }
 }

@@ -31,7 +31,7 @@
 //! * O1 `base` is the start of a live mapping of `map_bytes` bytes, unmapped once, in `drop`.
 //! * O2 every address stored to is in `[base, base + capacity_bytes)`, checked before the copy.
 //! * O3 no reference to mapped bytes is ever made; they are reached by raw pointer copies only.
-//! * O4 no two copies overlap in time and place: each registers its range in `in_flight` first.
+//! * O4 no two copies run at the same time: `copying` is held.
 //! * O5 the mapped pages stay backed by the file (steps 1 and 2).
 
 use std::collections::BTreeSet;
@@ -118,8 +118,8 @@ pub(crate) struct Mapping {
     rewarmed_page: AtomicU64,
     /// A sync failed: nothing may be stored any more.
     failed: AtomicBool,
-    /// Ranges being copied now; a handful at most.
-    in_flight: Mutex<Vec<(u64, u64)>>,
+    /// Held during a copy.
+    copying: Mutex<()>,
 }
 
 // SAFETY: `base` is a plain address, valid from every thread (O1); access through it is by copies
@@ -152,7 +152,7 @@ impl Mapping {
             cold_below_bytes: AtomicU64::new(0),
             rewarmed_page: AtomicU64::new(u64::MAX),
             failed: AtomicBool::new(false),
-            in_flight: Mutex::new(Vec::new()),
+            copying: Mutex::new(()),
         };
         match mapping.populate(0, 1) {
             Ok(()) => Ok(Made::Mapped(mapping)),
@@ -167,7 +167,8 @@ impl Mapping {
         self.file.read_exact_at(buf, offset)
     }
 
-    /// Copies `data` into the mapping. Refused if another write of an overlapping range is running.
+    /// Copies `data` into the mapping. One copy at a time: a log has one writer, and a lock that is
+    /// never contended costs less than telling ranges apart.
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let end = checked_end(offset, data.len(), self.capacity_bytes)?;
         if data.is_empty() {
@@ -175,15 +176,14 @@ impl Mapping {
         }
         self.check_alive()?;
         self.warm(offset, end)?;
-        self.begin_copy(offset, end)?;
+        let _copying = self.copying.lock();
         // SAFETY: `offset + data.len() == end <= capacity_bytes <= map_bytes`, so the offset fits a
         // usize and source and target are in bounds (O1, O2). The source is a Rust slice and thus
-        // not in the mapping (O3); no other copy touches the range (O4); it is backed (O5).
+        // not in the mapping (O3); no other copy is running (O4); the range is backed (O5).
         unsafe {
             let target = self.base.as_ptr().add(offset as usize);
             ptr::copy_nonoverlapping(data.as_ptr(), target, data.len());
         }
-        self.end_copy(offset, end);
         Ok(())
     }
 
@@ -280,23 +280,6 @@ impl Mapping {
 
     fn page_of(&self, offset: u64) -> u64 {
         offset - offset % self.page_bytes
-    }
-
-    fn begin_copy(&self, offset: u64, end: u64) -> io::Result<()> {
-        let mut in_flight = self.in_flight.lock();
-        if in_flight.iter().any(|&(other, other_end)| offset < other_end && other < end) {
-            let reason = "two writes of one range at the same time";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
-        }
-        in_flight.push((offset, end));
-        Ok(())
-    }
-
-    fn end_copy(&self, offset: u64, end: u64) {
-        let mut in_flight = self.in_flight.lock();
-        if let Some(at) = in_flight.iter().position(|&range| range == (offset, end)) {
-            in_flight.swap_remove(at);
-        }
     }
 }
 

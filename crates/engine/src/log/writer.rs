@@ -1,5 +1,6 @@
 //! Appends records to a log file. Not here: syncing, which the owner does when it promises anything.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use runstone_storage::StorageFile;
@@ -9,13 +10,15 @@ use super::{
     LogResult, MIDDLE, checksum,
 };
 
+/// A scratch buffer larger than this is given back after use.
+const KEPT_SCRATCH_BYTES: usize = 1 << 20;
+
 /// Appends records to one file.
 #[derive(Debug)]
 pub struct LogWriter {
     file: Arc<dyn StorageFile>,
     id: u64,
     position: u64,
-    scratch: Vec<u8>,
 }
 
 impl LogWriter {
@@ -26,7 +29,7 @@ impl LogWriter {
         header: LogHeader,
     ) -> LogResult<LogWriter> {
         file.write_at(0, &header.encode(kind))?;
-        Ok(LogWriter { file, id: header.id, position: HEADER_BYTES, scratch: Vec::new() })
+        Ok(LogWriter { file, id: header.id, position: HEADER_BYTES })
     }
 
     /// The file.
@@ -48,16 +51,20 @@ impl LogWriter {
 
     /// Appends the concatenation of `parts` as one record, by one write.
     pub fn append(&mut self, parts: &[&[u8]]) -> LogResult<()> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        let end = self.encode(parts, &mut scratch);
-        let written = self.file.write_at(self.position, &scratch);
-        if scratch.capacity() <= 1 << 20 {
-            self.scratch = scratch;
+        // Of the thread, not of the log: writers on different cores would pass the lines around.
+        thread_local! {
+            static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
-        written?;
-        self.position = end;
-        Ok(())
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            let end = self.encode(parts, scratch);
+            self.file.write_at(self.position, scratch)?;
+            self.position = end;
+            if scratch.capacity() > KEPT_SCRATCH_BYTES {
+                *scratch = Vec::new();
+            }
+            Ok(())
+        })
     }
 
     fn encode(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> u64 {

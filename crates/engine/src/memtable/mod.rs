@@ -6,9 +6,8 @@ pub mod arena;
 pub mod btree;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::cache::Reservation;
 use crate::key::{SeqNo, seek_trailer, seq_of};
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Record, Tree};
@@ -25,19 +24,12 @@ pub struct Memtable {
     max_seq: AtomicU64,
     /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
-    /// Writers that took a sequence number for this memtable and have not published it yet.
-    pending: AtomicUsize,
     limit_bytes: usize,
-    _reservation: Option<Reservation>,
 }
 
 impl Memtable {
     /// An empty memtable that asks to be replaced at `limit_bytes`.
-    pub fn new(
-        pool: &Arc<ChunkPool>,
-        limit_bytes: usize,
-        reservation: Option<Reservation>,
-    ) -> Memtable {
+    pub fn new(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool))),
             entries: AtomicU64::new(0),
@@ -45,9 +37,7 @@ impl Memtable {
             min_seq: AtomicU64::new(u64::MAX),
             max_seq: AtomicU64::new(0),
             first_segment: AtomicU64::new(u64::MAX),
-            pending: AtomicUsize::new(0),
             limit_bytes,
-            _reservation: reservation,
         }
     }
 
@@ -62,26 +52,14 @@ impl Memtable {
         user_bytes: u64,
         segment: u64,
     ) {
-        self.pending.fetch_add(1, Relaxed);
-        self.entries.fetch_add(count, Relaxed);
-        self.user_bytes.fetch_add(user_bytes, Relaxed);
+        // Only this function writes these, one caller at a time: no read-modify-write is needed.
+        self.entries.store(self.entries.load(Relaxed) + count, Relaxed);
+        self.user_bytes.store(self.user_bytes.load(Relaxed) + user_bytes, Relaxed);
         if self.first_segment.load(Relaxed) == u64::MAX {
             self.first_segment.store(segment, Relaxed);
             self.min_seq.store(first_seq, Relaxed);
         }
-        self.max_seq.fetch_max(first_seq + batch_len - 1, Relaxed);
-    }
-
-    /// Ends an announcement, once the entries are visible.
-    pub fn settle(&self) {
-        self.pending.fetch_sub(1, Release);
-    }
-
-    /// Waits until every announced entry is visible. Bounded by the writers' own pace.
-    pub fn wait_settled(&self) {
-        while self.pending.load(Acquire) > 0 {
-            std::thread::yield_now();
-        }
+        self.max_seq.store(first_seq + batch_len - 1, Relaxed);
     }
 
     /// Inserts one entry.

@@ -1,6 +1,7 @@
 //! A memtable becomes a level-0 run of one table.
 //!
-//! 1. Wait until every announced write is inserted and visible.
+//! 1. Wait until every announced write is inserted and visible: numbers become visible in order,
+//!    so that is when the memtable's last one is.
 //! 2. Write and sync the table. Versions that no reader can see are left out, tombstones are kept.
 //! 3. If other keyspaces have unflushed writes, sync the log through the memtable's last number:
 //!    what is made durable here must not survive a power loss that takes an earlier write of
@@ -31,7 +32,7 @@ pub(crate) fn write_memtable(
     keyspace: &KeyspaceInner,
     memtable: &Arc<Memtable>,
 ) -> Result<Option<Arc<Table>>> {
-    memtable.wait_settled();
+    inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let output = Output { inner, layout: options.layout(0), table_bytes: u64::MAX };
     let keep = KeepRule::new(inner.visible_points(), None);

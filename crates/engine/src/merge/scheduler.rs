@@ -21,6 +21,18 @@ use crate::version::Version;
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
+/// Background threads ask for less of the processor than the threads that call the store: where there
+/// are fewer cores than threads, a writer would else lose whole time slices (4 ms) to a merge.
+/// Back-pressure sees to it that they get enough in the end.
+const FLUSH_NICENESS: i32 = 5;
+const MERGE_NICENESS: i32 = 10;
+
+fn yield_to_foreground(niceness: i32) {
+    let thread = rustix::thread::gettid();
+    // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
+    let _ = rustix::process::setpriority_process(Some(thread), niceness);
+}
+
 /// A job.
 #[derive(Debug)]
 enum Job {
@@ -110,7 +122,10 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
             // With two or more, the first worker leaves merges to the others.
             let merges = count == 1 || i > 0;
             let name = if merges { "runstone-merge" } else { "runstone-flush" };
-            std::thread::Builder::new().name(name.into()).spawn(move || work(&inner, merges))
+            std::thread::Builder::new().name(name.into()).spawn(move || {
+                yield_to_foreground(if merges { MERGE_NICENESS } else { FLUSH_NICENESS });
+                work(&inner, merges);
+            })
         })
         .collect()
 }

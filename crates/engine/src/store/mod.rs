@@ -269,8 +269,7 @@ impl Inner {
     }
 
     pub(crate) fn new_memtable(&self, options: &KeyspaceOptions) -> Memtable {
-        let limit = options.write_buffer_bytes;
-        Memtable::new(&self.pool, limit as usize, Some(self.cache.reserve(limit)))
+        Memtable::new(&self.pool, options.write_buffer_bytes as usize)
     }
 
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {

@@ -42,6 +42,8 @@ use crate::write::recovery::{self, LogStart};
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
+/// Memtable chunks kept for the next memtable.
+const POOL_BYTES: usize = 16 << 20;
 
 pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
     let access = match (options.read_only, options.create_if_missing) {
@@ -159,7 +161,7 @@ fn assemble(
 ) -> Result<Inner> {
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
-    let pool = ChunkPool::new((options.memory_budget_bytes / 8) as usize, Some(Arc::clone(&cache)));
+    let pool = ChunkPool::new(POOL_BYTES, Some(Arc::clone(&cache)));
     let tables = Arc::new(TableContext {
         storage: Arc::clone(&storage),
         cache: Arc::clone(&cache),
@@ -177,7 +179,7 @@ fn assemble(
     let mut flushed = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
         flushed.insert(*id, keyspace.flushed_seq);
-        let made = make_keyspace(*id, keyspace, &tables, &cache, &pool)?;
+        let made = make_keyspace(*id, keyspace, &tables, &pool)?;
         keyspaces.insert(*id, Arc::new(made));
     }
     let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
@@ -228,7 +230,6 @@ pub(super) fn make_keyspace(
     id: KeyspaceId,
     state: &KeyspaceState,
     tables: &Arc<TableContext>,
-    cache: &Arc<Cache>,
     pool: &Arc<ChunkPool>,
 ) -> Result<KeyspaceInner> {
     let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
@@ -238,8 +239,7 @@ pub(super) fn make_keyspace(
     let version = Version::default().next(state.shape.clone(), |table| {
         Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
     });
-    let limit = options.write_buffer_bytes;
-    let active = Memtable::new(pool, limit as usize, Some(cache.reserve(limit)));
+    let active = Memtable::new(pool, options.write_buffer_bytes as usize);
     Ok(KeyspaceInner {
         id,
         name: state.name.clone(),
@@ -272,7 +272,7 @@ fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
         let user_bytes = (operation.key.len() + operation.value.len()) as u64;
         active.announce(seq, 1, 1, user_bytes, 0);
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
-        active.settle();
+        inner.visible_seq.store(seq, Release);
         if active.is_full() && !inner.options.read_only {
             spill(inner, keyspace, &active, &mut new_tables)?;
         }
@@ -452,7 +452,7 @@ impl Inner {
                 flushed_seq: 0,
                 shape: Default::default(),
             };
-            let made = make_keyspace(id, &state, &self.tables, &self.cache, &self.pool)?;
+            let made = make_keyspace(id, &state, &self.tables, &self.pool)?;
             self.keyspaces.write().insert(id, Arc::new(made));
         }
         drop(manifest);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
+use arc_swap::Guard;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
@@ -59,6 +60,29 @@ pub(crate) struct Share<'a> {
     pub(crate) user_bytes: u64,
 }
 
+/// The views whose active memtables a batch goes to, one per share. Guards instead of counted
+/// references: two writers would fight over the memtable's count, twice per write.
+enum Views {
+    One(Guard<Arc<View>>),
+    Many(Vec<Guard<Arc<View>>>),
+}
+
+impl Views {
+    fn of(shares: &[Share<'_>], announce: impl Fn(&Share<'_>) -> Guard<Arc<View>>) -> Views {
+        match shares {
+            [share] => Views::One(announce(share)),
+            shares => Views::Many(shares.iter().map(announce).collect()),
+        }
+    }
+
+    fn as_slice(&self) -> &[Guard<Arc<View>>] {
+        match self {
+            Views::One(view) => std::slice::from_ref(view),
+            Views::Many(views) => views,
+        }
+    }
+}
+
 impl Inner {
     /// Commits a batch whose keyspaces were resolved.
     pub(crate) fn commit(
@@ -73,16 +97,16 @@ impl Inner {
         let started = sampled().then(Instant::now);
         self.check_writable()?;
         self.throttle(batch.user_bytes())?;
-        let (first_seq, memtables) = self.log_and_announce(batch, shares)?;
+        let (first_seq, views) = self.log_and_announce(batch, shares)?;
         let last_seq = first_seq + batch.len() - 1;
-        insert(batch, shares, &memtables, first_seq);
+        insert(batch, shares, views.as_slice(), first_seq);
         self.publish(first_seq, last_seq);
-        for (share, memtable) in shares.iter().zip(&memtables) {
-            memtable.settle();
-            if memtable.is_full() {
-                self.rotate_if_active(share.keyspace, memtable);
+        for (share, view) in shares.iter().zip(views.as_slice()) {
+            if view.active.is_full() {
+                self.rotate_if_active(share.keyspace, &view.active);
             }
         }
+        drop(views);
         self.metrics.add_all(&[
             (Counter::writes, batch.len()),
             (Counter::commits, 1),
@@ -97,11 +121,7 @@ impl Inner {
         Ok(())
     }
 
-    fn log_and_announce(
-        &self,
-        batch: &Batch,
-        shares: &[Share<'_>],
-    ) -> Result<(SeqNo, Vec<Arc<Memtable>>)> {
+    fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
         let mut state = self.commit.lock();
         if state.closed {
             return Err(Error::Closed);
@@ -128,12 +148,12 @@ impl Inner {
             self.note_success();
         }
         state.next_seq += batch.len();
-        let memtables = shares.iter().map(|share| {
-            let memtable = Arc::clone(&share.keyspace.view.load().active);
-            memtable.announce(first_seq, batch.len(), share.count, share.user_bytes, segment);
-            memtable
-        });
-        Ok((first_seq, memtables.collect()))
+        let announce = |share: &Share<'_>| {
+            let view = share.keyspace.view.load();
+            view.active.announce(first_seq, batch.len(), share.count, share.user_bytes, segment);
+            view
+        };
+        Ok((first_seq, Views::of(shares, announce)))
     }
 
     /// Waits for the writers before this one (each only has memory to write), then makes the batch
@@ -145,6 +165,13 @@ impl Inner {
             if spins < 128 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
         self.visible_seq.store(last_seq, Release);
+    }
+
+    /// Waits until `seq` is visible; its writer has only memory to write.
+    pub(crate) fn wait_visible(&self, seq: SeqNo) {
+        while self.visible_seq.load(Acquire) < seq {
+            std::thread::yield_now();
+        }
     }
 
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
@@ -217,7 +244,7 @@ impl Inner {
     }
 }
 
-fn insert(batch: &Batch, shares: &[Share<'_>], memtables: &[Arc<Memtable>], first_seq: SeqNo) {
+fn insert(batch: &Batch, shares: &[Share<'_>], views: &[Guard<Arc<View>>], first_seq: SeqNo) {
     for (seq, operation) in (first_seq..).zip(batch.operations()) {
         let trailer = pack(seq, operation.kind);
         let at = match shares {
@@ -227,6 +254,6 @@ fn insert(batch: &Batch, shares: &[Share<'_>], memtables: &[Arc<Memtable>], firs
                 .position(|share| share.keyspace.id == operation.keyspace)
                 .unwrap_or_else(|| unreachable!("shares cover every operation of the batch")),
         };
-        memtables[at].insert(operation.key, trailer, operation.value);
+        views[at].active.insert(operation.key, trailer, operation.value);
     }
 }

@@ -50,16 +50,19 @@ pub struct WalFiles {
     next_file: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
-    /// Prepared segments, by ascending number.
-    spares: Mutex<VecDeque<Spare>>,
+    spares: Mutex<Spares>,
     /// Set when the current segment is half full: a store with few writes needs no spare.
     spare_wanted: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Spare {
-    number: u64,
-    file: SegmentFile,
+/// Segments to come. The log is read in the order of numbers, so a segment is only ever used after
+/// all smaller ones that are used at all.
+#[derive(Debug, Default)]
+struct Spares {
+    /// Prepared segments, by ascending number.
+    prepared: VecDeque<(u64, SegmentFile)>,
+    /// The largest number prepared or taken so far.
+    last_number: u64,
 }
 
 /// A file with the memory that its mapping takes.
@@ -91,14 +94,15 @@ impl WalFiles {
 
     /// Whether the background should prepare a spare.
     pub fn wants_spare(&self) -> bool {
-        self.spare_wanted.load(Relaxed) && self.spares.lock().is_empty()
+        self.spare_wanted.load(Relaxed) && self.spares.lock().prepared.is_empty()
     }
 
     /// Removes all spares, at close.
     pub fn remove_spares(&self) -> Result<()> {
-        let spares = std::mem::take(&mut *self.spares.lock());
-        for spare in spares {
-            self.storage.remove(&segment_name(spare.number))?;
+        let prepared = std::mem::take(&mut self.spares.lock().prepared);
+        for (number, file) in prepared {
+            drop(file);
+            self.storage.remove(&segment_name(number))?;
         }
         Ok(())
     }
@@ -109,7 +113,21 @@ impl WalFiles {
         let number = self.next_file.fetch_add(1, Relaxed);
         let file = self.create(&segment_name(number), self.segment_bytes)?;
         file.file.prepare(0, self.segment_bytes)?;
-        self.spares.lock().push_back(Spare { number, file });
+        self.offer(number, file)
+    }
+
+    /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after that
+    /// one, it would be read before it.
+    fn offer(&self, number: u64, file: SegmentFile) -> Result<()> {
+        let mut spares = self.spares.lock();
+        if number < spares.last_number {
+            drop(spares);
+            drop(file);
+            self.storage.remove(&segment_name(number))?;
+            return Ok(());
+        }
+        spares.last_number = number;
+        spares.prepared.push_back((number, file));
         Ok(())
     }
 
@@ -144,14 +162,17 @@ impl WalFiles {
     /// The next segment, with room for `capacity_bytes`: a prepared one if it is large enough.
     fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
         if capacity_bytes <= self.segment_bytes
-            && let Some(spare) = self.spares.lock().pop_front()
+            && let Some(prepared) = self.spares.lock().prepared.pop_front()
         {
-            return Ok((spare.number, spare.file));
+            return Ok(prepared);
         }
-        // Prepared segments have smaller numbers than this one; used later, they would come before
-        // it in the log's order.
+        // Prepared segments have smaller numbers than the one made here.
         self.remove_spares()?;
-        let number = self.next_file.fetch_add(1, Relaxed);
+        let number = {
+            let mut spares = self.spares.lock();
+            spares.last_number = self.next_file.fetch_add(1, Relaxed);
+            spares.last_number
+        };
         let file = self.create(&segment_name(number), capacity_bytes.max(self.segment_bytes))?;
         Ok((number, file))
     }
@@ -159,26 +180,15 @@ impl WalFiles {
     /// A segment is not needed any more: makes it a coming one, or removes it.
     fn retire(&self, number: u64, recyclable: bool) -> Result<()> {
         let name = segment_name(number);
-        let spares = self.spares.lock();
-        if !recyclable || spares.len() >= MAX_SPARES {
-            drop(spares);
+        if !recyclable || self.spares.lock().prepared.len() >= MAX_SPARES {
             self.storage.remove(&name)?;
             return Ok(());
         }
-        drop(spares);
         let next = self.next_file.fetch_add(1, Relaxed);
         self.storage.rename(&name, &segment_name(next))?;
         let file = self.reopen(&segment_name(next))?;
         file.file.prepare(0, self.segment_bytes)?;
-        let mut spares = self.spares.lock();
-        if spares.back().is_some_and(|last| last.number > next) {
-            // Another one was prepared meanwhile; out of order, this one is of no use.
-            drop(spares);
-            self.storage.remove(&segment_name(next))?;
-            return Ok(());
-        }
-        spares.push_back(Spare { number: next, file });
-        Ok(())
+        self.offer(next, file)
     }
 }
 
@@ -207,6 +217,8 @@ pub struct Wal {
     /// Whether a segment's name may not be durable yet.
     dir_dirty: bool,
     random: u64,
+    /// Record head, kept to spare an allocation under the commit lock.
+    head: Vec<u8>,
 }
 
 /// What a sync has to cover, captured under the commit lock.
@@ -227,6 +239,7 @@ impl Wal {
             segments: VecDeque::new(),
             dir_dirty: false,
             random,
+            head: Vec::new(),
         }
     }
 
@@ -239,17 +252,17 @@ impl Wal {
         count: u64,
         operations: &[u8],
     ) -> Result<u64> {
-        let mut head = Vec::with_capacity(24);
-        put_varint(&mut head, first_seq);
-        put_varint(&mut head, unsynced);
-        put_varint(&mut head, count);
-        let wanted = LogWriter::max_stored_bytes(head.len() + operations.len());
+        self.head.clear();
+        put_varint(&mut self.head, first_seq);
+        put_varint(&mut self.head, unsynced);
+        put_varint(&mut self.head, count);
+        let wanted = LogWriter::max_stored_bytes(self.head.len() + operations.len());
         self.make_room(wanted, first_seq)?;
         let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back()) else {
             unreachable!("make_room leaves a segment to write to");
         };
         let before = writer.position();
-        writer.append(&[&head, operations])?;
+        writer.append(&[&self.head, operations])?;
         let half = segment.capacity_bytes / 2;
         if before < half && writer.position() >= half {
             self.files.spare_wanted.store(true, Relaxed);
