@@ -83,8 +83,7 @@ pub struct RangeArguments {
 /// Reads `4096`, `64K`, `64M`, `1.5G`, `2T`, also as `64MiB` and `64MB` (which mean the same).
 pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("{text:?} is not a size; write a number such as 4096, 64M or 1G");
-    let digits_len =
-        text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_len);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,

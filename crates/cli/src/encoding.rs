@@ -1,4 +1,4 @@
-//! Bytes as text and back: base64 (RFC 4648), hexadecimal, TSV escapes, and what is shown to people.
+//! Bytes as text and back: base64 (RFC 4648), hexadecimal, TSV escapes, and what people are shown.
 
 /// Why a text does not decode.
 pub type Decoded = std::result::Result<Vec<u8>, String>;

@@ -61,6 +61,15 @@ impl Failure {
         Failure::new(Exit::Usage, what).hint(hint)
     }
 
+    /// What clap refused, with its tip if it has one.
+    pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
+        let text = error.to_string();
+        let first = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let what = first.collect::<Vec<_>>().join(" ");
+        let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+        Failure::usage(what.trim_start_matches("error: "), tip.unwrap_or(hint))
+    }
+
     /// A file outside of the store that cannot be read or written.
     pub fn file(path: &Path, action: &str, error: &io::Error) -> Failure {
         let hint = match error.kind() {

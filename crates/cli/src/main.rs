@@ -10,6 +10,8 @@ mod opening;
 mod output;
 mod picture;
 mod range;
+mod scratch;
+mod shell;
 mod transfer;
 
 use std::process::ExitCode;
@@ -33,7 +35,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     after_help = "STORE is a directory, or mem: for a store that ends with the command.\n\
                   `runstone help options|policies|presets|exit-codes` explains more."
 )]
-struct CommandLine {
+pub struct CommandLine {
     #[command(subcommand)]
     command: Command,
     /// One JSON object on standard output; errors as JSON on standard error.
@@ -68,8 +70,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return Exit::Usage.into();
     }
-    let text = error.to_string();
-    let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    let failure = Failure::usage(what, "see `runstone help`").at("the command line");
+    let failure = Failure::command_line(error, "see `runstone help`").at("the command line");
     failure.report(true).into()
 }

@@ -78,17 +78,20 @@ pub fn terminal_columns() -> usize {
     set.or(found).filter(|columns| *columns > 0).unwrap_or(100)
 }
 
-/// Columns of text: the first to the left, the others to the right.
+/// Columns of text: numbers to the right, words to the left.
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     for row in rows {
         table.add_row(row);
     }
     for (i, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if i == 0 { 0 } else { 1 }, 1));
-        if i > 0 {
+        let is_number = |row: &Vec<String>| {
+            row.get(i).is_some_and(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if i > 0 && rows.iter().filter(|row| is_number(row)).count() * 2 > rows.len() {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

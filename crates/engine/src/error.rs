@@ -69,7 +69,8 @@ pub enum Error {
         /// Which operation found it.
         what: String,
     },
-    /// A background job or a sync failed; the store reads but accepts no writes until reopened (P7).
+    /// A background job or a sync failed; the store reads but accepts no writes until reopened
+    /// (P7).
     #[error("the store stopped accepting writes: {cause}")]
     Stopped {
         /// The first failure.

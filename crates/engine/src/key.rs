@@ -81,7 +81,8 @@ pub fn compare(a_key: &[u8], a_trailer: u64, b_key: &[u8], b_trailer: u64) -> Or
 }
 
 /// The eight bytes of `key` from `skip` on as a big-endian number, padded with zeros: for keys that
-/// share their first `skip` bytes, different heads order as the keys do. Equal heads decide nothing.
+/// share their first `skip` bytes, different heads order as the keys do. Equal heads decide
+/// nothing.
 #[inline]
 pub fn head(key: &[u8], skip: usize) -> u64 {
     match key.get(skip..skip + 8) {

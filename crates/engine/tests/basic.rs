@@ -202,3 +202,23 @@ fn cursors_turn_around_and_respect_bounds() {
     seen.sort();
     assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
 }
+
+/// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
+/// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
+#[test]
+fn an_idle_keyspace_does_not_pin_the_log() {
+    let storage = MemoryStorage::new();
+    let options = Options { max_wal_bytes: 1 << 20, ..small() };
+    let store = Store::open_on(Arc::new(storage), options).expect("open");
+    let idle = store.open_keyspace("idle", None).expect("new");
+    idle.put("once", "and never again").expect("put");
+    for i in 0..60_000u64 {
+        store.put(key(i), [7; 100]).expect("put");
+    }
+    store.wait_idle().expect("idle");
+    let metrics = store.metrics();
+    assert!(metrics.counters.user_bytes_written > 6 << 20);
+    assert!(metrics.wal_bytes <= 2 << 20, "{} bytes of log", metrics.wal_bytes);
+    assert_eq!(idle.shape().tables().count(), 1, "it was flushed");
+    assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
+}

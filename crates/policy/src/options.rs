@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct PolicyOptions {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
     pub size_ratio: u32,
-    /// Number of level-0 runs that calls for a merge into level 1. At least 1. Default 8: with a filter
-    /// probe of one cache miss a run costs a get little, and a byte is rewritten half as often as
-    /// with 4.
+    /// Number of level-0 runs that calls for a merge into level 1. At least 1. Default 8: with a
+    /// filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
+    /// often as with 4.
     pub l0_trigger: u32,
     /// Capacity of level 1, in bytes. At least [`MIN_TABLE_BYTES`]. Default 256 MiB.
     pub base_bytes: u64,

@@ -3,10 +3,15 @@
 mod support;
 
 use runstone_policy::shape::{Edit, EditError, Level, RunSlot, Shape};
-use support::{grown, placing, table};
+use support::{placing, table};
 
 fn run_ids(shape: &Shape, level: u32) -> Vec<u64> {
     shape.level(level).runs().iter().map(|run| run.id).collect()
+}
+
+/// The shape after all edits, each of which must fit.
+fn grown(edits: &[Edit]) -> Shape {
+    edits.iter().fold(Shape::default(), |shape, edit| shape.apply(edit).unwrap())
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every byte of every file of a small store is damaged in turn: an open or a read then tells it, or
-//! shows what was there. Never a wrong or missing answer, never a panic (P6).
+//! Every byte of every file of a small store is damaged in turn: an open or a read then tells it,
+//! or shows what was there. Never a wrong or missing answer, never a panic (P6).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::common;
+use runstone::storage::MemoryStorage;
 use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_bench::{BenchSpec, NoProgress, run};
-use runstone_storage::MemoryStorage;
 
 fn store() -> Store {
     let keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 10, ..KeyspaceOptions::default() };

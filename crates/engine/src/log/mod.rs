@@ -4,8 +4,10 @@
 //! file      header (64 bytes) | the same header again | frames
 //! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | boot id u128 | 0 u64
 //!           | 0 u32 | checksum u32
-//! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are left
-//! fragment  checksum u32 | len u16 | kind u8 | len bytes      kind: 1 full, 2 first, 3 middle, 4 last
+//! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are
+//!           left
+//! fragment  checksum u32 | len u16 | kind u8 | len bytes
+//! kind      1 full, 2 first, 3 middle, 4 last
 //! ```
 //!
 //! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset:

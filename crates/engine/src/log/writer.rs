@@ -1,4 +1,5 @@
-//! Appends records to a log file. Not here: syncing, which the owner does when it promises anything.
+//! Appends records to a log file. Not here: syncing, which the owner does when it promises
+//! anything.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -132,7 +132,8 @@ impl Arena {
     }
 
     /// Memory in use: whole chunks, and what was taken of the current one. Two loads of lines that
-    /// `alloc` touches anyway; a counter of its own would be one more line for writers to fight over.
+    /// `alloc` touches anyway; a counter of its own would be one more line for writers to fight
+    /// over.
     pub fn allocated_bytes(&self) -> usize {
         // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
         let current = unsafe { self.current.load(Acquire).as_ref() };

@@ -71,7 +71,8 @@ impl Record {
 
     fn bytes(&self) -> *const u8 {
         let header = std::ptr::from_ref(self);
-        // The address is exposed by `Tree::record`, so that the pointer may reach behind the header.
+        // The address is exposed by `Tree::record`, so that the pointer may reach behind the
+        // header.
         std::ptr::with_exposed_provenance::<u8>(header.addr() + size_of::<Record>())
     }
 }

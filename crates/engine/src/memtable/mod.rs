@@ -41,9 +41,9 @@ impl Memtable {
         }
     }
 
-    /// Announces `count` entries of `user_bytes` out of a batch of `batch_len` writes, logged in WAL
-    /// segment `segment`, before they are inserted. Called under the commit lock, so a memtable that
-    /// was replaced gets no new announcement.
+    /// Announces `count` entries of `user_bytes` out of a batch of `batch_len` writes, logged in
+    /// WAL segment `segment`, before they are inserted. Called under the commit lock, so a memtable
+    /// that was replaced gets no new announcement.
     pub fn announce(
         &self,
         first_seq: SeqNo,

@@ -21,9 +21,9 @@ use crate::version::Version;
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Background threads ask for less of the processor than the threads that call the store: where there
-/// are fewer cores than threads, a writer would else lose whole time slices (4 ms) to a merge.
-/// Back-pressure sees to it that they get enough in the end.
+/// Background threads ask for less of the processor than the threads that call the store: where
+/// there are fewer cores than threads, a writer would else lose whole time slices (4 ms) to a
+/// merge. Back-pressure sees to it that they get enough in the end.
 const FLUSH_NICENESS: i32 = 5;
 const MERGE_NICENESS: i32 = 10;
 

@@ -1,4 +1,5 @@
-//! What a reader sees: the newest visible version of each key inside its bounds, in both directions.
+//! What a reader sees: the newest visible version of each key inside its bounds, in both
+//! directions.
 //!
 //! Forward, the first visible version of a key decides and the others are skipped. Backward, the
 //! versions of a key come oldest first; the last visible one met before the key changes decides,

@@ -102,6 +102,8 @@ pub(crate) struct Inner {
     pub(crate) visible_seq: CachePadded<AtomicU64>,
     /// Largest sequence number known to survive a power loss.
     pub(crate) durable_seq: CachePadded<AtomicU64>,
+    /// Set when the log passes its limit; cleared by the writer that asks for flushes.
+    pub(crate) log_too_long: AtomicBool,
     pub(crate) syncer: Syncer,
     /// Live snapshots: sequence number and how many hold it.
     pub(crate) snapshots: Mutex<BTreeMap<SeqNo, usize>>,

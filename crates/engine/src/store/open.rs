@@ -201,6 +201,7 @@ fn assemble(
         keyspaces: RwLock::new(keyspaces),
         visible_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
         durable_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
+        log_too_long: AtomicBool::new(false),
         syncer: Syncer::default(),
         snapshots: Mutex::default(),
         manifest: Mutex::new(ManifestState {

@@ -5,8 +5,8 @@
 //! probes u8 | line*      a line is 8 x u64, little-endian
 //! ```
 //!
-//! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster to
-//! probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
+//! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
+//! to probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
 
 /// Bits of a line.
 const LINE_BITS: u64 = 512;
@@ -37,7 +37,8 @@ impl Filter {
         }
         let bits = hashes.len() as u64 * u64::from(bits_per_key_x10) / 10;
         let line_count = bits.div_ceil(LINE_BITS).max(1);
-        // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked one wants a little less.
+        // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked one wants a little
+        // less.
         let probes = (bits_per_key_x10 * 69 / 1000).clamp(1, 12);
         let mut filter = Filter { lines: vec![Line::default(); line_count as usize], probes };
         for hash in hashes {

@@ -22,7 +22,8 @@ fn checksum(file_uid: u64, offset: u64, bytes: &[u8]) -> u32 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed) as u32
 }
 
-/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the stored length.
+/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the stored
+/// length.
 pub fn seal(
     raw: &[u8],
     compression: Compression,

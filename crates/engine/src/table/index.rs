@@ -3,7 +3,8 @@
 //! reader loads only the parts of the key space that are read.
 //!
 //! ```text
-//! key array   count varint | prefix bytes | count x (suffix bytes)      "bytes" = varint length + data
+//! key array   count varint | prefix bytes | count x (suffix bytes)
+//! bytes       varint length | data
 //! partition   filter bytes (empty: none) | first_offset varint | key array of separators
 //!             | count x (stored block length varint)
 //! ```

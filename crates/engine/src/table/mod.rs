@@ -4,8 +4,8 @@
 //! table := (data block+ partition)+ root properties footer
 //! ```
 //!
-//! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid and
-//! its own offset. Nothing here knows levels or policies.
+//! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid
+//! and its own offset. Nothing here knows levels or policies.
 
 pub mod block;
 pub mod builder;

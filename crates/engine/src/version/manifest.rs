@@ -4,8 +4,8 @@
 //! * An edit is durable when `append` returns: everything it names was synced before, then the
 //!   record is. A seal (a record without changes) follows unsynced, so that damage to the last edit
 //!   is not taken for a torn tail.
-//! * Every record says up to which offset the log was synced before it. A damaged record is rot if a
-//!   valid later one says that it was synced, or if no power was lost since it was written.
+//! * Every record says up to which offset the log was synced before it. A damaged record is rot if
+//!   a valid later one says that it was synced, or if no power was lost since it was written.
 //! * `CURRENT` also says how long the manifest was when it was written, at creation and at close: a
 //!   manifest that is shorter than that lost its end.
 //! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
@@ -306,8 +306,8 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end; also tells whether the machine has not lost power since it was made.
-/// A torn last record is ignored: it was never acknowledged.
+/// Reads a manifest to its end; also tells whether the machine has not lost power since it was
+/// made. A torn last record is ignored: it was never acknowledged.
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, bool)> {
     let Current { number, least_bytes } = current;
     let name = manifest_name(number);

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! record     := synced_to varint | (tag varint | bytes)*
-//! tags       1 store: uid u64                     2 counters: next file, last seq, log floor, its first seq
+//! tags       1 store: uid u64
+//!            2 counters: next file, last seq, log floor, its first seq
 //!            3 keyspace: id, name, options TOML   4 dropped keyspace: id
 //!            5 edit: keyspace id, flushed seq, shape edit
-//!            6 whole shape: keyspace id, flushed seq, state, levels      127 seal (empty record)
+//!            6 whole shape: keyspace id, flushed seq, state, levels
+//!            a record without changes is a seal
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes
 //! ```

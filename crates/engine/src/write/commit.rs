@@ -107,6 +107,9 @@ impl Inner {
             }
         }
         drop(views);
+        if self.log_too_long.load(Relaxed) {
+            self.shorten_log();
+        }
         self.metrics.add_all(&[
             (Counter::writes, batch.len()),
             (Counter::commits, 1),
@@ -143,6 +146,9 @@ impl Inner {
             .wal
             .append(first_seq, unsynced, batch.len(), batch.encoded())
             .inspect_err(|error| self.note_write_error(error))?;
+        if state.wal.bytes() > self.options.max_wal_bytes {
+            self.log_too_long.store(true, Relaxed);
+        }
         if self.is_out_of_space() {
             // The write that was let through to find out: space is back.
             self.note_success();
@@ -167,6 +173,25 @@ impl Inner {
         self.visible_seq.store(last_seq, Release);
     }
 
+    /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
+    /// segment, however idle they are.
+    fn shorten_log(&self) {
+        let oldest = |keyspace: &Arc<KeyspaceInner>| {
+            let view = keyspace.view.load();
+            let waiting = view.immutable.last().and_then(|memtable| memtable.first_segment());
+            waiting.or(view.active.first_segment())
+        };
+        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
+        let first = keyspaces.iter().filter_map(oldest).min();
+        for keyspace in keyspaces.iter().filter(|keyspace| oldest(keyspace) == first) {
+            if keyspace.view.load().immutable.is_empty() {
+                self.rotate(keyspace, |active| active.first_segment() == first);
+            }
+        }
+        self.log_too_long.store(false, Relaxed);
+        self.wake_background();
+    }
+
     /// Waits until `seq` is visible; its writer has only memory to write.
     pub(crate) fn wait_visible(&self, seq: SeqNo) {
         while self.visible_seq.load(Acquire) < seq {
@@ -184,8 +209,9 @@ impl Inner {
     }
 
     /// Replaces the active memtable if it holds anything and `wanted` says so. The switch is under
-    /// the commit lock, so that every sequence number of an older memtable is below those of a newer
-    /// one; what takes time (memory for the new one may push blocks out of the cache) is before it.
+    /// the commit lock, so that every sequence number of an older memtable is below those of a
+    /// newer one; what takes time (memory for the new one may push blocks out of the cache) is
+    /// before it.
     pub(crate) fn rotate(&self, keyspace: &KeyspaceInner, wanted: impl Fn(&Arc<Memtable>) -> bool) {
         let fresh = Arc::new(self.new_memtable(&keyspace.options.load()));
         {

@@ -1,5 +1,5 @@
-//! The write-ahead log: segments of framed records, recycled. Not here: what a commit is (`commit`),
-//! and how records are framed (`log`).
+//! The write-ahead log: segments of framed records, recycled. Not here: what a commit is
+//! (`commit`), and how records are framed (`log`).
 //!
 //! ```text
 //! record := first_seq varint | unsynced varint | count varint | operation*
@@ -116,8 +116,8 @@ impl WalFiles {
         self.offer(number, file)
     }
 
-    /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after that
-    /// one, it would be read before it.
+    /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
+    /// that one, it would be read before it.
     fn offer(&self, number: u64, file: SegmentFile) -> Result<()> {
         let mut spares = self.spares.lock();
         if number < spares.last_number {

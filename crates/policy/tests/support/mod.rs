@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runstone_policy::shape::{Edit, Placement, RunSlot, SeqNo, Shape, Table, TableId};
+use runstone_policy::shape::{Edit, Placement, RunSlot, SeqNo, Table, TableId};
 
 /// A table with one entry per 100 bytes and no tombstones.
 pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) -> Arc<Table> {
@@ -24,10 +24,4 @@ pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) 
 pub fn placing(level: u32, slot: RunSlot, tables: &[Arc<Table>]) -> Edit {
     let place = |table: &Arc<Table>| Placement { level, slot, table: Arc::clone(table) };
     Edit { place: tables.iter().map(place).collect(), ..Edit::default() }
-}
-
-/// The shape after all edits, each of which must fit.
-#[allow(dead_code)]
-pub fn grown(edits: &[Edit]) -> Shape {
-    edits.iter().fold(Shape::default(), |shape, edit| shape.apply(edit).unwrap())
 }

@@ -1,0 +1,272 @@
+//! `bench`: db_bench's benchmarks under its names and flags, with its output line. The workloads
+//! are in the crate `runstone-bench`; here are the store, the flags and the progress.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+use runstone::{Compression, KeyspaceOptions, Options, Store};
+use runstone_bench::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
+use serde_json::json;
+
+use crate::arguments::{MakeArguments, parse_size};
+use crate::failure::{Exit, Failure, Result};
+use crate::opening::{self, Location};
+use crate::output::{Output, columns, size};
+use crate::scratch::Scratch;
+
+/// Run benchmarks of db_bench and YCSB; without names, list them
+#[derive(clap::Args)]
+pub struct Args {
+    /// Names, apart by commas.
+    #[arg(value_delimiter = ',')]
+    names: Vec<String>,
+    /// Where the store is made and kept; a directory for temporary files if not given.
+    #[arg(long, value_name = "STORE")]
+    store: Option<PathBuf>,
+    /// Works on a store that holds data already.
+    #[arg(long, requires = "store")]
+    use_existing: bool,
+    /// Keys; as many writes a filling benchmark does.
+    #[arg(long, default_value_t = 1_000_000)]
+    num: u64,
+    /// Operations of a reading benchmark; as --num if not given.
+    #[arg(long)]
+    reads: Option<u64>,
+    /// Threads that share the operations.
+    #[arg(long, default_value_t = 1)]
+    threads: u32,
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
+    value_size: u64,
+    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = parse_size)]
+    key_size: u64,
+    /// Writes per atomic batch, and keys per multi-get.
+    #[arg(long, default_value_t = 1)]
+    batch_size: u64,
+    /// Entries read after a seek.
+    #[arg(long, default_value_t = 100)]
+    scan_length: u64,
+    /// Syncs every write.
+    #[arg(long)]
+    sync: bool,
+    #[arg(long, default_value_t = 301)]
+    seed: u64,
+    /// Ends random benchmarks after so many seconds instead of by count.
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<u64>,
+    /// Prints latency histograms.
+    #[arg(long)]
+    histogram: bool,
+    /// Filter bits per key.
+    #[arg(long)]
+    bloom_bits: Option<u32>,
+    /// Memory beside the write buffers: blocks, index, filters.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory_budget")]
+    cache_size: Option<u64>,
+    /// A memtable is flushed at this size.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    write_buffer_size: Option<u64>,
+    /// Compression of all levels.
+    #[arg(long, value_enum)]
+    compression: Option<Codec>,
+    #[command(flatten)]
+    make: MakeArguments,
+}
+
+/// Names of the codecs on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Codec {
+    None,
+    Lz4,
+    Zstd,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        if self.names.is_empty() {
+            return list(output);
+        }
+        let spec = self.spec()?;
+        for name in &self.names {
+            runner::find(name)?;
+        }
+        let scratch = match self.store {
+            Some(_) => None,
+            None => Some(Scratch::make("bench")?),
+        };
+        let path = match &scratch {
+            Some(scratch) => scratch.path().join("store"),
+            None => self.store.clone().unwrap_or_default(),
+        };
+        let store = self.open(&Location::of(&path)?)?;
+        if !output.is_json {
+            output.line(self.header(&store))?;
+            output.flush()?;
+        }
+        let report = run_all(&self.names, &spec, &store, output)?;
+        store.close()?;
+        match output.is_json {
+            true => output.json(&json!({
+                "engine": report.engine,
+                "num": spec.num,
+                "threads": spec.threads,
+                "key_bytes": spec.key_bytes,
+                "value_bytes": spec.value_bytes,
+                "sync": spec.sync,
+                "seed": spec.seed,
+                "benchmarks": report.benchmarks,
+                "metrics": report.metrics,
+            }))?,
+            false => output.line(report.metrics.line())?,
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn spec(&self) -> Result<BenchSpec> {
+        let spec = BenchSpec {
+            num: self.num,
+            reads: self.reads,
+            threads: self.threads,
+            value_bytes: self.value_size as usize,
+            key_bytes: self.key_size as usize,
+            batch_size: self.batch_size,
+            sync: self.sync,
+            seed: self.seed,
+            duration: self.duration.map(Duration::from_secs),
+            histogram: self.histogram,
+            scan_length: self.scan_length,
+            ..BenchSpec::default()
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// The keyspace's options: those given by name, else those stored, with the flags on top.
+    fn options(&self, location: &Location) -> Result<KeyspaceOptions> {
+        let mut options = match opening::given_options(&self.make)? {
+            Some(given) => given,
+            None if self.use_existing => {
+                let stored = Options { read_only: true, ..Options::default() };
+                let store = location.open(stored)?;
+                KeyspaceOptions::clone(&store.default_keyspace().options())
+            }
+            None => KeyspaceOptions::default(),
+        };
+        if let Some(policy) = &self.make.policy {
+            options.policy.clone_from(policy);
+        }
+        if let Some(bits) = self.bloom_bits {
+            options.filter_bits_per_key_x10 = bits.saturating_mul(10);
+        }
+        if let Some(bytes) = self.write_buffer_size {
+            options.write_buffer_bytes = bytes;
+        }
+        if let Some(codec) = self.compression {
+            options.compression = vec![match codec {
+                Codec::None => Compression::None,
+                Codec::Lz4 => Compression::Lz4,
+                Codec::Zstd => Compression::Zstd,
+            }];
+        }
+        Ok(options)
+    }
+
+    fn open(&self, location: &Location) -> Result<Store> {
+        if !self.use_existing && location.holds_data()? {
+            let hint = "pass --use-existing to work on it, or name a new store";
+            return Err(Failure::usage("the store holds data", hint));
+        }
+        let keyspace = self.options(location)?;
+        let mut options = Options { create_if_missing: !self.use_existing, ..Options::default() };
+        let buffers = keyspace
+            .write_buffer_bytes
+            .saturating_mul(u64::from(keyspace.max_immutable_memtables) + 1);
+        let default = options.memory_budget_bytes.max(buffers.saturating_mul(2));
+        options.memory_budget_bytes = match (self.make.memory_budget, self.cache_size) {
+            (Some(budget), _) => budget,
+            (None, Some(cache)) => cache.saturating_add(buffers),
+            (None, None) => default,
+        };
+        options.keyspace = Some(keyspace);
+        location.open(options)
+    }
+
+    fn header(&self, store: &Store) -> String {
+        let options = store.default_keyspace().options();
+        format!(
+            "Keys:       {} bytes each\nValues:     {} bytes each\nEntries:    {}\n\
+             Policy:     {}\nMemory:     {}, write buffer {}\n\
+             ------------------------------------------------",
+            self.key_size,
+            self.value_size,
+            self.num,
+            options.policy,
+            size(store.metrics().memory.budget_bytes),
+            size(options.write_buffer_bytes),
+        )
+    }
+}
+
+/// Runs one after the other, printing each line when it is known. Live bytes are counted once, at
+/// the end.
+fn run_all(
+    names: &[String],
+    spec: &BenchSpec,
+    store: &Store,
+    output: &Output,
+) -> Result<BenchReport> {
+    let bars = Bars { bar: output.count_bar("", 0) };
+    let mut whole: Option<BenchReport> = None;
+    for (i, name) in names.iter().enumerate() {
+        let spec = BenchSpec { measure_space: i + 1 == names.len(), ..spec.clone() };
+        let report = runner::run(store, &[name], &spec, &bars)?;
+        if !output.is_json {
+            for benchmark in &report.benchmarks {
+                output.bytes(benchmark.to_text().as_bytes())?;
+            }
+            output.flush()?;
+        }
+        match &mut whole {
+            None => whole = Some(report),
+            Some(whole) => {
+                whole.benchmarks.extend(report.benchmarks);
+                whole.metrics = report.metrics;
+            }
+        }
+    }
+    whole.ok_or_else(|| Failure::usage("no benchmark is named", "`runstone bench` lists them"))
+}
+
+/// Draws how far a benchmark is.
+struct Bars {
+    bar: ProgressBar,
+}
+
+impl Progress for Bars {
+    fn start(&self, name: &str, total: u64) {
+        self.bar.reset();
+        self.bar.set_message(name.to_string());
+        self.bar.set_length(total);
+    }
+
+    fn advance(&self, operations: u64) {
+        self.bar.inc(operations);
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn list(output: &Output) -> Result<Exit> {
+    if output.is_json {
+        let all = WORKLOADS.iter().map(|w| json!({ "name": w.name, "doc": w.doc }));
+        output.json(&json!({ "workloads": all.collect::<Vec<_>>() }))?;
+        return Ok(Exit::Ok);
+    }
+    let row = |w: &runstone_bench::Workload| vec![w.name.to_string(), w.doc.to_string()];
+    let rows: Vec<Vec<String>> = WORKLOADS.iter().map(row).collect();
+    output.bytes(columns(&["benchmark", "what it does"], &rows).as_bytes())?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,46 @@
+//! `checkpoint`: a copy of the store as of now, by hard links where possible.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::opening;
+use crate::output::{Output, duration, note, rounded};
+
+/// Copy the store into a new directory, by hard links where possible
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store.
+    store: PathBuf,
+    /// A directory that is new or empty.
+    target: PathBuf,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        // For writing: what is only in the log must be flushed to be part of the copy.
+        let store = opening::to_change(&self.store)?;
+        let is_occupied = std::fs::read_dir(&self.target)
+            .map(|mut entries| entries.next().is_some())
+            .unwrap_or_else(|_| self.target.symlink_metadata().is_ok());
+        if is_occupied {
+            let what = format!("{} exists", self.target.display());
+            let hint = "choose a new or empty directory; nothing is overwritten";
+            return Err(Failure::new(Exit::Io, what).at(self.target.display()).hint(hint));
+        }
+        let started = Instant::now();
+        store.checkpoint(&self.target)?;
+        let took = started.elapsed();
+        let bytes = store.metrics().table_bytes;
+        store.close()?;
+        match output.is_json {
+            true => output.json(&json!({
+                "table_bytes": bytes, "seconds": rounded(took.as_secs_f64()),
+            }))?,
+            false => note(format!("wrote {}, {}", self.target.display(), duration(took))),
+        }
+        Ok(Exit::Ok)
+    }
+}

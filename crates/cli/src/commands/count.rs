@@ -1,0 +1,47 @@
+//! `count`: counts keys by reading them; the store keeps no count.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::arguments::{KeyFormat, KeyspaceArgument};
+use crate::failure::{Exit, Result};
+use crate::opening;
+use crate::output::Output;
+use crate::range::Range;
+
+/// Count keys
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store.
+    store: PathBuf,
+    /// Only keys that start so.
+    #[arg(long, value_name = "P")]
+    prefix: Option<OsString>,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    format: KeyFormat,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let prefix = self.format.read(&self.prefix.unwrap_or_default())?;
+        let store = opening::to_read(&self.store)?;
+        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        let (mut key_bytes, mut value_bytes) = (0, 0);
+        let count = Range::of_prefix(&prefix).walk(&keyspace, |key, value| {
+            key_bytes += key.len() as u64;
+            value_bytes += value.len() as u64;
+            Ok(())
+        })?;
+        match output.is_json {
+            true => output.json(&json!({
+                "count": count, "key_bytes": key_bytes, "value_bytes": value_bytes,
+            }))?,
+            false => output.line(count)?,
+        }
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,52 @@
+//! `dump`: what a single file of a store holds. Opens the file, not the store.
+
+use std::path::PathBuf;
+
+use runstone::Error;
+use runstone::storage::{Access, PosixStorage, Storage};
+use serde_json::json;
+
+use crate::failure::{Exit, Result};
+use crate::output::{Output, size};
+
+/// Show what a file of a store holds, or list its files
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store.
+    store: PathBuf,
+    /// Name of the file inside the store; all are listed if not given.
+    file: Option<String>,
+    /// Also every entry or operation.
+    #[arg(long)]
+    entries: bool,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let storage = PosixStorage::open(&self.store, Access::ReadOnly).map_err(Error::from)?;
+        let Some(file) = &self.file else { return list(&storage, output) };
+        // Tables, logs and manifests name themselves; a path of one is as good.
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let text = runstone::dump::dump_file(&storage, name, self.entries)?;
+        match output.is_json {
+            true => output.json(&json!({
+                "file": name, "lines": text.lines().collect::<Vec<_>>(),
+            }))?,
+            false => output.bytes(text.as_bytes())?,
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn list(storage: &PosixStorage, output: &Output) -> Result<Exit> {
+    let files = storage.list().map_err(Error::from)?;
+    if output.is_json {
+        let files = files.iter().map(|file| json!({ "name": file.name, "bytes": file.len_bytes }));
+        output.json(&json!({ "files": files.collect::<Vec<_>>() }))?;
+        return Ok(Exit::Ok);
+    }
+    for file in files {
+        output.line(format!("{:>8}  {}", size(file.len_bytes), file.name))?;
+    }
+    Ok(Exit::Ok)
+}

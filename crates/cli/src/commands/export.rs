@@ -1,0 +1,90 @@
+//! `export`: writes the entries of a keyspace into a directory or file.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
+use crate::encoding::shown;
+use crate::failure::{Exit, Failure, Result};
+use crate::opening;
+use crate::output::{Output, duration, note, rounded, size};
+use crate::range::Range;
+use crate::transfer::{Format, format_of, sink};
+
+/// So many entries that the format cannot hold are told one by one.
+const MOST_TOLD: u64 = 100;
+
+/// Write entries into a directory, jsonl, csv or tsv file
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store.
+    store: PathBuf,
+    /// A directory (key -> path) or a file; `-` is standard output.
+    target: PathBuf,
+    /// How the target is written; told from its name if not given.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Replaces what exists.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    range: RangeArguments,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    keys: KeyFormat,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let format = format_of(self.format, &self.target)?;
+        let is_stdout = self.target.as_os_str() == "-";
+        if is_stdout && output.is_json {
+            let what = "--json and the export both take standard output";
+            return Err(Failure::usage(what, "export into a file"));
+        }
+        let range = Range::read(&self.range, self.keys)?;
+        let store = opening::to_read(&self.store)?;
+        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        let mut sink = sink::open(&self.target, format, self.force, output)?;
+        let entries = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+        let bar = output.count_bar("export", entries);
+        let started = Instant::now();
+        let (mut records, mut bytes, mut refused) = (0, 0, 0);
+        range.walk(&keyspace, |key, value| {
+            bar.inc(1);
+            match sink.put(key, value)? {
+                Ok(()) => {
+                    records += 1;
+                    bytes += (key.len() + value.len()) as u64;
+                }
+                Err(what) => {
+                    refused += 1;
+                    if refused <= MOST_TOLD && !output.is_json {
+                        bar.suspend(|| note(format!("key {}: {what}", shown(key))));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        sink.finish()?;
+        bar.finish_and_clear();
+        let took = started.elapsed();
+        match output.is_json {
+            true => output.json(&json!({
+                "records": records, "bytes": bytes, "refused": refused,
+                "seconds": rounded(took.as_secs_f64()),
+            }))?,
+            false => note(format!("{records} records, {}, {}", size(bytes), duration(took))),
+        }
+        if refused == 0 {
+            return Ok(Exit::Ok);
+        }
+        let what = format!("{refused} entries have keys that cannot be files");
+        Err(Failure::new(Exit::Different, what)
+            .at(self.target.display())
+            .hint("export them with --format jsonl"))
+    }
+}

@@ -1,0 +1,123 @@
+//! `help`: topics, or a command's own help.
+
+use clap::CommandFactory;
+use runstone::KeyspaceOptions;
+use serde_json::json;
+
+use super::{policies, presets};
+use crate::failure::{EXIT_CODES, Exit, Failure, Result};
+use crate::output::{Output, columns};
+
+/// Explain a command or topic: options, policies, presets, exit-codes
+#[derive(clap::Args)]
+pub struct Args {
+    /// A command, or options, policies, presets, exit-codes.
+    topic: Option<String>,
+}
+
+/// What each option means; the defaults come from the options themselves.
+const OPTIONS: &[(&str, &str)] = &[
+    ("policy", "merge policy; `runstone policies` lists them"),
+    ("write_buffer_bytes", "a memtable is flushed at this size"),
+    ("max_immutable_memtables", "memtables that may wait for their flush before writers wait"),
+    ("block_bytes", "raw size of a data block"),
+    ("restart_interval", "every so many entries of a block the key is stored whole"),
+    ("hash_index", "whether blocks carry a hash index for point reads"),
+    ("filter_bits_per_key_x10", "filter memory in tenths of a bit per key; 0 for none"),
+    ("compression", "none, lz4 or zstd by level; the last holds for deeper levels"),
+    ("l0_slowdown_runs", "level-0 runs at which writers are slowed down"),
+    ("l0_stop_runs", "level-0 runs at which writers wait"),
+    ("debt_slowdown_bytes", "merge debt at which writers are slowed down; 0 for no limit"),
+    ("[shape]", "the numbers of the merge policy:"),
+    ("size_ratio", "how many times larger a level is than the one above"),
+    ("l0_trigger", "level-0 runs that call for a merge into level 1"),
+    ("base_bytes", "capacity of level 1"),
+    ("table_bytes", "size at which an output table is closed"),
+];
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        match self.topic.as_deref() {
+            None => print_help(None, output),
+            Some("policies") => policies::Args {}.run(output),
+            Some("presets") => presets::Args {}.run(output),
+            Some("options") => print_options(output),
+            Some("exit-codes") => print_exit_codes(output),
+            Some(command) => print_help(Some(command), output),
+        }
+    }
+}
+
+fn print_help(command: Option<&str>, output: &Output) -> Result<Exit> {
+    let mut line = crate::CommandLine::command();
+    line.build();
+    let help = match command {
+        None => line.render_long_help(),
+        Some(name) => match line.find_subcommand_mut(name) {
+            Some(command) => command.render_long_help(),
+            None => {
+                let what = format!("there is no command or topic {name:?}");
+                let hint = "`runstone help` lists the commands; topics are options, policies, \
+                            presets, exit-codes";
+                return Err(Failure::usage(what, hint));
+            }
+        },
+    };
+    match output.is_json {
+        true => output.json(&json!({ "help": help.to_string() }))?,
+        false => output.line(help)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn print_exit_codes(output: &Output) -> Result<Exit> {
+    if output.is_json {
+        let codes = EXIT_CODES.iter().map(|(exit, doc)| json!({ "code": *exit as u8, "doc": doc }));
+        output.json(&json!({ "exit_codes": codes.collect::<Vec<_>>() }))?;
+        return Ok(Exit::Ok);
+    }
+    for (exit, doc) in EXIT_CODES {
+        output.line(format!("{}  {doc}", *exit as u8))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn print_options(output: &Output) -> Result<Exit> {
+    let text = KeyspaceOptions::default().to_toml();
+    let default = |name: &str| {
+        let start = format!("{name} = ");
+        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_string()
+    };
+    if output.is_json {
+        let options = OPTIONS.iter().filter(|(name, _)| !name.starts_with('['));
+        let options = options
+            .map(|(name, doc)| json!({ "name": name, "default": default(name), "doc": doc }));
+        output.json(&json!({ "options": options.collect::<Vec<_>>() }))?;
+        return Ok(Exit::Ok);
+    }
+    let row =
+        |(name, doc): &(&str, &str)| vec![name.to_string(), default(name), (*doc).to_string()];
+    let rows: Vec<Vec<String>> = OPTIONS.iter().map(row).collect();
+    output.line("Options of a keyspace, as a TOML file for --options:\n")?;
+    output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
+    output.line("\nAn option that the file does not name takes its default.")?;
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_explained() {
+        let text = KeyspaceOptions::default().to_toml();
+        let names: Vec<&str> =
+            text.lines().filter_map(|line| line.split(" = ").next()).map(str::trim).collect();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            assert!(OPTIONS.iter().any(|(known, _)| known == name), "{name} has no explanation");
+        }
+        for (known, _) in OPTIONS {
+            assert!(names.contains(known), "{known} is no option");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `import`: writes the records of a directory or file into a store, in batches. A killed import
+//! goes on where it was when it is run again.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use runstone::{Batch, DEFAULT_KEYSPACE, Keyspace, Store, WriteOptions};
+use serde_json::json;
+
+use crate::arguments::{KeyspaceArgument, MakeArguments};
+use crate::failure::{Exit, Failure, Result};
+use crate::opening;
+use crate::output::{Output, duration, note, rounded, size};
+use crate::transfer::jsonl::Fields;
+use crate::transfer::progress::{self, Progress, ProgressRecord};
+use crate::transfer::source::{self, Source};
+use crate::transfer::{Format, Malformed, format_of};
+
+/// A batch also ends at this size, so that large values do not pile up in memory.
+const MOST_BATCH_BYTES: u64 = 4 << 20;
+/// So many malformed records are told one by one.
+const MOST_TOLD: u64 = 100;
+
+/// Write the records of a directory, jsonl, csv or tsv file into a store
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store; made if there is none.
+    store: PathBuf,
+    /// A directory (path -> content) or a file.
+    source: PathBuf,
+    /// How the source is written; told from its name if not given.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// jsonl, csv: the field that is the key. Alone, the whole record becomes the value.
+    #[arg(long, value_name = "FIELD")]
+    key: Option<String>,
+    /// jsonl, csv: the field that is the value.
+    #[arg(long, value_name = "FIELD", requires = "key")]
+    value: Option<String>,
+    /// Stops at the first malformed record.
+    #[arg(long)]
+    strict: bool,
+    /// Forgets what an earlier import of this source did, and begins again.
+    #[arg(long)]
+    restart: bool,
+    /// Records per atomic batch.
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    batch: u64,
+    /// Waits for each batch until it survives a power loss.
+    #[arg(long)]
+    sync: bool,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    make: MakeArguments,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let name = &self.keyspace.keyspace;
+        if name == progress::KEYSPACE {
+            return Err(Failure::usage(format!("{name} is reserved"), "choose another keyspace"));
+        }
+        if self.source.symlink_metadata().is_err() {
+            let error = std::io::ErrorKind::NotFound.into();
+            return Err(Failure::file(&self.source, "open the source", &error));
+        }
+        let format = format_of(self.format, &self.source)?;
+        let fields = Fields { key: self.key.clone(), value: self.value.clone() };
+        if fields.key.is_some() && !matches!(format, Format::Jsonl | Format::Csv) {
+            let what = "--key and --value are for jsonl and csv";
+            return Err(Failure::usage(what, "leave them out"));
+        }
+        let mut source = source::open(&self.source, format, &fields)?;
+        let (store, keyspace) = opening::to_make(&self.store, &self.make, name)?;
+        let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
+        let record = ProgressRecord::open(&store, &self.source, &how)?;
+        let mut progress = Progress::default();
+        if !self.restart
+            && let Some(left) = record.read()?
+        {
+            source.resume(&left.position)?;
+            progress = left;
+        }
+        let bar = output.bytes_bar("import", source.total_bytes());
+        bar.set_position(progress.position.offset_bytes);
+        bar.reset_eta();
+        let writes = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
+        let mut import = Import {
+            resumed: progress.clone(),
+            progress,
+            store: &store,
+            keyspace,
+            record: &record,
+            batch: Batch::new(),
+            writes,
+            bar,
+            told: Vec::new(),
+            is_json: output.is_json,
+        };
+        let started = Instant::now();
+        let outcome = import.copy(&mut *source, self.batch, self.strict);
+        let report = import.finish(source.skipped(), started.elapsed(), &outcome);
+        if outcome.is_ok() {
+            record.close(&store)?;
+        }
+        store.close()?;
+        match output.is_json {
+            true => output.json(&report)?,
+            false => note(text_of(&report, name)),
+        }
+        outcome.map(|()| Exit::Ok)
+    }
+}
+
+struct Import<'a> {
+    resumed: Progress,
+    progress: Progress,
+    store: &'a Store,
+    keyspace: Keyspace,
+    record: &'a ProgressRecord,
+    batch: Batch,
+    writes: WriteOptions,
+    bar: ProgressBar,
+    told: Vec<Malformed>,
+    is_json: bool,
+}
+
+impl Import<'_> {
+    fn copy(&mut self, source: &mut dyn Source, batch_records: u64, strict: bool) -> Result<()> {
+        loop {
+            let before = source.position();
+            match source.next()? {
+                Some(Ok(record)) => {
+                    match self.batch.put(&self.keyspace, record.key, record.value) {
+                        Ok(()) => self.progress.records += 1,
+                        Err(error) => {
+                            let (file, line) = (self.place(source), before.line + 1);
+                            let what = error.to_string();
+                            self.malformed(Malformed { file, line, what }, &before, strict)?;
+                        }
+                    }
+                }
+                Some(Err(malformed)) => self.malformed(malformed, &before, strict)?,
+                None => break,
+            }
+            self.progress.position = source.position();
+            if self.batch.len() >= batch_records || self.batch.user_bytes() >= MOST_BATCH_BYTES {
+                self.commit()?;
+            }
+        }
+        self.record.delete(&mut self.batch)?;
+        self.store.write(&self.batch, self.writes)?;
+        Ok(())
+    }
+
+    fn place(&self, source: &dyn Source) -> String {
+        let key = source.position().last_key.unwrap_or_default();
+        let key = crate::encoding::from_hex(key.as_bytes()).unwrap_or_default();
+        crate::encoding::shown(&key)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.record.put(&mut self.batch, &self.progress)?;
+        self.store.write(&self.batch, self.writes)?;
+        self.batch.clear();
+        self.bar.set_position(self.progress.position.offset_bytes);
+        Ok(())
+    }
+
+    /// Counts and tells; a strict import keeps what came before and stops.
+    fn malformed(
+        &mut self,
+        malformed: Malformed,
+        before: &source::Position,
+        strict: bool,
+    ) -> Result<()> {
+        if strict {
+            self.progress.position = before.clone();
+            self.commit()?;
+            let place = malformed.to_string();
+            let (place, _) = place.split_at(place.len() - malformed.what.len() - 2);
+            let hint = "correct it and import again, or leave out --strict";
+            return Err(Failure::new(Exit::Different, &malformed.what).at(place).hint(hint));
+        }
+        self.progress.malformed += 1;
+        if (self.told.len() as u64) < MOST_TOLD {
+            if !self.is_json {
+                self.bar.suspend(|| note(&malformed));
+            }
+            self.told.push(malformed);
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &self,
+        skipped: crate::transfer::directory::Skipped,
+        took: Duration,
+        outcome: &Result<()>,
+    ) -> serde_json::Value {
+        self.bar.finish_and_clear();
+        let told: Vec<_> = self
+            .told
+            .iter()
+            .map(|told| json!({ "file": told.file, "line": told.line, "what": told.what }))
+            .collect();
+        json!({
+            "records": self.progress.records,
+            "resumed_records": self.resumed.records,
+            "resumed_line": self.resumed.position.line,
+            "malformed": self.progress.malformed,
+            "malformed_records": told,
+            "skipped": skipped,
+            "complete": outcome.is_ok(),
+            "source_bytes": self.progress.position.offset_bytes,
+            "seconds": rounded(took.as_secs_f64()),
+        })
+    }
+}
+
+fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
+    let number = |name: &str| report[name].as_u64().unwrap_or(0);
+    let took = Duration::from_secs_f64(report["seconds"].as_f64().unwrap_or(0.0));
+    let mut text = format!(
+        "{} records, {} of source, {}",
+        number("records"),
+        size(number("source_bytes")),
+        duration(took)
+    );
+    if keyspace != DEFAULT_KEYSPACE {
+        text.push_str(&format!(", into keyspace {keyspace}"));
+    }
+    if number("resumed_records") > 0 {
+        let from = number("resumed_records");
+        text.push_str(&format!("; {from} of them were there from an import that was cut short"));
+    }
+    if number("malformed") > 0 {
+        text.push_str(&format!("; {} malformed records left out", number("malformed")));
+    }
+    let skipped = &report["skipped"];
+    let (special, unreadable) = (&skipped["special"], &skipped["unreadable"]);
+    if special.as_u64().unwrap_or(0) + unreadable.as_u64().unwrap_or(0) > 0 {
+        text.push_str(&format!("; skipped {special} special and {unreadable} unreadable files"));
+    }
+    text
+}

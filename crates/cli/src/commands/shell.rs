@@ -1,0 +1,72 @@
+//! `shell`: commands on an open store, from the keyboard or from a pipe.
+
+use std::io::{BufRead, IsTerminal, stdin};
+use std::path::{Path, PathBuf};
+
+use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
+use crate::failure::{Exit, Failure, Result};
+use crate::opening;
+use crate::output::Output;
+use crate::shell::editor;
+use crate::shell::session::Session;
+
+/// Type commands on an open store; also reads them from a pipe
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store; made if there is none.
+    store: PathBuf,
+    /// Opens it for reading only.
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    format: KeyFormat,
+    #[command(flatten)]
+    make: MakeArguments,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        if output.is_json {
+            return Err(Failure::usage("the shell has no --json", "use single commands"));
+        }
+        let name = &self.keyspace.keyspace;
+        let (store, keyspace) = match self.read_only {
+            true => {
+                let store = opening::to_read(&self.store)?;
+                let keyspace = opening::keyspace(&store, name)?;
+                (store, keyspace)
+            }
+            false => opening::to_make(&self.store, &self.make, name)?,
+        };
+        let mut session = Session::new(store, keyspace, self.format, output);
+        let outcome = match stdin().is_terminal() {
+            true => editor::run(&mut session).map(|()| Exit::Ok),
+            false => read_pipe(&mut session),
+        };
+        session.close()?;
+        outcome
+    }
+}
+
+/// Runs every line; the exit code is that of the first that failed.
+fn read_pipe(session: &mut Session<'_>) -> Result<Exit> {
+    let mut exit = Exit::Ok;
+    for (number, line) in stdin().lock().lines().enumerate() {
+        let line =
+            line.map_err(|error| Failure::file(Path::new("standard input"), "read", &error))?;
+        match session.run(&line) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(failure) if failure.is_quiet => return Err(failure),
+            Err(failure) => {
+                let failed = failure.at(format!("line {}", number + 1)).report(false);
+                if exit == Exit::Ok {
+                    exit = failed;
+                }
+            }
+        }
+    }
+    Ok(exit)
+}

@@ -1,0 +1,131 @@
+//! `stats`: what the store holds and measures. Counters begin at each open, so that those of a
+//! store opened only for this are mostly zero; an application prints its own with `metrics()`.
+
+use std::path::PathBuf;
+
+use runstone::{Keyspace, Store};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Result};
+use crate::opening;
+use crate::output::{Output, columns, size};
+
+/// Print sizes and counters
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store.
+    store: PathBuf,
+    /// In the exposition format of Prometheus.
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let store = opening::to_read(&self.store)?;
+        if self.prometheus {
+            output.bytes(store.metrics().to_prometheus().as_bytes())?;
+        } else if output.is_json {
+            output.json(&to_json(&store)?)?;
+        } else {
+            output.bytes(to_text(&store)?.as_bytes())?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// Numbers of one keyspace.
+struct KeyspaceStats {
+    tables: u64,
+    runs: u64,
+    bytes: u64,
+    entries: u64,
+    tombstones: u64,
+}
+
+fn keyspace_stats(keyspace: &Keyspace) -> KeyspaceStats {
+    let shape = keyspace.shape();
+    let sum = |pick: fn(&runstone::policy::shape::Table) -> u64| {
+        shape.tables().map(|(_, table)| pick(table)).sum()
+    };
+    KeyspaceStats {
+        tables: shape.tables().count() as u64,
+        runs: shape.levels.iter().map(|level| level.runs().len() as u64).sum(),
+        bytes: sum(|table| table.bytes),
+        entries: sum(|table| table.entries),
+        tombstones: sum(|table| table.tombstones),
+    }
+}
+
+fn to_json(store: &Store) -> Result<Value> {
+    let mut keyspaces = Vec::new();
+    for name in store.keyspaces() {
+        let keyspace = store.keyspace(&name)?;
+        let stats = keyspace_stats(&keyspace);
+        keyspaces.push(json!({
+            "name": name,
+            "tables": stats.tables,
+            "runs": stats.runs,
+            "bytes": stats.bytes,
+            "entries": stats.entries,
+            "tombstones": stats.tombstones,
+            "memtable_bytes": keyspace.memtable_bytes(),
+            "options": &*keyspace.options(),
+        }));
+    }
+    Ok(json!({
+        "keyspaces": keyspaces,
+        "disk_bytes": store.default_keyspace().store_disk_bytes(),
+        "last_sequence_number": store.default_keyspace().visible_seq(),
+        "metrics": store.metrics(),
+    }))
+}
+
+/// The lines for people; the shell prints them too.
+pub fn to_text(store: &Store) -> Result<String> {
+    let mut rows = Vec::new();
+    for name in store.keyspaces() {
+        let keyspace = store.keyspace(&name)?;
+        let stats = keyspace_stats(&keyspace);
+        rows.push(vec![
+            name,
+            stats.tables.to_string(),
+            stats.runs.to_string(),
+            size(stats.bytes),
+            stats.entries.to_string(),
+            stats.tombstones.to_string(),
+            size(keyspace.memtable_bytes()),
+            keyspace.options().policy.clone(),
+        ]);
+    }
+    let header =
+        ["keyspace", "tables", "runs", "bytes", "entries", "tombstones", "not flushed", "policy"];
+    let mut text = columns(&header, &rows);
+    let metrics = store.metrics();
+    let (memory, counters) = (&metrics.memory, &metrics.counters);
+    text.push_str(&format!(
+        "\non disk {}, of it log {}; last sequence number {}; to be merged {}\n\
+         memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
+         since it was opened: {} gets, {} writes, {} flushes, {} merges; \
+         user bytes {}, write amplification {:.2}\n",
+        size(store.default_keyspace().store_disk_bytes()),
+        size(metrics.wal_bytes),
+        store.default_keyspace().visible_seq(),
+        size(metrics.merge_debt_bytes),
+        size(memory.cache_bytes),
+        size(memory.pinned_bytes),
+        size(memory.memtable_bytes),
+        size(memory.budget_bytes),
+        counters.gets,
+        counters.writes,
+        counters.flushes,
+        counters.merges,
+        size(counters.user_bytes_written),
+        metrics.write_amplification_permille as f64 / 1000.0,
+    ));
+    if metrics.pressure.permille > 0 {
+        let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
+        text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,301 @@
+//! What a demonstration does with the store, one function per phase. Every call is timed; files are
+//! read outside of the timing.
+
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use runstone::metrics::{Histogram, Percentiles};
+use runstone::{Keyspace, Store, Value};
+use runstone_bench::generators::Rng;
+
+use super::input::{Input, State, shuffle};
+use crate::encoding::shown;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::range::Range;
+
+/// Enough reads for the 99.9th percentile to mean something.
+const READS: std::ops::RangeInclusive<u64> = 20_000..=200_000;
+const PREFIX_SCANS: usize = 2_000;
+/// Name of the phase that sees every live entry.
+pub const FULL_SCAN: &str = "scan, forward";
+/// So many differences are told one by one.
+const MOST_TOLD: usize = 20;
+
+/// What a phase did.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    pub name: &'static str,
+    pub operations: u64,
+    /// Key and value bytes written or returned.
+    pub bytes: u64,
+    /// From start to end.
+    pub took: Duration,
+    /// Inside of the store.
+    pub in_store: Duration,
+    /// Of one operation; empty for those that are timed as a whole.
+    pub latency: Percentiles,
+}
+
+/// What differed from the files.
+#[derive(Clone, Debug, Default)]
+pub struct Check {
+    pub values_equal: u64,
+    pub absences_right: u64,
+    /// Files that changed while the demonstration ran.
+    pub changed_meanwhile: u64,
+    pub differences: u64,
+    pub told: Vec<String>,
+}
+
+impl Check {
+    fn differs(&mut self, key: &[u8], what: &str) {
+        self.differences += 1;
+        if self.told.len() < MOST_TOLD {
+            self.told.push(format!("{}: {what}", shown(key)));
+        }
+    }
+}
+
+/// One phase being run.
+struct Meter {
+    phase: Phase,
+    latency: Histogram,
+    started: Instant,
+    bar: ProgressBar,
+}
+
+impl Meter {
+    fn start(output: &Output, name: &'static str, total: u64) -> Meter {
+        let phase = Phase {
+            name,
+            operations: 0,
+            bytes: 0,
+            took: Duration::ZERO,
+            in_store: Duration::ZERO,
+            latency: Percentiles::default(),
+        };
+        let bar = output.count_bar(name, total);
+        Meter { phase, latency: Histogram::default(), started: Instant::now(), bar }
+    }
+
+    fn time<T>(&mut self, action: impl FnOnce() -> runstone::Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let value = action()?;
+        let took = start.elapsed();
+        self.latency.record(took);
+        self.phase.in_store += took;
+        self.phase.operations += 1;
+        self.bar.inc(1);
+        Ok(value)
+    }
+
+    fn finish(mut self) -> Phase {
+        self.phase.took = self.started.elapsed();
+        self.phase.latency = self.latency.percentiles();
+        self.bar.finish_and_clear();
+        self.phase
+    }
+}
+
+/// Runs the phases on one store.
+pub struct Run<'a> {
+    pub input: Input,
+    pub output: &'a Output,
+    pub rng: Rng,
+    /// Reads and prefix scans stop after this long each.
+    pub most_per_phase: Duration,
+    pub check: Check,
+    pub phases: Vec<Phase>,
+}
+
+impl Run<'_> {
+    /// Stores every file, in random order: sorted input would need no merging.
+    pub fn load(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let mut order: Vec<usize> = (0..self.input.tree.files.len()).collect();
+        shuffle(&mut order, &mut self.rng);
+        let mut meter = Meter::start(self.output, "load", order.len() as u64);
+        for index in order {
+            let Some(content) = self.input.first_version(index) else { continue };
+            let key = self.input.key(index);
+            meter.time(|| keyspace.put(key, &content))?;
+            meter.phase.bytes += (key.len() + content.len()) as u64;
+        }
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+
+    /// Writes a second version of a tenth, and deletes a twentieth.
+    pub fn change(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let (updated, deleted) = self.input.draw(&mut self.rng);
+        let mut meter = Meter::start(self.output, "update", updated.len() as u64);
+        for index in updated {
+            self.input.states[index] = State::Updated;
+            let Ok(content) = self.input.content(index) else {
+                // It changed meanwhile: the store keeps the version that it has.
+                self.input.states[index] = State::Kept;
+                continue;
+            };
+            let key = self.input.key(index);
+            meter.time(|| keyspace.put(key, &content))?;
+            meter.phase.bytes += (key.len() + content.len()) as u64;
+        }
+        self.phases.push(meter.finish());
+        let mut meter = Meter::start(self.output, "delete", deleted.len() as u64);
+        for index in deleted {
+            meter.time(|| keyspace.delete(self.input.key(index)))?;
+            meter.phase.bytes += self.input.key(index).len() as u64;
+            self.input.states[index] = State::Deleted;
+        }
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+
+    /// Waits for flushes and merges, so that all costs are in.
+    pub fn settle(&mut self, store: &Store) -> Result<()> {
+        let mut meter = Meter::start(self.output, "flush and merge", 1);
+        meter.time(|| store.flush().and_then(|()| store.wait_idle()))?;
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+
+    /// Reads keys that are there, and keys that are not.
+    pub fn read(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let live = self.input.with_state(&[State::Kept, State::Updated]);
+        let gone = self.input.with_state(&[State::Deleted]);
+        let reads = (2 * live.len() as u64).clamp(*READS.start(), *READS.end());
+        let mut meter = Meter::start(self.output, "get, hit", reads);
+        while !live.is_empty() && meter.phase.operations < reads && self.has_time(&meter) {
+            let index = live[self.rng.below(live.len() as u64) as usize];
+            let key = self.input.key(index);
+            match meter.time(|| keyspace.get(key).inspect(touch_found))? {
+                Some(value) => meter.phase.bytes += (key.len() + value.len()) as u64,
+                None => self.check.differs(key, "a random read did not find it"),
+            }
+        }
+        self.phases.push(meter.finish());
+        let mut meter = Meter::start(self.output, "get, miss", reads);
+        let all = self.input.tree.files.len() as u64;
+        while meter.phase.operations < reads && self.has_time(&meter) {
+            // One in four is a deleted key, the others lie right behind existing ones.
+            let key = match self.rng.below(4) {
+                0 if !gone.is_empty() => {
+                    self.input.key(gone[self.rng.below(gone.len() as u64) as usize]).to_vec()
+                }
+                _ => [self.input.key(self.rng.below(all) as usize), b"/absent"].concat(),
+            };
+            if meter.time(|| keyspace.get(&key))?.is_some() {
+                self.check.differs(&key, "a random read found it, but it is absent");
+            }
+        }
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+
+    fn has_time(&self, meter: &Meter) -> bool {
+        !meter.phase.operations.is_multiple_of(64) || meter.started.elapsed() < self.most_per_phase
+    }
+
+    /// Scans directories, then everything in both directions, comparing the keys.
+    pub fn scan(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let live = self.input.with_state(&[State::Kept, State::Updated]);
+        let mut prefixes = self.input.prefixes();
+        let wanted = prefixes.len().min(PREFIX_SCANS);
+        let mut meter = Meter::start(self.output, "scan, prefix", wanted as u64);
+        while meter.phase.operations < wanted as u64 && self.has_time(&meter) {
+            let prefix = prefixes.swap_remove(self.rng.below(prefixes.len() as u64) as usize);
+            let mut bytes = 0;
+            let count = meter.time(|| {
+                let mut count = 0;
+                for entry in keyspace.prefix(&prefix)? {
+                    let (key, value) = entry?;
+                    touch(&value);
+                    bytes += (key.len() + value.len()) as u64;
+                    count += 1;
+                }
+                Ok(count)
+            })?;
+            meter.phase.bytes += bytes;
+            let from = live.partition_point(|index| self.input.key(*index) < &prefix[..]);
+            let under = live[from..].iter();
+            let right =
+                under.take_while(|index| self.input.key(**index).starts_with(&prefix)).count();
+            if count != right {
+                let what = format!("a scan of the prefix gave {count} entries, not {right}");
+                self.check.differs(&prefix, &what);
+            }
+        }
+        self.phases.push(meter.finish());
+        self.scan_all(keyspace, FULL_SCAN, &live, false)?;
+        self.scan_all(keyspace, "scan, back", &live, true)
+    }
+
+    fn scan_all(
+        &mut self,
+        keyspace: &Keyspace,
+        name: &'static str,
+        live: &[usize],
+        reverse: bool,
+    ) -> Result<()> {
+        let mut meter = Meter::start(self.output, name, live.len() as u64);
+        let start = Instant::now();
+        let (mut position, mut wrong) = (0, 0_u64);
+        let range = Range { reverse, ..Range::default() };
+        let count = range.walk(keyspace, |key, value| {
+            touch(value);
+            meter.phase.bytes += (key.len() + value.len()) as u64;
+            let at = if reverse { live.len().wrapping_sub(1 + position) } else { position };
+            let right = live.get(at).is_some_and(|index| self.input.key(*index) == key);
+            wrong += u64::from(!right);
+            position += 1;
+            Ok(())
+        })?;
+        meter.phase.in_store = start.elapsed();
+        meter.phase.operations = count;
+        if wrong > 0 || count != live.len() as u64 {
+            let what = format!("{count} entries for {} files, {wrong} out of place", live.len());
+            self.check.differs(name.as_bytes(), &what);
+        }
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+
+    /// Compares every value with its file.
+    pub fn verify(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let count = self.input.tree.files.len();
+        let mut meter = Meter::start(self.output, "verify", count as u64);
+        for index in 0..count {
+            let key = self.input.key(index);
+            let state = self.input.states[index];
+            let value = meter.time(|| keyspace.get(key))?;
+            meter.phase.bytes += value.as_ref().map_or(0, |value| key.len() + value.len()) as u64;
+            match (state, value) {
+                (State::Deleted | State::Absent, None) => self.check.absences_right += 1,
+                (State::Deleted | State::Absent, Some(_)) => {
+                    self.check.differs(key, "it was deleted, but is there");
+                }
+                (_, None) => self.check.differs(key, "it is missing"),
+                (_, Some(value)) => match self.input.content(index) {
+                    Ok(content) if content == *value => self.check.values_equal += 1,
+                    Ok(content) => {
+                        let what = format!("{} bytes differ from {}", value.len(), content.len());
+                        self.check.differs(key, &what);
+                    }
+                    Err(()) => self.check.changed_meanwhile += 1,
+                },
+            }
+        }
+        self.phases.push(meter.finish());
+        Ok(())
+    }
+}
+
+/// Reads the bytes of a value, which may be pinned in a block: a rate counts only bytes that came.
+fn touch(value: &[u8]) {
+    let sum = value.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    std::hint::black_box(sum);
+}
+
+fn touch_found(value: &Option<Value>) {
+    value.iter().for_each(|value| touch(value));
+}

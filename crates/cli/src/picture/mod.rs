@@ -1,0 +1,291 @@
+//! The tree as a picture: levels, runs and tables on one axis of keys. What is drawn is gathered
+//! here; how, in `terminal` and `svg`.
+
+pub mod svg;
+pub mod terminal;
+
+use std::sync::Arc;
+
+use runstone::Keyspace;
+use runstone::policy::plan::{Busy, Plan};
+use runstone::policy::policy::LevelTarget;
+use runstone::policy::shape::{Level, Shape, Table};
+use serde_json::{Value, json};
+
+use crate::encoding::shown;
+use crate::failure::Result;
+use crate::output::size;
+
+/// A tree to be drawn.
+pub struct Picture {
+    pub keyspace: String,
+    pub policy: String,
+    pub levels: Vec<LevelPicture>,
+    /// Every bound of a table, sorted, once: the axis. Its ranks, not its bytes, are the scale.
+    pub bounds: Vec<Box<[u8]>>,
+    pub memtable_bytes: u64,
+    pub next_merge: Option<Plan>,
+}
+
+/// A level.
+pub struct LevelPicture {
+    pub index: usize,
+    pub bytes: u64,
+    pub target: LevelTarget,
+    pub score_permille: u64,
+    /// Newest first. An overlapping level is laid out in rows of disjoint tables.
+    pub runs: Vec<RunPicture>,
+    pub is_overlapping: bool,
+}
+
+/// A run.
+pub struct RunPicture {
+    /// `None` in an overlapping level.
+    pub id: Option<u64>,
+    pub tables: Vec<Arc<Table>>,
+}
+
+impl Picture {
+    /// Looks at a keyspace.
+    pub fn of(keyspace: &Keyspace) -> Result<Picture> {
+        let shape = keyspace.shape();
+        let options = keyspace.options();
+        let policy = options.merge_policy()?;
+        let targets = keyspace.level_targets();
+        let mut bounds: Vec<Box<[u8]>> = shape
+            .tables()
+            .flat_map(|(_, table)| [table.min_key.clone(), table.max_key.clone()])
+            .collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        Ok(Picture {
+            keyspace: keyspace.name().to_string(),
+            policy: policy.name().to_string(),
+            levels: levels(&shape, &targets),
+            bounds,
+            memtable_bytes: keyspace.memtable_bytes(),
+            next_merge: policy.pick(&shape, &Busy::default(), &options.shape),
+        })
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes).sum()
+    }
+
+    /// Number of tables.
+    pub fn table_count(&self) -> usize {
+        let runs = self.levels.iter().flat_map(|level| &level.runs);
+        runs.map(|run| run.tables.len()).sum()
+    }
+
+    /// Where a table lies on an axis of `width` units: from, to. At least one unit.
+    pub fn place(&self, table: &Table, width: usize) -> (usize, usize) {
+        let count = self.bounds.len().max(1);
+        let rank = |key: &[u8]| self.bounds.partition_point(|bound| **bound < *key);
+        let from = rank(&table.min_key) * width / count;
+        let to = (rank(&table.max_key) + 1) * width / count;
+        (from.min(width.saturating_sub(1)), to.max(from + 1).min(width))
+    }
+
+    /// Why the next merge would run.
+    pub fn next_merge_text(&self) -> String {
+        match &self.next_merge {
+            Some(plan) => plan.why.clone(),
+            None => "none is due".to_string(),
+        }
+    }
+
+    /// The picture for machines.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "keyspace": self.keyspace,
+            "policy": self.policy,
+            "bytes": self.bytes(),
+            "tables": self.table_count(),
+            "memtable_bytes": self.memtable_bytes,
+            "levels": self.levels.iter().map(LevelPicture::to_json).collect::<Vec<_>>(),
+            "next_merge": self.next_merge.as_ref().map(|plan| json!({
+                "why": plan.why,
+                "tables": plan.table_ids().collect::<Vec<_>>(),
+                "output_levels": plan.merges.iter().map(|merge| merge.output_level)
+                    .chain(plan.moves.iter().map(|step| step.to_level)).collect::<Vec<_>>(),
+            })),
+        })
+    }
+}
+
+fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
+    let describe = |(index, level): (usize, &Level)| {
+        let target = *targets.get(index).unwrap_or(&LevelTarget::UNBOUNDED);
+        let (bytes, run_count) = (level.bytes(), level.runs().len());
+        LevelPicture {
+            index,
+            bytes,
+            target,
+            score_permille: target.score_permille(bytes, run_count),
+            runs: match level {
+                Level::Runs(runs) => runs
+                    .iter()
+                    .map(|run| RunPicture { id: Some(run.id), tables: run.tables.clone() })
+                    .collect(),
+                Level::Overlapping(tables) => rows_of_disjoint(tables),
+            },
+            is_overlapping: matches!(level, Level::Overlapping(_)),
+        }
+    };
+    shape.levels.iter().enumerate().map(describe).collect()
+}
+
+/// Puts each table into the first row where it overlaps none.
+fn rows_of_disjoint(tables: &[Arc<Table>]) -> Vec<RunPicture> {
+    let mut rows: Vec<RunPicture> = Vec::new();
+    for table in tables {
+        let fits = |row: &&mut RunPicture| {
+            row.tables.last().is_none_or(|last| *last.max_key < *table.min_key)
+        };
+        match rows.iter_mut().find(fits) {
+            Some(row) => row.tables.push(Arc::clone(table)),
+            None => rows.push(RunPicture { id: None, tables: vec![Arc::clone(table)] }),
+        }
+    }
+    rows
+}
+
+impl LevelPicture {
+    /// `96M of 256M (37%)`.
+    pub fn fill_text(&self) -> String {
+        let bytes = size(self.bytes);
+        match self.target.capacity_bytes {
+            u64::MAX => format!("{bytes}, no limit"),
+            capacity => format!(
+                "{bytes} of {} ({}%)",
+                size(capacity),
+                u128::from(self.bytes) * 100 / u128::from(capacity.max(1))
+            ),
+        }
+    }
+
+    /// `3 of 4 runs`.
+    pub fn runs_text(&self) -> String {
+        let tables: usize = self.runs.iter().map(|run| run.tables.len()).sum();
+        match (self.is_overlapping, self.target.max_runs) {
+            (true, _) => format!("{tables} overlapping tables"),
+            (false, u32::MAX) => format!("runs {}, tables {tables}", self.runs.len()),
+            (false, most) => format!("runs {} of {most}, tables {tables}", self.runs.len()),
+        }
+    }
+
+    /// Share of tombstones among the entries, in thousandths.
+    pub fn tombstone_permille(&self) -> u64 {
+        tombstone_permille(self.runs.iter().flat_map(|run| &run.tables))
+    }
+
+    fn to_json(&self) -> Value {
+        let bounded = |value: u64, none: u64| (value != none).then_some(value);
+        json!({
+            "level": self.index,
+            "bytes": self.bytes,
+            "target_bytes": bounded(self.target.capacity_bytes, u64::MAX),
+            "max_runs": bounded(self.target.max_runs.into(), u32::MAX.into()),
+            "score_permille": self.score_permille,
+            "tombstone_permille": self.tombstone_permille(),
+            "overlapping": self.is_overlapping,
+            "runs": self.runs.iter().map(RunPicture::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl RunPicture {
+    /// Sum of the table sizes.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+
+    fn to_json(&self) -> Value {
+        let tables = self.tables.iter().map(|table| {
+            json!({
+                "id": table.id,
+                "bytes": table.bytes,
+                "entries": table.entries,
+                "tombstones": table.tombstones,
+                "min_key": shown(&table.min_key),
+                "max_key": shown(&table.max_key),
+            })
+        });
+        json!({ "id": self.id, "bytes": self.bytes(), "tables": tables.collect::<Vec<_>>() })
+    }
+}
+
+/// Share of tombstones among the entries of tables, in thousandths.
+pub fn tombstone_permille<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> u64 {
+    let (entries, tombstones) = tables.fold((0, 0), |(entries, tombstones), table| {
+        (entries + table.entries, tombstones + table.tombstones)
+    });
+    (tombstones * 1000).checked_div(entries).unwrap_or(0)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A picture of three levels.
+    pub fn sample() -> Picture {
+        let table = |id, min: &str, max: &str| {
+            Arc::new(Table {
+                id,
+                min_key: min.as_bytes().into(),
+                max_key: max.as_bytes().into(),
+                bytes: id << 20,
+                entries: 100,
+                tombstones: id,
+                min_seq: 1,
+                max_seq: 2,
+                filter_bits: 0,
+                prefixes: Vec::new(),
+            })
+        };
+        let overlapping = vec![table(1, "a", "m"), table(2, "b", "<&>"), table(3, "n", "z")];
+        let run = RunPicture { id: Some(7), tables: vec![table(4, "a", "k"), table(5, "p", "z")] };
+        let level = |index, runs, is_overlapping| LevelPicture {
+            index,
+            bytes: 9 << 20,
+            target: LevelTarget { capacity_bytes: 12 << 20, max_runs: 1 },
+            score_permille: 750,
+            runs,
+            is_overlapping,
+        };
+        let mut bounds: Vec<Box<[u8]>> =
+            ["<&>", "a", "b", "k", "m", "n", "p", "z"].map(|key| key.as_bytes().into()).to_vec();
+        bounds.sort_unstable();
+        Picture {
+            keyspace: "default".into(),
+            policy: "leveling".into(),
+            levels: vec![
+                level(0, rows_of_disjoint(&overlapping), true),
+                level(1, vec![], false),
+                level(2, vec![run], false),
+            ],
+            bounds,
+            memtable_bytes: 100,
+            next_merge: None,
+        }
+    }
+
+    #[test]
+    fn tables_lie_on_the_axis_in_key_order() {
+        let picture = sample();
+        assert_eq!(picture.levels[0].runs.len(), 2, "the third table fits behind the first");
+        for width in [1, 3, 8, 100] {
+            for run in picture.levels.iter().flat_map(|level| &level.runs) {
+                for table in &run.tables {
+                    let (from, to) = picture.place(table, width);
+                    assert!(from < to && to <= width, "{from} {to} {width}");
+                }
+            }
+        }
+        let run = &picture.levels[2].runs[0];
+        let places: Vec<_> = run.tables.iter().map(|table| picture.place(table, 80)).collect();
+        assert_eq!(places, [(10, 40), (60, 80)]);
+    }
+}

@@ -1,0 +1,147 @@
+//! The picture as SVG, and as an HTML page that needs no other file.
+
+use std::fmt::Write as _;
+
+use super::{LevelPicture, Picture};
+use crate::encoding::shown;
+use crate::output::size;
+
+const WIDTH: usize = 1000;
+const MARGIN: usize = 20;
+const LABEL_WIDTH: usize = 110;
+const RUN_HEIGHT: usize = 18;
+const LEVEL_HEIGHT: usize = 30;
+
+/// Draws the picture as an SVG document.
+pub fn svg(picture: &Picture) -> String {
+    let rows: usize = picture.levels.iter().map(|level| level.runs.len()).sum();
+    let height =
+        MARGIN * 2 + picture.levels.len() * LEVEL_HEIGHT + rows * RUN_HEIGHT + 2 * LEVEL_HEIGHT;
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">"
+    );
+    let title = format!(
+        "keyspace {}: {} in {} tables, policy {}",
+        picture.keyspace,
+        size(picture.bytes()),
+        picture.table_count(),
+        picture.policy
+    );
+    let _ = writeln!(text, "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>");
+    label(&mut text, MARGIN, MARGIN + 4, &title);
+    let mut y = MARGIN + 12;
+    for level in &picture.levels {
+        y = draw_level(&mut text, picture, level, y);
+    }
+    label(&mut text, MARGIN, y + 22, &format!("next merge: {}", picture.next_merge_text()));
+    text.push_str("</svg>\n");
+    text
+}
+
+fn draw_level(text: &mut String, picture: &Picture, level: &LevelPicture, top: usize) -> usize {
+    let line = format!("L{}  {}, {}", level.index, level.fill_text(), level.runs_text());
+    label(text, MARGIN, top + 20, &line);
+    let mut y = top + LEVEL_HEIGHT;
+    let axis_width = WIDTH - 2 * MARGIN - LABEL_WIDTH;
+    for run in &level.runs {
+        let name = run.id.map_or("row".to_string(), |id| format!("run {id}"));
+        label(text, MARGIN, y + 11, &format!("{name} {}", size(run.bytes())));
+        for table in &run.tables {
+            let (from, to) = picture.place(table, axis_width);
+            let share = (table.tombstones * 100).checked_div(table.entries).unwrap_or(0);
+            // Blue without tombstones, towards red with them.
+            let hue = 210_u64.saturating_sub(share * 2);
+            let tip = format!(
+                "table {}: {}, {} entries, {} tombstones\n{} .. {}",
+                table.id,
+                size(table.bytes),
+                table.entries,
+                table.tombstones,
+                shown(&table.min_key),
+                shown(&table.max_key)
+            );
+            let _ = writeln!(
+                text,
+                "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"hsl({hue},55%,55%)\" \
+                 stroke=\"#fff\" stroke-width=\"0.5\"><title>{}</title></rect>",
+                MARGIN + LABEL_WIDTH + from,
+                to - from,
+                RUN_HEIGHT - 4,
+                escape(&tip)
+            );
+        }
+        y += RUN_HEIGHT;
+    }
+    y
+}
+
+fn label(text: &mut String, x: usize, y: usize, line: &str) {
+    let _ = writeln!(text, "<text x=\"{x}\" y=\"{y}\">{}</text>", escape(line));
+}
+
+/// A page with the drawing and a table of the levels.
+pub fn html(picture: &Picture) -> String {
+    let mut rows = String::new();
+    for level in &picture.levels {
+        let tombstones = level.tombstone_permille();
+        let _ = writeln!(
+            rows,
+            "<tr><td>L{}</td><td>{}</td><td>{}</td><td>{}.{}%</td></tr>",
+            level.index,
+            escape(&level.fill_text()),
+            escape(&level.runs_text()),
+            tombstones / 10,
+            tombstones % 10
+        );
+    }
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <title>runstone: {name}</title>\n\
+         <style>body{{font-family:sans-serif;margin:2em}}td,th{{padding:2px 12px;\
+         text-align:left}}</style></head>\n<body>\n{svg}\
+         <table><tr><th>level</th><th>bytes</th><th>runs</th><th>tombstones</th></tr>\n\
+         {rows}</table>\n<p>Tables lie on a common axis of keys, by the rank of their bounds; \
+         red ones hold many tombstones. Point at one for its numbers.</p>\n</body></html>\n",
+        name = escape(&picture.keyspace),
+        svg = svg(picture),
+    )
+}
+
+/// Characters that markup gives a meaning, or XML forbids.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push(c),
+            c if c.is_control() || c == '\u{fffe}' || c == '\u{ffff}' => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_is_balanced_and_escaped() {
+        let picture = crate::picture::tests::sample();
+        let drawn = svg(&picture);
+        assert!(drawn.contains("&lt;&amp;&gt;"), "keys are escaped");
+        for name in ["svg", "text", "title"] {
+            let opened = drawn.matches(&format!("<{name}")).count();
+            assert_eq!(opened, drawn.matches(&format!("</{name}>")).count(), "{name}");
+        }
+        assert_eq!(drawn.matches("<title>").count(), 5, "one per table");
+        assert!(html(&picture).ends_with("</body></html>\n"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The picture in characters: one line per run.
+//!
+//! ```text
+//! L1  96M of 256M (37%)  runs 1 of 1, tables 3  tombstones 0.2%
+//!     run 12      96M  ████▓▓▓▓▓···███
+//! ```
+
+use runstone::policy::text::format_key;
+
+use super::{Picture, RunPicture, tombstone_permille};
+use crate::output::size;
+
+const LABEL_COLUMNS: usize = 22;
+/// More runs of a level are summed up in one line.
+const MOST_RUNS: usize = 24;
+
+/// Draws the picture; each line takes at most `columns`, or 60 if that is less.
+pub fn draw(picture: &Picture, columns: usize) -> String {
+    let width = columns.clamp(60, 200) - LABEL_COLUMNS;
+    let mut text = format!(
+        "keyspace {}: {} in {} tables, policy {}; not flushed yet: {}\n",
+        picture.keyspace,
+        size(picture.bytes()),
+        picture.table_count(),
+        picture.policy,
+        size(picture.memtable_bytes)
+    );
+    for level in &picture.levels {
+        let tombstones = level.tombstone_permille();
+        text.push_str(&format!(
+            "L{}  {}  {}  tombstones {}.{}%\n",
+            level.index,
+            level.fill_text(),
+            level.runs_text(),
+            tombstones / 10,
+            tombstones % 10
+        ));
+        for run in level.runs.iter().take(MOST_RUNS) {
+            text.push_str(&draw_run(picture, run, width));
+        }
+        if level.runs.len() > MOST_RUNS {
+            let bytes: u64 = level.runs.iter().skip(MOST_RUNS).map(RunPicture::bytes).sum();
+            let more = level.runs.len() - MOST_RUNS;
+            text.push_str(&format!("    and {more} more with {}\n", size(bytes)));
+        }
+    }
+    if let (Some(first), Some(last)) = (picture.bounds.first(), picture.bounds.last()) {
+        let (first, last) = axis_ends(first, last);
+        let gap = width.saturating_sub(first.chars().count() + last.chars().count()).max(1);
+        let margin = LABEL_COLUMNS;
+        text.push_str(&format!("{:margin$}{first}{:gap$}{last}\n", "", ""));
+        text.push_str(&format!("{:margin$}█▓ tables by turns  ▚ several  · none\n", ""));
+    }
+    text.push_str(&format!("next merge: {}\n", picture.next_merge_text()));
+    text
+}
+
+/// The ends of the axis, without the directory that they share.
+fn axis_ends(first: &[u8], last: &[u8]) -> (String, String) {
+    let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+    let slash = first[..common].iter().rposition(|byte| *byte == b'/');
+    let from = slash.map_or(0, |slash| slash + 1);
+    let dots = if from > 0 { ".." } else { "" };
+    let end = |key: &[u8]| format!("{dots}{}", format_key(&key[from..]));
+    (end(first), end(last))
+}
+
+fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
+    let label = match run.id {
+        Some(id) => format!("run {id}"),
+        None => "row".to_string(),
+    };
+    let mut cells = vec!['·'; width];
+    let mut filled_to = 0;
+    for (i, table) in run.tables.iter().enumerate() {
+        let (from, to) = picture.place(table, width);
+        let fill = if i % 2 == 0 { '█' } else { '▓' };
+        for (at, cell) in cells.iter_mut().enumerate().take(to).skip(from) {
+            // Tables of a run are disjoint: sharing a cell means too little room.
+            *cell = if at < filled_to { '▚' } else { fill };
+        }
+        filled_to = filled_to.max(to);
+    }
+    let tombstones = tombstone_permille(run.tables.iter());
+    let mark = if tombstones >= 500 { '†' } else { ' ' };
+    let cells: String = cells.into_iter().collect();
+    format!("    {label:<9}{:>7}{mark} {cells}\n", size(run.bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        let picture = crate::picture::tests::sample();
+        let text = draw(&picture, 80);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("L0  9M of 12M (75%)  3 overlapping tables"), "{text}");
+        assert_eq!(axis_ends(b"a/b/c", b"a/b/d"), ("..\"c\"".into(), "..\"d\"".into()));
+        assert!(text.contains("run 7") && text.contains("next merge: none is due"), "{text}");
+    }
+}

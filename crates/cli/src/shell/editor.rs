@@ -1,0 +1,101 @@
+//! The line editor: history in the user's home, completion of commands and keys.
+
+use std::path::PathBuf;
+
+use runstone::Keyspace;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{Context, Editor, Helper};
+
+use super::session::{Session, command_names};
+use crate::failure::{Failure, Result};
+use crate::output::note;
+
+const HISTORY_FILE: &str = ".runstone_history";
+/// More keys than this are no help.
+const MOST_KEYS: usize = 50;
+
+struct Completion {
+    commands: Vec<String>,
+    keyspace: Keyspace,
+}
+
+impl Completer for Completion {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..position).unwrap_or(line);
+        let start = typed.rfind(' ').map_or(0, |blank| blank + 1);
+        let word = &typed[start..];
+        if start == 0 {
+            let commands = self.commands.iter().filter(|name| name.starts_with(word));
+            return Ok((0, commands.cloned().collect()));
+        }
+        Ok((start, self.keys(word)))
+    }
+}
+
+impl Completion {
+    /// Keys that can be typed as they are; an error here is no reason to disturb.
+    fn keys(&self, word: &str) -> Vec<String> {
+        let Ok(scan) = self.keyspace.prefix(word.as_bytes()) else { return Vec::new() };
+        let keys = scan.map_while(|entry| entry.ok()).take(MOST_KEYS);
+        let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"'\"\\".contains(c);
+        keys.filter_map(|(key, _)| String::from_utf8(key).ok())
+            .filter(|key| key.chars().all(plain))
+            .collect()
+    }
+}
+
+impl Helper for Completion {}
+impl Hinter for Completion {
+    type Hint = String;
+}
+impl Highlighter for Completion {}
+impl Validator for Completion {}
+
+/// Reads and runs lines until the end.
+pub fn run(session: &mut Session<'_>) -> Result<()> {
+    let failed = |error: ReadlineError| {
+        Failure::usage(format!("the terminal does not work: {error}"), "pipe the commands in")
+    };
+    let mut editor: Editor<Completion, DefaultHistory> = Editor::new().map_err(failed)?;
+    let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY_FILE));
+    if let Some(path) = &history {
+        // There is none at first.
+        let _ = editor.load_history(path);
+    }
+    let outcome = loop {
+        let keyspace = session.keyspace.clone();
+        editor.set_helper(Some(Completion { commands: command_names(), keyspace }));
+        match editor.readline(&session.prompt()) {
+            Ok(line) => {
+                // A full history is no error of the line.
+                let _ = editor.add_history_entry(&line);
+                match session.run(&line) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(failure) if failure.is_quiet => break Err(failure),
+                    Err(failure) => note(failure.to_text().trim_end()),
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break Ok(()),
+            Err(error) => break Err(failed(error)),
+        }
+    };
+    if let Some(path) = &history {
+        // Without a home that can be written there is no history.
+        let _ = editor.save_history(path);
+    }
+    outcome
+}

@@ -1,0 +1,124 @@
+//! The regular files of a directory tree, by relative path. Follows no symbolic link; what cannot
+//! be read or is no file is counted, not an error.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+/// A file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Relative path, `/` between its parts.
+    pub key: Vec<u8>,
+    pub bytes: u64,
+}
+
+/// What was passed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Symbolic links, sockets, devices.
+    pub special: u64,
+    /// Files and directories that could not be read.
+    pub unreadable: u64,
+}
+
+/// A tree, sorted by key.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    pub root: PathBuf,
+    pub files: Vec<FileEntry>,
+    pub skipped: Skipped,
+}
+
+impl Tree {
+    /// Walks a directory; `without` (a canonical path) and what is below it is left out.
+    pub fn walk(root: &Path, without: Option<&Path>) -> Result<Tree> {
+        let entries = fs::read_dir(root)
+            .map_err(|error| Failure::file(root, "read the directory", &error))?;
+        drop(entries);
+        let mut tree = Tree { root: root.to_path_buf(), ..Tree::default() };
+        let mut pending = vec![Vec::new()];
+        while let Some(directory) = pending.pop() {
+            tree.read_directory(&directory, without, &mut pending);
+        }
+        tree.files.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(tree)
+    }
+
+    fn read_directory(
+        &mut self,
+        directory: &[u8],
+        without: Option<&Path>,
+        pending: &mut Vec<Vec<u8>>,
+    ) {
+        let Ok(entries) = fs::read_dir(self.path(directory)) else {
+            self.skipped.unreadable += 1;
+            return;
+        };
+        for entry in entries {
+            let found = entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?)));
+            let Ok((name, metadata)) = found else {
+                self.skipped.unreadable += 1;
+                continue;
+            };
+            let mut key = directory.to_vec();
+            if !key.is_empty() {
+                key.push(b'/');
+            }
+            key.extend_from_slice(name.as_bytes());
+            if metadata.is_file() {
+                self.files.push(FileEntry { key, bytes: metadata.len() });
+            } else if !metadata.is_dir() {
+                self.skipped.special += 1;
+            } else if !is_same(&self.path(&key), without) {
+                pending.push(key);
+            }
+        }
+    }
+
+    /// Where the file of a key is.
+    pub fn path(&self, key: &[u8]) -> PathBuf {
+        match key.is_empty() {
+            true => self.root.clone(),
+            false => self.root.join(OsStr::from_bytes(key)),
+        }
+    }
+
+    /// Sum of the file sizes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+}
+
+fn is_same(path: &Path, other: Option<&Path>) -> bool {
+    other.is_some_and(|other| path.canonicalize().is_ok_and(|path| path == other))
+}
+
+/// The relative path that a key names, if it names one inside the directory.
+pub fn path_of_key(key: &[u8]) -> std::result::Result<&Path, String> {
+    let is_bad = |part: &[u8]| part.is_empty() || part == b"." || part == b"..";
+    if key.split(|byte| *byte == b'/').any(is_bad) || key.contains(&0) {
+        return Err("the key is no relative path".into());
+    }
+    Ok(Path::new(OsStr::from_bytes(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_inside_the_directory() {
+        for key in [&b"a"[..], b"a/b", b".a/..b", b"\xff"] {
+            assert!(path_of_key(key).is_ok(), "{key:?}");
+        }
+        for key in [&b""[..], b"/a", b"a/", b"a//b", b"../a", b"a/../b", b"./a", b"a\0"] {
+            assert!(path_of_key(key).is_err(), "{key:?}");
+        }
+    }
+}

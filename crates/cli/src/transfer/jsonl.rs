@@ -1,0 +1,99 @@
+//! One JSON object per line: `{"key":..,"value":..}`; bytes that are no text as base64, told by
+//! `"encoding":"base64"`, which then holds for key and value.
+
+use serde_json::{Map, Value};
+
+use super::Record;
+use crate::encoding::{from_base64, to_base64};
+
+/// Which fields of foreign objects are key and value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    pub key: Option<String>,
+    pub value: Option<String>,
+}
+
+/// An entry as an object.
+pub fn object(key: &[u8], value: Option<&[u8]>) -> Value {
+    let mut object = Map::new();
+    let texts = (std::str::from_utf8(key), value.map(std::str::from_utf8).transpose());
+    if let (Ok(key), Ok(value)) = texts {
+        object.insert("key".into(), key.into());
+        object.extend(value.map(|value| ("value".into(), value.into())));
+    } else {
+        object.insert("key".into(), to_base64(key).into());
+        object.extend(value.map(|value| ("value".into(), to_base64(value).into())));
+        object.insert("encoding".into(), "base64".into());
+    }
+    Value::Object(object)
+}
+
+/// Appends a line.
+pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(object(key, Some(value)).to_string().as_bytes());
+    out.push(b'\n');
+}
+
+/// Reads a line. With a key field but no value field the whole object is the value.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| format!("{error}"))?;
+    let Value::Object(object) = value else { return Err("the line is no JSON object".into()) };
+    let is_own = fields.key.is_none() && fields.value.is_none();
+    let decode = match object.get("encoding").filter(|_| is_own) {
+        None => |text: String| Ok(text.into_bytes()),
+        Some(Value::String(name)) if name == "base64" => |text: String| from_base64(&text),
+        Some(other) => return Err(format!("encoding {other} is not known; base64 is")),
+    };
+    let key = field(&object, fields.key.as_deref().unwrap_or("key"))?;
+    let value = match (&fields.key, &fields.value) {
+        (Some(_), None) => trim(line),
+        (_, name) => field(&object, name.as_deref().unwrap_or("value"))?,
+    };
+    Ok(Record { key: decode(key)?, value: decode(value)? })
+}
+
+fn trim(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim().to_string()
+}
+
+/// A string is taken as it is, anything else as its JSON text.
+fn field(object: &Map<String, Value>, name: &str) -> Result<String, String> {
+    match object.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Ok(other.to_string()),
+        None => Err(format!("the object has no field {name:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_back() {
+        let own = Fields::default();
+        for (key, value) in [(&b""[..], &b""[..]), (b"k\"\n", b"\xff\0"), (b"\xfe", "ä".as_bytes())]
+        {
+            let mut line = Vec::new();
+            write(key, value, &mut line);
+            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+            let read = parse(&line, &own);
+            assert_eq!(read, Ok(Record { key: key.to_vec(), value: value.to_vec() }));
+        }
+        for bad in ["", "[]", "{\"key\":1}", "{\"key\":\"a\",\"value\":\"b\"", "{\"value\":1}"] {
+            assert!(parse(bad.as_bytes(), &own).is_err(), "{bad}");
+        }
+        let odd = br#"{"key":"a","value":"b","encoding":"rot13"}"#;
+        assert!(parse(odd, &own).is_err_and(|what| what.contains("rot13")));
+    }
+
+    #[test]
+    fn foreign_objects() {
+        let line = br#"{"id":7,"name":"x","encoding":"gzip"}"#;
+        let mut fields = Fields { key: Some("id".into()), value: Some("name".into()) };
+        let read = parse(line, &fields);
+        assert_eq!(read, Ok(Record { key: b"7".to_vec(), value: b"x".to_vec() }));
+        fields.value = None;
+        assert_eq!(parse(line, &fields).map(|record| record.value), Ok(line.to_vec()));
+    }
+}

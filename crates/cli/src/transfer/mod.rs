@@ -1,0 +1,72 @@
+//! Records between stores and files: directories, JSON lines, CSV and TSV. Not the store's own
+//! formats; those are the engine's.
+
+pub mod csv;
+pub mod directory;
+pub mod jsonl;
+pub mod lines;
+pub mod progress;
+pub mod sink;
+pub mod source;
+pub mod tsv;
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use crate::failure::{Failure, Result};
+
+/// How records are written in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A directory tree: relative path -> content.
+    Dir,
+    /// One JSON object per line.
+    Jsonl,
+    /// RFC 4180, with a header line.
+    Csv,
+    /// `key TAB value` per line, with \t \n \r \\ escaped.
+    Tsv,
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// What is wrong with a record, and the line it begins on; 0 where there are no lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    pub file: String,
+    pub line: u64,
+    pub what: String,
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.what),
+            line => write!(f, "{}:{line}: {}", self.file, self.what),
+        }
+    }
+}
+
+/// The format that was given, or that the path tells.
+pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
+    if let Some(format) = given {
+        return Ok(format);
+    }
+    if path.is_dir() {
+        return Ok(Format::Dir);
+    }
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    match extension.as_ref().and_then(|extension| extension.to_str()) {
+        Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
+        Some("csv") => Ok(Format::Csv),
+        Some("tsv") => Ok(Format::Tsv),
+        _ => Err(Failure::usage("the format cannot be told from the name", "pass --format")
+            .at(path.display())),
+    }
+}

@@ -1,0 +1,83 @@
+//! How far an import is, kept in the store itself: written in the batch that holds the data, so
+//! that both are there or neither.
+
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use runstone::{Batch, Keyspace, KeyspaceOptions, Store};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::source::Position;
+use crate::failure::{Failure, Result};
+
+/// Name of the keyspace that holds it; dropped when no import is under way.
+pub const KEYSPACE: &str = "_runstone.import";
+
+/// What is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub position: Position,
+    pub records: u64,
+    pub malformed: u64,
+}
+
+/// The progress of one import.
+pub struct ProgressRecord {
+    keyspace: Keyspace,
+    key: Vec<u8>,
+}
+
+impl ProgressRecord {
+    /// Opens the record of a source; `how` tells imports of the same file into other places apart.
+    pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
+        let failed = |error| Failure::file(source, "read", &error);
+        let path = source.canonicalize().map_err(failed)?;
+        let metadata = fs::metadata(&path).map_err(failed)?;
+        let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let key = json!([
+            crate::encoding::to_hex(path.as_os_str().as_encoded_bytes()),
+            metadata.len(),
+            modified.map_or(0, |at| at.as_nanos() as u64),
+            how,
+        ]);
+        // A few hundred bytes live here; a full buffer would only take memory.
+        let options = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..KeyspaceOptions::default() };
+        let keyspace = store.open_keyspace(KEYSPACE, Some(options))?;
+        Ok(ProgressRecord { keyspace, key: key.to_string().into_bytes() })
+    }
+
+    /// What an earlier import left. One that does not decode counts as none.
+    pub fn read(&self) -> Result<Option<Progress>> {
+        let stored = self.keyspace.get(&self.key)?;
+        Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()))
+    }
+
+    /// Adds the progress to a batch.
+    pub fn put(&self, batch: &mut Batch, progress: &Progress) -> Result<()> {
+        let text = serde_json::to_vec(progress)
+            .map_err(|error| Failure::usage(error, "import without resuming: --restart"))?;
+        Ok(batch.put(&self.keyspace, &self.key, text)?)
+    }
+
+    /// Adds the end of the import to its last batch: nothing is left of this import, nor of
+    /// earlier ones of the same path before the file changed.
+    pub fn delete(&self, batch: &mut Batch) -> Result<()> {
+        let path_len = self.key.iter().position(|byte| *byte == b',').unwrap_or(self.key.len());
+        for entry in self.keyspace.prefix(&self.key[..path_len])? {
+            batch.delete(&self.keyspace, entry?.0)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the keyspace if no other import is under way.
+    pub fn close(self, store: &Store) -> Result<()> {
+        let is_empty = self.keyspace.iter()?.next().is_none();
+        drop(self.keyspace);
+        if is_empty {
+            store.drop_keyspace(KEYSPACE)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! Records into files. Nothing that exists is replaced unless that was asked for, and a file that
+//! is being written has another name until it is whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::directory::path_of_key;
+use super::{Format, csv, jsonl, tsv};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+
+/// Something that takes records.
+pub trait Sink {
+    /// Takes one; `Err` inside for one that the format cannot hold.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>>;
+
+    /// After the last.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// Opens a sink; `-` is standard output.
+pub fn open<'a>(
+    path: &Path,
+    format: Format,
+    force: bool,
+    output: &'a Output,
+) -> Result<Box<dyn Sink + 'a>> {
+    if format == Format::Dir {
+        return Ok(Box::new(DirectorySink::open(path, force)?));
+    }
+    let sink: Box<dyn Sink + 'a> = match path == Path::new("-") {
+        true => {
+            let target = Printer { output };
+            Box::new(FileSink { target, format, buffer: header(format) })
+        }
+        false => {
+            let target = NewFile::open(path, force)?;
+            Box::new(FileSink { target, format, buffer: header(format) })
+        }
+    };
+    Ok(sink)
+}
+
+fn header(format: Format) -> Vec<u8> {
+    if format == Format::Csv { b"key,value\n".to_vec() } else { Vec::new() }
+}
+
+/// Where lines go.
+trait Target {
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+    fn finish(&mut self) -> Result<()>;
+}
+
+struct FileSink<T> {
+    target: T,
+    format: Format,
+    buffer: Vec<u8>,
+}
+
+impl<T: Target> Sink for FileSink<T> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>> {
+        match self.format {
+            Format::Jsonl => jsonl::write(key, value, &mut self.buffer),
+            Format::Csv => csv::write(&[key, value], &mut self.buffer),
+            _ => tsv::write(key, value, &mut self.buffer),
+        }
+        self.target.write(&self.buffer)?;
+        self.buffer.clear();
+        Ok(Ok(()))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.target.write(&self.buffer)?;
+        self.target.finish()
+    }
+}
+
+struct Printer<'a> {
+    output: &'a Output,
+}
+
+impl Target for Printer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.output.bytes(bytes)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that has its name only once it is whole.
+struct NewFile {
+    file: BufWriter<File>,
+    path: PathBuf,
+    partial: PathBuf,
+    force: bool,
+    finished: bool,
+}
+
+impl NewFile {
+    fn open(path: &Path, force: bool) -> Result<NewFile> {
+        if !force && path.symlink_metadata().is_ok() {
+            return Err(exists(path));
+        }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".partial-{}", std::process::id()));
+        let partial = path.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).open(&partial);
+        let file = file.map_err(|error| Failure::file(path, "create", &error))?;
+        let file = BufWriter::with_capacity(256 << 10, file);
+        Ok(NewFile { file, path: path.to_path_buf(), partial, force, finished: false })
+    }
+}
+
+impl Target for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|error| Failure::file(&self.path, "write", &error))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let failed = |error| Failure::file(&self.path, "write", &error);
+        self.file.flush().map_err(failed)?;
+        self.file.get_ref().sync_all().map_err(failed)?;
+        if self.force {
+            fs::rename(&self.partial, &self.path).map_err(failed)?;
+        } else {
+            // A link, unlike a rename, does not replace what appeared meanwhile.
+            match fs::hard_link(&self.partial, &self.path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    return Err(exists(&self.path));
+                }
+                Err(_) => fs::rename(&self.partial, &self.path).map_err(failed)?,
+                Ok(()) => fs::remove_file(&self.partial).map_err(failed)?,
+            }
+        }
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Best effort: the command has already failed.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    let error = std::io::Error::from(ErrorKind::AlreadyExists);
+    Failure::file(path, "write", &error)
+}
+
+struct DirectorySink {
+    root: PathBuf,
+    force: bool,
+    /// The directory made last: keys come in order, so that most need no new one.
+    made: PathBuf,
+}
+
+impl DirectorySink {
+    fn open(path: &Path, force: bool) -> Result<DirectorySink> {
+        let is_occupied = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(Failure::file(path, "write", &error)),
+        };
+        if is_occupied && !force {
+            return Err(exists(path).hint("choose a new or empty directory, or pass --force"));
+        }
+        fs::create_dir_all(path).map_err(|error| Failure::file(path, "create", &error))?;
+        Ok(DirectorySink { root: path.to_path_buf(), force, made: path.to_path_buf() })
+    }
+
+    fn write(&mut self, relative: &Path, value: &[u8]) -> std::io::Result<()> {
+        let path = self.root.join(relative);
+        if let Some(parent) = path.parent()
+            && parent != self.made
+        {
+            fs::create_dir_all(parent)?;
+            self.made = parent.to_path_buf();
+        }
+        if self.force && path.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            fs::remove_file(&path)?;
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        file.write_all(value)
+    }
+}
+
+impl Sink for DirectorySink {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>> {
+        let relative = match path_of_key(key) {
+            Ok(relative) => relative,
+            Err(what) => return Ok(Err(what)),
+        };
+        match self.write(relative, value) {
+            Ok(()) => Ok(Ok(())),
+            Err(error) => match error.kind() {
+                // `a` and `a/b` cannot both be files.
+                ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
+                    Ok(Err(format!("another key has this path as a directory or file: {error}")))
+                }
+                ErrorKind::InvalidFilename => Ok(Err(error.to_string())),
+                _ => Err(Failure::file(&self.root.join(relative), "write", &error)),
+            },
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Records out of files, one reader per format, all with a position to go on from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::csv::{Fed, Parser};
+use super::directory::{Skipped, Tree};
+use super::jsonl::Fields;
+use super::lines::{LineReader, trim_end};
+use super::{Format, Malformed, Record, jsonl, tsv};
+use crate::encoding::{from_hex, to_hex};
+use crate::failure::{Failure, Result};
+
+/// How far a source was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Bytes read: of the file, or of the files of a directory.
+    pub offset_bytes: u64,
+    /// Lines read.
+    pub line: u64,
+    /// Directory: the last key, in hexadecimal.
+    pub last_key: Option<String>,
+}
+
+/// A record, or why there is none at this place.
+pub type Item = std::result::Result<Record, Malformed>;
+
+/// Something that yields records.
+pub trait Source {
+    /// The next one; `None` at the end.
+    fn next(&mut self) -> Result<Option<Item>>;
+
+    /// Behind what was yielded last.
+    fn position(&self) -> Position;
+
+    /// Goes on behind a position.
+    fn resume(&mut self, position: &Position) -> Result<()>;
+
+    /// All bytes that will be read.
+    fn total_bytes(&self) -> u64;
+
+    /// What was passed over.
+    fn skipped(&self) -> Skipped {
+        Skipped::default()
+    }
+}
+
+/// Opens a source.
+pub fn open(path: &Path, format: Format, fields: &Fields) -> Result<Box<dyn Source>> {
+    if format == Format::Dir {
+        let tree = Tree::walk(path, None)?;
+        let total_bytes = tree.bytes();
+        let position = Position::default();
+        return Ok(Box::new(DirectorySource { tree, next: 0, position, total_bytes }));
+    }
+    let lines = LineReader::open(path)?;
+    let metadata = fs::metadata(path).map_err(|error| Failure::file(path, "read", &error))?;
+    if metadata.is_dir() {
+        return Err(
+            Failure::usage("the source is a directory", "pass --format dir").at(path.display())
+        );
+    }
+    let mut source = FileSource {
+        path: path.to_path_buf(),
+        lines,
+        format,
+        fields: fields.clone(),
+        header: Vec::new(),
+        columns: (0, None),
+        buffer: Vec::new(),
+        total_bytes: metadata.len(),
+    };
+    if format == Format::Csv {
+        source.read_header()?;
+    }
+    Ok(Box::new(source))
+}
+
+struct DirectorySource {
+    tree: Tree,
+    next: usize,
+    position: Position,
+    total_bytes: u64,
+}
+
+impl Source for DirectorySource {
+    fn next(&mut self) -> Result<Option<Item>> {
+        while let Some(file) = self.tree.files.get(self.next) {
+            self.next += 1;
+            let path = self.tree.path(&file.key);
+            self.position.offset_bytes += file.bytes;
+            self.position.last_key = Some(to_hex(&file.key));
+            match fs::read(&path) {
+                Ok(value) => return Ok(Some(Ok(Record { key: file.key.clone(), value }))),
+                Err(_) => self.tree.skipped.unreadable += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    fn position(&self) -> Position {
+        self.position.clone()
+    }
+
+    fn resume(&mut self, position: &Position) -> Result<()> {
+        let last = position.last_key.as_deref().and_then(|last| from_hex(last.as_bytes()).ok());
+        if let Some(last) = last {
+            self.next = self.tree.files.partition_point(|file| file.key <= last);
+        }
+        self.position = position.clone();
+        Ok(())
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    fn skipped(&self) -> Skipped {
+        self.tree.skipped.clone()
+    }
+}
+
+struct FileSource {
+    path: PathBuf,
+    lines: LineReader,
+    format: Format,
+    fields: Fields,
+    header: Vec<Vec<u8>>,
+    /// CSV: the columns of key and value; without the latter the whole record is the value.
+    columns: (usize, Option<usize>),
+    buffer: Vec<u8>,
+    total_bytes: u64,
+}
+
+impl Source for FileSource {
+    fn next(&mut self) -> Result<Option<Item>> {
+        loop {
+            self.buffer.clear();
+            let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
+            if !self.lines.next(&mut self.buffer)? {
+                return Ok(None);
+            }
+            if trim_end(&self.buffer).is_empty() {
+                continue;
+            }
+            let parsed = match self.format {
+                Format::Jsonl => jsonl::parse(&self.buffer, &self.fields),
+                Format::Csv => {
+                    let record = self.csv_record(offset_bytes, line)?;
+                    record.and_then(|fields| self.pick(fields))
+                }
+                _ => tsv::parse(trim_end(&self.buffer)),
+            };
+            let file = || self.path.display().to_string();
+            return Ok(Some(parsed.map_err(|what| Malformed {
+                file: file(),
+                line: line + 1,
+                what,
+            })));
+        }
+    }
+
+    fn position(&self) -> Position {
+        let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
+        Position { offset_bytes, line, last_key: None }
+    }
+
+    fn resume(&mut self, position: &Position) -> Result<()> {
+        self.lines.seek(position.offset_bytes, position.line)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+}
+
+impl FileSource {
+    /// The record that begins with the line in the buffer. If a quote is never closed only that
+    /// line is lost: reading goes on behind it.
+    fn csv_record(
+        &mut self,
+        offset_bytes: u64,
+        line: u64,
+    ) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
+        let first_bytes = self.buffer.len() as u64;
+        let mut parser = Parser::default();
+        loop {
+            match parser.feed(&self.buffer) {
+                Fed::Record(fields) => return Ok(Ok(fields)),
+                Fed::Malformed(what) => return Ok(Err(what)),
+                Fed::More => {}
+            }
+            self.buffer.clear();
+            if !self.lines.next(&mut self.buffer)? {
+                self.lines.seek(offset_bytes + first_bytes, line + 1)?;
+                return Ok(Err("a quote is not closed".into()));
+            }
+        }
+    }
+
+    fn read_header(&mut self) -> Result<()> {
+        self.lines.next(&mut self.buffer)?;
+        let bom = b"\xef\xbb\xbf";
+        if self.buffer.starts_with(bom) {
+            self.buffer.drain(..bom.len());
+        }
+        let place = format!("{}:1", self.path.display());
+        let record = self.csv_record(0, 0)?;
+        self.header = record.map_err(|what| {
+            Failure::usage(format!("the header is malformed: {what}"), "see RFC 4180").at(&place)
+        })?;
+        let known: Vec<String> =
+            self.header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let column = |name: &str| {
+            known.iter().position(|known| known == name).ok_or_else(|| {
+                let what = format!("the header has no field {name:?}");
+                let hint = format!("it has: {}; pass --key and --value", known.join(", "));
+                Failure::usage(what, hint).at(&place)
+            })
+        };
+        let key = column(self.fields.key.as_deref().unwrap_or("key"))?;
+        let value = match (&self.fields.key, &self.fields.value) {
+            (Some(_), None) => None,
+            (_, name) => Some(column(name.as_deref().unwrap_or("value"))?),
+        };
+        self.columns = (key, value);
+        Ok(())
+    }
+
+    fn pick(&self, mut fields: Vec<Vec<u8>>) -> std::result::Result<Record, String> {
+        let (wanted, found) = (self.header.len(), fields.len());
+        if wanted != found {
+            return Err(format!("{found} fields where the header has {wanted}"));
+        }
+        let (key, value) = self.columns;
+        let value = match value {
+            Some(value) => fields[value].clone(),
+            None => self.whole_row(&fields),
+        };
+        Ok(Record { key: std::mem::take(&mut fields[key]), value })
+    }
+
+    fn whole_row(&self, fields: &[Vec<u8>]) -> Vec<u8> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let pairs = self.header.iter().zip(fields);
+        let row: Map<String, Value> =
+            pairs.map(|(name, field)| (text(name), Value::from(text(field)))).collect();
+        Value::Object(row).to_string().into_bytes()
+    }
+}

@@ -1,0 +1,137 @@
+//! What users do wrong: paths, options, names, a store in use. Each is told with what, where and
+//! what to do, under the documented exit code.
+
+use std::process::Stdio;
+
+use crate::Place;
+
+#[test]
+fn reading_makes_no_store() {
+    let place = Place::new();
+    for arguments in [
+        &["get", "s", "k"][..],
+        &["scan", "s"],
+        &["count", "s"],
+        &["shape", "s"],
+        &["stats", "s"],
+        &["verify", "s"],
+        &["export", "s", "o.csv"],
+        &["delete", "s", "k"],
+        &["compact", "s"],
+        &["checkpoint", "s", "t"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 4, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: ") && ran.stderr.contains("is not a store"));
+        assert!(ran.stderr.contains("\n  where: s\n  hint: "), "{}", ran.stderr);
+        assert!(!place.path("s").exists() && !place.path("o.csv").exists(), "{arguments:?}");
+    }
+    let ran = place.run(&["get", "mem:", "k"]);
+    assert_eq!(ran.code, 4);
+}
+
+#[test]
+fn places_that_are_no_store() {
+    let place = Place::new();
+    place.write("d/readme.txt", "x");
+    for (arguments, code, word) in [
+        (&["get", "d", "k"][..], 4, "readme.txt"),
+        (&["put", "d", "k", "v"], 4, "readme.txt"),
+        (&["get", "d/readme.txt", "k"], 4, "directory"),
+        (&["put", "d/readme.txt", "k", "v"], 4, "directory"),
+        (&["get", "kvssd:image", "k"], 3, "not in this release"),
+        (&["get", "", "k"], 3, "<STORE>"),
+        (&["import", "s", "nowhere"], 5, "nowhere"),
+        (&["import", "s", "d/readme.txt"], 3, "--format"),
+        (&["import", "s", "d", "--format", "csv"], 3, "--format dir"),
+        (&["demo", "nowhere"], 5, "nowhere"),
+        (&["put", "s", "k", "--file", "nowhere"], 5, "nowhere"),
+        (&["put", "s", "k", "v", "--options", "nowhere"], 5, "nowhere"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, code, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!place.path("s").exists(), "no store is made for a command that cannot work");
+}
+
+#[test]
+fn wrong_names_get_suggestions() {
+    let place = Place::new();
+    place.write("o.toml", "polcy = 'leveling'\n");
+    for (arguments, word) in [
+        (&["scna", "s"][..], "'scan'"),
+        (&["scan", "s", "--prefx", "a"], "--prefix"),
+        (&["put", "s", "k", "v", "--policy", "levelling"], "did you mean leveling?"),
+        (&["put", "s", "k", "v", "--preset", "balancd"], "balanced"),
+        (&["put", "s", "k", "v", "--options", "o.toml"], "policy"),
+        (&["bench", "fillrandm"], "fillrandom"),
+        (&["bench", "fillrandom", "--num", "0"], "num is 0"),
+        (&["demo", "--max-bytes", "12Q"], "64M"),
+        (&["help", "optoins"], "options"),
+        (&["shell", "s", "--json"], "--json"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!place.path("s").exists());
+}
+
+#[test]
+fn errors_are_objects_under_json() {
+    let place = Place::new();
+    for (arguments, code) in
+        [(&["get", "s", "k", "--json"][..], 4), (&["put", "s", "--json"], 3), (&["--json"], 3)]
+    {
+        let ran = place.run(arguments);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
+        let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("one object");
+        for field in ["error", "where", "hint"] {
+            assert!(error[field].is_string(), "{field}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_store_in_use() {
+    let place = Place::new();
+    let store = runstone::Store::open(place.path("s"), runstone::Options::default());
+    let store = store.expect("a store");
+    for arguments in [&["put", "s", "k", "v"][..], &["get", "s", "k"], &["verify", "s"]] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 4, "{arguments:?}");
+        assert!(ran.stderr.contains("in use"), "{}", ran.stderr);
+    }
+    store.close().expect("it closes");
+    place.ok(&["put", "s", "k", "v"]);
+    assert_eq!(place.ok(&["get", "s", "k"]), "v\n");
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|i| format!("key{i:06}\tvalue {i}\n")).collect();
+    place.write("x.tsv", lines);
+    place.ok(&["import", "s", "x.tsv"]);
+    let mut command = place.command(&["scan", "s"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+#[test]
+fn help_is_there() {
+    let place = Place::new();
+    assert!(place.ok(&["help"]).contains("demo"));
+    assert!(place.ok(&["--help"]).contains("demo"));
+    assert!(place.ok(&["--version"]).starts_with("runstone "));
+    assert!(place.ok(&["help", "import"]).contains("--strict"));
+    assert!(place.ok(&["help", "options"]).contains("write_buffer_bytes"));
+    assert!(place.ok(&["help", "policies"]).contains("leveling"));
+    assert!(place.ok(&["presets"]).contains("balanced"));
+    assert_eq!(place.ok(&["help", "exit-codes"]).lines().count(), 6);
+    assert!(place.ok(&["bench"]).contains("ycsb-a"));
+}

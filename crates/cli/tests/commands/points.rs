@@ -1,0 +1,92 @@
+//! Single keys and ranges: put, get, delete, scan, count, and the shell.
+
+use crate::Place;
+
+#[test]
+fn put_get_delete_scan_count() {
+    let place = Place::new();
+    for (key, value) in [("a/1", "one"), ("a/2", "two"), ("b/1", "-3")] {
+        place.ok(&["put", "s", key, value]);
+    }
+    assert_eq!(place.ok(&["get", "s", "a/2"]), "two\n");
+    assert_eq!(place.run(&["get", "s", "a/2", "--raw"]).bytes, b"two");
+    assert_eq!(place.ok(&["scan", "s"]), "a/1\tone\na/2\ttwo\nb/1\t-3\n");
+    assert_eq!(
+        place.ok(&["scan", "s", "--prefix", "a/", "--reverse", "--keys-only"]),
+        "a/2\na/1\n"
+    );
+    assert_eq!(
+        place.ok(&["scan", "s", "--from", "a/2", "--to", "b", "--limit", "5"]),
+        "a/2\ttwo\n"
+    );
+    assert_eq!(place.ok(&["scan", "s", "--limit", "0"]), "");
+    assert_eq!(place.ok(&["scan", "s", "--from", "z", "--to", "a"]), "");
+    assert_eq!(place.ok(&["count", "s", "--prefix", "a/"]), "2\n");
+    place.ok(&["delete", "s", "a/1", "b/1", "never-there"]);
+    let absent = place.run(&["get", "s", "a/1"]);
+    assert_eq!((absent.code, absent.stdout.as_str()), (1, ""));
+    assert!(absent.stderr.contains("a/1 is absent"), "{}", absent.stderr);
+    assert_eq!(place.json(&["count", "s"])["count"], 1);
+}
+
+#[test]
+fn values_from_files_and_pipes_and_keys_in_hexadecimal() {
+    let place = Place::new();
+    let all: Vec<u8> = (0..=255).collect();
+    place.write("value", &all);
+    place.ok(&["put", "s", "00ff", "--hex", "--file", "value"]);
+    assert_eq!(place.run(&["get", "s", "00ff", "--hex", "--raw"]).bytes, all);
+    assert_eq!(place.pipe(&["put", "s", "p", "-"], "from a pipe").code, 0);
+    assert_eq!(place.ok(&["get", "s", "p"]), "from a pipe\n");
+    assert_eq!(place.ok(&["scan", "s", "--hex", "--keys-only"]), "00ff\n70\n");
+    let entry = place.json(&["get", "s", "00ff", "--hex"]);
+    assert_eq!((&entry["encoding"], &entry["key"]), (&"base64".into(), &"AP8=".into()));
+    let entries = place.json(&["scan", "s", "--prefix", "p"]);
+    assert_eq!(entries.to_string(), r#"{"count":1,"entries":[{"key":"p","value":"from a pipe"}]}"#);
+    assert_eq!(place.run(&["put", "s", "0", "v", "--hex"]).code, 3);
+}
+
+#[test]
+fn keyspaces_are_apart() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "default"]);
+    place.ok(&["put", "s", "k", "other", "--keyspace", "two", "--preset", "small-space"]);
+    assert_eq!(place.ok(&["get", "s", "k"]), "default\n");
+    assert_eq!(place.ok(&["get", "s", "k", "--keyspace", "two"]), "other\n");
+    let stats = place.json(&["stats", "s"]);
+    assert_eq!(stats["keyspaces"][1]["options"]["policy"], "leveling");
+    let unknown = place.run(&["get", "s", "k", "--keyspace", "three"]);
+    assert_eq!(unknown.code, 3);
+    assert!(unknown.stderr.contains("default, two"), "{}", unknown.stderr);
+}
+
+#[test]
+fn options_come_from_files_and_are_kept() {
+    let place = Place::new();
+    place.write("o.toml", "block_bytes = 8192\n[shape]\nsize_ratio = 4\n");
+    place.ok(&["put", "s", "k", "v", "--options", "o.toml"]);
+    place.ok(&["put", "s", "k", "w", "--policy", "leveling"]);
+    let options = &place.json(&["stats", "s"])["keyspaces"][0]["options"];
+    assert_eq!(options["block_bytes"], 8192);
+    assert_eq!(options["shape"]["size_ratio"], 4);
+    assert_eq!(options["policy"], "leveling");
+}
+
+#[test]
+fn the_shell_reads_a_pipe() {
+    let place = Place::new();
+    let script = "# a script\nput a 'one two'\nsnapshot before\nput a 2\nget a\nat before\nget a\n\
+                  at\nput \"\\x00\" x\ncount\nscan --reverse --limit 1\nflush\nshape\nstats\n\
+                  keyspace other\nput z 1\nkeyspace\nexit\nput a 3\n";
+    let ran = place.pipe(&["shell", "s"], script);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("2\none two\n2\na\t2\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("keyspace default:") && ran.stdout.ends_with("default\nother\n"));
+    assert_eq!(place.ok(&["get", "s", "a"]), "2\n", "the line behind exit is not run");
+    let wrong = place.pipe(&["shell", "s"], "gett a\nput 'a\nat nowhere\nget a\n");
+    assert_eq!(wrong.code, 3);
+    assert!(wrong.stderr.contains("get") && wrong.stderr.contains("line 2"), "{}", wrong.stderr);
+    assert_eq!(wrong.stdout, "2\n", "it goes on behind a wrong line");
+    let read_only = place.pipe(&["shell", "s", "--read-only"], "put a 9\nget a\n");
+    assert_eq!((read_only.code, read_only.stdout.as_str()), (3, "2\n"));
+}

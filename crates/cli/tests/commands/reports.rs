@@ -1,0 +1,109 @@
+//! Pictures, numbers and long-running commands: shape, stats, compact, checkpoint, bench, demo.
+
+use crate::Place;
+
+fn filled() -> Place {
+    let place = Place::new();
+    let line = |i: u32| format!("key{:06}\tvalue <{i}> & \"more\"\n", i * 7919 % 20_000);
+    place.write("x.tsv", (0..20_000).map(line).collect::<String>());
+    place.write("o.toml", "write_buffer_bytes = 131072\n[shape]\ntable_bytes = 65536\n");
+    place.ok(&["import", "s", "x.tsv", "--options", "o.toml"]);
+    place
+}
+
+#[test]
+fn the_shape_is_drawn() {
+    let place = filled();
+    let text = place.ok(&["shape", "s"]);
+    assert!(text.contains("L1") && text.contains("█") && text.contains("next merge: "), "{text}");
+    let shape = place.json(&["shape", "s"]);
+    let tables: usize = shape["levels"]
+        .as_array()
+        .expect("levels")
+        .iter()
+        .flat_map(|level| level["runs"].as_array().expect("runs"))
+        .map(|run| run["tables"].as_array().expect("tables").len())
+        .sum();
+    assert_eq!(shape["tables"], tables);
+    place.ok(&["shape", "s", "--svg", "s.svg", "--html", "s.html"]);
+    let svg = std::fs::read_to_string(place.path("s.svg")).expect("a file");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<title>").count(), tables);
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    let html = std::fs::read_to_string(place.path("s.html")).expect("a file");
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains(svg.trim_end()));
+    assert_eq!(place.run(&["shape", "s", "--svg", "s.svg"]).code, 5, "nothing is overwritten");
+}
+
+#[test]
+fn stats_verify_compact_checkpoint() {
+    let place = filled();
+    assert!(place.ok(&["stats", "s"]).contains("fragmented-leveling"));
+    assert!(
+        place.ok(&["stats", "s", "--prometheus"]).contains("# TYPE runstone_table_bytes gauge")
+    );
+    assert_eq!(place.json(&["stats", "s"])["keyspaces"][0]["name"], "default");
+    assert!(place.ok(&["verify", "s"]).contains("no damage"));
+    place.ok(&["checkpoint", "s", "copy"]);
+    assert_eq!(place.ok(&["scan", "copy"]), place.ok(&["scan", "s"]));
+    assert_eq!(place.run(&["checkpoint", "s", "copy"]).code, 5, "nothing is overwritten");
+    place.ok(&["delete", "s", "key000000"]);
+    place.ok(&["compact", "s"]);
+    let shape = place.json(&["shape", "s"]);
+    let runs = shape["levels"].as_array().expect("levels").iter().map(|level| &level["runs"]);
+    assert_eq!(runs.filter_map(|runs| runs.as_array()).map(Vec::len).sum::<usize>(), 1);
+    assert_eq!(place.ok(&["count", "s"]), "19999\n");
+    assert_eq!(place.ok(&["count", "copy"]), "20000\n");
+}
+
+#[test]
+fn bench_prints_db_bench_lines_and_json() {
+    let place = Place::new();
+    let small = ["--num", "5000", "--reads", "500", "--compression", "none", "--bloom-bits", "8"];
+    let names = "fillrandom,readrandom,seekrandom";
+    let text = place.ok(&[&["bench", names][..], &small, &["--histogram"]].concat());
+    for name in names.split(',') {
+        assert!(text.lines().any(|line| line.starts_with(name) && line.contains("micros/op")));
+    }
+    assert!(text.contains("Percentiles: P50"), "{text}");
+    let report = place.json(&[&["bench", names, "--store", "b"][..], &small].concat());
+    assert_eq!(report["benchmarks"].as_array().map(Vec::len), Some(3));
+    assert_eq!(report["benchmarks"][1]["operations"], 500);
+    for field in ["engine", "num", "threads", "metrics", "seed"] {
+        assert!(!report[field].is_null(), "{field}");
+    }
+    assert!(report["metrics"]["write_amplification"].as_f64().is_some_and(|wa| wa > 0.0));
+    let again = place.run(&["bench", "readrandom", "--store", "b"]);
+    assert!(again.code == 3 && again.stderr.contains("--use-existing"), "{}", again.stderr);
+    let again = &["bench", "readrandom", "--store", "b", "--use-existing", "--num", "5000"];
+    assert!(place.json(again)["benchmarks"][0]["found"].as_u64().is_some_and(|found| found > 2000));
+    let options = &place.json(&["stats", "b"])["keyspaces"][0]["options"];
+    assert_eq!(options["filter_bits_per_key_x10"], 80, "stored options stay");
+}
+
+#[test]
+fn the_demonstration_verifies_every_value() {
+    let place = Place::new();
+    for i in 0..200_usize {
+        let content = format!("file {i}\n").repeat(i * 10);
+        place.write(&format!("tree/d{}/f{i}.txt", i % 7), content);
+    }
+    std::os::unix::fs::symlink("d0", place.path("tree/link")).expect("a link");
+    for store in [&[][..], &["--store", "kept"], &["--store", "mem:"]] {
+        let report = place.json(&[&["demo", "tree", "--seconds-limit", "2"][..], store].concat());
+        assert_eq!(report["verified"], true, "{report}");
+        assert_eq!((&report["files"], &report["skipped"]["special"]), (&200.into(), &1.into()));
+        assert_eq!((&report["values_equal"], &report["absences_right"]), (&190.into(), &10.into()));
+        assert_eq!(report["phases"].as_array().map(Vec::len), Some(10));
+        assert!(report["write_amplification"].as_f64().is_some_and(|wa| wa > 0.9), "{report}");
+        assert!(report["shape"]["levels"].is_array());
+    }
+    assert_eq!(place.ok(&["count", "kept"]), "190\n");
+    let again = place.run(&["demo", "tree", "--store", "kept"]);
+    assert!(again.code == 3 && again.stderr.contains("holds data"), "{}", again.stderr);
+    let text = place.ok(&["demo", "tree", "--max-bytes", "100K", "--seconds-limit", "2"]);
+    assert!(text.contains("are left out") && text.contains("verified: "), "{text}");
+    let left = std::fs::read_dir(place.path(".")).expect("a directory");
+    let names = left.map(|entry| entry.expect("an entry").file_name().into_string());
+    assert!(names.flatten().all(|name| !name.starts_with("runstone-")), "nothing is left behind");
+}

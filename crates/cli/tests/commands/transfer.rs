@@ -1,0 +1,174 @@
+//! Import and export: all formats there and back, malformed records, and a killed import.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::{Place, files_below};
+
+#[test]
+fn a_directory_comes_back_byte_for_byte() {
+    let place = Place::new();
+    let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    for (name, content) in
+        [("d/a.txt", &b"text\n"[..]), ("d/sub/deep/b", &all), ("d/empty", b""), ("d/ü \n", b"x")]
+    {
+        place.write(name, content);
+    }
+    std::os::unix::fs::symlink("a.txt", place.path("d/link")).expect("a link");
+    let report = place.json(&["import", "s", "d", "--batch", "2"]);
+    assert_eq!((&report["records"], &report["skipped"]["special"]), (&4.into(), &1.into()));
+    place.ok(&["export", "s", "out", "--format", "dir"]);
+    std::fs::remove_file(place.path("d/link")).expect("a link");
+    assert_eq!(files_below(&place.path("d")), files_below(&place.path("out")));
+    assert_eq!(place.ok(&["get", "s", "a.txt"]), "text\n");
+    let again = place.run(&["export", "s", "out", "--format", "dir"]);
+    assert_eq!(again.code, 5, "nothing is overwritten: {}", again.stderr);
+    place.ok(&["export", "s", "out", "--format", "dir", "--force"]);
+    assert_eq!(files_below(&place.path("d")), files_below(&place.path("out")));
+}
+
+#[test]
+fn nasty_values_survive_every_line_format() {
+    let place = Place::new();
+    let nasty: [&[u8]; 7] =
+        [b"", b"a,b\"c\"", b"\t\r\n\\n\\", b"\xff\xfe\0", "ü".as_bytes(), b" ", b"\n"];
+    for (i, value) in nasty.iter().enumerate() {
+        let file = place.write("value", value);
+        let file = file.to_str().expect("text");
+        let key: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        place.ok(&["put", "s", &format!("{key}{i:02x}"), "--hex", "--file", file]);
+    }
+    let right = place.ok(&["scan", "s", "--hex", "--json"]);
+    for format in ["jsonl", "csv", "tsv"] {
+        let (file, store) = (format!("out.{format}"), format!("s-{format}"));
+        place.ok(&["export", "s", &file]);
+        place.ok(&["import", &store, &file, "--strict"]);
+        assert_eq!(place.ok(&["scan", &store, "--hex", "--json"]), right, "{format}");
+        assert_eq!(place.run(&["export", "s", &file]).code, 5, "nothing is overwritten");
+        place.ok(&["export", "s", &file, "--force"]);
+        let printed = place.run(&["export", "s", "-", "--format", format]).bytes;
+        assert_eq!(printed, std::fs::read(place.path(&file)).expect("a file"), "{format}");
+    }
+    let names: Vec<_> = files_below(&place.path(".")).into_keys().collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
+}
+
+#[test]
+fn keys_that_are_no_paths_are_refused_by_a_directory() {
+    let place = Place::new();
+    for key in ["../out-of-it", "/absolute", "a", "a/b", "good"] {
+        place.ok(&["put", "s", key, "x"]);
+    }
+    let ran = place.run(&["export", "s", "out", "--format", "dir"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("3 entries have keys that cannot be files"), "{}", ran.stderr);
+    let names: Vec<_> = files_below(&place.path("out")).into_keys().collect();
+    assert_eq!(names, [std::path::PathBuf::from("a"), "good".into()]);
+    assert!(!place.path("out-of-it").exists());
+}
+
+#[test]
+fn malformed_lines_are_told_by_number() {
+    let place = Place::new();
+    let cases = [
+        (
+            "x.jsonl",
+            "{\"key\":\"a\",\"value\":\"1\"}\nnonsense\n\n[]\n{\"key\":\"b\",\"value\":2}\n",
+        ),
+        ("x.csv", "key,value\na,1\nonly-one\n\n\"never closed,3\nb,2\n"),
+        ("x.tsv", "a\t1\nno tab\n\nb\\q\t2\nb\t2\n"),
+    ];
+    for (file, text) in cases {
+        place.write(file, text);
+        let store = format!("s-{file}");
+        let ran = place.run(&["import", &store, file]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let bad = if file == "x.csv" { [3, 5] } else { [2, 4] };
+        for line in bad {
+            assert!(ran.stderr.contains(&format!("{file}:{line}: ")), "{}", ran.stderr);
+        }
+        assert!(ran.stderr.contains("2 malformed records left out"), "{}", ran.stderr);
+        assert_eq!(place.ok(&["scan", &store]), "a\t1\nb\t2\n");
+        let store = format!("strict-{file}");
+        let ran = place.run(&["import", &store, file, "--strict"]);
+        assert_eq!(ran.code, 1);
+        let place_told = format!("where: {file}:{}", bad[0]);
+        assert!(ran.stderr.contains(&place_told), "{}", ran.stderr);
+        assert_eq!(place.ok(&["scan", &store]), "a\t1\n", "what came before is kept");
+    }
+    let report = place.json(&["import", "json", "x.tsv"]);
+    assert_eq!(report["malformed_records"][0]["line"], 2);
+}
+
+#[test]
+fn foreign_fields_become_keys_and_values() {
+    let place = Place::new();
+    place.write("x.csv", "id,name,note\n7,\"x, y\",\"l1\nl2\"\n");
+    place.write("x.jsonl", "{\"id\":8,\"name\":\"z\"}\n");
+    place.ok(&["import", "s", "x.csv", "--key", "id", "--value", "note"]);
+    place.ok(&["import", "s", "x.jsonl", "--key", "id"]);
+    assert_eq!(place.ok(&["get", "s", "7"]), "l1\nl2\n");
+    assert_eq!(place.ok(&["get", "s", "8"]), "{\"id\":8,\"name\":\"z\"}\n");
+    let ran = place.run(&["import", "s", "x.csv", "--key", "nope"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("id, name, note"), "{}", ran.stderr);
+    let ran = place.run(&["import", "s", "x.csv"]);
+    assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
+}
+
+/// An import killed at an arbitrary moment goes on where it was: no record is lost, and those of
+/// the first run are not read again.
+#[test]
+fn a_killed_import_goes_on() {
+    const LINES: u64 = 20_000;
+    let place = Place::new();
+    let value = "v".repeat(80);
+    let line = |i: u64| format!("{{\"key\":\"k{i:06}\",\"value\":\"{i}-{value}\"}}\n");
+    place.write("x.jsonl", (0..LINES).map(line).collect::<String>());
+    let import = ["import", "s", "x.jsonl", "--batch", "4", "--sync", "--json"];
+    // How long an import takes depends on the disk: wait less until a kill comes in its middle.
+    let mut wait = Duration::from_millis(400);
+    let resumed = loop {
+        let _ = std::fs::remove_dir_all(place.path("s"));
+        let mut command = place.command(&import);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("the command starts");
+        let started = Instant::now();
+        while !place.path("s/CURRENT").exists() && started.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(wait);
+        child.kill().expect("it can be killed");
+        let ended = child.wait().expect("it ends").code();
+        let report = place.json(&["import", "s", "x.jsonl"]);
+        assert_eq!(report["complete"], true);
+        let resumed = report["resumed_records"].as_u64().expect("a number");
+        if ended.is_none() && resumed > 0 {
+            assert_eq!(report["records"], LINES);
+            break resumed;
+        }
+        wait = wait * 2 / 3;
+        assert!(wait > Duration::from_micros(100), "no kill came in the middle of an import");
+    };
+    assert!(resumed % 4 == 0 && resumed < LINES, "whole batches: {resumed}");
+    let scan = place.ok(&["scan", "s"]);
+    let right: String = (0..LINES).map(|i| format!("k{i:06}\t{i}-{value}\n")).collect();
+    assert!(scan == right, "every record is there once");
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(1), "the progress is gone with the end of the import");
+}
+
+#[test]
+fn an_import_that_stopped_can_begin_again() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nbad\nb\t2\n");
+    assert_eq!(place.run(&["import", "s", "x.tsv", "--strict"]).code, 1);
+    place.ok(&["delete", "s", "a"]);
+    let report = place.json(&["import", "s", "x.tsv"]);
+    assert_eq!((&report["resumed_records"], &report["resumed_line"]), (&1.into(), &1.into()));
+    assert_eq!(place.ok(&["scan", "s"]), "b\t2\n", "it went on behind the first line");
+    assert_eq!(place.run(&["import", "s", "x.tsv", "--strict"]).code, 1);
+    place.ok(&["delete", "s", "a"]);
+    place.ok(&["import", "s", "x.tsv", "--restart"]);
+    assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\n");
+}
