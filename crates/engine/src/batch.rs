@@ -94,6 +94,14 @@ impl Batch {
         self.user_bytes = 0;
     }
 
+    /// Gives memory back after a large write, when the batch is kept for the next one.
+    pub(crate) fn shrink(&mut self) {
+        const KEPT_BYTES: usize = 1 << 20;
+        if self.bytes.capacity() > KEPT_BYTES {
+            *self = Batch::new();
+        }
+    }
+
     /// The encoded operations.
     pub(crate) fn encoded(&self) -> &[u8] {
         &self.bytes

@@ -80,8 +80,6 @@ pub struct Cache {
     pinned_bytes: AtomicU64,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<u64>,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 /// How the budget is used now.
@@ -95,10 +93,6 @@ pub struct MemoryUse {
     pub pinned_bytes: u64,
     /// Blocks and partitions in the cache.
     pub cache_bytes: u64,
-    /// Cache look-ups that hit.
-    pub cache_hits: u64,
-    /// Cache look-ups that missed.
-    pub cache_misses: u64,
 }
 
 impl Cache {
@@ -118,8 +112,6 @@ impl Cache {
             memtable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             capacity_bytes: Mutex::new(budget_bytes),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
         }
     }
 
@@ -127,12 +119,6 @@ impl Cache {
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Cached> {
         self.map.get(&key)
-    }
-
-    /// Counts a look-up; kept apart so that the hot path can batch it.
-    #[inline]
-    pub fn count(&self, hit: bool) {
-        (if hit { &self.hits } else { &self.misses }).fetch_add(1, Relaxed);
     }
 
     /// Adds an object; others leave as needed.
@@ -177,8 +163,6 @@ impl Cache {
             memtable_bytes: self.memtable_bytes.load(Relaxed),
             pinned_bytes: self.pinned_bytes.load(Relaxed),
             cache_bytes: self.map.weight(),
-            cache_hits: self.hits.load(Relaxed),
-            cache_misses: self.misses.load(Relaxed),
         }
     }
 }

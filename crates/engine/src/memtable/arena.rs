@@ -76,6 +76,8 @@ impl Drop for Chunk {
 /// Makes chunks, and keeps some for the next memtable.
 #[derive(Debug)]
 pub struct ChunkPool {
+    // Boxed as in an arena, where `current` points at the chunk.
+    #[allow(clippy::vec_box)]
     free: Mutex<Vec<Box<Chunk>>>,
     limit: usize,
     cache: Option<Arc<Cache>>,
@@ -114,6 +116,8 @@ impl ChunkPool {
 #[derive(Debug)]
 pub struct Arena {
     current: AtomicPtr<Chunk>,
+    // `current` points at a chunk, so chunks must not move when the vector grows.
+    #[allow(clippy::vec_box)]
     chunks: Mutex<Vec<Box<Chunk>>>,
     /// Bytes of all chunks but the current one.
     closed_bytes: AtomicUsize,

@@ -192,7 +192,8 @@ impl Cursor {
         self.settle_backward()
     }
 
-    /// To the next key.
+    /// To the next key. Not `Iterator::next`: a cursor lends its entry and can fail.
+    #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         self.steps += 1;
@@ -234,8 +235,7 @@ impl Cursor {
 
     /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
     fn settle_forward(&mut self, mut skipping: bool) -> Result<()> {
-        loop {
-            let Some((key, trailer)) = self.merge.current() else { break };
+        while let Some((key, trailer)) = self.merge.current() {
             if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
                 break;
             }
@@ -264,8 +264,7 @@ impl Cursor {
     fn settle_backward(&mut self) -> Result<()> {
         self.saved_value = None;
         let mut deciding = false;
-        loop {
-            let Some((key, trailer)) = self.merge.current() else { break };
+        while let Some((key, trailer)) = self.merge.current() {
             if self.start.as_ref().is_some_and(|start| key < &start[..]) {
                 break;
             }

@@ -143,10 +143,16 @@ impl Inner {
 
     /// Flushes, then links all tables into a new directory with a manifest of its own.
     pub(crate) fn checkpoint(&self, path: &Path) -> Result<()> {
-        let target = self.storage.create_sibling(path)?;
-        if !self.options.read_only {
+        if self.options.read_only {
+            // What the log holds is in memtables here, which only a writer can flush.
+            let keyspaces = self.keyspaces.read();
+            if keyspaces.values().any(|keyspace| !keyspace.view.load().active.is_empty()) {
+                return Err(Error::ReadOnly);
+            }
+        } else {
             self.flush_all()?;
         }
+        let target = self.storage.create_sibling(path)?;
         let (mut state, pinned) = {
             let manifest = self.manifest.lock();
             let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();

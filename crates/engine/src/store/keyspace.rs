@@ -86,7 +86,9 @@ impl Keyspace {
                 count: 1,
                 user_bytes: batch.user_bytes(),
             };
-            self.store.commit(batch, &[share], self.store.durability(options))
+            let outcome = self.store.commit(batch, &[share], self.store.durability(options));
+            batch.shrink();
+            outcome
         })
     }
 

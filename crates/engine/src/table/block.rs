@@ -22,6 +22,8 @@ use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
 
 const FOOTER_BYTES: usize = 16;
+/// Buffer memory kept from block to block.
+const KEPT_BYTES: usize = 64 << 10;
 const BUCKET_EMPTY: u8 = 254;
 const BUCKET_UNSURE: u8 = 255;
 
@@ -112,6 +114,7 @@ impl BlockBuilder {
             common_prefix_len(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
         out.clear();
         out.append(&mut self.bytes);
+        self.bytes.shrink_to(KEPT_BYTES);
         for at in &self.restarts {
             // A restart entry stores its key whole; it starts behind the four varints.
             let (_, key) = restart_key(out, *at as usize).unwrap_or((0, &[]));
@@ -247,10 +250,7 @@ impl Block {
         let restart = match self.bucket(key) {
             Some(BUCKET_EMPTY) => return Ok(None),
             Some(restart) if restart < BUCKET_EMPTY => usize::from(restart),
-            _ => match self.last_restart_at_or_before(key, seek_trailer)? {
-                Some(restart) => restart,
-                None => 0,
-            },
+            _ => self.last_restart_at_or_before(key, seek_trailer)?.unwrap_or_default(),
         };
         let mut at = self.offset(restart)?;
         let mut next_restart = restart + 1;
@@ -463,13 +463,13 @@ impl BlockCursor {
 
     /// To the first entry.
     pub fn seek_to_first(&mut self) -> Result<(), BadBlock> {
-        self.to_restart(0)?;
+        self.go_to_restart(0)?;
         self.step()
     }
 
     /// To the last entry.
     pub fn seek_to_last(&mut self) -> Result<(), BadBlock> {
-        self.to_restart(self.block.restart_count - 1)?;
+        self.go_to_restart(self.block.restart_count - 1)?;
         self.step()?;
         while self.next_at < self.block.entries_end {
             self.step()?;
@@ -480,7 +480,7 @@ impl BlockCursor {
     /// To the first entry at or behind the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<(), BadBlock> {
         let restart = self.block.last_restart_at_or_before(key, trailer)?.unwrap_or(0);
-        self.to_restart(restart)?;
+        self.go_to_restart(restart)?;
         self.step()?;
         while self.valid() && compare(&self.key, self.trailer, key, trailer).is_lt() {
             self.step()?;
@@ -508,7 +508,7 @@ impl BlockCursor {
             }
             restart -= 1;
         }
-        self.to_restart(restart)?;
+        self.go_to_restart(restart)?;
         self.step()?;
         while self.next_at < current {
             self.step()?;
@@ -516,7 +516,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    fn to_restart(&mut self, restart: usize) -> Result<(), BadBlock> {
+    fn go_to_restart(&mut self, restart: usize) -> Result<(), BadBlock> {
         self.next_at = self.block.offset(restart)?;
         self.restart = restart;
         self.key.clear();

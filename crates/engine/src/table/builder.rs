@@ -165,6 +165,9 @@ impl TableBuilder {
         self.file.write_at(self.written_bytes, &self.out)?;
         self.written_bytes += self.out.len() as u64;
         self.out.clear();
+        // A large value is no reason to keep its memory for the small ones that follow.
+        self.out.shrink_to(2 * WRITE_BUFFER_BYTES);
+        self.raw.shrink_to(2 * WRITE_BUFFER_BYTES);
         Ok(())
     }
 

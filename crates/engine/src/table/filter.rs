@@ -102,7 +102,7 @@ impl Filter {
 /// Maps the high half of the hash onto the lines; the low bits choose inside the line.
 #[inline]
 fn line_of(hash: u64, line_count: u64) -> usize {
-    ((hash >> 32) * line_count >> 32) as usize
+    (((hash >> 32) * line_count) >> 32) as usize
 }
 
 #[cfg(test)]

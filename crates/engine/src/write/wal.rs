@@ -327,10 +327,10 @@ impl Wal {
         ordinary: Arc<dyn StorageFile>,
     ) -> Option<impl Sized + use<>> {
         let segment = self.segments.iter_mut().find(|segment| segment.number == number)?;
-        let mapped = segment.unsynced.take().map(|mapped| {
+        let mapped = segment.unsynced.take();
+        if mapped.is_some() {
             segment.unsynced = Some(ordinary);
-            mapped
-        });
+        }
         Some((mapped, segment.mapping.take()))
     }
 
