@@ -100,14 +100,15 @@ impl Inner {
 
     /// Removes the files of tables that no reader needs any more.
     pub(crate) fn purge_files(&self) -> bool {
-        let ids = std::mem::take(&mut *self.tables.purge.lock());
-        for id in &ids {
-            if let Err(error) = self.storage.remove(&table_name(*id)) {
+        let obsolete = std::mem::take(&mut *self.tables.purge.lock());
+        for table in &obsolete {
+            table.evict(&self.tables);
+            if let Err(error) = self.storage.remove(&table_name(table.meta.id)) {
                 // The next open removes it as an orphan.
                 tracing::warn!(%error, "an obsolete table was left behind");
             }
         }
-        !ids.is_empty()
+        !obsolete.is_empty()
     }
 
     /// After a failed install: removes the tables, unless the manifest may name them.

@@ -148,8 +148,7 @@ fn fill_tables(
 fn create_table(output: &Output<'_>) -> Result<(u64, TableBuilder)> {
     let inner = output.inner;
     let id = inner.next_file.fetch_add(1, Relaxed);
-    let uid = inner.tables.table_uid(id);
-    Ok((id, TableBuilder::create(&*inner.storage, id, uid, output.layout.clone())?))
+    Ok((id, TableBuilder::create(&inner.tables, id, output.layout.clone())?))
 }
 
 fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> Result<()> {

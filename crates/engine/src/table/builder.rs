@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
-use runstone_storage::{Category, Storage, StorageFile};
+use runstone_storage::{Category, StorageFile};
 
+use crate::cache::{Cache, CacheKey};
 use crate::codec::put_varint;
 use crate::error::Result;
 use crate::key::{Kind, kind_of, separator, seq_of};
@@ -23,6 +24,7 @@ use crate::table::frame;
 use crate::table::index::{KeyArray, PartitionBuilder};
 use crate::table::properties::Properties;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
+use crate::version::handle::TableContext;
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.
@@ -48,6 +50,7 @@ pub struct TableLayout {
 pub struct TableBuilder {
     layout: TableLayout,
     file: Arc<dyn StorageFile>,
+    cache: Arc<Cache>,
     id: u64,
     uid: u64,
     block: BlockBuilder,
@@ -73,12 +76,15 @@ struct PendingBlock {
 
 impl TableBuilder {
     /// Starts the file of table `id`.
-    pub fn create(storage: &dyn Storage, id: u64, uid: u64, layout: TableLayout) -> Result<Self> {
+    pub fn create(context: &TableContext, id: u64, layout: TableLayout) -> Result<Self> {
+        let storage = &*context.storage;
+        let uid = context.table_uid(id);
         let file = storage.create(&table_name(id), Category::Table)?;
         Ok(TableBuilder {
             block: BlockBuilder::new(layout.restart_interval, layout.hash_index),
             layout,
             file,
+            cache: Arc::clone(&context.cache),
             id,
             uid,
             pending: None,
@@ -177,6 +183,7 @@ impl TableBuilder {
         self.block.finish(&mut raw);
         self.raw = raw;
         let (offset, stored_len) = self.seal(self.layout.compression)?;
+        self.cache.insert_if_room(CacheKey { uid: self.uid, offset }, &self.raw);
         self.properties.block_count += 1;
         self.pending = Some(PendingBlock { last_key, offset, stored_len });
         Ok(())

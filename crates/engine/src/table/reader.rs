@@ -283,6 +283,18 @@ impl TableReader {
         self.file.read_ahead(offset, len);
     }
 
+    /// Forgets all blocks of this table that are in the cache.
+    pub fn evict(&self) {
+        for i in 0..self.slots.len() {
+            let Ok(partition) = self.partition(i) else { continue };
+            for block in 0..partition.block_count() {
+                if let Some((offset, _)) = partition.block_range(block) {
+                    self.cache.remove(CacheKey { uid: self.uid, offset });
+                }
+            }
+        }
+    }
+
     /// An error that names this file.
     pub fn corrupt(&self, offset: u64, what: &str) -> Error {
         Error::corruption(&self.name, offset, what)

@@ -21,14 +21,41 @@ pub struct TableContext {
     pub cache: Arc<Cache>,
     /// Random id of the store; with the table id it makes the file's uid.
     pub store_uid: u64,
-    /// Ids of tables whose files may be removed.
-    pub purge: Mutex<Vec<u64>>,
+    /// Tables whose files may be removed.
+    pub purge: Mutex<Vec<Obsolete>>,
 }
 
 impl TableContext {
     /// The uid of a table's file: bound into every block's checksum.
     pub fn table_uid(&self, id: u64) -> u64 {
         xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.store_uid)
+    }
+
+    fn open(&self, meta: &Table) -> Result<TableReader> {
+        let uid = self.table_uid(meta.id);
+        TableReader::open(&*self.storage, meta, uid, Arc::clone(&self.cache))
+    }
+}
+
+/// A table that nobody needs any more.
+#[derive(Debug)]
+pub struct Obsolete {
+    /// What it was.
+    pub meta: Arc<Table>,
+    reader: Option<Arc<TableReader>>,
+}
+
+impl Obsolete {
+    /// Forgets its blocks, which would else fill the cache until they are the oldest. A table that
+    /// cannot be read has none to speak of.
+    pub fn evict(&self, context: &TableContext) {
+        let reader = match &self.reader {
+            Some(reader) => Ok(Arc::clone(reader)),
+            None => context.open(&self.meta).map(Arc::new),
+        };
+        if let Ok(reader) = reader {
+            reader.evict();
+        }
     }
 }
 
@@ -75,9 +102,7 @@ impl TableHandle {
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
         }
-        let uid = self.context.table_uid(self.meta.id);
-        let cache = Arc::clone(&self.context.cache);
-        let reader = TableReader::open(&*self.context.storage, &self.meta, uid, cache)?;
+        let reader = self.context.open(&self.meta)?;
         Ok(self.reader.get_or_init(|| Arc::new(reader)))
     }
 
@@ -90,7 +115,8 @@ impl TableHandle {
 impl Drop for TableHandle {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            self.context.purge.lock().push(self.meta.id);
+            let reader = self.reader.take();
+            self.context.purge.lock().push(Obsolete { meta: Arc::clone(&self.meta), reader });
         }
     }
 }

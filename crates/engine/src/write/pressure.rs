@@ -5,7 +5,8 @@
 //! over three limits of each keyspace: memtables that wait for their flush, level-0 runs, and merge
 //! debt. The state (which limit, since when) is in the metrics and in events.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -115,18 +116,6 @@ fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
 
 fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
     let level_0 = view.version.shape.level(0).runs().len() as u64;
-    let waiting = view.immutable.len() as u64;
-    // One waiting memtable is the normal course of a flush; the last allowed one slows by how full
-    // the active one is, so that the stop is met at a crawl.
-    let limit = u64::from(options.max_immutable_memtables);
-    let memtables = if waiting > limit {
-        1000
-    } else if waiting == limit && limit > 0 {
-        let filled = view.active.allocated_bytes() as u64 * 1000;
-        (filled / options.write_buffer_bytes.max(1)).min(999) as u32
-    } else {
-        0
-    };
     let (slow, stop) = (u64::from(options.l0_slowdown_runs), u64::from(options.l0_stop_runs));
     let runs = if level_0 >= stop { 1000 } else { fraction(level_0, slow, stop) };
     let debt = match (options.debt_slowdown_bytes, options.merge_policy()) {
@@ -137,7 +126,7 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
         }
     };
     let all = [
-        (memtables, "memtables wait for their flush"),
+        (memtable_permille(view, options), "memtables wait for their flush"),
         (runs, "level 0 has too many runs"),
         (debt, "merge debt"),
     ];
@@ -145,6 +134,20 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
         .into_iter()
         .fold((0, NONE.cause), |largest, one| if one.0 > largest.0 { one } else { largest });
     Pressure { permille, cause }
+}
+
+/// One waiting memtable is the normal course of a flush; at the last one allowed, writers slow down
+/// as the active one fills, so that the stop is met at a crawl.
+fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
+    let waiting = view.immutable.len() as u64;
+    match waiting.cmp(&u64::from(options.max_immutable_memtables)) {
+        Ordering::Greater => 1000,
+        Ordering::Equal => {
+            let filled = view.active.allocated_bytes() as u64 * 1000;
+            (filled / options.write_buffer_bytes.max(1)).clamp(1, 999) as u32
+        }
+        Ordering::Less => 0,
+    }
 }
 
 impl Inner {
@@ -190,6 +193,7 @@ impl Inner {
         }
         let started = Instant::now();
         if permille < 1000 {
+            let permille = self.memtables_permille().max(permille);
             let sleep = self.throttle.charge(bytes, permille);
             if sleep > Duration::ZERO {
                 std::thread::sleep(sleep);
@@ -211,6 +215,15 @@ impl Inner {
         }
         self.count_stall(Counter::stopped_ns, started);
         Ok(())
+    }
+
+    /// The memtables' part, taken anew: they fill between two changes of a view.
+    fn memtables_permille(&self) -> u32 {
+        let keyspaces = self.keyspaces.read();
+        let parts = keyspaces.values().map(|keyspace| {
+            memtable_permille(&keyspace.view.load(), &keyspace.options.load()).min(999)
+        });
+        parts.max().unwrap_or(0)
     }
 
     fn count_stall(&self, counter: Counter, started: Instant) {
