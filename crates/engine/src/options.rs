@@ -225,7 +225,11 @@ pub static PRESETS: &[Preset] = &[
         doc: "larger write buffer and level-0 trigger: fewer, larger merges; reads probe more runs",
         make: || KeyspaceOptions {
             write_buffer_bytes: 128 << 20,
-            shape: PolicyOptions { l0_trigger: 8, base_bytes: 1 << 30, ..PolicyOptions::default() },
+            shape: PolicyOptions {
+                l0_trigger: 16,
+                base_bytes: 1 << 30,
+                ..PolicyOptions::default()
+            },
             l0_slowdown_runs: 48,
             l0_stop_runs: 96,
             ..KeyspaceOptions::default()

@@ -112,6 +112,11 @@ impl Memtable {
         Some(self.first_segment.load(Relaxed)).filter(|segment| *segment != u64::MAX)
     }
 
+    /// Smallest sequence number announced; `u64::MAX` when empty.
+    pub fn first_seq(&self) -> SeqNo {
+        self.min_seq.load(Relaxed)
+    }
+
     /// Largest sequence number announced.
     pub fn max_seq(&self) -> SeqNo {
         self.max_seq.load(Relaxed)

@@ -10,6 +10,7 @@
 //! 5. Replace the view; recycle log segments below the floor.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
@@ -84,10 +85,8 @@ impl Inner {
 
     /// Whether another keyspace holds writes that are only in the log.
     fn others_unflushed(&self, keyspace: &KeyspaceInner) -> bool {
-        self.keyspaces.read().values().filter(|other| other.id != keyspace.id).any(|other| {
-            let view = other.view.load();
-            !view.active.is_empty() || !view.immutable.is_empty()
-        })
+        let keyspaces = self.keyspaces.read();
+        keyspaces.values().any(|other| other.id != keyspace.id && holds_writes(other))
     }
 
     /// Installs the flushed table; returns the new log floor.
@@ -149,13 +148,42 @@ impl Inner {
     /// Asks for a flush of every memtable and waits for it.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
-        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
-        for keyspace in &keyspaces {
-            if !keyspace.view.load().active.is_empty() {
-                self.rotate(keyspace, |_| true);
-            }
-        }
-        let done = || keyspaces.iter().all(|keyspace| keyspace.view.load().immutable.is_empty());
-        self.wait_until(done)
+        let keyspaces = self.unflushed_keyspaces();
+        let last_seq = self.rotate(&keyspaces, |_| true);
+        self.wait_flushed(&keyspaces, last_seq)
     }
+
+    /// Keyspaces whose active memtable holds anything.
+    pub(crate) fn unflushed_keyspaces(&self) -> Vec<Arc<KeyspaceInner>> {
+        let keyspaces = self.keyspaces.read();
+        keyspaces.values().filter(|keyspace| holds_writes(keyspace)).cloned().collect()
+    }
+
+    /// Waits until no memtable with a number up to `last_seq` waits for its flush.
+    pub(crate) fn wait_flushed(
+        &self,
+        keyspaces: &[Arc<KeyspaceInner>],
+        last_seq: SeqNo,
+    ) -> Result<()> {
+        self.wait_until(|| {
+            keyspaces.iter().all(|keyspace| {
+                let view = keyspace.view.load();
+                let oldest = view.immutable.last();
+                keyspace.dropped.load(Acquire)
+                    || oldest.is_none_or(|memtable| memtable.first_seq() > last_seq)
+            })
+        })
+    }
+
+    /// Whether a memtable of the keyspace waits and may be flushed now.
+    pub(crate) fn flush_is_due(&self, keyspace: &KeyspaceInner) -> bool {
+        let limit = self.flush_limit.load(Acquire);
+        keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
+    }
+}
+
+/// Whether a keyspace holds writes that are only in the log.
+fn holds_writes(keyspace: &KeyspaceInner) -> bool {
+    let view = keyspace.view.load();
+    !view.active.is_empty() || !view.immutable.is_empty()
 }

@@ -91,6 +91,12 @@ impl Inner {
         let mut seed = state.uid ^ number;
         let id = crate::random::next(&mut seed);
         let fresh = Manifest::create(Arc::clone(&self.storage), number, id, &state)?;
+        if let Err(error) = fresh.switch_current() {
+            // `CURRENT` may name the new one: an edit appended to the old one could be lost.
+            manifest.log.iter_mut().for_each(Manifest::set_broken);
+            self.stop_writes(&error);
+            return Err(error);
+        }
         if let Some(old) = manifest.log.replace(fresh) {
             let name = crate::version::manifest::manifest_name(old.number());
             self.storage.remove(&name)?;
@@ -99,16 +105,17 @@ impl Inner {
     }
 
     /// Removes the files of tables that no reader needs any more.
-    pub(crate) fn purge_files(&self) -> bool {
+    pub(crate) fn purge_files(&self) {
         let obsolete = std::mem::take(&mut *self.tables.purge.lock());
         for table in &obsolete {
-            table.evict(&self.tables);
+            if !self.scheduler.is_closing() {
+                table.evict(&self.tables);
+            }
             if let Err(error) = self.storage.remove(&table_name(table.meta.id)) {
                 // The next open removes it as an orphan.
                 tracing::warn!(%error, "an obsolete table was left behind");
             }
         }
-        !obsolete.is_empty()
     }
 
     /// After a failed install: removes the tables, unless the manifest may name them.

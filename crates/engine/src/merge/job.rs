@@ -238,6 +238,11 @@ impl Inner {
         outputs: &[Vec<Arc<Table>>],
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
+        // Handles outlive the store and the keyspace: what they started must not be installed then.
+        self.check_cancelled()?;
+        if keyspace.dropped.load(Acquire) {
+            return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
+        }
         let shape = keyspace.view.load().version.shape.clone();
         let edit = edit_for(&shape, plan, outputs);
         let version = self.next_version(keyspace, &edit)?;

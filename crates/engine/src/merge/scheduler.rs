@@ -183,9 +183,7 @@ impl Inner {
             state.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
         };
         let flush = keyspaces.values().find(|keyspace| {
-            !keyspace.view.load().immutable.is_empty()
-                && !flushing(keyspace.id)
-                && !keyspace.dropped.load(Relaxed)
+            self.flush_is_due(keyspace) && !flushing(keyspace.id) && !keyspace.dropped.load(Relaxed)
         });
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
@@ -238,7 +236,7 @@ impl Inner {
         let ok = outcome.is_ok();
         match outcome {
             Ok(()) => self.note_success(),
-            Err(Error::Closed) => {}
+            Err(Error::Closed | Error::UnknownKeyspace { .. }) => {}
             Err(error) => {
                 if error.is_no_space() {
                     self.scheduler.state.lock().retry_at = Some(Instant::now() + NO_SPACE_RETRY);
@@ -319,6 +317,9 @@ impl Inner {
     /// Merges a keyspace into one run. Flushes go on meanwhile; other merges of it wait.
     pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         self.check_writable()?;
+        if self.scheduler.is_closing() {
+            return Err(Error::Closed);
+        }
         let mut state = self.scheduler.state.lock();
         while !state.exclusive.insert(keyspace.id) {
             self.scheduler.ended.wait(&mut state);
@@ -347,7 +348,7 @@ impl Inner {
         self.scheduler.state.lock().exclusive.remove(&keyspace.id);
         self.scheduler.release(claim.unwrap_or(0));
         if let Err(error) = &outcome
-            && !matches!(error, Error::Closed)
+            && !matches!(error, Error::Closed | Error::UnknownKeyspace { .. })
         {
             self.note_job_error(error);
         }

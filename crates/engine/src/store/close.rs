@@ -127,18 +127,14 @@ impl Inner {
     }
 
     fn flush_at_close(&self) -> Result<()> {
-        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
-        for keyspace in &keyspaces {
-            if !keyspace.view.load().active.is_empty() {
-                self.rotate(keyspace, |_| true);
-            }
-        }
+        let keyspaces = self.unflushed_keyspaces();
+        self.rotate(&keyspaces, |_| true);
         for keyspace in &keyspaces {
             while self.flush_oldest(keyspace)? {}
         }
         self.commit.lock().wal.remove_all()?;
         match &self.manifest.lock().log {
-            Some(manifest) => manifest.install_as_current(),
+            Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
             None => Ok(()),
         }
     }

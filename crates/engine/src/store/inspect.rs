@@ -10,7 +10,7 @@ use runstone_policy::shape::Table;
 use runstone_storage::Category;
 use serde::Serialize;
 
-use super::{Inner, KeyspaceInner};
+use super::{Inner, KeyspaceInner, View};
 use crate::error::{Error, Result};
 use crate::key::{Kind, compare, kind_of, seq_of};
 use crate::metrics::{IoCounters, MetricsSnapshot};
@@ -19,7 +19,7 @@ use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::table::table_name;
 use crate::version::handle::TableHandle;
-use crate::version::manifest::{Manifest, read_current, read_manifest};
+use crate::version::manifest::{Manifest, StoreState, read_current, read_manifest};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -149,15 +149,11 @@ impl Inner {
             if keyspaces.values().any(|keyspace| !keyspace.view.load().active.is_empty()) {
                 return Err(Error::ReadOnly);
             }
-        } else {
-            self.flush_all()?;
         }
         let target = self.storage.create_sibling(path)?;
-        let (mut state, pinned) = {
-            let manifest = self.manifest.lock();
-            let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
-            let views: Vec<_> = keyspaces.values().map(|k| k.view.load_full()).collect();
-            (self.store_state(&manifest), views)
+        let (mut state, pinned) = match self.options.read_only {
+            true => self.pin_state(),
+            false => self.pin_flushed_state()?,
         };
         for handle in pinned.iter().flat_map(|view| view.version.handles()) {
             let name = table_name(handle.meta().id);
@@ -169,8 +165,35 @@ impl Inner {
         state.log_start_seq = state.last_seq + 1;
         let mut seed = state.uid ^ number.rotate_left(32);
         let id = crate::random::next(&mut seed);
-        Manifest::create(target, number, id, &state)?;
-        Ok(())
+        Manifest::create(target, number, id, &state)?.switch_current()
+    }
+}
+
+impl Inner {
+    /// What the manifest says now, with the tables held.
+    fn pin_state(&self) -> (StoreState, Vec<Arc<View>>) {
+        let manifest = self.manifest.lock();
+        let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
+        let views = keyspaces.values().map(|keyspace| keyspace.view.load_full()).collect();
+        (self.store_state(&manifest), views)
+    }
+
+    /// The same, of one moment for all keyspaces, with everything before it in tables: memtables are
+    /// replaced together, and no newer one is flushed until the state is taken. Else a batch over two
+    /// keyspaces could be in the copy by half (P3).
+    fn pin_flushed_state(&self) -> Result<(StoreState, Vec<Arc<View>>)> {
+        self.check_writable()?;
+        let _one_at_a_time = self.checkpointing.lock();
+        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
+        // Until the moment is known, no flush begins; one that runs takes an older memtable.
+        self.flush_limit.store(0, Release);
+        let last_seq = self.rotate(&keyspaces, |_| true);
+        self.flush_limit.store(last_seq, Release);
+        let flushed = self.wait_flushed(&keyspaces, last_seq);
+        let pinned = self.pin_state();
+        self.flush_limit.store(u64::MAX, Release);
+        self.wake_background();
+        flushed.map(|()| pinned)
     }
 }
 

@@ -189,6 +189,7 @@ fn assemble(
             wal: Wal::new(Arc::clone(&wal_files), random),
             next_seq: state.last_seq + 1,
             closed: false,
+            last_segment: 0,
         }),
         options,
         storage,
@@ -202,6 +203,8 @@ fn assemble(
         visible_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
         durable_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
         log_too_long: AtomicBool::new(false),
+        flush_limit: AtomicU64::new(u64::MAX),
+        checkpointing: Mutex::new(()),
         syncer: Syncer::default(),
         snapshots: Mutex::default(),
         manifest: Mutex::new(ManifestState {
@@ -345,7 +348,9 @@ fn write_first_manifest(
     manifest.log_start = (inner.next_file.load(Relaxed), last_seq + 1);
     let state = inner.store_state(&manifest);
     let id = crate::random::next(&mut random);
-    manifest.log = Some(Manifest::create(Arc::clone(&inner.storage), number, id, &state)?);
+    let fresh = Manifest::create(Arc::clone(&inner.storage), number, id, &state)?;
+    fresh.switch_current()?;
+    manifest.log = Some(fresh);
     Ok(())
 }
 
@@ -436,7 +441,6 @@ impl Inner {
                 if **existing.options.load() == options {
                     return Ok(());
                 }
-                existing.options.store(Arc::new(options.clone()));
                 (existing.id, options)
             }
             (None, options) => (manifest.next_keyspace, options.unwrap_or_default()),
@@ -445,6 +449,9 @@ impl Inner {
         let text = options.to_toml();
         let change = Change::Keyspace { id, name: name.to_string(), options: text.clone() };
         manifest.append(&[change])?;
+        if let Some(existing) = self.keyspaces.read().get(&id) {
+            existing.options.store(Arc::new(options));
+        }
         if id == manifest.next_keyspace {
             manifest.next_keyspace += 1;
             let state = KeyspaceState {
@@ -477,9 +484,14 @@ impl Inner {
         }
         self.scheduler.wait_for_keyspace(keyspace.id);
         let mut manifest = self.manifest.lock();
-        manifest.append(&[Change::Dropped { id: keyspace.id }])?;
+        let dropped = manifest.append(&[Change::Dropped { id: keyspace.id }]);
+        dropped.inspect_err(|_| keyspace.dropped.store(false, Release))?;
         manifest.flushed.remove(&keyspace.id);
         self.keyspaces.write().remove(&keyspace.id);
+        drop(manifest);
+        // Its pressure goes with it.
+        let others: Vec<_> = self.keyspaces.read().values().cloned().collect();
+        others.iter().for_each(|other| self.refresh_pressure(other));
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());
         Ok(())

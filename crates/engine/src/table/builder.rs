@@ -39,7 +39,7 @@ pub struct TableLayout {
     pub restart_interval: usize,
     /// Whether blocks carry a hash index for point reads.
     pub hash_index: bool,
-    /// Compression of all blocks.
+    /// Compression of data blocks.
     pub compression: Compression,
     /// Filter size in tenths of a bit per key; below 7 there is no filter.
     pub filter_bits_per_key_x10: u32,

@@ -175,7 +175,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Writes a new manifest with the whole `state` and makes it current. `state.next_file` must be
+    /// Writes a new manifest with the whole `state`; `switch_current` then puts it in force.
+    /// `state.next_file` must be
     /// above the manifest's own number.
     pub fn create(
         storage: Arc<dyn Storage>,
@@ -192,8 +193,8 @@ impl Manifest {
         manifest.try_append(&state.snapshot())?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
         manifest.log.file().sync()?;
-        manifest.install_as_current()?;
         manifest.rotate_at_bytes = (manifest.log.position() * 2).max(MIN_ROTATE_BYTES);
+        manifest.prepare_current()?;
         Ok(manifest)
     }
 
@@ -240,8 +241,8 @@ impl Manifest {
         self.log.append(&[&head, changes])
     }
 
-    /// Writes `CURRENT` with this manifest's name and synced length.
-    pub fn install_as_current(&self) -> Result<()> {
+    /// Writes what `CURRENT` will say of this manifest: its name and synced length.
+    pub fn prepare_current(&self) -> Result<()> {
         let storage = &*self.storage;
         match storage.remove(CURRENT_NEW) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
@@ -252,9 +253,19 @@ impl Manifest {
         let sum = xxhash_rust::xxh3::xxh3_64(said.as_bytes());
         file.write_at(0, format!("{said} {sum:016x}\n").as_bytes())?;
         file.sync()?;
-        storage.rename(CURRENT_NEW, CURRENT)?;
-        storage.sync_dir()?;
         Ok(())
+    }
+
+    /// Makes this manifest the one in force. After an error either one may be.
+    pub fn switch_current(&self) -> Result<()> {
+        self.storage.rename(CURRENT_NEW, CURRENT)?;
+        self.storage.sync_dir()?;
+        Ok(())
+    }
+
+    /// Nothing more may be appended here: what is in force is unknown.
+    pub fn set_broken(&mut self) {
+        self.broken = true;
     }
 
     /// Whether it is time for a new manifest.
@@ -321,7 +332,8 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     if header.number != number {
         return Err(Error::corruption(name, 0, "header has another number than the name"));
     }
-    let same_boot = header.boot_id == storage.boot_id();
+    // Zero is what a system without boot ids says.
+    let same_boot = header.boot_id != 0 && header.boot_id == storage.boot_id();
     let mut reader = LogReader::new(file, &header)?;
     let mut state = StoreState::default();
     let mut records = 0;

@@ -36,6 +36,8 @@ pub(crate) struct CommitState {
     /// The next sequence number to give out.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
+    /// Segment of the last record.
+    pub(crate) last_segment: u64,
 }
 
 /// Progress of log syncs.
@@ -107,7 +109,7 @@ impl Inner {
             }
         }
         drop(views);
-        if self.log_too_long.load(Relaxed) {
+        if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
             self.shorten_log();
         }
         self.metrics.add_all(&[
@@ -146,8 +148,11 @@ impl Inner {
             .wal
             .append(first_seq, unsynced, batch.len(), batch.encoded())
             .inspect_err(|error| self.note_write_error(error))?;
-        if state.wal.bytes() > self.options.max_wal_bytes {
-            self.log_too_long.store(true, Relaxed);
+        if segment != state.last_segment {
+            state.last_segment = segment;
+            if state.wal.bytes() > self.options.max_wal_bytes {
+                self.log_too_long.store(true, Relaxed);
+            }
         }
         if self.is_out_of_space() {
             // The write that was let through to find out: space is back.
@@ -183,12 +188,11 @@ impl Inner {
         };
         let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
         let first = keyspaces.iter().filter_map(oldest).min();
-        for keyspace in keyspaces.iter().filter(|keyspace| oldest(keyspace) == first) {
-            if keyspace.view.load().immutable.is_empty() {
-                self.rotate(keyspace, |active| active.first_segment() == first);
-            }
-        }
-        self.log_too_long.store(false, Relaxed);
+        let idle = |keyspace: &Arc<KeyspaceInner>| {
+            oldest(keyspace) == first && keyspace.view.load().immutable.is_empty()
+        };
+        let holders: Vec<_> = keyspaces.into_iter().filter(idle).collect();
+        self.rotate(&holders, |active| active.first_segment() == first);
         self.wake_background();
     }
 
@@ -204,29 +208,39 @@ impl Inner {
         if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
             return;
         }
-        self.rotate(keyspace, |active| Arc::ptr_eq(active, memtable));
+        self.rotate(std::slice::from_ref(keyspace), |active| Arc::ptr_eq(active, memtable));
         self.wake_background();
     }
 
-    /// Replaces the active memtable if it holds anything and `wanted` says so. The switch is under
-    /// the commit lock, so that every sequence number of an older memtable is below those of a
-    /// newer one; what takes time (memory for the new one may push blocks out of the cache) is
-    /// before it.
-    pub(crate) fn rotate(&self, keyspace: &KeyspaceInner, wanted: impl Fn(&Arc<Memtable>) -> bool) {
-        let fresh = Arc::new(self.new_memtable(&keyspace.options.load()));
-        {
-            let _commit = self.commit.lock();
-            let _view = keyspace.view_lock.lock();
-            let old = keyspace.view.load_full();
-            if old.active.is_empty() || !wanted(&old.active) {
-                return;
+    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` says so, all
+    /// at one moment: no batch is split. Returns the last sequence number given out before it.
+    ///
+    /// The switch is under the commit lock, so that every number of an older memtable is below those
+    /// of a newer one; what takes time (memory for the new ones) is before it.
+    pub(crate) fn rotate(
+        &self,
+        keyspaces: &[Arc<KeyspaceInner>],
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) -> SeqNo {
+        let fresh = |keyspace: &Arc<KeyspaceInner>| self.new_memtable(&keyspace.options.load());
+        let fresh: Vec<Arc<Memtable>> = keyspaces.iter().map(fresh).map(Arc::new).collect();
+        let last_seq = {
+            let commit = self.commit.lock();
+            for (keyspace, fresh) in keyspaces.iter().zip(fresh) {
+                let _view = keyspace.view_lock.lock();
+                let old = keyspace.view.load_full();
+                if old.active.is_empty() || !wanted(&old.active) {
+                    continue;
+                }
+                let mut immutable = vec![Arc::clone(&old.active)];
+                immutable.extend(old.immutable.iter().cloned());
+                let version = Arc::clone(&old.version);
+                keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
             }
-            let mut immutable = vec![Arc::clone(&old.active)];
-            immutable.extend(old.immutable.iter().cloned());
-            let version = Arc::clone(&old.version);
-            keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
-        }
-        self.refresh_pressure(keyspace);
+            commit.next_seq - 1
+        };
+        keyspaces.iter().for_each(|keyspace| self.refresh_pressure(keyspace));
+        last_seq
     }
 
     /// Returns once everything up to `seq` is durable.

@@ -25,6 +25,10 @@ const MIN_SLEEP: Duration = Duration::from_micros(100);
 /// One write never sleeps longer than this for its share; the rest is carried over.
 const MAX_SLEEP: Duration = Duration::from_millis(5);
 
+/// No more than this is carried over, or one large write would slow small ones long after pressure
+/// has gone.
+const MAX_DEBT: Duration = Duration::from_millis(100);
+
 /// How far a keyspace is from stopping its writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pressure {
@@ -91,7 +95,7 @@ impl Throttle {
         let cost = Duration::from_secs_f64(bytes as f64 / (self.max_bytes_per_second * open));
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.paid_until = state.paid_until.max(now) + cost;
+        state.paid_until = (state.paid_until.max(now) + cost).min(now + MAX_DEBT);
         let owed = state.paid_until - now;
         if owed < MIN_SLEEP { Duration::ZERO } else { owed.min(MAX_SLEEP) }
     }

@@ -432,7 +432,8 @@ impl ObsoleteSegment {
 }
 
 impl SyncWork {
-    /// Syncs segments oldest first, so that a crash in between leaves a prefix; then their names.
+    /// Syncs the segments' names, then the segments oldest first, so that a crash in between leaves
+    /// a prefix.
     pub fn run(&self, storage: &dyn Storage) -> Result<()> {
         if self.sync_dir {
             storage.sync_dir()?;

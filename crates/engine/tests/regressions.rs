@@ -1,0 +1,135 @@
+//! Bugs that were found, each with its story, so that they stay found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use runstone::storage::MemoryStorage;
+use runstone::{Batch, Error, KeyspaceOptions, Options, Store, WriteOptions};
+
+fn options() -> Options {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.shape.table_bytes = 32 << 10;
+    keyspace.shape.base_bytes = 128 << 10;
+    Options {
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 256 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+/// A handle outlives its keyspace. A compaction through it appended an edit for a keyspace that the
+/// manifest had dropped, and the store did not open again: "names unknown keyspace".
+#[test]
+fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
+    let storage = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    let gone = store.open_keyspace("gone", None).expect("new");
+    for i in 0..100u32 {
+        gone.put(i.to_be_bytes(), [7; 100]).expect("put");
+    }
+    store.flush().expect("flush");
+    gone.put("more", "writes").expect("put");
+    store.flush().expect("flush");
+    store.drop_keyspace("gone").expect("drop");
+    let refused = gone.compact().expect_err("dropped");
+    assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
+    store.put("still", "writable").expect("put");
+    store.close().expect("close");
+    Store::open_on(Arc::new(storage), options()).expect("opens").close().expect("close");
+}
+
+/// A handle outlives its store. Work started through it after `close` went on without the lock.
+#[test]
+fn a_handle_of_a_closed_store_reads_and_does_no_more() {
+    let storage = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    let keyspace = store.default_keyspace().clone();
+    for i in 0..5_000u32 {
+        keyspace.put(i.to_be_bytes(), [7; 100]).expect("put");
+    }
+    store.close().expect("close");
+    assert!(matches!(keyspace.put("a", "b"), Err(Error::Closed)));
+    assert!(matches!(keyspace.compact(), Err(Error::Closed)));
+    assert_eq!(keyspace.get(7u32.to_be_bytes()).expect("get").as_deref(), Some(&[7; 100][..]));
+    let again = Store::open_on(Arc::new(storage), options()).expect("the lock is free");
+    assert!(again.verify().expect("verify").is_clean());
+}
+
+/// A checkpoint flushed all memtables and then took the trees. A batch over two keyspaces that was
+/// committed in between, with only one of the keyspaces flushed again, was in the copy by half (P3).
+#[test]
+fn a_checkpoint_never_splits_a_batch() {
+    let storage = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    let left = store.open_keyspace("left", None).expect("new");
+    let right = store.open_keyspace("right", None).expect("new");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0u64;
+            while !done.load(Relaxed) {
+                let mut batch = Batch::new();
+                // Different sizes, so that the memtables are full at different moments.
+                batch.put(&left, round.to_be_bytes(), [1; 2_000]).expect("push");
+                batch.put(&right, round.to_be_bytes(), [2; 70]).expect("push");
+                store.write(&batch, WriteOptions::default()).expect("write");
+                round += 1;
+            }
+        });
+        for i in 0..12 {
+            let place = format!("/checkpoint-{i}");
+            store.checkpoint(&place).expect("checkpoint");
+            let copy = storage.open_sibling(place.as_ref()).expect("made");
+            let copy = Store::open_on(Arc::new(copy), options()).expect("opens");
+            let count = |name: &str| {
+                let keyspace = copy.keyspace(name).expect("exists");
+                keyspace.iter().expect("iter").map(|item| item.expect("entry")).count()
+            };
+            assert_eq!(count("left"), count("right"), "checkpoint {i}");
+            assert!(copy.verify().expect("verify").is_clean());
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+/// A keyspace at its stop limit held the writers of all others for ever when it was dropped.
+#[test]
+fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options()).expect("open");
+    let mut crowded = KeyspaceOptions::default();
+    crowded.write_buffer_bytes = 64 << 10;
+    // Full leveling with a base that is never over target keeps level 0 until the trigger.
+    crowded.shape.l0_trigger = 90;
+    crowded.l0_slowdown_runs = 91;
+    crowded.l0_stop_runs = 92;
+    let keyspace = store.open_keyspace("crowded", Some(crowded)).expect("new");
+    for i in 0..40u32 {
+        keyspace.put(i.to_be_bytes(), [7; 100]).expect("put");
+        store.flush().expect("flush");
+    }
+    let mut tight = (*keyspace.options()).clone();
+    tight.shape.l0_trigger = 1;
+    tight.l0_slowdown_runs = 2;
+    tight.l0_stop_runs = 3;
+    store.open_keyspace("crowded", Some(tight)).expect("options change");
+    store.drop_keyspace("crowded").expect("drop");
+    store.put("others", "go on").expect("put");
+    assert_eq!(store.metrics().pressure.permille, 0);
+}
+
+/// A store opened for reading replays the log into memory. A checkpoint of it left that out and said
+/// nothing.
+#[test]
+fn a_read_only_checkpoint_refuses_to_lose_the_log() {
+    let storage = runstone::storage::SimStorage::new(5);
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    store.put("only in", "the log").expect("put");
+    let left = storage.process_crash();
+    drop(store);
+    let read_only = Options { read_only: true, ..options() };
+    let store = Store::open_on(Arc::new(left), read_only).expect("open");
+    assert_eq!(store.get("only in").expect("get").as_deref(), Some(&b"the log"[..]));
+    assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
+}
