@@ -27,12 +27,17 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Decodes a varint at `at`; returns the value and the position behind it.
-#[inline]
+#[inline(always)]
 pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     if first < 0x80 {
         return Some((u64::from(first), at + 1));
     }
+    long_varint_at(bytes, at, first)
+}
+
+/// Out of line, so that the common case stays small where it is inlined.
+fn long_varint_at(bytes: &[u8], at: usize, first: u8) -> Option<(u64, usize)> {
     let mut value = u64::from(first & 0x7f);
     let mut shift = 7;
     let mut at = at + 1;
@@ -51,6 +56,21 @@ pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
             return None;
         }
     }
+}
+
+/// Decodes three varints; one load and one test where each is a single byte.
+#[inline(always)]
+pub fn three_varints_at(bytes: &[u8], at: usize) -> Option<([u64; 3], usize)> {
+    if let Some(word) = u32_at(bytes, at)
+        && word & 0x0080_8080 == 0
+    {
+        let byte = |i: u32| u64::from(word >> (8 * i) & 0x7f);
+        return Some(([byte(0), byte(1), byte(2)], at + 3));
+    }
+    let (first, at) = varint_at(bytes, at)?;
+    let (second, at) = varint_at(bytes, at)?;
+    let (third, at) = varint_at(bytes, at)?;
+    Some(([first, second, third], at))
 }
 
 /// Reads a u32 at `at`.
@@ -145,6 +165,17 @@ mod tests {
                 assert_eq!(varint_at(&out[..cut], 0), None);
             }
         }
+        let mut out = Vec::new();
+        for value in [1, 300, 5, 127, 128, 1, 2, 3, 4] {
+            put_varint(&mut out, value);
+        }
+        let mut at = 0;
+        for expected in [[1, 300, 5], [127, 128, 1], [2, 3, 4]] {
+            let (values, behind) = three_varints_at(&out, at).expect("whole");
+            assert_eq!(values, expected);
+            at = behind;
+        }
+        assert_eq!((at, three_varints_at(&out, at)), (out.len(), None));
         assert_eq!(varint_at(&[0xff; 10], 0), None);
         assert_eq!(varint_at(&[0x80; 11], 0), None);
     }

@@ -58,7 +58,8 @@ fn a_handle_of_a_closed_store_reads_and_does_no_more() {
 }
 
 /// A checkpoint flushed all memtables and then took the trees. A batch over two keyspaces that was
-/// committed in between, with only one of the keyspaces flushed again, was in the copy by half (P3).
+/// committed in between, with only one of the keyspaces flushed again, was in the copy by half
+/// (P3).
 #[test]
 fn a_checkpoint_never_splits_a_batch() {
     let storage = MemoryStorage::new();
@@ -119,8 +120,8 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     assert_eq!(store.metrics().pressure.permille, 0);
 }
 
-/// A store opened for reading replays the log into memory. A checkpoint of it left that out and said
-/// nothing.
+/// A store opened for reading replays the log into memory. A checkpoint of it left that out and
+/// said nothing.
 #[test]
 fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     let storage = runstone::storage::SimStorage::new(5);

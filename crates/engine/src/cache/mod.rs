@@ -17,13 +17,16 @@ use crate::table::index::Partition;
 /// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
 const ENTRY_OVERHEAD_BYTES: u64 = 151;
 /// Of what the cache may take, this fraction is left to the allocator: size classes, pages that are
-/// partly free, buffers of merges. Measured: without it, a 576 MiB budget peaks at 660 MiB resident.
+/// partly free, buffers of merges. Measured: without it, a 576 MiB budget peaks at 660 MiB
+/// resident.
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
-/// Blocks that were just written leave this fraction of the cache free. The map is sharded, and a full
-/// shard evicts while others have room.
-const ROOM_FRACTION: u64 = 16;
+/// Blocks that were just written enter the cache while it takes less than this part of the budget.
+/// What is left is for memtables: memory that blocks took and gave back is scattered, and an
+/// allocator cannot use it for them.
+const ROOM_NUMERATOR: u64 = 5;
+const ROOM_DENOMINATOR: u64 = 8;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
@@ -136,8 +139,8 @@ impl Cache {
     /// then find it warm, and no block that was read leaves for one that may never be.
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         let wanted = raw.len() as u64 + ENTRY_OVERHEAD_BYTES;
-        let capacity = self.map.capacity();
-        if self.map.weight() + wanted + capacity / ROOM_FRACTION > capacity {
+        let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
+        if self.map.weight() + wanted > room.min(self.map.capacity()) {
             return;
         }
         if let Ok(block) = Block::parse(raw.to_vec()) {

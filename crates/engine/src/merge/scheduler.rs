@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Background threads ask for less of the processor than the threads that call the store: where
 /// there are fewer cores than threads, a writer would else lose whole time slices (4 ms) to a
 /// merge. Back-pressure sees to it that they get enough in the end.
-const FLUSH_NICENESS: i32 = 10;
+const FLUSH_NICENESS: i32 = 5;
 const MERGE_NICENESS: i32 = 15;
 
 fn yield_to_foreground(niceness: i32) {

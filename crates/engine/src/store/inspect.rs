@@ -178,9 +178,9 @@ impl Inner {
         (self.store_state(&manifest), views)
     }
 
-    /// The same, of one moment for all keyspaces, with everything before it in tables: memtables are
-    /// replaced together, and no newer one is flushed until the state is taken. Else a batch over two
-    /// keyspaces could be in the copy by half (P3).
+    /// The same, of one moment for all keyspaces, with everything before it in tables: memtables
+    /// are replaced together, and no newer one is flushed until the state is taken. Else a batch
+    /// over two keyspaces could be in the copy by half (P3).
     fn pin_flushed_state(&self) -> Result<(StoreState, Vec<Arc<View>>)> {
         self.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();

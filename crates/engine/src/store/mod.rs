@@ -104,8 +104,8 @@ pub(crate) struct Inner {
     pub(crate) durable_seq: CachePadded<AtomicU64>,
     /// Set when the log passes its limit; cleared by the writer that asks for flushes.
     pub(crate) log_too_long: AtomicBool,
-    /// Memtables with a larger number are not flushed: a checkpoint waits for all keyspaces to reach
-    /// the same moment.
+    /// Memtables with a larger number are not flushed: a checkpoint waits for all keyspaces to
+    /// reach the same moment.
     pub(crate) flush_limit: AtomicU64,
     /// Held by the checkpoint that set the limit.
     pub(crate) checkpointing: Mutex<()>,

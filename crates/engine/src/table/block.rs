@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use crate::codec::{put_varint, u32_at, u64_at, varint_at};
+use crate::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
 
@@ -155,9 +155,7 @@ impl BlockBuilder {
 
 /// The tag and whole key of a restart entry.
 fn restart_key(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
-    let (shared, at) = varint_at(bytes, at)?;
-    let (unshared, at) = varint_at(bytes, at)?;
-    let (_value_len, at) = varint_at(bytes, at)?;
+    let ([shared, unshared, _value_len], at) = three_varints_at(bytes, at)?;
     let (tag, at) = varint_at(bytes, at)?;
     if shared != 0 || unshared > MAX_KEY_BYTES as u64 {
         return None;
@@ -359,17 +357,15 @@ impl Block {
         Ok(seq << 8 | u64::from(kind))
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, at: usize) -> Result<Entry, BadBlock> {
         self.entry_inner(at).ok_or("entry runs past the block")?
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry_inner(&self, at: usize) -> Option<Result<Entry, BadBlock>> {
         let bytes = self.bytes.get(..self.entries_end)?;
-        let (shared, at) = varint_at(bytes, at)?;
-        let (unshared, at) = varint_at(bytes, at)?;
-        let (value_len, at) = varint_at(bytes, at)?;
+        let ([shared, unshared, value_len], at) = three_varints_at(bytes, at)?;
         let (tag, key_at) = varint_at(bytes, at)?;
         let trailer = match self.trailer(tag) {
             Ok(trailer) => trailer,
@@ -535,7 +531,10 @@ impl BlockCursor {
         }
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(&self.block.bytes[entry.key_at..entry.value_at]);
-        if self.restart + 1 < self.block.restart_count
+        // Only a restart entry shares nothing with a key that is not empty; the number is checked
+        // against the array, so that a key that shares nothing by chance does not count.
+        if entry.shared == 0
+            && self.restart + 1 < self.block.restart_count
             && self.at >= self.block.offset(self.restart + 1)?
         {
             self.restart += 1;

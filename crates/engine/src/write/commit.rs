@@ -215,8 +215,8 @@ impl Inner {
     /// Replaces the active memtable of each keyspace if it holds anything and `wanted` says so, all
     /// at one moment: no batch is split. Returns the last sequence number given out before it.
     ///
-    /// The switch is under the commit lock, so that every number of an older memtable is below those
-    /// of a newer one; what takes time (memory for the new ones) is before it.
+    /// The switch is under the commit lock, so that every number of an older memtable is below
+    /// those of a newer one; what takes time (memory for the new ones) is before it.
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],

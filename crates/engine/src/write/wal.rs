@@ -31,8 +31,8 @@ use crate::key::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
 use crate::options::WalMode;
 
-/// Files of segments that are not needed any more, kept for coming ones. Their pages are in the page
-/// cache and their blocks allocated: using one again costs a tenth of making a new one.
+/// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
+/// page cache and their blocks allocated: using one again costs a tenth of making a new one.
 const MAX_PARKED: usize = 4;
 
 /// File name of a segment.
