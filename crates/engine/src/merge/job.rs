@@ -228,6 +228,7 @@ impl Inner {
     }
 
     fn check_cancelled(&self) -> Result<()> {
+        self.scheduler.let_flushes_pass();
         if self.scheduler.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 

@@ -1,0 +1,90 @@
+//! A real file system of 8 MiB that fills up (P9): what was acknowledged stays readable, writes are
+//! refused with the reason, and are accepted again once space is back. Needs the right to mount;
+//! without it, it says so and ends.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use runstone::{KeyspaceOptions, Options, Store};
+
+fn options() -> Options {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 512 << 10, ..Default::default() };
+    keyspace.shape.table_bytes = 256 << 10;
+    keyspace.shape.base_bytes = 1 << 20;
+    Options {
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 512 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+/// Unmounts when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+fn mount(place: &Path) -> Option<Mounted<'_>> {
+    let arguments = ["-t", "tmpfs", "-o", "size=8m", "tmpfs"];
+    let mounted = Command::new("mount").args(arguments).arg(place).output();
+    mounted.is_ok_and(|output| output.status.success()).then_some(Mounted(place))
+}
+
+fn value(i: u32) -> Vec<u8> {
+    (0..1_000u32).map(|at| (i.wrapping_mul(2_654_435_761) >> (at % 24)) as u8 ^ at as u8).collect()
+}
+
+#[test]
+fn eight_mebibytes_fill_up_and_come_back() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let Some(mounted) = mount(directory.path()) else {
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    };
+    let filler = directory.path().join("somebody else's file");
+    std::fs::write(&filler, vec![1; 3 << 20]).expect("room");
+    let path = directory.path().join("store");
+    let store = Store::open(&path, options()).expect("open");
+    let mut acknowledged = 0;
+    let refused = loop {
+        match store.put(acknowledged_key(acknowledged), value(acknowledged)) {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 100_000, "eight mebibytes are never full");
+    };
+    assert!(refused.is_no_space(), "{refused}");
+    assert!(acknowledged > 1_000, "{acknowledged}");
+    check(&store, acknowledged);
+    std::fs::remove_file(&filler).expect("there");
+    let patience = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = store.put("again", "writable") {
+        assert!(error.is_no_space(), "{error}");
+        assert!(Instant::now() < patience, "space is back, and the store does not notice");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    check(&store, acknowledged);
+    store.close().expect("close");
+    let store = Store::open(&path, options()).expect("reopen");
+    check(&store, acknowledged);
+    assert!(store.verify().expect("verify").is_clean());
+    drop(store);
+    drop(mounted);
+}
+
+fn acknowledged_key(i: u32) -> [u8; 4] {
+    i.wrapping_mul(2_654_435_761).to_be_bytes()
+}
+
+fn check(store: &Store, acknowledged: u32) {
+    for i in 0..acknowledged {
+        let found = store.get(acknowledged_key(i)).expect("reads go on");
+        assert_eq!(found.as_deref(), Some(&value(i)[..]), "{i} of {acknowledged}");
+    }
+}
