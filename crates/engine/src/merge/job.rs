@@ -227,8 +227,13 @@ impl Inner {
         merge_streams(sources, output, keep, &|| self.check_cancelled())
     }
 
+    /// Called now and then while a merge runs, with no lock held.
     fn check_cancelled(&self) -> Result<()> {
         self.scheduler.let_flushes_pass();
+        self.check_open()
+    }
+
+    fn check_open(&self) -> Result<()> {
         if self.scheduler.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -240,7 +245,7 @@ impl Inner {
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         // Handles outlive the store and the keyspace: what they started must not be installed then.
-        self.check_cancelled()?;
+        self.check_open()?;
         if keyspace.dropped.load(Acquire) {
             return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
         }
