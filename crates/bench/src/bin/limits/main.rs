@@ -111,7 +111,8 @@ fn memtables() {
             let at = |i: usize| median(rounds.iter().map(|round| round[i]).collect());
             let (insert, hit, miss) = (at(0), at(1), at(2));
             println!(
-                "{writers} writer(s), {name}: insert {insert:.0} ns, hit {hit:.0} ns, miss {miss:.0} ns"
+                "{writers} writer(s), {name}: \
+                 insert {insert:.0} ns, hit {hit:.0} ns, miss {miss:.0} ns"
             );
         }
     }
