@@ -102,13 +102,15 @@ impl WalFiles {
 
     /// Removes all files that hold no records, at close.
     pub fn remove_spares(&self) -> Result<()> {
-        self.remove_prepared()?;
-        let parked = std::mem::take(&mut self.spares.lock().parked);
+        let (prepared, parked) = {
+            let mut spares = self.spares.lock();
+            (std::mem::take(&mut spares.prepared), std::mem::take(&mut spares.parked))
+        };
+        self.remove_prepared(prepared)?;
         parked.iter().try_for_each(|number| Ok(self.storage.remove(&segment_name(*number))?))
     }
 
-    fn remove_prepared(&self) -> Result<()> {
-        let prepared = std::mem::take(&mut self.spares.lock().prepared);
+    fn remove_prepared(&self, prepared: VecDeque<(u64, SegmentFile)>) -> Result<()> {
         for (number, file) in prepared {
             drop(file);
             self.storage.remove(&segment_name(number))?;
@@ -183,13 +185,14 @@ impl WalFiles {
         {
             return Ok(prepared);
         }
-        // Prepared segments have smaller numbers than the one made here.
-        self.remove_prepared()?;
-        let number = {
+        // Prepared segments have smaller numbers than the one made here. They leave in the same
+        // step in which the number is drawn, or one offered in between would be used after it.
+        let (number, passed_over) = {
             let mut spares = self.spares.lock();
             spares.last_number = self.next_file.fetch_add(1, Relaxed);
-            spares.last_number
+            (spares.last_number, std::mem::take(&mut spares.prepared))
         };
+        self.remove_prepared(passed_over)?;
         let file = self.create(&segment_name(number), capacity_bytes.max(self.segment_bytes))?;
         Ok((number, file))
     }
