@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::policy::MergePolicy;
+use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Hears of flushes, merges, stalls and errors.
     pub listener: Option<Arc<dyn EventListener>>,
+    /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
+    pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
     /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
     pub keyspace: Option<KeyspaceOptions>,
 }
@@ -104,6 +107,7 @@ impl Default for Options {
             max_delayed_bytes_per_second: 256 << 20,
             seed: None,
             listener: None,
+            prefix_extractors: Vec::new(),
             keyspace: None,
         }
     }
@@ -154,6 +158,9 @@ impl Options {
     }
 }
 
+/// Leaves the choice of the prefix rule to the first merge.
+pub const AUTO_PREFIX: &str = "auto";
+
 /// Options of one keyspace. Stored with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -174,6 +181,9 @@ pub struct KeyspaceOptions {
     pub hash_index: bool,
     /// Filter memory in tenths of a bit per key; 0 for none.
     pub filter_bits_per_key_x10: u32,
+    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a `fixed(n)`),
+    /// `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut by it.
+    pub prefix: String,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -195,6 +205,7 @@ impl Default for KeyspaceOptions {
             restart_interval: 4,
             hash_index: false,
             filter_bits_per_key_x10: 100,
+            prefix: AUTO_PREFIX.into(),
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,
@@ -303,6 +314,7 @@ impl KeyspaceOptions {
     pub fn check(&self) -> Result<()> {
         let policy = self.merge_policy()?;
         policy.check(&self.shape)?;
+        self.prefix_rule()?;
         let ranges: [(&str, u64, u64, u64); 7] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
@@ -340,6 +352,16 @@ impl KeyspaceOptions {
         Ok(())
     }
 
+    /// The prefix rule named; `None` for `auto`.
+    pub fn prefix_rule(&self) -> Result<Option<PrefixRule>> {
+        if self.prefix == AUTO_PREFIX {
+            return Ok(None);
+        }
+        self.prefix.parse().map(Some).map_err(|error: PrefixError| {
+            Error::invalid(format!("option prefix: {error}"), "or write auto")
+        })
+    }
+
     /// The policy named.
     pub fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
         registry::find(&self.policy).map_err(|unknown| {
@@ -356,6 +378,7 @@ impl KeyspaceOptions {
             hash_index: self.hash_index,
             compression: self.compression.get(level as usize).copied().unwrap_or(last),
             filter_bits_per_key_x10: self.filter_bits_per_key_x10,
+            prefixer: None,
         }
     }
 }

@@ -21,6 +21,7 @@ pub fn edit_for(shape: &Shape, plan: &Plan, outputs: &[Vec<Arc<Table>>]) -> Edit
         remove: plan.table_ids().collect(),
         cursors: plan.cursors.clone(),
         last_level: plan.last_level,
+        relabel: plan.relabel.clone(),
         ..Edit::default()
     };
     let moved = moved_tables(shape, plan);

@@ -18,6 +18,47 @@ pub struct PolicyOptions {
     /// Size at which an output table is closed, in bytes. At least [`MIN_TABLE_BYTES`]. Default
     /// 64 MiB.
     pub table_bytes: u64,
+    /// c of Garnering, in thousandths: how much flatter the tree gets than a leveled one; 1000 is
+    /// leveling. 1 to 1000. Default 800. For `garnering`.
+    pub c_permille: u32,
+    /// K: most runs of a level above the last. At least 1. Default 9. For `fluid`.
+    pub max_runs: u32,
+    /// Z: most runs of the last level. At least 1. Default 1. For `fluid`.
+    pub last_level_runs: u32,
+    /// T_s: least size of a table that is cut where the key prefix changes, in bytes. At least
+    /// [`MIN_TABLE_BYTES`]. Default 4 MiB. For `adaptive-tiering`.
+    pub split_bytes: u64,
+    /// Which levels merge inside themselves when gets meet overlapping tables. Default `every`.
+    /// For `adaptive-tiering`.
+    pub intra_level: IntraLevel,
+    /// What counts as an access that asks for such a merge. Default `probes`. For
+    /// `adaptive-tiering`.
+    pub charge: Charge,
+    /// Accesses to a table, one per 16 KiB but at least this many, that call for such a merge. At
+    /// least 1. Default 100. For `adaptive-tiering`.
+    pub access_limit: u32,
+}
+
+/// Where an intra-level merge may happen (spec: merge policies §3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IntraLevel {
+    /// In every overlapping level.
+    #[default]
+    Every,
+    /// In the deepest level only, as the paper does.
+    Last,
+}
+
+/// What is charged to a table's access counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Charge {
+    /// Every look of a get at a table where two or more overlap, filter included (the paper).
+    #[default]
+    Probes,
+    /// Only a data block that was read there and held nothing: what the device feels.
+    BlockReads,
 }
 
 /// One block: a table or a level below this size is all overhead.
@@ -30,6 +71,13 @@ impl Default for PolicyOptions {
             l0_trigger: 8,
             base_bytes: 256 << 20,
             table_bytes: 64 << 20,
+            c_permille: 800,
+            max_runs: 9,
+            last_level_runs: 1,
+            split_bytes: 4 << 20,
+            intra_level: IntraLevel::Every,
+            charge: Charge::Probes,
+            access_limit: 100,
         }
     }
 }
@@ -47,6 +95,16 @@ pub enum OptionError {
         /// The least value allowed.
         min: u64,
     },
+    /// A number is above the most that is allowed.
+    #[error("option {option} is {value}, but must be at most {max}")]
+    TooLarge {
+        /// Name of the field of [`PolicyOptions`].
+        option: &'static str,
+        /// What it was.
+        value: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
 }
 
 impl PolicyOptions {
@@ -60,9 +118,19 @@ impl PolicyOptions {
             ("l0_trigger", u64::from(self.l0_trigger), 1),
             ("base_bytes", self.base_bytes, MIN_TABLE_BYTES),
             ("table_bytes", self.table_bytes, MIN_TABLE_BYTES),
+            ("c_permille", u64::from(self.c_permille), 1),
+            ("max_runs", u64::from(self.max_runs), 1),
+            ("last_level_runs", u64::from(self.last_level_runs), 1),
+            ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
+            ("access_limit", u64::from(self.access_limit), 1),
         ];
         match least.into_iter().find(|(_, value, min)| value < min) {
             Some((option, value, min)) => Err(OptionError::TooSmall { option, value, min }),
+            None if self.c_permille > 1000 => Err(OptionError::TooLarge {
+                option: "c_permille",
+                value: self.c_permille.into(),
+                max: 1000,
+            }),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::{Busy, Merge, MergeInput, Move, Plan};
+use crate::plan::{Busy, Cut, Merge, MergeInput, Move, Plan};
 use crate::shape::{Level, RunSlot, Table};
 
 /// A table of a job, with its place.
@@ -24,8 +24,8 @@ pub(crate) struct Output {
     pub level: u32,
     /// Run.
     pub slot: RunSlot,
-    /// Size of the output tables.
-    pub table_bytes: u64,
+    /// Where they are cut.
+    pub cut: Cut,
 }
 
 /// Inputs connected by key overlap. Its bounds are the union of theirs: no gap inside, or it
@@ -132,7 +132,7 @@ pub(crate) fn merge_of(mut inputs: Vec<Input>, output: Output) -> Merge {
             tables: run.iter().map(|input| input.table.id).collect(),
         })
         .collect();
-    Merge { inputs, output_level: output.level, slot: output.slot, table_bytes: output.table_bytes }
+    Merge { inputs, output_level: output.level, slot: output.slot, cut: output.cut }
 }
 
 /// Sum of the table sizes.

@@ -17,6 +17,8 @@ pub struct Plan {
     pub cursors: Vec<(u32, Box<[u8]>)>,
     /// A new last level to store.
     pub last_level: Option<u32>,
+    /// Levels that get another number, (from, to), untouched. The target is empty.
+    pub relabel: Vec<(u32, u32)>,
     /// One line for people: which limit was exceeded and why these inputs.
     pub why: String,
 }
@@ -43,8 +45,33 @@ pub struct Merge {
     pub output_level: u32,
     /// Into which run.
     pub slot: RunSlot,
-    /// An output table is closed once it reaches this size, at the next user key (I2).
-    pub table_bytes: u64,
+    /// Where one output table ends and the next begins; always between two user keys (I2).
+    pub cut: Cut,
+}
+
+/// Where the outputs of a merge are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// At the first user key after a table has reached this many bytes.
+    Size(u64),
+    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left;
+    /// at the next user key anyhow once it has `cap_bytes` (spec: merge policies §3).
+    Prefix {
+        /// Least size of a table, and of what is left for the next one.
+        split_bytes: u64,
+        /// Size at which even one prefix is cut.
+        cap_bytes: u64,
+    },
+}
+
+impl Cut {
+    /// Size at which a table is closed whatever its keys are.
+    pub fn cap_bytes(&self) -> u64 {
+        match self {
+            Cut::Size(bytes) => *bytes,
+            Cut::Prefix { cap_bytes, .. } => *cap_bytes,
+        }
+    }
 }
 
 /// The tables of one run (or of one overlapping level) that take part in a merge.
@@ -106,6 +133,14 @@ pub struct BusyRange {
     pub min_key: Box<[u8]>,
     /// Largest key that it may write.
     pub max_key: Box<[u8]>,
+}
+
+/// How often gets met each table in vain, since it was written: for policies that merge what is
+/// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heat {
+    /// Charged accesses; a table that is not listed has few.
+    pub accesses: BTreeMap<TableId, u64>,
 }
 
 /// What running jobs own.

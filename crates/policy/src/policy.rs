@@ -2,7 +2,7 @@
 //! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape};
 
 /// Decides what merges when. A pure function of its arguments: what it must remember between
@@ -27,7 +27,13 @@ pub trait MergePolicy: Send + Sync {
     /// Promises: inputs exist and are not busy; nothing is written where a running job writes; the
     /// edit made of the plan fits the shape, also after any running job was installed; I1 (newer
     /// versions never sink below older ones). Without flushes, picking and applying ends.
-    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan>;
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan>;
 }
 
 /// What one level may hold.

@@ -13,6 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::prefix::PrefixRule;
+use crate::sketch::Sketch;
+
 /// Identifies a table file. Never an ordering key (I6).
 pub type TableId = u64;
 /// Identifies a run within a keyspace.
@@ -43,6 +46,8 @@ pub struct Table {
     pub filter_bits: u64,
     /// Sorted key prefixes inside, if a prefix extractor is set; empty means "use the bounds".
     pub prefixes: Vec<Box<[u8]>>,
+    /// Sketch of the user keys inside.
+    pub sketch: Sketch,
 }
 
 impl Table {
@@ -129,6 +134,8 @@ pub struct PolicyState {
     pub last_level: u32,
     /// Flushes since the keyspace was made (stack-based policies).
     pub flush_count: u64,
+    /// By which prefix tables are cut, once a table was (adaptive tiering). Never changes then.
+    pub prefix: Option<PrefixRule>,
 }
 
 /// A whole tree.
@@ -163,11 +170,13 @@ pub struct Placement {
     pub table: Arc<Table>,
 }
 
-/// An atomic change of a shape: removals first, then placements, then state.
+/// An atomic change of a shape: removals first, then relabels, then placements, then state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
     /// Ids that leave.
     pub remove: Vec<TableId>,
+    /// Levels that get another number, all of their tables at once: (from, to). The target is empty.
+    pub relabel: Vec<(u32, u32)>,
     /// Tables that arrive; a move removes and places the same id.
     pub place: Vec<Placement>,
     /// New cursors by level.
@@ -176,6 +185,8 @@ pub struct Edit {
     pub last_level: Option<u32>,
     /// Flushes to add to the count.
     pub flushes: u64,
+    /// The prefix rule that this edit's tables were cut by, if it was chosen just now.
+    pub prefix: Option<PrefixRule>,
 }
 
 /// Why an edit does not fit a shape.
@@ -194,6 +205,10 @@ pub enum EditError {
     NoRun { level: u32, run: RunId },
     #[error("level {level} holds overlapping tables; runs cannot be placed there, or vice versa")]
     Layout { level: u32 },
+    #[error("level {from} cannot become level {to}, which holds tables")]
+    Relabel { from: u32, to: u32 },
+    #[error("tables are cut by {old}, not by {new}")]
+    Prefix { old: PrefixRule, new: PrefixRule },
     #[error("level {0} is beyond the deepest level allowed ({max})", max = Shape::MAX_LEVELS - 1)]
     TooDeep(u32),
 }
@@ -234,6 +249,9 @@ impl Shape {
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
         let touched = next.remove_tables(&edit.remove)?;
+        for (from, to) in &edit.relabel {
+            next.relabel(*from, *to)?;
+        }
         for placement in &edit.place {
             next.place(placement, &touched)?;
         }
@@ -256,6 +274,14 @@ impl Shape {
             next.state.last_level = last_level;
         }
         next.state.flush_count += edit.flushes;
+        if let Some(new) = &edit.prefix {
+            match &next.state.prefix {
+                Some(old) if old != new => {
+                    return Err(EditError::Prefix { old: old.clone(), new: new.clone() });
+                }
+                _ => next.state.prefix = Some(new.clone()),
+            }
+        }
         Ok(next)
     }
 
@@ -284,6 +310,20 @@ impl Shape {
             }
         }
         leaving.first().map_or(Ok(touched), |id| Err(EditError::Missing(*id)))
+    }
+
+    fn relabel(&mut self, from: u32, to: u32) -> Result<(), EditError> {
+        if to >= Shape::MAX_LEVELS {
+            return Err(EditError::TooDeep(to));
+        }
+        if !self.level(to).is_empty() || from == to {
+            return Err(EditError::Relabel { from, to });
+        }
+        let empty = || Level::Runs(Vec::new());
+        let needed = from.max(to) as usize + 1;
+        self.levels.resize_with(self.levels.len().max(needed), empty);
+        self.levels[to as usize] = std::mem::replace(&mut self.levels[from as usize], empty());
+        Ok(())
     }
 
     fn place(

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::edit::edit_for;
 use crate::options::PolicyOptions;
-use crate::plan::{Busy, Merge, Plan};
+use crate::plan::{Busy, Heat, Merge, Plan};
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::{Edit, EditError, Placement, RunSlot, Shape, Table, TableId};
 
@@ -128,11 +128,15 @@ impl<'a> Simulator<'a> {
     pub fn run(&mut self, flushes: u64) -> Result<SimReport, EditError> {
         for _ in 0..flushes {
             self.flush()?;
-            while let Some(plan) = self.policy.pick(&self.shape, &Busy::default(), &self.options) {
+            while let Some(plan) = self.pick() {
                 self.carry_out(&plan)?;
             }
         }
         Ok(self.report())
+    }
+
+    fn pick(&self) -> Option<Plan> {
+        self.policy.pick(&self.shape, &Busy::default(), &Heat::default(), &self.options)
     }
 
     /// The tree as it is.
@@ -238,7 +242,7 @@ impl<'a> Simulator<'a> {
             let own: u64 = part.iter().map(|table| table.entries).sum();
             union_of(union, own.min(width), width)
         });
-        let per_table = (merge.table_bytes / self.workload.entry_bytes.max(1)).max(1);
+        let per_table = (merge.cut.cap_bytes() / self.workload.entry_bytes.max(1)).max(1);
         let mut outputs = Vec::new();
         let mut done = 0;
         while done < entries {
@@ -266,6 +270,7 @@ impl<'a> Simulator<'a> {
             max_seq: seqs.1,
             filter_bits: 0,
             prefixes: Vec::new(),
+            sketch: Default::default(),
         }
     }
 

@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::PolicyOptions;
-use runstone_policy::plan::{Busy, BusyRange, Merge, Plan};
+use runstone_policy::options::{IntraLevel, PolicyOptions};
+use runstone_policy::plan::{Busy, BusyRange, Heat, Merge, Plan};
 use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, score_permille};
 use runstone_policy::registry;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
@@ -140,6 +140,16 @@ impl World {
             l0_trigger: small(args.number("l0", defaults.l0_trigger.into())?)?,
             base_bytes: args.number("base", defaults.base_bytes)?,
             table_bytes: args.number("table", defaults.table_bytes)?,
+            c_permille: small(args.number("c", defaults.c_permille.into())?)?,
+            max_runs: small(args.number("k", defaults.max_runs.into())?)?,
+            last_level_runs: small(args.number("z", defaults.last_level_runs.into())?)?,
+            split_bytes: args.number("split", defaults.split_bytes)?,
+            intra_level: match args.0.get("intra").map(String::as_str) {
+                Some("last") => IntraLevel::Last,
+                _ => IntraLevel::Every,
+            },
+            access_limit: small(args.number("accesses", defaults.access_limit.into())?)?,
+            ..defaults
         };
         policy.check(&options).map_err(|error| error.to_string())?;
         (self.policy, self.options) = (policy, options);
@@ -207,7 +217,7 @@ impl World {
     }
 
     fn pick(&mut self) -> String {
-        self.plan = self.policy.pick(&self.shape, &self.busy, &self.options);
+        self.plan = self.policy.pick(&self.shape, &self.busy, &Heat::default(), &self.options);
         let Some(plan) = &self.plan else {
             return "nothing".to_owned();
         };
@@ -247,7 +257,7 @@ impl World {
         let mut next_id = self.shape.tables().map(|(_, table)| table.id).max().unwrap_or(0) + 1;
         let mut outputs = Vec::new();
         for merge in &plan.merges {
-            let tables = merged(&inputs_of(&self.shape, merge), merge.table_bytes, next_id);
+            let tables = merged(&inputs_of(&self.shape, merge), merge.cut.cap_bytes(), next_id);
             next_id += tables.len() as u64;
             outputs.push(tables);
         }
@@ -405,6 +415,7 @@ fn parse_table(word: &str) -> Result<Table, String> {
         max_seq: max_seq.parse().map_err(|_| bad())?,
         filter_bits: 0,
         prefixes: Vec::new(),
+        sketch: Default::default(),
     })
 }
 
@@ -470,6 +481,7 @@ fn merged(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc
             max_seq: inputs.iter().map(|table| table.max_seq).max().unwrap(),
             filter_bits: 0,
             prefixes: Vec::new(),
+            sketch: Default::default(),
         }));
     }
     tables

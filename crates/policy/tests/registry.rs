@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::PolicyOptions;
-use runstone_policy::plan::{Busy, Merge, Plan};
+use runstone_policy::plan::{Busy, Heat, Merge, Plan};
 use runstone_policy::policy::{MergePolicy, merge_debt_bytes};
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
@@ -52,7 +52,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn options() -> impl Strategy<Value = PolicyOptions> {
     (2u32..5, 1u32..5, 1u64..4, 1u64..4).prop_map(|(size_ratio, l0_trigger, base, table)| {
-        PolicyOptions { size_ratio, l0_trigger, base_bytes: base << 13, table_bytes: table << 12 }
+        PolicyOptions {
+            size_ratio,
+            l0_trigger,
+            base_bytes: base << 13,
+            table_bytes: table << 12,
+            split_bytes: table << 12,
+            ..PolicyOptions::default()
+        }
     })
 }
 
@@ -172,6 +179,7 @@ impl World {
             max_seq: seqs().max().unwrap(),
             filter_bits: 0,
             prefixes: Vec::new(),
+            sketch: Default::default(),
         };
         self.contents.insert(id, contents);
         Arc::new(table)
@@ -241,8 +249,11 @@ impl World {
     }
 
     fn pick(&self, busy: &Busy) -> Option<Plan> {
-        let plan = self.policy.pick(&self.shape, busy, &self.options);
-        assert_eq!(plan, self.policy.pick(&self.shape.clone(), busy, &self.options));
+        let plan = self.policy.pick(&self.shape, busy, &Heat::default(), &self.options);
+        assert_eq!(
+            plan,
+            self.policy.pick(&self.shape.clone(), busy, &Heat::default(), &self.options)
+        );
         let plan = plan?;
         assert!(!plan.why.is_empty() && !plan.why.contains('\n'), "{plan:?}");
         let ids: Vec<TableId> = plan.table_ids().collect();
@@ -314,7 +325,7 @@ impl World {
             });
         }
         let entries: Vec<_> = union.into_iter().collect();
-        let per_table = usize::try_from(merge.table_bytes / ENTRY_BYTES).unwrap();
+        let per_table = usize::try_from(merge.cut.cap_bytes() / ENTRY_BYTES).unwrap();
         let parts = entries.chunks(per_table).map(|part| part.iter().cloned().collect());
         let parts: Vec<Contents> = parts.collect();
         parts.into_iter().map(|part| self.table(part)).collect()

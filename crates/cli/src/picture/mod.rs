@@ -7,7 +7,7 @@ pub mod terminal;
 use std::sync::Arc;
 
 use runstone::Keyspace;
-use runstone::policy::plan::{Busy, Plan};
+use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::LevelTarget;
 use runstone::policy::shape::{Level, Shape, Table};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Picture {
             levels: levels(&shape, &targets),
             bounds,
             memtable_bytes: keyspace.memtable_bytes(),
-            next_merge: policy.pick(&shape, &Busy::default(), &options.shape),
+            next_merge: policy.pick(&shape, &Busy::default(), &Heat::default(), &options.shape),
         })
     }
 
@@ -243,6 +243,7 @@ pub mod tests {
                 max_seq: 2,
                 filter_bits: 0,
                 prefixes: Vec::new(),
+                sketch: Default::default(),
             })
         };
         let overlapping = vec![table(1, "a", "m"), table(2, "b", "<&>"), table(3, "n", "z")];

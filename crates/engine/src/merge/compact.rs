@@ -1,13 +1,13 @@
 //! The plan of a full compaction: every table into one run. Pure; for users who ask for it, no
 //! policy does.
 
-use runstone_policy::plan::{Merge, MergeInput, Plan};
+use runstone_policy::plan::{Cut, Merge, MergeInput, Plan};
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::{Level, RunSlot, Shape};
 
 /// Merges everything into the shallowest level that may hold it, from level 1 on; `None` if the
 /// tree is one run without tombstones already.
-pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], table_bytes: u64) -> Option<Plan> {
+pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], cut: Cut) -> Option<Plan> {
     let deepest = shape.deepest()?;
     let occupied = shape.levels.iter().filter(|level| !level.is_empty()).count();
     let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
@@ -34,7 +34,7 @@ pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], table_bytes: u64
         shape.level(output_level).runs().first().map_or(u64::from(output_level), |run| run.id),
     );
     Some(Plan {
-        merges: vec![Merge { inputs, output_level, slot, table_bytes }],
+        merges: vec![Merge { inputs, output_level, slot, cut }],
         why: format!("full compaction asked for: {bytes} bytes into level {output_level}"),
         ..Plan::default()
     })

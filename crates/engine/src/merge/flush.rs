@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
+use runstone_policy::plan::Cut;
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 use runstone_storage::Category;
 
@@ -35,7 +36,7 @@ pub(crate) fn write_memtable(
 ) -> Result<Option<Arc<Table>>> {
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
-    let output = Output { inner, layout: options.layout(0), table_bytes: u64::MAX };
+    let output = Output::new(inner, options.layout(0), Cut::Size(u64::MAX));
     let keep = KeepRule::new(inner.visible_points(), None);
     let merged = merge_streams(vec![Source::memtable(memtable)], output, keep, &|| Ok(()))?;
     Ok(merged.tables.into_iter().next())

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
-use runstone_policy::plan::{Merge, Plan};
+use runstone_policy::plan::{Cut, Merge, Plan};
+use runstone_policy::prefix::{PrefixHistogram, Prefixer};
 use runstone_policy::shape::{Level, Table};
 
 use crate::error::{Error, Result};
@@ -22,7 +23,7 @@ use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::iterator::Access;
 use crate::version::handle::TableHandle;
 use crate::version::record::Change;
-use crate::version::{RunTables, Version};
+use crate::version::{RunTables, Version, chains};
 
 /// Entries between two looks at whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
@@ -75,10 +76,59 @@ impl KeepRule {
 
 /// Where merged entries go.
 pub(crate) struct Output<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) layout: TableLayout,
-    /// A table is closed at this size, at the next user key (I2).
-    pub(crate) table_bytes: u64,
+    inner: &'a Inner,
+    layout: TableLayout,
+    cutter: Cutter,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(inner: &'a Inner, layout: TableLayout, cut: Cut) -> Output<'a> {
+        let cutter = Cutter { cut, last_prefix: Vec::new(), input_bytes: 0, input_entries: 0 };
+        Output { inner, layout, cutter }
+    }
+
+    /// Says how much there is to merge, for cuts that look at what is left.
+    pub(crate) fn of_input(mut self, bytes: u64, entries: u64) -> Output<'a> {
+        (self.cutter.input_bytes, self.cutter.input_entries) = (bytes, entries.max(1));
+        self
+    }
+}
+
+/// Decides where one table ends and the next begins.
+struct Cutter {
+    cut: Cut,
+    last_prefix: Vec<u8>,
+    input_bytes: u64,
+    input_entries: u64,
+}
+
+impl Cutter {
+    /// Whether a table of `table_bytes` ends before the new user key `key`; `seen` input entries
+    /// came before it. Called once per user key, also where no table is open.
+    fn cuts_before(
+        &mut self,
+        key: &[u8],
+        prefixer: Option<&Prefixer>,
+        table_bytes: u64,
+        seen: u64,
+    ) -> bool {
+        let Cut::Prefix { split_bytes, cap_bytes } = self.cut else {
+            return table_bytes >= self.cut.cap_bytes();
+        };
+        let prefix = prefixer.map_or(key, |prefixer| prefixer.prefix(key));
+        if self.last_prefix == prefix {
+            return table_bytes >= cap_bytes;
+        }
+        self.last_prefix.clear();
+        self.last_prefix.extend_from_slice(prefix);
+        table_bytes >= cap_bytes
+            || (table_bytes >= split_bytes && self.remaining_bytes(seen) >= split_bytes)
+    }
+
+    fn remaining_bytes(&self, seen: u64) -> u64 {
+        let left = u128::from(self.input_entries.saturating_sub(seen));
+        (u128::from(self.input_bytes) * left / u128::from(self.input_entries.max(1))) as u64
+    }
 }
 
 /// What a merge made.
@@ -91,13 +141,13 @@ pub(crate) struct Merged {
 /// Merges streams into tables. On an error, the tables written so far are removed.
 pub(crate) fn merge_streams(
     sources: Vec<Source>,
-    output: Output<'_>,
+    mut output: Output<'_>,
     keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Merged> {
     let mut merged = Merged::default();
     let mut open = None;
-    let outcome = fill_tables(sources, &output, keep, cancelled, &mut merged, &mut open);
+    let outcome = fill_tables(sources, &mut output, keep, cancelled, &mut merged, &mut open);
     if let Err(error) = outcome {
         if let Some((id, builder)) = open {
             drop(builder);
@@ -111,7 +161,7 @@ pub(crate) fn merge_streams(
 
 fn fill_tables(
     sources: Vec<Source>,
-    output: &Output<'_>,
+    output: &mut Output<'_>,
     mut keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
     merged: &mut Merged,
@@ -126,12 +176,14 @@ fn fill_tables(
             cancelled()?;
         }
         let new_key = keep.enter(key);
-        if keep.keeps(trailer) {
-            let full =
-                |table: &(u64, TableBuilder)| table.1.estimated_bytes() >= output.table_bytes;
-            if new_key && open.as_ref().is_some_and(full) {
+        if new_key {
+            let table_bytes = open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
+            let prefixer = output.layout.prefixer.as_ref();
+            if output.cutter.cuts_before(key, prefixer, table_bytes, seen - 1) {
                 close_table(open, merged)?;
             }
+        }
+        if keep.keeps(trailer) {
             let (_, builder) = match open {
                 Some(table) => table,
                 None => open.insert(create_table(output)?),
@@ -162,6 +214,26 @@ fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> R
         }
     }
     Ok(())
+}
+
+/// The inputs of a merge as streams: one per run, or per chain of an overlapping level's tables.
+fn merge_sources(version: &Version, merge: &Merge) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for input in &merge.inputs {
+        let handles = input.tables.iter().map(|id| {
+            let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
+            version.handle(*id).cloned().ok_or_else(missing)
+        });
+        let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
+        let chains = match version.shape.level(input.level) {
+            Level::Runs(_) => vec![handles],
+            Level::Overlapping(_) => chains(handles),
+        };
+        sources.extend(chains.into_iter().map(|tables| {
+            Source::Run(RunIter::new(Arc::new(RunTables::new(tables)), Access::Sequential))
+        }));
+    }
+    Ok(sources)
 }
 
 impl Inner {
@@ -201,30 +273,48 @@ impl Inner {
         version: &Version,
         merge: &Merge,
     ) -> Result<Merged> {
-        let mut sources = Vec::new();
-        for input in &merge.inputs {
-            let handles = input.tables.iter().map(|id| {
-                let missing =
-                    || Error::corruption("manifest", 0, format!("no table {id} to merge"));
-                version.handle(*id).cloned().ok_or_else(missing)
-            });
-            let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
-            let stream = |tables| {
-                Source::Run(RunIter::new(Arc::new(RunTables::new(tables)), Access::Sequential))
-            };
-            match version.shape.level(input.level) {
-                Level::Runs(_) => sources.push(stream(handles)),
-                Level::Overlapping(_) => {
-                    sources.extend(handles.into_iter().map(|table| stream(vec![table])));
-                }
-            }
-        }
+        let sources = merge_sources(version, merge)?;
         let ids: BTreeSet<u64> = merge.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
         let keep = KeepRule::new(self.visible_points(), Some(guard));
-        let layout = keyspace.options.load().layout(merge.output_level);
-        let output = Output { inner: self, layout, table_bytes: merge.table_bytes };
+        let mut layout = keyspace.options.load().layout(merge.output_level);
+        if matches!(merge.cut, Cut::Prefix { .. }) {
+            layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
+        }
+        let metas = || ids.iter().filter_map(|id| version.handle(*id)).map(|table| table.meta());
+        let bytes = metas().map(|table| table.bytes).sum();
+        let entries = metas().map(|table| table.entries).sum();
+        let output = Output::new(self, layout, merge.cut).of_input(bytes, entries);
         merge_streams(sources, output, keep, &|| self.check_cancelled())
+    }
+
+    /// The rule by which the merge cuts its outputs. The first such merge of a keyspace with
+    /// `prefix = "auto"` chooses it: the shortest prefix that tells apart as many groups as there
+    /// would be tables of T_s, over the keys of this merge (spec: merge policies §3).
+    fn prefixer_for(
+        &self,
+        keyspace: &KeyspaceInner,
+        version: &Version,
+        merge: &Merge,
+    ) -> Result<Prefixer> {
+        let mut prefixer = keyspace.prefixer.lock();
+        if let Some(chosen) = &*prefixer {
+            return Ok(chosen.clone());
+        }
+        let mut streams = MergeIter::new(merge_sources(version, merge)?);
+        streams.seek_to_first()?;
+        let mut histogram = PrefixHistogram::default();
+        while let Some((key, _)) = streams.current() {
+            histogram.add(key);
+            streams.step()?;
+        }
+        let bytes: u64 =
+            merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta().bytes).sum();
+        let split_bytes = keyspace.options.load().shape.split_bytes;
+        let rule = histogram.choose((bytes / split_bytes).max(1));
+        let chosen = rule.resolve(&[]).map_err(|error| Error::invalid(error.to_string(), ""))?;
+        tracing::info!(keyspace = keyspace.name, prefix = %rule, "chose the prefix to cut tables by");
+        Ok(prefixer.insert(chosen).clone())
     }
 
     /// Called now and then while a merge runs, with no lock held.
@@ -250,7 +340,12 @@ impl Inner {
             return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
         }
         let shape = keyspace.view.load().version.shape.clone();
-        let edit = edit_for(&shape, plan, outputs);
+        let mut edit = edit_for(&shape, plan, outputs);
+        if shape.state.prefix.is_none()
+            && plan.merges.iter().any(|merge| matches!(merge.cut, Cut::Prefix { .. }))
+        {
+            edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
+        }
         let version = self.next_version(keyspace, &edit)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
         let log_start = manifest.log_start;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use runstone_policy::plan::{Busy, Plan};
+use runstone_policy::plan::{Busy, Cut, Plan};
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
@@ -232,7 +232,8 @@ impl Inner {
         });
         let busy = Busy::of(&version.shape, running);
         let policy = options.merge_policy().ok()?;
-        let plan = policy.pick(&version.shape, &busy, &options.shape)?;
+        let heat = version.heat(options.shape.access_limit.into());
+        let plan = policy.pick(&version.shape, &busy, &heat, &options.shape)?;
         Some(Job::Merge(Arc::clone(keyspace), version, plan))
     }
 
@@ -356,7 +357,7 @@ impl Inner {
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
         let targets = options.merge_policy()?.targets(&version.shape, &options.shape);
-        let plan = full_plan(&version.shape, &targets, options.shape.table_bytes);
+        let plan = full_plan(&version.shape, &targets, Cut::Size(options.shape.table_bytes));
         let claim = plan.as_ref().map(|plan| {
             let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             self.scheduler.claim(&mut state, &job)

@@ -17,7 +17,7 @@ use crate::store::{Inner, Keyspace, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
-use crate::version::{ReadLevel, RunTables};
+use crate::version::ReadLevel;
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -304,7 +304,7 @@ impl Drop for Cursor {
     }
 }
 
-/// One stream per memtable and run, newest first; one per table of an overlapping level.
+/// One stream per memtable and run, newest first; one per row of an overlapping level.
 fn sources(view: &View, access: Access) -> Vec<Source> {
     let memtables = std::iter::once(&view.active).chain(&view.immutable);
     let mut sources: Vec<Source> =
@@ -313,10 +313,9 @@ fn sources(view: &View, access: Access) -> Vec<Source> {
         match level {
             ReadLevel::Runs(runs) => sources
                 .extend(runs.iter().map(|run| Source::Run(RunIter::new(Arc::clone(run), access)))),
-            ReadLevel::Overlapping(index) => sources.extend(index.tables.iter().map(|table| {
-                let run = Arc::new(RunTables::new(vec![Arc::clone(table)]));
-                Source::Run(RunIter::new(run, access))
-            })),
+            ReadLevel::Overlapping(index) => sources.extend(
+                index.chains.iter().map(|row| Source::Run(RunIter::new(Arc::clone(row), access))),
+            ),
         }
     }
     sources

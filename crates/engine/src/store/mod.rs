@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
+use runstone_policy::prefix::Prefixer;
 use runstone_storage::{Storage, StorageLock};
 
 pub(crate) use close::{Health, NO_SPACE_RETRY};
@@ -69,6 +70,8 @@ pub(crate) struct KeyspaceInner {
     pub(crate) view_lock: Mutex<()>,
     pub(crate) pressure_permille: AtomicU32,
     pub(crate) dropped: AtomicBool,
+    /// How tables are cut by key prefix, once that is known.
+    pub(crate) prefixer: Mutex<Option<Prefixer>>,
 }
 
 /// The manifest, and what it last said.

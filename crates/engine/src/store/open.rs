@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
+use runstone_policy::prefix::{PrefixExtractor, PrefixRule, Prefixer};
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
@@ -23,7 +24,7 @@ use crate::batch::KeyspaceId;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, pack};
-use crate::log::number_in;
+use crate::log::{LOG_FORMAT, newer_format, number_in};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::merge::flush::write_memtable;
@@ -179,7 +180,7 @@ fn assemble(
     let mut flushed = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
         flushed.insert(*id, keyspace.flushed_seq);
-        let made = make_keyspace(*id, keyspace, &tables, &pool)?;
+        let made = make_keyspace(*id, keyspace, &tables, &pool, &options.prefix_extractors)?;
         keyspaces.insert(*id, Arc::new(made));
     }
     let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
@@ -235,11 +236,14 @@ pub(super) fn make_keyspace(
     state: &KeyspaceState,
     tables: &Arc<TableContext>,
     pool: &Arc<ChunkPool>,
+    extractors: &[Arc<dyn PrefixExtractor>],
 ) -> Result<KeyspaceInner> {
+    // The record's checksum holds, so this is not rot: the text is of a release that knows more.
     let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
-        let what = format!("stored options of keyspace {:?}: {error}", state.name);
-        Error::corruption("manifest", 0, what)
+        tracing::error!(keyspace = state.name, %error, "stored options are not understood");
+        newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
     })?;
+    let prefixer = settle_prefixer(state.shape.state.prefix.as_ref(), &options, extractors)?;
     let version = Version::default().next(state.shape.clone(), |table| {
         Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
     });
@@ -256,6 +260,31 @@ pub(super) fn make_keyspace(
         view_lock: Mutex::new(()),
         pressure_permille: AtomicU32::new(0),
         dropped: AtomicBool::new(false),
+        prefixer: Mutex::new(prefixer),
+    })
+}
+
+/// How tables are cut by prefix: as they were, or as the options say if none was yet.
+fn settle_prefixer(
+    stored: Option<&PrefixRule>,
+    options: &KeyspaceOptions,
+    extractors: &[Arc<dyn PrefixExtractor>],
+) -> Result<Option<Prefixer>> {
+    let given = options.prefix_rule()?;
+    if let (Some(stored), Some(given)) = (stored, &given)
+        && stored != given
+    {
+        return Err(Error::invalid(
+            format!("tables of this keyspace are cut by prefix {stored}, not by {given}"),
+            format!(
+                "the rule cannot change: set prefix to {stored:?} or \"auto\", or dump and reload"
+            ),
+        ));
+    }
+    let rule = stored.or(given.as_ref());
+    let resolved = rule.map(|rule| rule.resolve(extractors)).transpose();
+    resolved.map_err(|error| {
+        Error::invalid(error.to_string(), "register it under this name, as when the store was made")
     })
 }
 
@@ -446,11 +475,18 @@ impl Inner {
             (None, options) => (manifest.next_keyspace, options.unwrap_or_default()),
         };
         self.check_writable()?;
+        let existing = self.keyspaces.read().get(&id).cloned();
+        let stored = existing.as_ref().and_then(|keyspace| {
+            let chosen = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
+            chosen.filter(|_| !keyspace.view.load().version.shape.levels.is_empty())
+        });
+        let prefixer = settle_prefixer(stored.as_ref(), &options, &self.options.prefix_extractors)?;
         let text = options.to_toml();
         let change = Change::Keyspace { id, name: name.to_string(), options: text.clone() };
         manifest.append(&[change])?;
         if let Some(existing) = self.keyspaces.read().get(&id) {
             existing.options.store(Arc::new(options));
+            *existing.prefixer.lock() = prefixer;
         }
         if id == manifest.next_keyspace {
             manifest.next_keyspace += 1;
@@ -460,7 +496,8 @@ impl Inner {
                 flushed_seq: 0,
                 shape: Default::default(),
             };
-            let made = make_keyspace(id, &state, &self.tables, &self.pool)?;
+            let extractors = &self.options.prefix_extractors;
+            let made = make_keyspace(id, &state, &self.tables, &self.pool, extractors)?;
             self.keyspaces.write().insert(id, Arc::new(made));
         }
         drop(manifest);

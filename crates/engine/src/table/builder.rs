@@ -10,7 +10,9 @@
 
 use std::sync::Arc;
 
+use runstone_policy::prefix::{MAX_TABLE_PREFIXES, Prefixer};
 use runstone_policy::shape::Table;
+use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, StorageFile};
 
 use crate::cache::{Cache, CacheKey};
@@ -43,6 +45,8 @@ pub struct TableLayout {
     pub compression: Compression,
     /// Filter size in tenths of a bit per key; below 7 there is no filter.
     pub filter_bits_per_key_x10: u32,
+    /// Collects the prefixes of the keys, if a rule is set.
+    pub prefixer: Option<Prefixer>,
 }
 
 /// A table being written. Dropping it without `finish` leaves an orphan file, which open removes.
@@ -92,7 +96,11 @@ impl TableBuilder {
             hashes: Vec::new(),
             root_keys: Vec::new(),
             root_ranges: Vec::new(),
-            properties: Properties { min_seq: u64::MAX, ..Properties::default() },
+            properties: Properties {
+                min_seq: u64::MAX,
+                sketch: Sketch::of_nothing(),
+                ..Properties::default()
+            },
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
@@ -132,16 +140,43 @@ impl TableBuilder {
         if kind == Kind::Delete as u8 {
             properties.tombstones += 1;
         }
+        if properties.entries == 1 || self.block.last_key() != key {
+            self.note_key(key);
+        }
+        let properties = &mut self.properties;
         let seq = seq_of(trailer);
         properties.min_seq = properties.min_seq.min(seq);
         properties.max_seq = properties.max_seq.max(seq);
         properties.user_bytes += (key.len() + value.len()) as u64;
-        if self.layout.filter_bits_per_key_x10 > 0 {
-            let hash = filter::hash(key);
-            if self.hashes.last() != Some(&hash) {
-                self.hashes.push(hash);
-            }
+    }
+
+    /// Notes a user key, once at least: the first version in a block comes again if the versions
+    /// before it are in the block before.
+    fn note_key(&mut self, key: &[u8]) {
+        let hash = filter::hash(key);
+        if self.layout.filter_bits_per_key_x10 > 0 && self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
         }
+        self.properties.sketch.add(hash);
+        let Some(prefixer) = &self.layout.prefixer else { return };
+        let prefix = prefixer.prefix(key);
+        let prefixes = &mut self.properties.prefixes;
+        if prefixes.last().is_none_or(|last| **last != *prefix)
+            && prefixes.len() <= MAX_TABLE_PREFIXES
+        {
+            prefixes.push(prefix.into());
+        }
+    }
+
+    /// A list that is too long says nothing; the bounds do.
+    fn settle_prefixes(&mut self) {
+        let prefixes = &mut self.properties.prefixes;
+        if prefixes.len() > MAX_TABLE_PREFIXES {
+            prefixes.clear();
+        }
+        // An extractor of the user's own need not ascend with the keys.
+        prefixes.sort();
+        prefixes.dedup();
     }
 
     /// Whether nothing was added.
@@ -214,6 +249,7 @@ impl TableBuilder {
             self.partition.add_block(last.last_key, last.offset, last.stored_len);
         }
         self.finish_partition()?;
+        self.settle_prefixes();
         self.raw.clear();
         KeyArray::encode(&self.root_keys, &mut self.raw);
         for (offset, len) in &self.root_ranges {
@@ -239,6 +275,7 @@ impl TableBuilder {
             max_seq: properties.max_seq,
             filter_bits: properties.filter_bits,
             prefixes: properties.prefixes,
+            sketch: properties.sketch,
         })
     }
 

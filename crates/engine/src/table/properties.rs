@@ -8,6 +8,8 @@
 //! on are hints and may be skipped. Tags 9-11 are reserved: range tombstones, value pointers,
 //! policy hints.
 
+use runstone_policy::sketch::Sketch;
+
 use crate::codec::{Reader, put_bytes, put_varint};
 
 const TAG_MIN_KEY: u64 = 1;
@@ -15,6 +17,8 @@ const TAG_MAX_KEY: u64 = 2;
 const TAG_NUMBERS: u64 = 3;
 const TAG_PREFIXES: u64 = 4;
 const TAG_KINDS: u64 = 5;
+/// A hint: readers without it lose an estimate.
+const TAG_SKETCH: u64 = 128;
 
 /// Properties of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct Properties {
     pub kinds: u64,
     /// Sorted key prefixes, if an extractor is set.
     pub prefixes: Vec<Box<[u8]>>,
+    /// Sketch of the user keys.
+    pub sketch: Sketch,
 }
 
 /// Why properties do not decode.
@@ -82,6 +88,7 @@ impl Properties {
             put(TAG_PREFIXES, &list);
         }
         put(TAG_KINDS, &self.kinds.to_le_bytes());
+        put(TAG_SKETCH, self.sketch.as_bytes());
     }
 
     /// Reads the stored form.
@@ -113,6 +120,10 @@ impl Properties {
                     }
                 }
                 TAG_KINDS => properties.kinds = value_reader.take_u64().map_err(malformed)?,
+                TAG_SKETCH => {
+                    let sketch = Sketch::from_bytes(value);
+                    properties.sketch = sketch.ok_or(BadProperties::Malformed)?;
+                }
                 0..128 => return Err(BadProperties::Newer),
                 _ => {}
             }
@@ -142,6 +153,7 @@ mod tests {
             filter_bits: 512,
             kinds: 3,
             prefixes: vec![(*b"a").into(), (*b"z").into()],
+            sketch: Sketch::of_nothing(),
         };
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);

@@ -145,6 +145,7 @@ impl TableReader {
             max_seq: found.max_seq,
             filter_bits: found.filter_bits,
             prefixes: found.prefixes,
+            sketch: found.sketch,
         };
         TableReader::open(storage, &meta, uid, cache)
     }

@@ -1,7 +1,7 @@
 //! A table file with a life time. Versions and iterators share handles; when an obsolete table's
 //! last holder lets go, its name goes to the purge list, and a background job removes the file.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -68,6 +68,8 @@ pub struct TableHandle {
     reader: OnceLock<Arc<TableReader>>,
     opening: Mutex<()>,
     obsolete: AtomicBool,
+    /// Accesses charged by gets while tables overlap here, see [`runstone_policy::plan::Heat`].
+    accesses: AtomicU64,
 }
 
 impl TableHandle {
@@ -79,7 +81,19 @@ impl TableHandle {
             reader: OnceLock::new(),
             opening: Mutex::new(()),
             obsolete: AtomicBool::new(false),
+            accesses: AtomicU64::new(0),
         }
+    }
+
+    /// Charges accesses; returns how many there are now.
+    #[inline]
+    pub fn charge(&self, accesses: u64) -> u64 {
+        self.accesses.fetch_add(accesses, Relaxed) + accesses
+    }
+
+    /// Accesses charged so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses.load(Relaxed)
     }
 
     /// Metadata.

@@ -9,9 +9,11 @@ pub mod handle;
 pub mod manifest;
 pub mod record;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use runstone_policy::plan::Heat;
 use runstone_policy::shape::{Edit, Level, Shape, TableId};
 
 use crate::error::{Error, Result};
@@ -74,6 +76,17 @@ impl Version {
     /// The handle of a table.
     pub fn handle(&self, id: TableId) -> Option<&Arc<TableHandle>> {
         self.handles.get(&id)
+    }
+
+    /// The access counters of tables in overlapping levels that have reached `least`. O(tables of
+    /// those levels).
+    pub fn heat(&self, least: u64) -> Heat {
+        let overlapping = self.levels.iter().filter_map(|level| match level {
+            ReadLevel::Overlapping(index) => Some(&index.tables),
+            ReadLevel::Runs(_) => None,
+        });
+        let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses()));
+        Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
     }
 
     /// All handles, by table id.
@@ -157,12 +170,37 @@ fn read_level(level: &Level, handles: &BTreeMap<TableId, Arc<TableHandle>>) -> R
     }
 }
 
+/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible: as many
+/// as overlap at the deepest point. Each table joins the row that ended first; if even that row
+/// overlaps it, all rows do, so a new one is needed (interval partitioning). The order among rows
+/// says nothing about age. O(n log rows).
+pub(crate) fn chains(tables: Vec<Arc<TableHandle>>) -> Vec<Vec<Arc<TableHandle>>> {
+    let mut rows: Vec<Vec<Arc<TableHandle>>> = Vec::new();
+    let mut ends: BinaryHeap<Reverse<(Box<[u8]>, usize)>> = BinaryHeap::new();
+    for table in tables {
+        let max_key = table.meta().max_key.clone();
+        let free = ends.peek().is_some_and(|Reverse((end, _))| *end < table.meta().min_key);
+        let row = match if free { ends.pop() } else { None } {
+            Some(Reverse((_, row))) => row,
+            None => {
+                rows.push(Vec::new());
+                rows.len() - 1
+            }
+        };
+        rows[row].push(table);
+        ends.push(Reverse((max_key, row)));
+    }
+    rows
+}
+
 /// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
 /// that cover it by `max_seq` descending (spec: merge policies §3, read index).
 #[derive(Debug)]
 pub struct IntervalIndex {
     /// All tables, in the shape's order.
     pub tables: Vec<Arc<TableHandle>>,
+    /// The same tables as few runs: what scans and merges walk.
+    pub chains: Vec<Arc<RunTables>>,
     /// Start of each interval; a start flagged `true` lies just behind its key.
     starts: Vec<(Box<[u8]>, bool)>,
     /// Per interval: indices into `tables`.
@@ -190,7 +228,8 @@ impl IntervalIndex {
         for cover in &mut covers {
             cover.sort_by_key(|i| std::cmp::Reverse(tables[*i as usize].meta().max_seq));
         }
-        IntervalIndex { tables, starts, covers }
+        let chains = chains(tables.clone()).into_iter().map(RunTables::new).map(Arc::new).collect();
+        IntervalIndex { tables, chains, starts, covers }
     }
 
     /// The tables that cover `key`, by `max_seq` descending.

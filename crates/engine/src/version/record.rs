@@ -9,7 +9,7 @@
 //!            6 whole shape: keyspace id, flushed seq, state, levels
 //!            a record without changes is a seal
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
-//!               | filter bits | prefix count | prefixes
+//!               | filter bits | prefix count | prefixes | sketch
 //! ```
 //!
 //! Numbers are varints. A tag that a reader does not know is a newer format. Counts are checked
@@ -17,9 +17,11 @@
 
 use std::sync::Arc;
 
+use runstone_policy::prefix::PrefixRule;
 use runstone_policy::shape::{
     Edit, Level, Placement, PolicyState, Run, RunSlot, SeqNo, Shape, Table,
 };
+use runstone_policy::sketch::Sketch;
 
 use crate::batch::KeyspaceId;
 use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
@@ -166,6 +168,17 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
     }
     put_varint(out, edit.last_level.map_or(0, |level| u64::from(level) + 1));
     put_varint(out, edit.flushes);
+    put_varint(out, edit.relabel.len() as u64);
+    for (from, to) in &edit.relabel {
+        put_varint(out, u64::from(*from));
+        put_varint(out, u64::from(*to));
+    }
+    put_prefix_rule(out, edit.prefix.as_ref());
+}
+
+/// Empty: none.
+fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
+    put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }
 
 fn encode_table(table: &Table, out: &mut Vec<u8>) {
@@ -187,6 +200,7 @@ fn encode_table(table: &Table, out: &mut Vec<u8>) {
     for prefix in &table.prefixes {
         put_bytes(out, prefix);
     }
+    put_bytes(out, table.sketch.as_bytes());
 }
 
 fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
@@ -197,6 +211,7 @@ fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
     }
     put_varint(out, u64::from(shape.state.last_level));
     put_varint(out, shape.state.flush_count);
+    put_prefix_rule(out, shape.state.prefix.as_ref());
     put_varint(out, shape.levels.len() as u64);
     for level in &shape.levels {
         match level {
@@ -312,7 +327,16 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
             level => Some(level - 1),
         },
         flushes: reader.take_varint()?,
+        relabel: take_list(reader, |reader| Ok((take_u32(reader)?, take_u32(reader)?)))?,
+        prefix: take_prefix_rule(reader)?,
     })
+}
+
+fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
+    match take_string(reader)?.as_str() {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| Truncated),
+    }
 }
 
 fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
@@ -327,6 +351,7 @@ fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
         max_seq: reader.take_varint()?,
         filter_bits: reader.take_varint()?,
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
+        sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
     })
 }
 
@@ -334,6 +359,7 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
     let cursors = take_list(reader, take_cursor)?.into_iter().collect();
     let last_level = take_u32(reader)?;
     let flush_count = reader.take_varint()?;
+    let prefix = take_prefix_rule(reader)?;
     let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
@@ -342,7 +368,7 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
         1 => Ok(Level::Overlapping(take_list(reader, table)?)),
         _ => Err(Truncated),
     })?;
-    Ok(Shape { levels, state: PolicyState { cursors, last_level, flush_count } })
+    Ok(Shape { levels, state: PolicyState { cursors, last_level, flush_count, prefix } })
 }
 
 #[cfg(test)]
@@ -361,6 +387,7 @@ mod tests {
             max_seq: 500,
             filter_bits: 512,
             prefixes: vec![(*b"a").into()],
+            sketch: Sketch::of_nothing(),
         })
     }
 
@@ -374,6 +401,8 @@ mod tests {
             cursors: vec![(1, (*b"k").into())],
             last_level: Some(0),
             flushes: 1,
+            relabel: vec![(2, 3)],
+            prefix: Some(PrefixRule::Fixed(8)),
         };
         let shape = Shape {
             levels: vec![
@@ -384,6 +413,7 @@ mod tests {
                 cursors: [(2, (*b"c").into())].into(),
                 last_level: 2,
                 flush_count: 77,
+                prefix: Some(PrefixRule::Delimiter((*b"/").into())),
             },
         };
         vec![

@@ -26,7 +26,7 @@ use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{
     Component, Input, Output, bytes, collides, components, merge_of, plan_components,
 };
-use crate::plan::{Busy, Plan};
+use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::{Run, RunSlot, Shape, Table, TableId};
@@ -63,7 +63,13 @@ impl MergePolicy for FragmentedLeveling {
         leveled::targets(shape, options)
     }
 
-    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
         let job = Job { shape, busy, options };
         leveled::reshape(shape, busy, options)
             .or_else(|| {
@@ -230,7 +236,7 @@ impl Job<'_> {
         let output = Output {
             level: 0,
             slot: RunSlot::New(runs[from].id),
-            table_bytes: self.options.table_bytes,
+            cut: Cut::Size(self.options.table_bytes),
         };
         let plan = Plan {
             merges: vec![merge_of(run_inputs(from, &runs[from..to]), output)],

@@ -13,7 +13,7 @@
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{Input, components, level_inputs, merge_of, move_to};
-use crate::plan::{Busy, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::Shape;
@@ -39,7 +39,13 @@ impl MergePolicy for Leveling {
         leveled::targets(shape, options)
     }
 
-    fn pick(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
         leveled::reshape(shape, busy, options).or_else(|| {
             let over = leveled::over_target(shape, busy, options);
             over.iter().find_map(|over| sink(shape, busy, options, over))

@@ -17,6 +17,7 @@ pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) 
         max_seq: seqs.1,
         filter_bits: 0,
         prefixes: Vec::new(),
+        sketch: Default::default(),
     })
 }
 
