@@ -64,6 +64,10 @@ impl MergePolicy for AdaptiveTiering {
         targets
     }
 
+    fn whole_output(&self, _: &Shape, _: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
+        (RunSlot::Overlapping, cut(options))
+    }
+
     fn pick(
         &self,
         shape: &Shape,
@@ -257,10 +261,7 @@ impl Job<'_> {
     }
 
     fn output(&self, level: u32) -> Output {
-        let split_bytes = self.options.split_bytes;
-        let cap_bytes = split_bytes.saturating_mul(CAP_FACTOR);
-        let cut = Cut::Prefix { split_bytes, cap_bytes };
-        Output { level, slot: RunSlot::Overlapping, cut }
+        Output { level, slot: RunSlot::Overlapping, cut: cut(self.options) }
     }
 
     fn is_idle(&self, index: u32) -> bool {
@@ -278,6 +279,11 @@ impl Job<'_> {
                 Level::Runs(runs) => runs.is_empty() && !is_written(),
             }
     }
+}
+
+fn cut(options: &PolicyOptions) -> Cut {
+    let split_bytes = options.split_bytes;
+    Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
 }
 
 /// Splits a group of connected tables into the sets that merge; a set of one moves (PTierDB
