@@ -181,8 +181,9 @@ pub struct KeyspaceOptions {
     pub hash_index: bool,
     /// Filter memory in tenths of a bit per key; 0 for none.
     pub filter_bits_per_key_x10: u32,
-    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a `fixed(n)`),
-    /// `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut by it.
+    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a
+    /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
+    /// by it.
     pub prefix: String,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,

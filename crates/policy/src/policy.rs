@@ -30,8 +30,8 @@ pub trait MergePolicy: Send + Sync {
 
     /// The next job, or `None` if there is none that the running ones leave room for.
     ///
-    /// Promises: inputs exist and are not busy; nothing is written where a running job writes, unless tables may
-    /// overlap there; the
+    /// Promises: inputs exist and are not busy; nothing is written where a running job writes,
+    /// unless tables may overlap there; the
     /// edit made of the plan fits the shape, also after any running job was installed; I1 (newer
     /// versions never sink below older ones). Without flushes, picking and applying ends.
     fn pick(

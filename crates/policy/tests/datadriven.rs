@@ -6,7 +6,7 @@
 //!
 //! | directive | does |
 //! |---|---|
-//! | `policy NAME fanout= base= table= l0= c= k= z= split= intra= accesses=` | chooses; `ok` or why not |
+//! | `policy NAME fanout= base= table= l0= ..` | chooses (see `set_policy`); `ok` or why not |
 //! | `tree` | replaces the tree and the busy set by the lines below |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
@@ -17,8 +17,8 @@
 //! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
-//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping 11:..` are tables of
-//! an overlapping level, `cursor L1 k` is a round-robin cursor.
+//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping
+//! 11:..` are tables of an overlapping level, `cursor L1 k` is a round-robin cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

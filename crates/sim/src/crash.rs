@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
-use runstone::{Background, Error, Options, Store};
+use runstone::{Error, Options, Store};
 
 use crate::oracle::{Oracle, Survived};
-use crate::workload::{self, Operation, Run, keyspaces, read_all};
+use crate::workload::{Operation, Run, keyspaces, read_all};
 
 /// How the machine goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,24 +25,32 @@ fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
     Ok(store)
 }
 
+fn seed_of(options: &Options) -> u64 {
+    options.seed.expect("simulated runs are seeded")
+}
+
 /// Runs a workload without faults; returns how many I/O operations it took and the trace hash.
-pub fn count_operations(seed: u64, operations: &[Operation]) -> (u64, u64) {
-    let storage = SimStorage::new(seed);
-    let options = workload::options(seed, Background::Manual);
-    let mut run = Run::new(open(&storage, &options).expect("no faults"), Oracle::default());
+pub fn count_operations(options: &Options, operations: &[Operation]) -> (u64, u64) {
+    let storage = SimStorage::new(seed_of(options));
+    let mut run = Run::new(open(&storage, options).expect("no faults"), Oracle::default());
     for operation in operations {
-        run.apply(operation, || open(&storage, &options)).expect("no faults");
+        run.apply(operation, || open(&storage, options)).expect("no faults");
     }
     drop(run);
     (storage.ops(), storage.ops_trace_hash())
 }
 
 /// Runs a workload until I/O operation `at` crashes it. Panics where a promise is broken.
-pub fn crash_at(seed: u64, operations: &[Operation], at: u64, crashes: &[Crash]) -> Vec<Survived> {
+pub fn crash_at(
+    options: &Options,
+    operations: &[Operation],
+    at: u64,
+    crashes: &[Crash],
+) -> Vec<Survived> {
+    let seed = seed_of(options);
     let storage = SimStorage::new(seed);
-    let options = workload::options(seed, Background::Manual);
     storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
-    let oracle = run_until_error(&storage, &options, operations);
+    let oracle = run_until_error(&storage, options, operations);
     assert!(!storage.fired().is_empty(), "the fault at operation {at} never fired");
     crashes
         .iter()
@@ -51,8 +59,9 @@ pub fn crash_at(seed: u64, operations: &[Operation], at: u64, crashes: &[Crash])
                 Crash::Process => storage.process_crash(),
                 Crash::Power(cut_seed) => storage.power_cut(*cut_seed).0,
             };
-            let place = format!("seed {seed}, crash at operation {at}, {crash:?}");
-            judge(&left, &options, &oracle, *crash != Crash::Process, &place)
+            let policy = options.keyspace.as_ref().map_or("", |keyspace| &keyspace.policy);
+            let place = format!("{policy}, seed {seed}, crash at operation {at}, {crash:?}");
+            judge(&left, options, &oracle, *crash != Crash::Process, &place)
         })
         .collect()
 }

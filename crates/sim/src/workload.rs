@@ -89,13 +89,18 @@ fn write(random: &mut Random) -> Write {
     Write { keyspace, key, value }
 }
 
-/// Options that make small workloads flush, merge and recycle; they differ by seed.
+/// Options that make small workloads flush, merge and recycle; they differ by seed, and so does
+/// the policy.
 pub fn options(seed: u64, background: Background) -> Options {
-    let mut random = Random::new(seed ^ 0x0b71_0a50);
-    let mut keyspace = KeyspaceOptions::default();
     let policies = runstone::policy::registry::POLICIES;
-    let policy = policies[random.below(policies.len() as u64) as usize];
-    keyspace.policy = policy.name().to_string();
+    let policy = policies[Random::new(seed).below(policies.len() as u64) as usize];
+    options_for(policy.name(), seed, background)
+}
+
+/// The same with a given policy.
+pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
+    let mut random = Random::new(seed ^ 0x0b71_0a50);
+    let mut keyspace = KeyspaceOptions { policy: policy.to_string(), ..Default::default() };
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.block_bytes = [256, 1024, 4096][random.below(3) as usize];
     keyspace.restart_interval = [1, 4, 16][random.below(3) as usize];

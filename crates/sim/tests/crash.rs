@@ -1,20 +1,22 @@
-//! A crash at every I/O operation of 200-operation workloads, eight seeds, with and without power
-//! loss: promises P1-P5, P8 and P10.
+//! A crash at every I/O operation of 200-operation workloads, with and without power loss, over
+//! eight seeds of any policy and two seeds of each: promises P1-P5, P8 and P10.
 
+use runstone::policy::registry::POLICIES;
+use runstone::{Background, Options};
 use runstone_sim::crash::{Crash, count_operations, crash_at};
-use runstone_sim::workload::generate;
+use runstone_sim::workload::{generate, options, options_for};
 
 const OPERATIONS: usize = 200;
 
-fn crash_everywhere(seed: u64) {
-    let operations = generate(seed, OPERATIONS);
-    let (count, hash) = count_operations(seed, &operations);
-    assert_eq!(count_operations(seed, &operations), (count, hash), "a seed is a run");
+fn crash_everywhere(options: &Options) {
+    let operations = generate(options.seed.unwrap(), OPERATIONS);
+    let (count, hash) = count_operations(options, &operations);
+    assert_eq!(count_operations(options, &operations), (count, hash), "a seed is a run");
     assert!(count > 100, "the workload touches the disk: {count} operations");
     let mut lost = 0;
     for at in 0..count {
         let crashes = [Crash::Process, Crash::Power(at), Crash::Power(at.wrapping_mul(31) + 7)];
-        let survived = crash_at(seed, &operations, at, &crashes);
+        let survived = crash_at(options, &operations, at, &crashes);
         lost += survived.iter().filter(|one| one.batches < one.attempted).count();
     }
     assert!(lost > 0, "some crash loses an unsynced suffix, or the faults prove nothing");
@@ -22,7 +24,7 @@ fn crash_everywhere(seed: u64) {
 
 macro_rules! seeds {
     ($($name:ident = $seed:literal),+) => {
-        $(#[test] fn $name() { crash_everywhere($seed); })+
+        $(#[test] fn $name() { crash_everywhere(&options($seed, Background::Manual)); })+
     };
 }
 
@@ -36,3 +38,20 @@ seeds!(
     seed_7 = 7,
     seed_8 = 8
 );
+
+/// Two halves, so that two cores share them.
+fn every_policy(seed: u64) {
+    for policy in POLICIES {
+        crash_everywhere(&options_for(policy.name(), seed, Background::Manual));
+    }
+}
+
+#[test]
+fn every_policy_one_seed() {
+    every_policy(101);
+}
+
+#[test]
+fn every_policy_another_seed() {
+    every_policy(102);
+}

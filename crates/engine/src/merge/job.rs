@@ -323,7 +323,7 @@ impl Inner {
         let split_bytes = keyspace.options.load().shape.split_bytes;
         let rule = histogram.choose((bytes / split_bytes).max(1));
         let chosen = rule.resolve(&[]).map_err(|error| Error::invalid(error.to_string(), ""))?;
-        tracing::info!(keyspace = keyspace.name, prefix = %rule, "chose the prefix to cut tables by");
+        tracing::info!(keyspace = keyspace.name, prefix = %rule, "tables are cut by this prefix");
         Ok(prefixer.insert(chosen).clone())
     }
 

@@ -1,0 +1,158 @@
+//! Any merge policy gives the same answers; a store may change its policy at any time; and known
+//! mistakes in the handling of overlapping tables are found.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use runstone::policy::registry::POLICIES;
+use runstone::seeded::{self, Bug};
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, Options, Snapshot, Store};
+use runstone_sim::oracle::{Oracle, State};
+use runstone_sim::random::Random;
+use runstone_sim::workload::{Operation, Run, generate, keyspaces, options_for, read_all};
+
+fn open(storage: &MemoryStorage, options: &Options) -> Result<Store, runstone::Error> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(storage, options.clone())?;
+    keyspaces(&store)?;
+    Ok(store)
+}
+
+fn run(options: &Options, operations: &[Operation]) -> Run {
+    let storage = MemoryStorage::new();
+    let mut run = Run::new(open(&storage, options).expect("fresh"), Oracle::default());
+    for operation in operations {
+        run.apply(operation, || open(&storage, options)).expect("no faults");
+    }
+    run
+}
+
+/// Metamorphic: one list of operations, every policy, equal answers. Each answer is also compared
+/// with the oracle on the way.
+#[test]
+fn every_policy_answers_alike() {
+    for seed in 0..12 {
+        let operations = generate(seed, 1500);
+        let answers: Vec<State> = POLICIES
+            .iter()
+            .map(|policy| {
+                let options = options_for(policy.name(), seed, Background::Manual);
+                let run = run(&options, &operations);
+                read_all(run.store.as_ref().expect("open"), None).expect("reads")
+            })
+            .collect();
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}");
+    }
+}
+
+/// A store of several levels with snapshots held, in which keys were overwritten and deleted.
+struct Aged {
+    store: Store,
+    state: State,
+    snapshots: Vec<(Snapshot, State)>,
+}
+
+impl Aged {
+    fn new(storage: &MemoryStorage, options: &Options, random: &mut Random) -> Aged {
+        let store = open(storage, options).expect("fresh");
+        let mut aged = Aged { store, state: State::new(), snapshots: Vec::new() };
+        for round in 0..12 {
+            aged.write(400, random);
+            if round % 4 == 1 {
+                aged.snapshots.push((aged.store.snapshot(), aged.state.clone()));
+            }
+        }
+        aged
+    }
+
+    fn write(&mut self, count: u64, random: &mut Random) {
+        for _ in 0..count {
+            let key =
+                format!("{}/{:03}", ["a", "bb", "c"][random.below(3) as usize], random.below(400));
+            let slot = (0, key.clone().into_bytes());
+            if random.one_in(5) {
+                self.store.delete(&key).expect("delete");
+                self.state.remove(&slot);
+            } else {
+                let value = vec![random.draw() as u8; random.below(200) as usize];
+                self.store.put(&key, &value).expect("put");
+                self.state.insert(slot, value);
+            }
+        }
+        self.store.flush().expect("flush");
+    }
+
+    fn check(&self, place: &str) {
+        assert_eq!(read_all(&self.store, None).expect("reads"), self.state, "{place}");
+        for (snapshot, state) in &self.snapshots {
+            assert_eq!(&read_all(&self.store, Some(snapshot)).expect("reads"), state, "{place}");
+        }
+    }
+}
+
+/// Every ordered pair of policies: first while the store is open and snapshots are held, with
+/// writes going on; then back by reopening.
+#[test]
+fn a_store_changes_from_any_policy_to_any_other() {
+    for (i, from) in POLICIES.iter().enumerate() {
+        for (j, to) in POLICIES.iter().enumerate().filter(|(j, _)| *j != i) {
+            let place = format!("{} to {}", from.name(), to.name());
+            let seed = (i * POLICIES.len() + j) as u64;
+            let mut random = Random::new(seed);
+            let storage = MemoryStorage::new();
+            let old = options_for(from.name(), seed, Background::Manual);
+            let new = options_for(to.name(), seed, Background::Manual);
+            let mut aged = Aged::new(&storage, &old, &mut random);
+            aged.store.open_keyspace("default", new.keyspace.clone()).expect(&place);
+            aged.check(&place);
+            aged.store.run_one_job().expect(&place);
+            aged.write(300, &mut random);
+            aged.store.wait_idle().expect(&place);
+            aged.check(&place);
+            check_targets(&aged.store, &place);
+            let Aged { store, state, snapshots } = aged;
+            drop(snapshots);
+            store.close().expect(&place);
+            let store = open(&storage, &old).expect(&place);
+            store.wait_idle().expect(&place);
+            check_targets(&store, &place);
+            assert_eq!(read_all(&store, None).expect("reads"), state, "{place} and back");
+            assert!(store.verify().expect("verify").is_clean(), "{place}");
+        }
+    }
+}
+
+/// The tree is as the policy in force wants it.
+fn check_targets(store: &Store, place: &str) {
+    let keyspace = store.default_keyspace();
+    let (shape, targets) = (keyspace.shape(), keyspace.level_targets());
+    for (index, level) in shape.levels.iter().enumerate().skip(1) {
+        let target = targets.get(index).expect("a target for every level");
+        assert!(!target.is_over(level.bytes(), level.runs().len()), "{place}: level {index}");
+    }
+}
+
+/// Whether a run with the bug ends in a wrong answer for one of some seeds.
+fn finds(bug: Bug) -> bool {
+    let silent = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let wrong = |seed: u64| {
+        let options = options_for("adaptive-tiering", seed, Background::Manual);
+        let work = || seeded::with(bug, || drop(run(&options, &generate(seed, 1500))));
+        catch_unwind(AssertUnwindSafe(work)).is_err()
+    };
+    let found = (0..40).any(wrong);
+    std::panic::set_hook(silent);
+    found
+}
+
+#[test]
+fn a_get_that_stops_at_the_first_hit_is_found() {
+    assert!(finds(Bug::FirstHitInOverlappingLevel));
+}
+
+#[test]
+fn a_tombstone_dropped_by_depth_is_found() {
+    assert!(finds(Bug::TombstonesDroppedByDepth));
+}
