@@ -34,9 +34,13 @@ pub struct PolicyOptions {
     /// What counts as an access that asks for such a merge. Default `probes`. For
     /// `adaptive-tiering`.
     pub charge: Charge,
-    /// Accesses to a table, one per 16 KiB but at least this many, that call for such a merge. At
-    /// least 1. Default 100. For `adaptive-tiering`.
+    /// Fewest accesses to a table that call for such a merge. At least 1. Default 100. For
+    /// `adaptive-tiering`.
     pub access_limit: u32,
+    /// Bytes that the merge may rewrite per access: a table waits for as many accesses as its
+    /// merge has times this, and for `access_limit`. At least 1. Default 16 KiB (LevelDB's seek
+    /// accounting). For `adaptive-tiering`.
+    pub access_bytes: u64,
 }
 
 /// Where an intra-level merge may happen (spec: merge policies §3).
@@ -78,6 +82,7 @@ impl Default for PolicyOptions {
             intra_level: IntraLevel::Every,
             charge: Charge::Probes,
             access_limit: 100,
+            access_bytes: 16 << 10,
         }
     }
 }
@@ -123,6 +128,7 @@ impl PolicyOptions {
             ("last_level_runs", u64::from(self.last_level_runs), 1),
             ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
             ("access_limit", u64::from(self.access_limit), 1),
+            ("access_bytes", self.access_bytes, 1),
         ];
         match least.into_iter().find(|(_, value, min)| value < min) {
             Some((option, value, min)) => Err(OptionError::TooSmall { option, value, min }),

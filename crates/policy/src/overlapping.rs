@@ -14,7 +14,12 @@ use crate::sketch::Sketch;
 #[derive(Clone, Debug, Default)]
 pub struct OverlappingTables {
     tables: Vec<Arc<Table>>,
+    /// For each table, which of it and those before it reaches the largest key.
+    reach: Vec<u32>,
+    /// For each table, the bytes of it and of all that overlap it.
+    group_bytes: Vec<u64>,
     stats: OverlapStats,
+    keys: Sketch,
 }
 
 /// What the tables are, taken together.
@@ -35,17 +40,28 @@ pub struct OverlapStats {
 impl OverlapStats {
     /// Estimated share of entries that newer ones of the same level hide, in thousandths.
     pub fn obsolete_permille(&self) -> u64 {
-        let hidden = self.entries.saturating_sub(self.distinct_keys);
-        (u128::from(hidden) * 1000 / u128::from(self.entries.max(1))) as u64
+        obsolete_permille(self.entries, self.distinct_keys)
     }
+}
+
+/// Share of entries that is not needed to hold so many keys, in thousandths.
+pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
+    let hidden = entries.saturating_sub(distinct_keys);
+    (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
 }
 
 impl OverlappingTables {
     /// Sorts the tables. O(n log n).
     pub fn new(mut tables: Vec<Arc<Table>>) -> OverlappingTables {
         tables.sort_by(|a, b| (&a.min_key, a.id).cmp(&(&b.min_key, b.id)));
-        let stats = stats_of(&tables);
-        OverlappingTables { tables, stats }
+        let mut level = OverlappingTables { tables, ..Default::default() };
+        level.settle();
+        level
+    }
+
+    /// Sketch of all keys.
+    pub fn keys(&self) -> &Sketch {
+        &self.keys
     }
 
     /// Statistics, as of the last [`OverlappingTables::settle`].
@@ -53,15 +69,22 @@ impl OverlappingTables {
         &self.stats
     }
 
-    /// The tables whose bounds meet `[min_key, max_key]`, in key order. O(tables that begin before
-    /// the end of the range).
+    /// The tables whose bounds meet `[min_key, max_key]`, in key order. O(log n + tables between
+    /// the first and the last of them).
     pub fn meeting<'a>(
         &'a self,
         min_key: &'a [u8],
         max_key: &'a [u8],
     ) -> impl Iterator<Item = &'a Arc<Table>> {
         let to = self.tables.partition_point(|table| *table.min_key <= *max_key);
-        self.tables[..to].iter().filter(move |table| *table.max_key >= *min_key)
+        let ends_before = |at: &u32| *self.tables[*at as usize].max_key < *min_key;
+        let from = self.reach.partition_point(ends_before).min(to);
+        self.tables[from..to].iter().filter(move |table| *table.max_key >= *min_key)
+    }
+
+    /// Size of the table at an index and of all that overlap it: what merging it would rewrite.
+    pub fn group_bytes(&self, at: usize) -> u64 {
+        self.group_bytes[at]
     }
 
     /// Adds a table without settling.
@@ -78,9 +101,22 @@ impl OverlappingTables {
         self.tables.len() != before
     }
 
-    /// Works the statistics out again. O(n log depth).
+    /// Works everything that follows from the tables out again. O(n log n).
     pub(crate) fn settle(&mut self) {
         self.stats = stats_of(&self.tables);
+        self.group_bytes = group_bytes(&self.tables);
+        self.keys = Sketch::of_nothing();
+        self.reach.clear();
+        let mut furthest = 0;
+        for (at, table) in (0u32..).zip(&self.tables) {
+            if table.max_key > self.tables[furthest as usize].max_key {
+                furthest = at;
+            }
+            self.reach.push(furthest);
+            self.keys.merge(&table.sketch);
+        }
+        let known = self.keys.estimate().unwrap_or(self.stats.entries);
+        self.stats.distinct_keys = known.min(self.stats.entries);
     }
 }
 
@@ -101,12 +137,31 @@ impl PartialEq for OverlappingTables {
 
 impl Eq for OverlappingTables {}
 
+/// A table overlaps all but those that end before it begins and those that begin after it ends.
+fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
+    let running = |order: &[&Arc<Table>]| -> Vec<u64> {
+        let sums = order.iter().scan(0, |sum, table| {
+            *sum += table.bytes;
+            Some(*sum)
+        });
+        std::iter::once(0).chain(sums).collect()
+    };
+    let by_start: Vec<&Arc<Table>> = tables.iter().collect();
+    let mut by_end = by_start.clone();
+    by_end.sort_by(|a, b| a.max_key.cmp(&b.max_key));
+    let (begun, ended) = (running(&by_start), running(&by_end));
+    let met = |table: &Arc<Table>| {
+        let begin = begun[by_start.partition_point(|other| other.min_key <= table.max_key)];
+        begin - ended[by_end.partition_point(|other| other.max_key < table.min_key)]
+    };
+    tables.iter().map(met).collect()
+}
+
 /// One sweep over tables sorted by `min_key`: those that cover the start of the current one are in
 /// a heap by `max_key`.
 fn stats_of(tables: &[Arc<Table>]) -> OverlapStats {
     let mut stats = OverlapStats::default();
     let mut covering: BinaryHeap<Reverse<(&[u8], TableId)>> = BinaryHeap::new();
-    let mut keys = Sketch::of_nothing();
     for (at, table) in tables.iter().enumerate() {
         while covering.peek().is_some_and(|Reverse((max_key, _))| *max_key < &*table.min_key) {
             covering.pop();
@@ -117,9 +172,7 @@ fn stats_of(tables: &[Arc<Table>]) -> OverlapStats {
         }
         stats.bytes += table.bytes;
         stats.entries += table.entries;
-        keys.merge(&table.sketch);
     }
-    stats.distinct_keys = keys.estimate().map_or(stats.entries, |keys| keys.min(stats.entries));
     stats
 }
 
@@ -156,5 +209,7 @@ mod tests {
         assert_eq!(level.stats().obsolete_permille(), 0, "nothing is known of the keys");
         let met: Vec<u64> = level.meeting(b"d", b"e").map(|table| table.id).collect();
         assert_eq!(met, [2, 3, 4]);
+        let sizes: Vec<u64> = (0..level.len()).map(|at| level.group_bytes(at)).collect();
+        assert_eq!(sizes, [200, 300, 400, 400, 300, 200]);
     }
 }

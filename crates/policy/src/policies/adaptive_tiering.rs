@@ -13,6 +13,11 @@
 //!    than a quarter of the level's entries are estimated to be obsolete: a load that is only
 //!    written would else never merge the last level (the paper has no such guard).
 //!
+//! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
+//!    upper one sinks before it is full, so that rule 4 can see to it. After the deepest level has
+//!    got a new number, the one above may hold as much as it: without this rule the store could
+//!    take twice the space of its data. (Not in the paper.)
+//!
 //! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
 //! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
 //! and merges drop by rule I4. The paper's order by file number is unsafe (spec: merge policies §3,
@@ -23,7 +28,7 @@ use std::sync::Arc;
 
 use crate::options::{IntraLevel, OptionError, PolicyOptions};
 use crate::overlap::{Component, Input, Output, components, level_inputs, merge_of, move_to};
-use crate::overlapping::OverlappingTables;
+use crate::overlapping::{OverlappingTables, obsolete_permille};
 use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::leveled;
 use crate::policy::{LevelTarget, MergePolicy};
@@ -32,10 +37,6 @@ use crate::text::{format_bytes, format_key};
 
 /// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
 pub const CAP_FACTOR: u64 = 16;
-
-/// One access is allowed per this many bytes that the merge would rewrite (LevelDB's seek
-/// accounting: a vain look costs about as much as merging 16 KiB).
-pub const BYTES_PER_ACCESS: u64 = 16 << 10;
 
 /// Estimated share of obsolete entries, in thousandths, above which a level merges inside itself.
 pub const OBSOLETE_PERMILLE: u64 = 250;
@@ -79,6 +80,7 @@ impl MergePolicy for AdaptiveTiering {
         job.adopt()
             .or_else(|| job.merge_and_split())
             .or_else(|| job.sink_levels())
+            .or_else(|| job.sink_obsolete())
             .or_else(|| job.merge_inside())
     }
 }
@@ -152,6 +154,32 @@ impl Job<'_> {
         })
     }
 
+    /// Rule 5. What the deepest level holds of keys that the level above it holds too is obsolete.
+    fn sink_obsolete(&self) -> Option<Plan> {
+        let deepest = self.shape.deepest().filter(|deepest| *deepest >= 2)?;
+        let index = deepest - 1;
+        let (Level::Overlapping(upper), Level::Overlapping(last)) =
+            (self.shape.level(index), self.shape.level(deepest))
+        else {
+            return None;
+        };
+        let entries = upper.stats().entries + last.stats().entries;
+        // No more can be obsolete than what is above, but for what a level hides itself.
+        let bound = obsolete_permille(entries, last.stats().distinct_keys);
+        if bound <= OBSOLETE_PERMILLE || !self.is_idle(index) {
+            return None;
+        }
+        let mut keys = upper.keys().clone();
+        keys.merge(last.keys());
+        let obsolete = obsolete_permille(entries, keys.estimate()?);
+        if obsolete <= OBSOLETE_PERMILLE {
+            return None;
+        }
+        let percent = obsolete / 10;
+        let reason = format!("about {percent}% of L{index} and L{deepest} is obsolete");
+        Some(self.merge_and_move(index, &reason))
+    }
+
     fn relabel(&self, index: u32, reason: &str) -> Plan {
         let next = index + 1;
         Plan {
@@ -195,20 +223,20 @@ impl Job<'_> {
         if self.heat.accesses.is_empty() || tables.stats().depth < 2 {
             return None;
         }
-        let mut hot: Vec<(u64, &Arc<Table>)> =
-            tables.iter().filter_map(|table| Some((heat(table)?, table))).collect();
-        hot.sort_by_key(|(accesses, table)| (std::cmp::Reverse(*accesses), table.id));
-        hot.into_iter().find_map(|(accesses, table)| {
-            let group = self.group(index, tables, table)?;
-            let bytes: u64 = crate::overlap::bytes(&group);
-            let allowed = u64::from(self.options.access_limit).max(bytes / BYTES_PER_ACCESS);
-            if accesses < allowed {
-                return None;
-            }
-            let count = group.len() - 1;
+        let allowed = |at: usize| {
+            let bytes = tables.group_bytes(at);
+            u64::from(self.options.access_limit).max(bytes / self.options.access_bytes)
+        };
+        let mut hot: Vec<(u64, usize)> = (0..tables.len())
+            .filter_map(|at| Some((heat(&tables[at])?, at)))
+            .filter(|(accesses, at)| *accesses >= allowed(*at))
+            .collect();
+        hot.sort_by_key(|(accesses, at)| (std::cmp::Reverse(*accesses), *at));
+        hot.into_iter().find_map(|(accesses, at)| {
+            let (group, id) = (self.group(index, tables, &tables[at])?, tables[at].id);
+            let (allowed, count) = (allowed(at), group.len() - 1);
             let why = format!(
-                "L{index} table {}: {accesses} accesses of {allowed}, with {count} that overlap it",
-                table.id
+                "L{index} table {id}: {accesses} accesses of {allowed}, with {count} that overlap it"
             );
             Some(self.inside(index, group, why))
         })
