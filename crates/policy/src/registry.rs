@@ -1,15 +1,17 @@
 //! The list of merge policies: the one place that names them all. Options, help, docs tables, the
 //! benchmark sweep and the property tests read it; adding a policy adds its line here.
 
+use crate::policies::fluid::Fluid;
 use crate::policies::fragmented_leveling::FragmentedLeveling;
+use crate::policies::garnering::Garnering;
+use crate::policies::lazy_leveling::LazyLeveling;
 use crate::policies::leveling::Leveling;
+use crate::policies::tiering::Tiering;
 use crate::policy::MergePolicy;
 
 /// Every policy, in the order of help and docs tables.
-pub static POLICIES: &[&dyn MergePolicy] = &[
-    &FragmentedLeveling, //
-    &Leveling,
-];
+pub static POLICIES: &[&dyn MergePolicy] =
+    &[&FragmentedLeveling, &Leveling, &Tiering, &LazyLeveling, &Fluid, &Garnering];
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

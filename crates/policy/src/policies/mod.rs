@@ -1,5 +1,11 @@
 //! The merge policies, one file each. Not their list: that is the registry.
 
+pub mod fluid;
 pub mod fragmented_leveling;
+pub mod garnering;
+pub mod lazy_leveling;
 mod leveled;
 pub mod leveling;
+mod tiered;
+pub mod tiering;
+mod waiting;
