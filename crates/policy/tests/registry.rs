@@ -135,13 +135,17 @@ impl World {
         world
     }
 
-    /// A tree that another policy left: deeper levels of overlapping tables or of several runs.
+    /// A tree that another policy left: deeper levels of overlapping tables or of several runs, and
+    /// a last level that it is too small for.
     fn inherit(&mut self, layout: u32) {
+        let edit = Edit { last_level: Some(2 * layout), ..Edit::default() };
+        self.shape = self.shape.apply(&edit).unwrap();
         for (level, is_overlapping) in [(3, layout & 2 != 0), (1, layout & 1 != 0)] {
             for batch in 0u8..if layout == 0 { 0 } else { 4 } {
                 let keys = (batch..32).step_by(3).map(|key| (key, key % 8 == 0)).collect();
                 let contents = self.write(&keys);
-                let run = 100 + self.next_id;
+                // The same ids in both levels: what sinks must not take that of a run below.
+                let run = u64::from(batch);
                 let slot = if is_overlapping { RunSlot::Overlapping } else { RunSlot::New(run) };
                 self.add(level, slot, vec![contents]);
             }

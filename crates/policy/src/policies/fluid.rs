@@ -9,7 +9,8 @@
 //!   T/(2K) times per level.
 //! * Z likewise for the last level, the deepest that holds a table; Z = 1 always gathers. A last
 //!   level of one run above its capacity becomes the next deeper level, by metadata only; one of
-//!   several runs merges into one run of that level.
+//!   several runs merges into one run of that level. If K >= T-1, its capacity is T times what
+//!   arrives.
 //!
 //! | K | Z | is |
 //! |---|---|---|

@@ -5,10 +5,11 @@
 //! 1. Level 0 at `l0_trigger` idle runs, and each level above the last at its T-th run, become one
 //!    new run of the next level, as in tiering.
 //! 2. If that next level is the last, they merge with its one run instead.
-//! 3. The last level above base * T^(i-1) bytes becomes level i+1. Metadata only: its run would be
-//!    alone there.
+//! 3. If they would find more there than T - 1 times their own bytes, the last level becomes the next
+//!    deeper level first. Metadata only: its run would be alone there.
 //!
-//! The last level is the deepest that holds a table. The rules of moves, of foreign layouts and of
+//! So levels grow by T whatever a flush is, and `base_bytes` is not used. The last level is the
+//! deepest that holds a table. The rules of moves, of foreign layouts and of
 //! jobs side by side are in `tiered.rs`. Source: spec, merge policies §2.
 
 use crate::options::{OptionError, PolicyOptions};

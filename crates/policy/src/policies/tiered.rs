@@ -9,10 +9,15 @@
 //!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
 //!   level sinks above its capacity, base * T^(i-1) bytes.
 //!
+//! The capacity of a last level that gathers below levels of arrivals (lazy leveling) is T times
+//! what sinks into it, and is asked when it does: what a level of arrivals brings depends on the
+//! size of flushes, not on `base_bytes`. With the capacities of leveling, and a level 1 no larger
+//! than level 0 (the default), each arrival alone would outgrow the last level.
+//!
 //! The last level is the deepest that holds a table, level 1 at least. A pick is the first of these:
 //!
-//! 1. Deepen: the last level, if it gathers, holds one run and is above its capacity, becomes the
-//!    next deeper level. Metadata only. (A last level of several runs sinks, which makes them one.)
+//! 1. Deepen: the last level, if it gathers, holds one run and is outgrown, becomes the next deeper
+//!    level. Metadata only. (A last level of several runs sinks, which makes them one.)
 //! 2. Reshape, in place, into one run: a level of overlapping tables; a gathering level with more
 //!    runs than allowed that is within its capacity. Another policy, or a last level that became
 //!    empty, left them.
@@ -115,35 +120,56 @@ impl<'a> Job<'a> {
     }
 
     fn target(&self, level: u32) -> LevelTarget {
-        let keep = self.keep(level);
+        let max_runs = self.keep(level).max_runs;
         match level {
             0 => leveled::target(0, self.options),
-            _ if keep.gathers => LevelTarget {
-                capacity_bytes: leveled::capacity_bytes(level, self.options),
-                max_runs: keep.max_runs,
-            },
-            _ => LevelTarget { capacity_bytes: u64::MAX, max_runs: keep.max_runs },
+            _ => LevelTarget { capacity_bytes: self.capacity_bytes(level), max_runs },
         }
+    }
+
+    /// Of a level that gathers by bytes of its own; else unbounded.
+    fn capacity_bytes(&self, level: u32) -> u64 {
+        let is_fed_by_runs = level >= self.last && !self.rules.above.gathers;
+        match self.keep(level).gathers && !is_fed_by_runs {
+            true => leveled::capacity_bytes(level, self.options),
+            false => u64::MAX,
+        }
+    }
+
+    /// If the last level gathers and holds more than its capacity: bytes, and how many it may hold.
+    fn outgrown(&self, busy: &Busy) -> Option<(u64, u64)> {
+        if !self.keep(self.last).gathers || self.last + 1 >= Shape::MAX_LEVELS {
+            return None;
+        }
+        let runs = self.shape.level(self.last).runs();
+        let mut limit_bytes = self.capacity_bytes(self.last);
+        if !self.rules.above.gathers {
+            let above = self.last - 1;
+            let arriving = leveled::idle_suffix(self.shape, above, busy);
+            if !self.target(above).is_over(0, arriving.len()) {
+                return None;
+            }
+            // With what arrives, T times that.
+            let times = u64::from(self.options.size_ratio - 1);
+            limit_bytes = bytes_of(arriving).saturating_mul(times);
+        }
+        let bytes = bytes_of(runs);
+        (bytes > limit_bytes).then_some((bytes, limit_bytes))
     }
 
     /// Rule 1. Jobs that write into either level would put new tables under old ones, or meet a
     /// level that is gone.
     fn deepen(&self, busy: &Busy) -> Option<Plan> {
         let (from, to) = (self.last, self.last + 1);
-        let runs = self.shape.level(from).runs();
-        if !self.keep(from).gathers || runs.len() != 1 || to >= Shape::MAX_LEVELS {
+        let [run] = self.shape.level(from).runs() else {
+            return None;
+        };
+        let (bytes, limit_bytes) = self.outgrown(busy)?;
+        if busy.writes_into(from) || busy.writes_into(to) || !leveled::is_idle(&run.tables, busy) {
             return None;
         }
-        let limit = self.target(from);
-        let bytes = runs[0].bytes();
-        let is_free = leveled::is_idle(&runs[0].tables, busy)
-            && !busy.writes_into(from)
-            && !busy.writes_into(to);
-        if bytes <= limit.capacity_bytes || !is_free {
-            return None;
-        }
-        let reason = Over::new(from, &limit, bytes, 1).reason;
-        let why = format!("{reason}; it is the last and becomes L{to}");
+        let (bytes, limit) = (format_bytes(bytes), format_bytes(limit_bytes));
+        let why = format!("L{from} is the last and holds {bytes} of {limit}; it becomes L{to}");
         Some(Plan { relabel: vec![(from, to)], why, ..Plan::default() })
     }
 
@@ -167,33 +193,34 @@ impl<'a> Job<'a> {
     /// except the deepest that a shape can have.
     fn is_crowded(&self, level: u32, runs: &[Run]) -> bool {
         let keep = self.keep(level);
-        let limit = self.target(level);
         runs.len() as u64 > u64::from(keep.max_runs)
             && (level + 1 >= Shape::MAX_LEVELS
-                || keep.gathers && bytes_of(runs) <= limit.capacity_bytes)
+                || keep.gathers && bytes_of(runs) <= self.capacity_bytes(level))
     }
 
     /// The levels of rule 3, highest score first. Busy runs do not count, they are on their way.
     fn over_target(&self, busy: &Busy) -> Vec<Over> {
-        let mut found = Vec::new();
-        for level in 0..self.shape.levels.len() as u32 {
-            let runs = leveled::idle_suffix(self.shape, level, busy);
-            if runs.is_empty() || level + 1 >= Shape::MAX_LEVELS {
-                continue;
-            }
-            let limit = self.target(level);
-            let by_bytes = level > 0 && self.keep(level).gathers;
-            let bytes = if by_bytes { bytes_of(runs) } else { 0 };
-            let is_due = match by_bytes {
-                // The last level's one run is for rule 1.
-                true => bytes > limit.capacity_bytes && (level < self.last || runs.len() > 1),
-                false => limit.is_over(0, runs.len()),
-            };
-            if is_due {
-                found.push(Over::new(level, &limit, bytes, runs.len()));
-            }
-        }
-        leveled::by_score(found)
+        let levels = 0..self.last.min(Shape::MAX_LEVELS - 2) + 1;
+        leveled::by_score(levels.filter_map(|level| self.over(busy, level)).collect())
+    }
+
+    fn over(&self, busy: &Busy, level: u32) -> Option<Over> {
+        let runs = leveled::idle_suffix(self.shape, level, busy);
+        let mut limit = self.target(level);
+        let is_due = match self.keep(level).gathers && level > 0 {
+            false => limit.is_over(0, runs.len()),
+            true if level < self.last => bytes_of(runs) > limit.capacity_bytes,
+            // One run is for rule 1.
+            true => match self.outgrown(busy).filter(|_| runs.len() > 1) {
+                Some((_, limit_bytes)) => {
+                    limit.capacity_bytes = limit_bytes;
+                    true
+                }
+                None => false,
+            },
+        };
+        let bytes = if limit.capacity_bytes == u64::MAX { 0 } else { bytes_of(runs) };
+        is_due.then(|| Over::new(level, &limit, bytes, runs.len()))
     }
 
     /// Rule 3.
@@ -238,7 +265,11 @@ impl<'a> Job<'a> {
             return None;
         }
         let is_full = runs.iter().filter(|run| is_idle(run)).count() as u64 >= keep.max_runs.into();
-        let share = self.target(to).capacity_bytes / u64::from(keep.max_runs);
+        let capacity = match self.capacity_bytes(to) {
+            u64::MAX => incoming_bytes.saturating_mul(self.options.size_ratio.into()),
+            bytes => bytes,
+        };
+        let share = capacity / u64::from(keep.max_runs);
         let fits = || newest.bytes().saturating_add(incoming_bytes) <= share;
         (is_full || fits()).then_some(newest)
     }
