@@ -58,3 +58,33 @@ fn a_quarter_of_a_tebibyte() {
         assert!(report.write_amplification_permille < 40_000);
     }
 }
+
+/// The corners of fluid are the other policies, down to the tables.
+#[test]
+fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
+    let tree = |policy: &str, max_runs, last_level_runs| {
+        let numbers = PolicyOptions { size_ratio: 4, max_runs, last_level_runs, ..small() };
+        let (order, seed) = (KeyOrder::Uniform, 5);
+        let (flush_bytes, entry_bytes, key_space) = (4 << 20, 128, 1 << 22);
+        let workload = SimWorkload { flush_bytes, entry_bytes, key_space, order, seed };
+        let mut simulator = Simulator::new(find(policy).unwrap(), numbers, workload);
+        let report = simulator.run(700).unwrap();
+        (simulator.shape().levels.clone(), report)
+    };
+    assert_eq!(tree("fluid", 3, 3), tree("tiering", 1, 1));
+    assert_eq!(tree("fluid", 9, 9), tree("tiering", 1, 1), "a larger K or Z means T - 1");
+    assert_eq!(tree("fluid", 3, 1), tree("lazy-leveling", 1, 1));
+    // Tables that move there stay apart here, or the other way round; bytes do not care.
+    let (fluid, leveling) = (tree("fluid", 1, 1).1, tree("leveling", 1, 1).1);
+    assert_eq!(fluid.merged_bytes, leveling.merged_bytes);
+    assert_eq!(fluid.levels, leveling.levels);
+}
+
+fn small() -> PolicyOptions {
+    PolicyOptions {
+        l0_trigger: 4,
+        base_bytes: 16 << 20,
+        table_bytes: 2 << 20,
+        ..PolicyOptions::default()
+    }
+}

@@ -12,11 +12,11 @@
 //!   several runs merges into one run of that level. If K >= T-1, its capacity is T times what
 //!   arrives.
 //!
-//! | K | Z | is |
-//! |---|---|---|
-//! | T-1 | T-1 | tiering, job by job, for T > 2 |
-//! | T-1 | 1 | lazy leveling, job by job |
-//! | 1 | 1 | leveling for T > 2: same triggers, but only what overlaps is rewritten, and a full last level is relabelled where leveling merges or moves it |
+//! What that is at the corners, for T > 2:
+//!
+//! * K = Z = T-1 is tiering, and K = T-1 with Z = 1 lazy leveling, job by job.
+//! * K = Z = 1 has the levels and the triggers of leveling. But only what overlaps is rewritten, and
+//!   a last level above its capacity is relabelled, where leveling moves its tables.
 //!
 //! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling). The
 //! rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source: spec,
