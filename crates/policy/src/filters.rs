@@ -1,27 +1,28 @@
 //! How large the filter of a new table is: the same for all, or where it saves most reads per bit.
 //! Not a policy, and not a filter: this divides a budget among levels, in bits per key.
 //!
-//! A get of an absent key reads in vain where a filter errs, with probability p = e^(-b ln^2 2) at b
-//! bits per key. Few keys buy a small p for little memory, so the optimum gives small runs more.
+//! A get of an absent key reads in vain where a filter errs, with probability p = e^(-b ln^2 2) at
+//! b bits per key. Few keys buy a small p for little memory, so the optimum gives small runs more.
 //! Minimise the sum of p over runs of n keys so that the sum of n b stays within M (spec: merge
 //! policies §5; Monkey; Autumn §3.1):
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
-//! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at which
-//!    a real filter is worse than the formula, it gets none and leaves A. Back to 1.
+//! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
+//!    which a real filter is worse than the formula, it gets none and leaves A. Back to 1.
 //!
 //! What n and M are:
 //!
 //! * Filters are made once and live long, so n is what a level will hold: max(actual, half of its
-//!   capacity). Levels below the deepest in use are not planned for. M is the budget times the sum of
-//!   these n: the memory of the tree once it is that full. (M of the actual keys would starve a level
-//!   that starts to fill: it has few keys yet, and a plan for many of them.)
-//! * A level counts as as many runs as it may hold if that is planned, else as it has; an overlapping
-//!   level as many as overlap at its deepest point. Runs of one level are taken as of equal size.
-//! * Tables keep their filters when they move or when the plan changes. One that takes more than the
-//!   plan gives its level is stale: its bits are taken off M and its keys off n, and the rest is
-//!   planned again, until no more are stale. Each round has more stale ones, so it ends. If they take
-//!   all of M, new tables get no filter.
+//!   capacity). Levels below the deepest in use are not planned for. M is the budget times the sum
+//!   of these n: the memory of the tree once it is that full. (M of the actual keys would starve a
+//!   level that starts to fill: it has few keys yet, and a plan for many of them.)
+//! * A level counts as as many runs as it may hold if that is planned, else as it has; an
+//!   overlapping level as many as overlap at its deepest point. Runs of one level are taken as of
+//!   equal size.
+//! * Tables keep their filters when they move or when the plan changes. One that takes more than
+//!   the plan gives its level is stale: its bits are taken off M and its keys off n, and the rest
+//!   is planned again, until no more are stale. Each round has more stale ones, so it ends. If they
+//!   take all of M, new tables get no filter.
 //!
 //! Floating point inside; integers out, so rounded that differences between machines vanish but for
 //! one thousandth of a bit at worst. Filter sizes are data, not decisions of what merges.
@@ -74,7 +75,8 @@ pub struct FilterPlan {
 }
 
 /// The filter size for tables that are made for `output_level`, in thousandths of a bit per key.
-/// `budget_tenths` is the budget in tenths of a bit per key. O(tables), per round of the module docs.
+/// `budget_tenths` is the budget in tenths of a bit per key. O(tables), per round of the module
+/// docs.
 pub fn millibits_per_key(
     shape: &Shape,
     targets: &[LevelTarget],

@@ -175,7 +175,8 @@ pub struct Placement {
 pub struct Edit {
     /// Ids that leave.
     pub remove: Vec<TableId>,
-    /// Levels that get another number, all of their tables at once: (from, to). The target is empty.
+    /// Levels that get another number, all of their tables at once: (from, to). The target is
+    /// empty.
     pub relabel: Vec<(u32, u32)>,
     /// Tables that arrive; a move removes and places the same id.
     pub place: Vec<Placement>,

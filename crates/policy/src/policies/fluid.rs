@@ -4,9 +4,9 @@
 //!
 //! * K >= T-1: the level keeps each arrival as a run and sinks at the T-th, as tiering. A larger K
 //!   means T-1: at the T-th arrival the level holds its capacity.
-//! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its capacity,
-//!   base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written about
-//!   T/(2K) times per level.
+//! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its
+//!   capacity, base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written
+//!   about T/(2K) times per level.
 //! * Z likewise for the last level, the deepest that holds a table; Z = 1 always gathers. A last
 //!   level of one run above its capacity becomes the next deeper level, by metadata only; one of
 //!   several runs merges into one run of that level. If K >= T-1, its capacity is T times what
@@ -15,12 +15,12 @@
 //! What that is at the corners, for T > 2:
 //!
 //! * K = Z = T-1 is tiering, and K = T-1 with Z = 1 lazy leveling, job by job.
-//! * K = Z = 1 has the levels and the triggers of leveling. But only what overlaps is rewritten, and
-//!   a last level above its capacity is relabelled, where leveling moves its tables.
+//! * K = Z = 1 has the levels and the triggers of leveling. But only what overlaps is rewritten,
+//!   and a last level above its capacity is relabelled, where leveling moves its tables.
 //!
-//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling). The
-//! rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source: spec,
-//! merge policies §2.
+//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling).
+//! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source:
+//! spec, merge policies §2.
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::plan::{Busy, Heat, Plan};

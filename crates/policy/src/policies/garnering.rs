@@ -3,16 +3,18 @@
 //! way to merge: tables sink by the rules of fragmented leveling.
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
-//!    `c_permille` / 1000 and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
+//!    `c_permille` / 1000 and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is
+//!    leveling.
 //! 2. L, the last level, is in the manifest: data alone does not tell it. What counts is max(L,
 //!    deepest non-empty level, 1), so that any tree may be opened.
 //! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
 //! 4. Delayed last-level compaction: L above its capacity does not sink. The plan only stores L+1,
-//!    and all capacities grow: that of the old last level by 1/c^L, which is room for what it holds.
+//!    and all capacities grow: that of the old last level by 1/c^L, which is room for what it
+//!    holds.
 //! 5. Shrink: if level L is empty and L-1 holds at most C_(L-1)(L-1) / 2, store L-1. If L is not
 //!    empty and the whole tree is within that: L-1 and L become one run of level L-1, and L-1 is
-//!    stored. All levels count, since their capacities shrink too and what they lose ends there. The
-//!    half keeps L from flapping.
+//!    stored. All levels count, since their capacities shrink too and what they lose ends there.
+//!    The half keeps L from flapping.
 //!
 //! Nothing here depends on how the tree came about, so c and T may change at any time: only the
 //! capacities are other ones, and what exceeds them drains by score. Source: spec, merge policies
@@ -89,9 +91,9 @@ pub fn last_level(shape: &Shape) -> u32 {
 /// Capacities of levels 0 to L in bytes, saturating. Unbounded at level 0, which is judged by runs,
 /// and at the deepest level that a shape can have. O(L^2).
 ///
-/// From C_1 = base / c^(L-1) by rule 1, in fixed point: rounded down at each of at most L (L + 1) / 2
-/// steps, which is off by less than a millionth for a base of 4 KiB or more and L up to 40, and by
-/// nothing for c = 1. The result saturates long before an L of 64 matters.
+/// From C_1 = base / c^(L-1) by rule 1, in fixed point: rounded down at each of at most L (L + 1) /
+/// 2 steps, which is off by less than a millionth for a base of 4 KiB or more and L up to 40, and
+/// by nothing for c = 1. The result saturates long before an L of 64 matters.
 pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
     let last_level = last_level.clamp(1, Shape::MAX_LEVELS);
     let most = u128::from(u64::MAX) << FRACTION_BITS;

@@ -154,8 +154,8 @@ pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Op
 }
 
 /// All of a level into one run of it: lone tables move, the rest merges. `None` if any of it is
-/// busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere, since
-/// it would find a level of another layout. The caller says why.
+/// busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere,
+/// since it would find a level of another layout. The caller says why.
 pub(crate) fn into_one_run(
     shape: &Shape,
     index: u32,

@@ -3,8 +3,8 @@
 //!
 //! A level keeps at most `max_runs` runs, and its runs come about in one of two ways:
 //!
-//! * *arrivals stay apart* (tiering): each sinking level makes one new run below, which reads nothing
-//!   there. A level sinks at run `max_runs + 1`, whatever its bytes are.
+//! * *arrivals stay apart* (tiering): each sinking level makes one new run below, which reads
+//!   nothing there. A level sinks at run `max_runs + 1`, whatever its bytes are.
 //! * *arrivals gather* (leveling, and everything between): what sinks merges with the newest run
 //!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
 //!   level sinks above its capacity, base * T^(i-1) bytes.
@@ -14,7 +14,8 @@
 //! size of flushes, not on `base_bytes`. With the capacities of leveling, and a level 1 no larger
 //! than level 0 (the default), each arrival alone would outgrow the last level.
 //!
-//! The last level is the deepest that holds a table, level 1 at least. A pick is the first of these:
+//! The last level is the deepest that holds a table, level 1 at least. A pick is the first of
+//! these:
 //!
 //! 1. Deepen: the last level, if it gathers, holds one run and is outgrown, becomes the next deeper
 //!    level. Metadata only. (A last level of several runs sinks, which makes them one.)
@@ -31,8 +32,8 @@
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * Runs leave a level oldest first and without gaps ([`leveled::idle_suffix`]), and arrive below as
-//!   or in the newest run. So a job keeps order by itself.
+//! * Runs leave a level oldest first and without gaps ([`leveled::idle_suffix`]), and arrive below
+//!   as or in the newest run. So a job keeps order by itself.
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
 //!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
