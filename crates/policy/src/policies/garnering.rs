@@ -20,13 +20,15 @@
 //! capacities are other ones, and what exceeds them drains by score. Source: spec, merge policies
 //! §4; Autumn §3.1.
 
+use std::sync::Arc;
+
 use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{Output, collides, components, level_inputs, plan_components};
 use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
 use crate::policies::leveled::{self, Over};
 use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::{Level, RunSlot, Shape};
+use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 
 /// Capacities are computed with this many bits after the point.
@@ -168,7 +170,14 @@ fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
 /// Sum of the table sizes, if it is within the limit. From the deepest level on, the fullest as a
 /// rule, since most trees are far larger, and this is asked at each pick.
 fn bytes_within(levels: &[Level], limit_bytes: u64) -> Option<u64> {
-    let mut tables = levels.iter().rev().flat_map(Level::tables);
-    tables
-        .try_fold(0u64, |sum, table| sum.checked_add(table.bytes).filter(|sum| *sum <= limit_bytes))
+    let add = |sum: u64, tables: &[Arc<Table>]| {
+        let within = |sum: u64, table: &Arc<Table>| {
+            sum.checked_add(table.bytes).filter(|sum| *sum <= limit_bytes)
+        };
+        tables.iter().try_fold(sum, within)
+    };
+    levels.iter().rev().try_fold(0, |sum, level| match level {
+        Level::Runs(runs) => runs.iter().try_fold(sum, |sum, run| add(sum, &run.tables)),
+        Level::Overlapping(tables) => add(sum, tables),
+    })
 }
