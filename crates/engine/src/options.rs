@@ -7,10 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone_policy::filters::{self, FilterAllocation};
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::policy::MergePolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
+use runstone_policy::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -181,6 +183,9 @@ pub struct KeyspaceOptions {
     pub hash_index: bool,
     /// Filter memory in tenths of a bit per key; 0 for none.
     pub filter_bits_per_key_x10: u32,
+    /// How that memory is divided: `none`, `uniform`, or `optimal` (small levels get more, so that
+    /// a get of an absent key reads least; Autumn, Monkey).
+    pub filter_allocation: FilterAllocation,
     /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a
     /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
     /// by it.
@@ -206,6 +211,7 @@ impl Default for KeyspaceOptions {
             restart_interval: 4,
             hash_index: false,
             filter_bits_per_key_x10: 100,
+            filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
@@ -370,17 +376,27 @@ impl KeyspaceOptions {
         })
     }
 
-    /// The layout of a table of `level`.
-    pub fn layout(&self, level: u32) -> TableLayout {
+    /// The layout of tables that are about to be written to `level` of a tree.
+    pub fn layout(&self, shape: &Shape, level: u32) -> TableLayout {
         let last = self.compression.last().copied().unwrap_or(Compression::None);
         TableLayout {
             block_bytes: self.block_bytes as usize,
             restart_interval: self.restart_interval as usize,
             hash_index: self.hash_index,
             compression: self.compression.get(level as usize).copied().unwrap_or(last),
-            filter_bits_per_key_x10: self.filter_bits_per_key_x10,
+            filter_millibits_per_key: self.filter_millibits_per_key(shape, level),
             prefixer: None,
         }
+    }
+
+    fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
+        let targets = match (self.filter_allocation, self.merge_policy()) {
+            // Only the optimum looks at them.
+            (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
+            _ => Vec::new(),
+        };
+        let (allocation, budget) = (self.filter_allocation, self.filter_bits_per_key_x10);
+        filters::millibits_per_key(shape, &targets, allocation, budget, level)
     }
 }
 

@@ -12,6 +12,7 @@
 
 pub mod drop_guard;
 pub mod edit;
+pub mod filters;
 pub mod options;
 mod overlap;
 pub mod overlapping;

@@ -139,6 +139,12 @@ impl<'a> Simulator<'a> {
         self.policy.pick(&self.shape, &Busy::default(), &Heat::default(), &self.options)
     }
 
+    /// Other numbers from now on, as a store that is reopened with them. The caller has had the
+    /// policy check them.
+    pub fn set_options(&mut self, options: PolicyOptions) {
+        self.options = options;
+    }
+
     /// The tree as it is.
     pub fn shape(&self) -> &Shape {
         &self.shape

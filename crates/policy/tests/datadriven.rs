@@ -18,7 +18,8 @@
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
 //! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping
-//! 11:..` are tables of an overlapping level, `cursor L1 k` is a round-robin cursor.
+//! 11:..` are tables of an overlapping level, `cursor L1 k` is a round-robin cursor, `last L3` is
+//! the stored last level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -266,6 +267,9 @@ impl World {
         for (level, key) in &plan.cursors {
             writeln!(out, "cursor L{level} {}", key.escape_ascii()).unwrap();
         }
+        if let Some(level) = plan.last_level {
+            writeln!(out, "last L{level}").unwrap();
+        }
         writeln!(out, "why {}", plan.why).unwrap();
         out
     }
@@ -390,6 +394,10 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
         let key = words.next().unwrap_or("").as_bytes().into();
         return Ok(Edit { cursors: vec![(level, key)], ..Edit::default() });
     }
+    if first == "last" {
+        let level = parse_level(words.next().unwrap_or(""))?;
+        return Ok(Edit { last_level: Some(level), ..Edit::default() });
+    }
     let level = parse_level(first)?;
     let slot = match words.peek() {
         Some(&"overlapping") => RunSlot::Overlapping,
@@ -470,6 +478,9 @@ fn show_tree(shape: &Shape) -> String {
     }
     for (level, key) in &shape.state.cursors {
         writeln!(out, "cursor L{level} {}", key.escape_ascii()).unwrap();
+    }
+    if shape.state.last_level > 0 {
+        writeln!(out, "last L{}", shape.state.last_level).unwrap();
     }
     if out.is_empty() { "empty".to_owned() } else { out }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use runstone::policy::filters::FilterAllocation;
 use runstone::{
     Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Snapshot, Store, WalMode, WriteOptions,
@@ -106,6 +107,9 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.restart_interval = [1, 4, 16][random.below(3) as usize];
     keyspace.hash_index = random.one_in(2);
     keyspace.filter_bits_per_key_x10 = [0, 50, 100][random.below(3) as usize];
+    let allocations =
+        [FilterAllocation::Uniform, FilterAllocation::Optimal, FilterAllocation::None];
+    keyspace.filter_allocation = allocations[random.below(3) as usize];
     let codecs = [Compression::None, Compression::Lz4, Compression::Zstd];
     keyspace.compression = vec![codecs[random.below(3) as usize]];
     keyspace.shape.size_ratio = 2 + random.below(4) as u32;

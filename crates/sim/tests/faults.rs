@@ -14,7 +14,8 @@ fn fail_everywhere(kind: FaultKind, sticky: bool, seeds: std::ops::Range<u64>) {
     let mut fired = 0;
     for seed in seeds {
         let operations = generate(seed, 120);
-        let (count, _) = count_operations(seed, &operations);
+        let (count, _) =
+            count_operations(&workload::options(seed, Background::Manual), &operations);
         for at in 0..count {
             let storage = SimStorage::new(seed);
             let options = workload::options(seed, Background::Manual);
@@ -127,7 +128,8 @@ fn a_full_disk_is_waited_out() {
 fn a_crash_during_recovery_changes_nothing() {
     for seed in [40, 41, 42] {
         let operations = generate(seed, 150);
-        let (count, _) = count_operations(seed, &operations);
+        let (count, _) =
+            count_operations(&workload::options(seed, Background::Manual), &operations);
         let options = workload::options(seed, Background::Manual);
         for at in (10..count).step_by(23) {
             let storage = SimStorage::new(seed);

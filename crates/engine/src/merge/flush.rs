@@ -36,7 +36,8 @@ pub(crate) fn write_memtable(
 ) -> Result<Option<Arc<Table>>> {
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
-    let output = Output::new(inner, options.layout(0), Cut::Size(u64::MAX));
+    let shape = &keyspace.view.load().version.shape;
+    let output = Output::new(inner, options.layout(shape, 0), Cut::Size(u64::MAX));
     let keep = KeepRule::new(inner.visible_points(), None);
     let merged = merge_streams(vec![Source::memtable(memtable)], output, keep, &|| Ok(()))?;
     Ok(merged.tables.into_iter().next())

@@ -287,7 +287,7 @@ impl Inner {
             _ => guard,
         };
         let keep = KeepRule::new(self.visible_points(), Some(guard));
-        let mut layout = keyspace.options.load().layout(merge.output_level);
+        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
         if matches!(merge.cut, Cut::Prefix { .. }) {
             layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
         }

@@ -43,8 +43,8 @@ pub struct TableLayout {
     pub hash_index: bool,
     /// Compression of data blocks.
     pub compression: Compression,
-    /// Filter size in tenths of a bit per key; below 7 there is no filter.
-    pub filter_bits_per_key_x10: u32,
+    /// Filter size in thousandths of a bit per key; below 700 there is no filter.
+    pub filter_millibits_per_key: u32,
     /// Collects the prefixes of the keys, if a rule is set.
     pub prefixer: Option<Prefixer>,
 }
@@ -154,7 +154,7 @@ impl TableBuilder {
     /// before it are in the block before.
     fn note_key(&mut self, key: &[u8]) {
         let hash = filter::hash(key);
-        if self.layout.filter_bits_per_key_x10 > 0 && self.hashes.last() != Some(&hash) {
+        if self.layout.filter_millibits_per_key > 0 && self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
         self.properties.sketch.add(hash);
@@ -226,7 +226,7 @@ impl TableBuilder {
 
     fn finish_partition(&mut self) -> Result<()> {
         // The block that is being filled belongs to the next partition, and so may its first key.
-        let filter = Filter::build(&self.hashes, self.layout.filter_bits_per_key_x10);
+        let filter = Filter::build(&self.hashes, self.layout.filter_millibits_per_key);
         self.hashes.clear();
         let filter_bytes = filter.as_ref().map_or(0, Filter::size_bytes);
         self.properties.filter_bits += filter_bytes as u64 * 8;

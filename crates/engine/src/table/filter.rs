@@ -11,6 +11,9 @@
 /// Bits of a line.
 const LINE_BITS: u64 = 512;
 
+/// More gains nothing: the number of probes is limited, and keys share lines.
+const MOST_MILLIBITS_PER_KEY: u32 = 24_000;
+
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Line([u64; 8]);
@@ -29,17 +32,18 @@ pub fn hash(key: &[u8]) -> u64 {
 }
 
 impl Filter {
-    /// Builds a filter over key hashes. `bits_per_key_x10` is in tenths of a bit; below 7 (0.7 bit)
-    /// a real filter is worse than none, so none is built (spec: merge policies §5).
-    pub fn build(hashes: &[u64], bits_per_key_x10: u32) -> Option<Filter> {
-        if bits_per_key_x10 < 7 || hashes.is_empty() {
+    /// Builds a filter over key hashes, of that many thousandths of a bit per key; below 0.7 bits a
+    /// real filter is worse than none, so none is built (spec: merge policies §5).
+    pub fn build(hashes: &[u64], millibits_per_key: u32) -> Option<Filter> {
+        if millibits_per_key < 700 || hashes.is_empty() {
             return None;
         }
-        let bits = hashes.len() as u64 * u64::from(bits_per_key_x10) / 10;
+        let millibits_per_key = millibits_per_key.min(MOST_MILLIBITS_PER_KEY);
+        let bits = hashes.len() as u64 * u64::from(millibits_per_key) / 1000;
         let line_count = bits.div_ceil(LINE_BITS).max(1);
         // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked one wants a little
         // less.
-        let probes = (bits_per_key_x10 * 69 / 1000).clamp(1, 12);
+        let probes = (millibits_per_key * 69 / 100_000).clamp(1, 12);
         let mut filter = Filter { lines: vec![Line::default(); line_count as usize], probes };
         for hash in hashes {
             let line = &mut filter.lines[line_of(*hash, line_count)].0;
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn no_false_negative_and_about_one_percent_false_positives() {
         let hashes: Vec<u64> = (0..20_000u64).map(|i| hash(&i.to_be_bytes())).collect();
-        let filter = Filter::build(&hashes, 100).expect("filter");
+        let filter = Filter::build(&hashes, 10_000).expect("filter");
         let mut bytes = Vec::new();
         filter.encode(&mut bytes);
         let filter = Filter::decode(&bytes).expect("own bytes");
@@ -124,8 +128,8 @@ mod tests {
 
     #[test]
     fn no_filter_below_its_worth_and_bad_bytes_are_refused() {
-        assert!(Filter::build(&[1, 2, 3], 6).is_none());
-        assert!(Filter::build(&[], 100).is_none());
+        assert!(Filter::build(&[1, 2, 3], 699).is_none());
+        assert!(Filter::build(&[], 10_000).is_none());
         assert!(Filter::decode(&[]).is_none());
         assert!(Filter::decode(&[6; 64]).is_none());
         assert!(Filter::decode(&[0; 65]).is_none());
