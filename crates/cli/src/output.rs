@@ -1,9 +1,11 @@
-//! Standard output, numbers for people, and progress bars. Not standard error's messages: those are
+//! Standard output, files beside it, numbers for people, and progress bars. Not standard error's messages: those are
 //! a [`crate::failure::Failure`].
 
 use std::cell::RefCell;
 use std::fmt::Display;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -69,6 +71,16 @@ impl Output {
 /// Tells people something beside the output; a closed standard error is no reason to stop.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a file beside the output; one that exists only if `force` says so.
+pub fn write_file(path: &Path, text: &str, force: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(force).create(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::file(path, "write", &error))?;
+    note(format!("wrote {}", path.display()));
+    Ok(())
 }
 
 /// Columns of the terminal, or of the variable COLUMNS, or 100.

@@ -7,9 +7,19 @@ use runstone_policy::simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
+fn workload(order: KeyOrder, key_space: u64) -> SimWorkload {
+    SimWorkload {
+        flush_bytes: FLUSH_BYTES,
+        entry_bytes: 128,
+        key_space,
+        order,
+        seed: 7,
+        prefix_count: 128,
+    }
+}
+
 fn simulate(policy: &str, order: KeyOrder, key_space: u64, flushes: u64) -> SimReport {
-    let workload =
-        SimWorkload { flush_bytes: FLUSH_BYTES, entry_bytes: 128, key_space, order, seed: 7 };
+    let workload = workload(order, key_space);
     let policy = find(policy).unwrap();
     Simulator::new(policy, PolicyOptions::default(), workload).run(flushes).unwrap()
 }
