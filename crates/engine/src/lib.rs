@@ -60,6 +60,8 @@ pub mod metrics;
 mod options;
 mod random;
 mod read;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 mod store;
 mod table;
 mod value;

@@ -54,6 +54,20 @@ counters! {
     seeks,
     /// Entries returned by iterators.
     iterated,
+    /// Runs of tables that seeks of iterators were positioned in.
+    runs_sought,
+    /// Gets that found the key (or that it was deleted) in a memtable.
+    hits_memtable,
+    /// Gets that found the key in level 0.
+    hits_level_0,
+    /// Gets that found the key in level 1.
+    hits_level_1,
+    /// Gets that found the key in level 2.
+    hits_level_2,
+    /// Gets that found the key in level 3.
+    hits_level_3,
+    /// Gets that found the key in level 4 or deeper.
+    hits_deeper,
     /// Tables consulted by gets.
     tables_probed,
     /// Filters that spared a block read.

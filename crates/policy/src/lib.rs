@@ -14,6 +14,7 @@ pub mod drop_guard;
 pub mod edit;
 pub mod options;
 mod overlap;
+pub mod overlapping;
 pub mod plan;
 pub mod policies;
 pub mod policy;

@@ -158,6 +158,9 @@ impl Busy {
         let mut busy = Busy::default();
         for plan in running {
             busy.tables.extend(plan.table_ids());
+            for (from, _) in &plan.relabel {
+                busy.tables.extend(shape.level(*from).tables().map(|table| table.id));
+            }
             busy.ranges.extend(plan.ranges(shape));
         }
         busy

@@ -2,8 +2,8 @@
 //! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::shape::{Level, Shape};
+use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::shape::{Level, RunSlot, Shape};
 
 /// Decides what merges when. A pure function of its arguments: what it must remember between
 /// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
@@ -22,9 +22,16 @@ pub trait MergePolicy: Send + Sync {
     /// the deepest in use, and at least levels 0 and 1.
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget>;
 
+    /// Into which run of a level a merge of the whole tree goes, and where it cuts its tables.
+    fn whole_output(&self, shape: &Shape, level: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
+        let run = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
+        (RunSlot::New(run), Cut::Size(options.table_bytes))
+    }
+
     /// The next job, or `None` if there is none that the running ones leave room for.
     ///
-    /// Promises: inputs exist and are not busy; nothing is written where a running job writes; the
+    /// Promises: inputs exist and are not busy; nothing is written where a running job writes, unless tables may
+    /// overlap there; the
     /// edit made of the plan fits the shape, also after any running job was installed; I1 (newer
     /// versions never sink below older ones). Without flushes, picking and applying ends.
     fn pick(

@@ -1,6 +1,7 @@
 //! The list of merge policies: the one place that names them all. Options, help, docs tables, the
 //! benchmark sweep and the property tests read it; adding a policy adds its line here.
 
+use crate::policies::adaptive_tiering::AdaptiveTiering;
 use crate::policies::fragmented_leveling::FragmentedLeveling;
 use crate::policies::leveling::Leveling;
 use crate::policy::MergePolicy;
@@ -9,6 +10,7 @@ use crate::policy::MergePolicy;
 pub static POLICIES: &[&dyn MergePolicy] = &[
     &FragmentedLeveling, //
     &Leveling,
+    &AdaptiveTiering,
 ];
 
 /// No policy has this name.

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::overlapping::OverlappingTables;
 use crate::prefix::PrefixRule;
 use crate::sketch::Sketch;
 
@@ -86,7 +87,7 @@ pub enum Level {
     /// Runs, newest first. An empty level is `Runs(vec![])`.
     Runs(Vec<Run>),
     /// Tables that may overlap each other, sorted by (`min_key`, id). Reads follow rule I3.
-    Overlapping(Vec<Arc<Table>>),
+    Overlapping(OverlappingTables),
 }
 
 impl Level {
@@ -100,7 +101,10 @@ impl Level {
 
     /// Sum of the table sizes.
     pub fn bytes(&self) -> u64 {
-        self.tables().map(|table| table.bytes).sum()
+        match self {
+            Level::Runs(runs) => runs.iter().map(Run::bytes).sum(),
+            Level::Overlapping(tables) => tables.stats().bytes,
+        }
     }
 
     /// Number of tables.
@@ -255,9 +259,14 @@ impl Shape {
         for placement in &edit.place {
             next.place(placement, &touched)?;
         }
-        for level in &mut next.levels {
-            if let Level::Runs(runs) = level {
-                runs.retain(|run| !run.tables.is_empty());
+        let changed = |index: &u32| {
+            touched.contains_key(index) || edit.place.iter().any(|placed| placed.level == *index)
+        };
+        for (index, level) in (0u32..).zip(&mut next.levels) {
+            match level {
+                Level::Runs(runs) => runs.retain(|run| !run.tables.is_empty()),
+                Level::Overlapping(tables) if changed(&index) => tables.settle(),
+                Level::Overlapping(_) => {}
             }
             if level.is_empty() {
                 *level = Level::Runs(Vec::new());
@@ -306,7 +315,11 @@ impl Shape {
                         }
                     }
                 }
-                Level::Overlapping(tables) => tables.retain(&mut stays),
+                Level::Overlapping(tables) => {
+                    if tables.retain(&mut stays) {
+                        touched.entry(index).or_insert(0);
+                    }
+                }
             }
         }
         leaving.first().map_or(Ok(touched), |id| Err(EditError::Missing(*id)))
@@ -344,16 +357,15 @@ impl Shape {
         let target = &mut self.levels[*level as usize];
         match (slot, &mut *target) {
             (RunSlot::Overlapping, Level::Overlapping(tables)) => {
-                let key = (&table.min_key, table.id);
-                let at = tables.partition_point(|other| (&other.min_key, other.id) < key);
-                tables.insert(at, Arc::clone(table));
+                tables.insert(Arc::clone(table));
                 Ok(())
             }
             (RunSlot::Overlapping, Level::Runs(runs)) => {
                 if runs.iter().any(|run| !run.tables.is_empty()) {
                     return Err(EditError::Layout { level: *level });
                 }
-                *target = Level::Overlapping(vec![Arc::clone(table)]);
+                let tables = OverlappingTables::new(vec![Arc::clone(table)]);
+                *target = Level::Overlapping(tables);
                 Ok(())
             }
             (_, Level::Overlapping(tables)) if !tables.is_empty() => {

@@ -6,9 +6,10 @@
 //!
 //! | directive | does |
 //! |---|---|
-//! | `policy NAME fanout= base= table= l0=` | chooses; `ok` or why not |
+//! | `policy NAME fanout= base= table= l0= c= k= z= split= intra= accesses=` | chooses; `ok` or why not |
 //! | `tree` | replaces the tree and the busy set by the lines below |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
+//! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
 //! | `targets` | score and target of each level, and the merge debt |
 //! | `pick` | the next plan, kept for `apply` |
 //! | `apply` | carries the last plan out and prints the tree |
@@ -16,7 +17,7 @@
 //! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
-//! sequence numbers, tombstones and entries may be left out), `L1 overlapping 11:..` are tables of
+//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping 11:..` are tables of
 //! an overlapping level, `cursor L1 k` is a round-robin cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,7 @@ struct World {
     options: PolicyOptions,
     shape: Shape,
     busy: Busy,
+    heat: Heat,
     plan: Option<Plan>,
 }
 
@@ -106,6 +108,7 @@ impl Default for World {
             options: PolicyOptions::default(),
             shape: Shape::default(),
             busy: Busy::default(),
+            heat: Heat::default(),
             plan: None,
         }
     }
@@ -121,6 +124,7 @@ impl World {
             "policy" => self.set_policy(words.first().copied().unwrap_or(""), &args),
             "tree" => self.set_tree(body),
             "busy" => self.set_busy(body),
+            "heat" => self.set_heat(body),
             "targets" => Ok(self.show_targets()),
             "pick" => Ok(self.pick()),
             "apply" => self.apply(),
@@ -164,6 +168,7 @@ impl World {
             shape = shape.into_applied(&edit).map_err(|error| error.to_string())?;
         }
         (self.shape, self.plan, self.busy) = (shape, None, Busy::default());
+        self.heat = Heat::default();
         Ok(self.show_fill())
     }
 
@@ -177,6 +182,16 @@ impl World {
             let (level, keys) = word.split_once('[').ok_or(format!("bad range {word}"))?;
             let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
             self.busy.ranges.push(BusyRange { level: parse_level(level)?, min_key, max_key });
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn set_heat(&mut self, body: &[&str]) -> Result<String, String> {
+        self.heat = Heat::default();
+        for word in body.iter().flat_map(|line| line.split_whitespace()) {
+            let (id, count) = word.split_once('=').ok_or(format!("bad heat {word}"))?;
+            let id = id.parse().map_err(|_| format!("bad table {word}"))?;
+            self.heat.accesses.insert(id, parse_bytes(count)?);
         }
         Ok("ok".to_owned())
     }
@@ -217,7 +232,7 @@ impl World {
     }
 
     fn pick(&mut self) -> String {
-        self.plan = self.policy.pick(&self.shape, &self.busy, &Heat::default(), &self.options);
+        self.plan = self.policy.pick(&self.shape, &self.busy, &self.heat, &self.options);
         let Some(plan) = &self.plan else {
             return "nothing".to_owned();
         };
@@ -244,6 +259,9 @@ impl World {
         }
         if read > 0 {
             writeln!(out, "read {0} write<={0}", format_bytes(read)).unwrap();
+        }
+        for (from, to) in &plan.relabel {
+            writeln!(out, "relabel L{from} -> L{to}").unwrap();
         }
         for (level, key) in &plan.cursors {
             writeln!(out, "cursor L{level} {}", key.escape_ascii()).unwrap();
@@ -389,6 +407,10 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
         match (word.split_once('='), tables.last_mut()) {
             (Some(("tomb", count)), Some(table)) => table.tombstones = parse_bytes(count)?,
             (Some(("n", count)), Some(table)) => table.entries = parse_bytes(count)?,
+            (Some(("p", prefixes)), Some(table)) => {
+                table.prefixes =
+                    prefixes.split(',').map(|prefix| prefix.as_bytes().into()).collect();
+            }
             _ => tables.push(parse_table(word)?),
         }
     }

@@ -107,6 +107,8 @@ pub fn options(seed: u64, background: Background) -> Options {
     keyspace.shape.l0_trigger = 1 + random.below(4) as u32;
     keyspace.shape.base_bytes = 8 << 10 << random.below(3);
     keyspace.shape.table_bytes = 4 << 10 << random.below(3);
+    keyspace.shape.split_bytes = 4 << 10 << random.below(2);
+    keyspace.shape.access_limit = 1 + random.below(20) as u32;
     Options {
         memory_budget_bytes: 2 << 20,
         background,

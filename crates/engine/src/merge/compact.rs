@@ -1,19 +1,23 @@
 //! The plan of a full compaction: every table into one run. Pure; for users who ask for it, no
 //! policy does.
 
-use runstone_policy::plan::{Cut, Merge, MergeInput, Plan};
-use runstone_policy::policy::LevelTarget;
-use runstone_policy::shape::{Level, RunSlot, Shape};
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::plan::{Merge, MergeInput, Plan};
+use runstone_policy::policy::MergePolicy;
+use runstone_policy::shape::{Level, Shape, Table};
 
 /// Merges everything into the shallowest level that may hold it, from level 1 on; `None` if the
 /// tree is one run without tombstones already.
-pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], cut: Cut) -> Option<Plan> {
+pub(crate) fn full_plan(
+    shape: &Shape,
+    policy: &dyn MergePolicy,
+    options: &PolicyOptions,
+) -> Option<Plan> {
     let deepest = shape.deepest()?;
-    let occupied = shape.levels.iter().filter(|level| !level.is_empty()).count();
-    let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
-    if occupied == 1 && deepest > 0 && shape.level(deepest).runs().len() == 1 && tombstones == 0 {
+    if is_compact(shape, deepest) {
         return None;
     }
+    let targets = policy.targets(shape, options);
     let bytes = shape.bytes();
     let fits = |level: &u32| {
         targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
@@ -21,7 +25,7 @@ pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], cut: Cut) -> Opt
     let output_level = (deepest.max(1)..Shape::MAX_LEVELS).find(fits).unwrap_or(deepest.max(1));
     let mut inputs = Vec::new();
     for (level, tables) in (0u32..).zip(&shape.levels) {
-        let ids = |tables: &[std::sync::Arc<runstone_policy::shape::Table>]| MergeInput {
+        let ids = |tables: &[std::sync::Arc<Table>]| MergeInput {
             level,
             tables: tables.iter().map(|table| table.id).collect(),
         };
@@ -30,12 +34,21 @@ pub(crate) fn full_plan(shape: &Shape, targets: &[LevelTarget], cut: Cut) -> Opt
             Level::Overlapping(tables) => inputs.push(ids(tables)),
         }
     }
-    let slot = RunSlot::New(
-        shape.level(output_level).runs().first().map_or(u64::from(output_level), |run| run.id),
-    );
+    let (slot, cut) = policy.whole_output(shape, output_level, options);
     Some(Plan {
         merges: vec![Merge { inputs, output_level, slot, cut }],
         why: format!("full compaction asked for: {bytes} bytes into level {output_level}"),
         ..Plan::default()
     })
+}
+
+/// Whether the tree is one run below level 0, without tombstones.
+fn is_compact(shape: &Shape, deepest: u32) -> bool {
+    let occupied = shape.levels.iter().filter(|level| !level.is_empty()).count();
+    let is_one_run = match shape.level(deepest) {
+        Level::Runs(runs) => runs.len() == 1,
+        Level::Overlapping(tables) => tables.stats().depth == 1,
+    };
+    let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
+    occupied == 1 && deepest > 0 && is_one_run && tombstones == 0
 }

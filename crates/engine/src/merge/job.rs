@@ -276,6 +276,16 @@ impl Inner {
         let sources = merge_sources(version, merge)?;
         let ids: BTreeSet<u64> = merge.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
+        #[cfg(feature = "seeded-bugs")]
+        let guard = match version.shape.deepest() {
+            Some(deepest)
+                if deepest == merge.output_level
+                    && crate::seeded::is_on(crate::seeded::Bug::TombstonesDroppedByDepth) =>
+            {
+                DropGuard::new(&Default::default(), &ids)
+            }
+            _ => guard,
+        };
         let keep = KeepRule::new(self.visible_points(), Some(guard));
         let mut layout = keyspace.options.load().layout(merge.output_level);
         if matches!(merge.cut, Cut::Prefix { .. }) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use runstone_policy::plan::{Busy, Cut, Plan};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use runstone_policy::plan::{Busy, Plan};
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
@@ -232,7 +232,7 @@ impl Inner {
         });
         let busy = Busy::of(&version.shape, running);
         let policy = options.merge_policy().ok()?;
-        let heat = version.heat(options.shape.access_limit.into());
+        let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
         let plan = policy.pick(&version.shape, &busy, &heat, &options.shape)?;
         Some(Job::Merge(Arc::clone(keyspace), version, plan))
     }
@@ -337,27 +337,48 @@ impl Inner {
         if self.options.read_only { Ok(()) } else { self.check_writable() }
     }
 
+    /// Waits until no merge of the keyspace runs, and lets none start until `resume_merges`: for a
+    /// full compaction, and for a change of policy, whose jobs know nothing of the old one's.
+    fn hold_merges<'a>(&'a self, keyspace: &KeyspaceInner) -> MutexGuard<'a, State> {
+        let mut state = self.scheduler.state.lock();
+        while !state.exclusive.insert(keyspace.id) {
+            self.scheduler.ended.wait(&mut state);
+        }
+        let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
+        while state.running.iter().any(|(_, claim)| own(claim)) {
+            self.scheduler.ended.wait(&mut state);
+        }
+        state
+    }
+
+    fn resume_merges(&self, keyspace: &KeyspaceInner) {
+        self.scheduler.state.lock().exclusive.remove(&keyspace.id);
+        self.scheduler.ended.notify_all();
+        self.scheduler.wake.notify_all();
+    }
+
+    /// Runs `change` while no merge of the keyspace runs.
+    pub(crate) fn without_merges<T>(
+        &self,
+        keyspace: &KeyspaceInner,
+        change: impl FnOnce() -> T,
+    ) -> T {
+        drop(self.hold_merges(keyspace));
+        let outcome = change();
+        self.resume_merges(keyspace);
+        outcome
+    }
+
     /// Merges a keyspace into one run. Flushes go on meanwhile; other merges of it wait.
     pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         self.check_writable()?;
         if self.scheduler.is_closing() {
             return Err(Error::Closed);
         }
-        let mut state = self.scheduler.state.lock();
-        while !state.exclusive.insert(keyspace.id) {
-            self.scheduler.ended.wait(&mut state);
-        }
-        let merging = |state: &State| {
-            let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
-            state.running.iter().any(|(_, claim)| own(claim))
-        };
-        while merging(&state) {
-            self.scheduler.ended.wait(&mut state);
-        }
+        let mut state = self.hold_merges(keyspace);
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
-        let targets = options.merge_policy()?.targets(&version.shape, &options.shape);
-        let plan = full_plan(&version.shape, &targets, Cut::Size(options.shape.table_bytes));
+        let plan = full_plan(&version.shape, options.merge_policy()?, &options.shape);
         let claim = plan.as_ref().map(|plan| {
             let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             self.scheduler.claim(&mut state, &job)
@@ -368,7 +389,7 @@ impl Inner {
             None => Ok(()),
         };
         drop(version);
-        self.scheduler.state.lock().exclusive.remove(&keyspace.id);
+        self.resume_merges(keyspace);
         self.scheduler.release(claim.unwrap_or(0));
         if let Err(error) = &outcome
             && !matches!(error, Error::Closed | Error::UnknownKeyspace { .. })

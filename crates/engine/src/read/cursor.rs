@@ -294,7 +294,8 @@ impl Cursor {
     }
 
     fn count_seek(&self) {
-        self.store.metrics.add(Counter::seeks, 1);
+        let runs = self.merge.run_count() as u64;
+        self.store.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }
 }
 

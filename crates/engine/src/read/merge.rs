@@ -38,6 +38,11 @@ impl MergeIter {
         }
     }
 
+    /// How many of the streams are runs of tables.
+    pub fn run_count(&self) -> usize {
+        self.sources.iter().filter(|source| matches!(source, Source::Run(_))).count()
+    }
+
     /// To the first entry at or behind the internal key; then walk forward.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.start(false, |source| source.seek(key, trailer))

@@ -128,6 +128,7 @@ impl Keyspace {
         let value = get_value(view, key, seq, &mut stats)?;
         self.store.metrics.add_all(&[
             (Counter::gets, 1),
+            (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
             (Counter::get_hits, u64::from(value.is_some())),
             (Counter::tables_probed, stats.tables),
             (Counter::filter_negatives, stats.filter_negatives),
@@ -135,6 +136,9 @@ impl Keyspace {
             (Counter::blocks_searched, stats.blocks),
             (Counter::blocks_read, stats.block_reads),
         ]);
+        if stats.hot {
+            self.store.wake_background();
+        }
         if let Some(started) = started {
             self.store.metrics.get_ns.record(started.elapsed());
         }
@@ -197,9 +201,22 @@ impl Keyspace {
     }
 }
 
+/// Where a get ended.
+fn hit_counter(stats: &ProbeStats) -> Counter {
+    match stats.hit_level {
+        None => Counter::hits_memtable,
+        Some(0) => Counter::hits_level_0,
+        Some(1) => Counter::hits_level_1,
+        Some(2) => Counter::hits_level_2,
+        Some(3) => Counter::hits_level_3,
+        Some(_) => Counter::hits_deeper,
+    }
+}
+
 fn get_value(view: &View, key: &[u8], seq: SeqNo, stats: &mut ProbeStats) -> Result<Option<Value>> {
     for memtable in std::iter::once(&view.active).chain(&view.immutable) {
         if let Some(record) = memtable.get(key, seq) {
+            stats.in_memtable = true;
             if kind_of(record.trailer()) == Kind::Delete as u8 {
                 return Ok(None);
             }

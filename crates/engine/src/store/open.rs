@@ -463,45 +463,63 @@ impl Inner {
         if let Some(options) = &options {
             options.check()?;
         }
-        let mut manifest = self.manifest.lock();
-        let (id, options) = match (self.find_keyspace(name), options) {
-            (Some(_), None) => return Ok(()),
-            (Some(existing), Some(options)) => {
-                if **existing.options.load() == options {
-                    return Ok(());
-                }
-                (existing.id, options)
-            }
-            (None, options) => (manifest.next_keyspace, options.unwrap_or_default()),
-        };
+        match (self.find_keyspace(name), options) {
+            (Some(_), None) => Ok(()),
+            (Some(existing), Some(options)) => self.change_options(&existing, options),
+            (None, options) => self.make_keyspace(name, options.unwrap_or_default()),
+        }
+    }
+
+    /// Options of an existing keyspace. Merges of the old policy end first.
+    fn change_options(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        options: KeyspaceOptions,
+    ) -> Result<()> {
+        if **keyspace.options.load() == options {
+            return Ok(());
+        }
         self.check_writable()?;
-        let existing = self.keyspaces.read().get(&id).cloned();
-        let stored = existing.as_ref().and_then(|keyspace| {
-            let chosen = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
-            chosen.filter(|_| !keyspace.view.load().version.shape.levels.is_empty())
-        });
-        let prefixer = settle_prefixer(stored.as_ref(), &options, &self.options.prefix_extractors)?;
-        let text = options.to_toml();
-        let change = Change::Keyspace { id, name: name.to_string(), options: text.clone() };
-        manifest.append(&[change])?;
-        if let Some(existing) = self.keyspaces.read().get(&id) {
-            existing.options.store(Arc::new(options));
-            *existing.prefixer.lock() = prefixer;
-        }
-        if id == manifest.next_keyspace {
-            manifest.next_keyspace += 1;
-            let state = KeyspaceState {
-                name: name.to_string(),
-                options: text,
-                flushed_seq: 0,
-                shape: Default::default(),
-            };
+        self.without_merges(keyspace, || {
+            let mut manifest = self.manifest.lock();
+            let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
-            let made = make_keyspace(id, &state, &self.tables, &self.pool, extractors)?;
-            self.keyspaces.write().insert(id, Arc::new(made));
-        }
-        drop(manifest);
+            let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
+            let change = Change::Keyspace {
+                id: keyspace.id,
+                name: keyspace.name.clone(),
+                options: options.to_toml(),
+            };
+            manifest.append(&[change])?;
+            *keyspace.prefixer.lock() = prefixer;
+            keyspace.options.store(Arc::new(options));
+            Ok::<(), Error>(())
+        })?;
+        self.refresh_pressure(keyspace);
         self.wake_background();
+        Ok(())
+    }
+
+    fn make_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<()> {
+        self.check_writable()?;
+        let mut manifest = self.manifest.lock();
+        if self.find_keyspace(name).is_some() {
+            // Another thread was faster; what exists wins.
+            return Ok(());
+        }
+        let state = KeyspaceState {
+            name: name.to_string(),
+            options: options.to_toml(),
+            flushed_seq: 0,
+            shape: Default::default(),
+        };
+        let id = manifest.next_keyspace;
+        let extractors = &self.options.prefix_extractors;
+        let made = make_keyspace(id, &state, &self.tables, &self.pool, extractors)?;
+        let (name, options) = (state.name, state.options);
+        manifest.append(&[Change::Keyspace { id, name, options }])?;
+        manifest.next_keyspace += 1;
+        self.keyspaces.write().insert(id, Arc::new(made));
         Ok(())
     }
 

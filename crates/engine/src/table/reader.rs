@@ -53,6 +53,12 @@ pub struct ProbeStats {
     pub block_reads: u64,
     /// Blocks searched in vain after a filter said maybe.
     pub false_positives: u64,
+    /// A memtable held the key.
+    pub in_memtable: bool,
+    /// Level of the table that held the key.
+    pub hit_level: Option<usize>,
+    /// A table that overlaps others was met often enough that a policy may care.
+    pub hot: bool,
 }
 
 /// A partition by reference or by count, whichever is at hand.

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use runstone_policy::options::Charge;
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
 
 use crate::cache::Cache;
 use crate::error::Result;
 use crate::table::reader::TableReader;
+
+/// No policy asks about fewer accesses than this.
+const LEAST_HEAT: u64 = 16;
 
 /// What all tables of a store share.
 #[derive(Debug)]
@@ -68,8 +72,10 @@ pub struct TableHandle {
     reader: OnceLock<Arc<TableReader>>,
     opening: Mutex<()>,
     obsolete: AtomicBool,
-    /// Accesses charged by gets while tables overlap here, see [`runstone_policy::plan::Heat`].
-    accesses: AtomicU64,
+    /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
+    probes: AtomicU64,
+    /// Of those, the ones that read a block and found nothing in it.
+    vain_reads: AtomicU64,
 }
 
 impl TableHandle {
@@ -81,19 +87,29 @@ impl TableHandle {
             reader: OnceLock::new(),
             opening: Mutex::new(()),
             obsolete: AtomicBool::new(false),
-            accesses: AtomicU64::new(0),
+            probes: AtomicU64::new(0),
+            vain_reads: AtomicU64::new(0),
         }
     }
 
-    /// Charges accesses; returns how many there are now.
+    /// Charges a get's look; tells whether it is time to ask the policy again. That is at powers
+    /// of two only: asking costs more than a get, and a policy's limit is a rough number.
     #[inline]
-    pub fn charge(&self, accesses: u64) -> u64 {
-        self.accesses.fetch_add(accesses, Relaxed) + accesses
+    pub fn charge(&self, in_vain: bool) -> bool {
+        let step = |counter: &AtomicU64| {
+            let count = counter.fetch_add(1, Relaxed) + 1;
+            count.is_power_of_two() && count >= LEAST_HEAT
+        };
+        // Both are counted, since which one a policy goes by may change.
+        step(&self.probes) | (in_vain && step(&self.vain_reads))
     }
 
     /// Accesses charged so far.
-    pub fn accesses(&self) -> u64 {
-        self.accesses.load(Relaxed)
+    pub fn accesses(&self, charge: Charge) -> u64 {
+        match charge {
+            Charge::Probes => self.probes.load(Relaxed),
+            Charge::BlockReads => self.vain_reads.load(Relaxed),
+        }
     }
 
     /// Metadata.

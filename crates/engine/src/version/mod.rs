@@ -13,11 +13,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use runstone_policy::options::Charge;
 use runstone_policy::plan::Heat;
 use runstone_policy::shape::{Edit, Level, Shape, TableId};
 
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, head, seek_trailer, seq_of};
+#[cfg(feature = "seeded-bugs")]
+use crate::seeded::{self, Bug};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
 use handle::TableHandle;
@@ -78,14 +81,14 @@ impl Version {
         self.handles.get(&id)
     }
 
-    /// The access counters of tables in overlapping levels that have reached `least`. O(tables of
-    /// those levels).
-    pub fn heat(&self, least: u64) -> Heat {
+    /// The access counters of tables in overlapping levels that have reached `least`, by what is
+    /// charged. O(tables of those levels).
+    pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
             ReadLevel::Runs(_) => None,
         });
-        let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses()));
+        let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses(charge)));
         Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
     }
 
@@ -105,7 +108,7 @@ impl Version {
     ) -> Result<Option<(Found, Arc<Block>)>> {
         let trailer = seek_trailer(seq);
         let key_head = head(key, 0);
-        for level in &self.levels {
+        for (index, level) in self.levels.iter().enumerate() {
             let hit = match level {
                 ReadLevel::Runs(runs) => {
                     let mut hit = None;
@@ -122,6 +125,7 @@ impl Version {
                 ReadLevel::Overlapping(index) => index.get(key, hash, seq, stats)?,
             };
             if hit.is_some() {
+                stats.hit_level = Some(index);
                 return Ok(hit);
             }
         }
@@ -233,7 +237,7 @@ impl IntervalIndex {
     }
 
     /// The tables that cover `key`, by `max_seq` descending.
-    pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableHandle>> {
+    pub fn candidates(&self, key: &[u8]) -> impl ExactSizeIterator<Item = &Arc<TableHandle>> {
         let at = self.starts.partition_point(|(start, behind)| match (**start).cmp(key) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Equal => !behind,
@@ -253,7 +257,9 @@ impl IntervalIndex {
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
         let mut best: Option<(Found, Arc<Block>)> = None;
-        for table in self.candidates(key) {
+        let candidates = self.candidates(key);
+        let overlap = candidates.len() > 1;
+        for table in candidates {
             if best.as_ref().is_some_and(|(found, _)| table.meta().max_seq < seq_of(found.trailer))
             {
                 break;
@@ -261,7 +267,16 @@ impl IntervalIndex {
             if table.meta().min_seq > seq {
                 continue;
             }
+            let reads = stats.block_reads;
             let hit = table.reader()?.get(key, hash, seek_trailer(seq), stats)?;
+            if overlap {
+                let in_vain = hit.is_none() && stats.block_reads > reads;
+                stats.hot |= table.charge(in_vain);
+            }
+            #[cfg(feature = "seeded-bugs")]
+            if hit.is_some() && seeded::is_on(Bug::FirstHitInOverlappingLevel) {
+                return Ok(hit);
+            }
             if let Some((found, block)) = hit
                 && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
             {

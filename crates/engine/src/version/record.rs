@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use runstone_policy::overlapping::OverlappingTables;
 use runstone_policy::prefix::PrefixRule;
 use runstone_policy::shape::{
     Edit, Level, Placement, PolicyState, Run, RunSlot, SeqNo, Shape, Table,
@@ -365,7 +366,7 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
             Ok(Run { id: reader.take_varint()?, tables: take_list(reader, table)? })
         })?)),
-        1 => Ok(Level::Overlapping(take_list(reader, table)?)),
+        1 => Ok(Level::Overlapping(OverlappingTables::new(take_list(reader, table)?))),
         _ => Err(Truncated),
     })?;
     Ok(Shape { levels, state: PolicyState { cursors, last_level, flush_count, prefix } })
@@ -407,7 +408,7 @@ mod tests {
         let shape = Shape {
             levels: vec![
                 Level::Runs(vec![Run { id: 4, tables: vec![table(3)] }]),
-                Level::Overlapping(vec![table(5), table(6)]),
+                Level::Overlapping(OverlappingTables::new(vec![table(5), table(6)])),
             ],
             state: PolicyState {
                 cursors: [(2, (*b"c").into())].into(),

@@ -1,0 +1,160 @@
+//! The tables of a level in which tables may overlap, with what policies ask of them in every
+//! decision: sums, the deepest overlap, an estimate of what is obsolete. Worked out once, when the
+//! level changes, so that a decision stays cheap. Not an index for reads: the engine has one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::shape::{Table, TableId};
+use crate::sketch::Sketch;
+
+/// Tables sorted by (`min_key`, id), and their statistics. Dereferences to the tables.
+#[derive(Clone, Debug, Default)]
+pub struct OverlappingTables {
+    tables: Vec<Arc<Table>>,
+    stats: OverlapStats,
+}
+
+/// What the tables are, taken together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverlapStats {
+    /// Sum of the table sizes.
+    pub bytes: u64,
+    /// Sum of the entries.
+    pub entries: u64,
+    /// Estimated number of distinct keys; `entries` where that is not known.
+    pub distinct_keys: u64,
+    /// Most tables that overlap at one point.
+    pub depth: u32,
+    /// Index of the table that begins at the first deepest point.
+    pub deepest: usize,
+}
+
+impl OverlapStats {
+    /// Estimated share of entries that newer ones of the same level hide, in thousandths.
+    pub fn obsolete_permille(&self) -> u64 {
+        let hidden = self.entries.saturating_sub(self.distinct_keys);
+        (u128::from(hidden) * 1000 / u128::from(self.entries.max(1))) as u64
+    }
+}
+
+impl OverlappingTables {
+    /// Sorts the tables. O(n log n).
+    pub fn new(mut tables: Vec<Arc<Table>>) -> OverlappingTables {
+        tables.sort_by(|a, b| (&a.min_key, a.id).cmp(&(&b.min_key, b.id)));
+        let stats = stats_of(&tables);
+        OverlappingTables { tables, stats }
+    }
+
+    /// Statistics, as of the last [`OverlappingTables::settle`].
+    pub fn stats(&self) -> &OverlapStats {
+        &self.stats
+    }
+
+    /// The tables whose bounds meet `[min_key, max_key]`, in key order. O(tables that begin before
+    /// the end of the range).
+    pub fn meeting<'a>(
+        &'a self,
+        min_key: &'a [u8],
+        max_key: &'a [u8],
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        let to = self.tables.partition_point(|table| *table.min_key <= *max_key);
+        self.tables[..to].iter().filter(move |table| *table.max_key >= *min_key)
+    }
+
+    /// Adds a table without settling.
+    pub(crate) fn insert(&mut self, table: Arc<Table>) {
+        let key = (&table.min_key, table.id);
+        let at = self.tables.partition_point(|other| (&other.min_key, other.id) < key);
+        self.tables.insert(at, table);
+    }
+
+    /// Keeps some tables without settling; tells whether any left.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Arc<Table>) -> bool) -> bool {
+        let before = self.tables.len();
+        self.tables.retain(keep);
+        self.tables.len() != before
+    }
+
+    /// Works the statistics out again. O(n log depth).
+    pub(crate) fn settle(&mut self) {
+        self.stats = stats_of(&self.tables);
+    }
+}
+
+impl Deref for OverlappingTables {
+    type Target = [Arc<Table>];
+
+    fn deref(&self) -> &[Arc<Table>] {
+        &self.tables
+    }
+}
+
+/// Statistics follow from the tables.
+impl PartialEq for OverlappingTables {
+    fn eq(&self, other: &Self) -> bool {
+        self.tables == other.tables
+    }
+}
+
+impl Eq for OverlappingTables {}
+
+/// One sweep over tables sorted by `min_key`: those that cover the start of the current one are in
+/// a heap by `max_key`.
+fn stats_of(tables: &[Arc<Table>]) -> OverlapStats {
+    let mut stats = OverlapStats::default();
+    let mut covering: BinaryHeap<Reverse<(&[u8], TableId)>> = BinaryHeap::new();
+    let mut keys = Sketch::of_nothing();
+    for (at, table) in tables.iter().enumerate() {
+        while covering.peek().is_some_and(|Reverse((max_key, _))| *max_key < &*table.min_key) {
+            covering.pop();
+        }
+        covering.push(Reverse((&table.max_key, table.id)));
+        if covering.len() as u32 > stats.depth {
+            (stats.depth, stats.deepest) = (covering.len() as u32, at);
+        }
+        stats.bytes += table.bytes;
+        stats.entries += table.entries;
+        keys.merge(&table.sketch);
+    }
+    stats.distinct_keys = keys.estimate().map_or(stats.entries, |keys| keys.min(stats.entries));
+    stats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(id: u64, keys: (&str, &str)) -> Arc<Table> {
+        Arc::new(Table {
+            id,
+            min_key: keys.0.as_bytes().into(),
+            max_key: keys.1.as_bytes().into(),
+            bytes: 100,
+            entries: 10,
+            tombstones: 0,
+            min_seq: 1,
+            max_seq: 1,
+            filter_bits: 0,
+            prefixes: Vec::new(),
+            sketch: Sketch::default(),
+        })
+    }
+
+    #[test]
+    fn depth_counts_tables_over_one_point() {
+        let none = OverlappingTables::new(Vec::new());
+        assert_eq!((none.stats().depth, none.stats().obsolete_permille()), (0, 0));
+        let keys = [("a", "c"), ("b", "d"), ("d", "f"), ("e", "z"), ("f", "f"), ("g", "h")];
+        let tables = (1..).zip(keys).map(|(id, keys)| table(id, keys)).collect();
+        let level = OverlappingTables::new(tables);
+        // [d..f], [e..z] and [f..f] meet at f.
+        assert_eq!((level.stats().depth, level[level.stats().deepest].id), (3, 5));
+        assert_eq!((level.stats().bytes, level.stats().entries), (600, 60));
+        assert_eq!(level.stats().obsolete_permille(), 0, "nothing is known of the keys");
+        let met: Vec<u64> = level.meeting(b"d", b"e").map(|table| table.id).collect();
+        assert_eq!(met, [2, 3, 4]);
+    }
+}

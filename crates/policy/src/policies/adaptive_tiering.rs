@@ -1,0 +1,373 @@
+//! Adaptive tiering (PTierDB): levels whose tables may overlap, cut where the key prefix changes;
+//! a level sinks without reading the one below, and only what many tables share is rewritten.
+//!
+//! 1. A level that another policy left as runs becomes an overlapping one; nothing is rewritten.
+//! 2. Merge and split: at `l0_trigger` idle runs of level 0, these merge into level 1, each
+//!    component of key overlap by itself; a lone table moves. Level 1 is not read. Outputs are cut
+//!    by prefix ([`Cut::Prefix`]).
+//! 3. Merge and move: a level over base * T^(i-1) bytes sinks whole into the next one, which is not
+//!    read, by the rules of [`unions`]. The deepest level gets the next number instead: it alone
+//!    has no older versions below it to stay above of, and nothing to gain from being rewritten.
+//! 4. Intra-level merge: a table that gets met too often where tables overlap is merged with all
+//!    that overlap it. So are the tables of the deepest overlap, if it is deeper than T or if more
+//!    than a quarter of the level's entries are estimated to be obsolete: a load that is only
+//!    written would else never merge the last level (the paper has no such guard).
+//!
+//! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
+//! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
+//! and merges drop by rule I4. The paper's order by file number is unsafe (spec: merge policies §3,
+//! the case X, Y, Z, Q). Source: PTierDB §III-B, §III-C; spec, merge policies §3.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::options::{IntraLevel, OptionError, PolicyOptions};
+use crate::overlap::{Component, Input, Output, components, level_inputs, merge_of, move_to};
+use crate::overlapping::OverlappingTables;
+use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::policies::leveled;
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::{Level, RunSlot, Shape, Table};
+use crate::text::{format_bytes, format_key};
+
+/// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
+pub const CAP_FACTOR: u64 = 16;
+
+/// One access is allowed per this many bytes that the merge would rewrite (LevelDB's seek
+/// accounting: a vain look costs about as much as merging 16 KiB).
+pub const BYTES_PER_ACCESS: u64 = 16 << 10;
+
+/// Estimated share of obsolete entries, in thousandths, above which a level merges inside itself.
+pub const OBSOLETE_PERMILLE: u64 = 250;
+
+/// See the module docs.
+pub struct AdaptiveTiering;
+
+impl MergePolicy for AdaptiveTiering {
+    fn name(&self) -> &'static str {
+        "adaptive-tiering"
+    }
+
+    fn doc(&self) -> &'static str {
+        "tables overlap, cut by key prefix; levels sink by moves, reads trigger merges (PTierDB)"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        let mut targets = leveled::targets(shape, options);
+        for target in targets.iter_mut().skip(1) {
+            target.max_runs = u32::MAX;
+        }
+        targets
+    }
+
+    fn whole_output(&self, _: &Shape, _: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
+        (RunSlot::Overlapping, cut(options))
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        let job = Job { shape, busy, heat, options };
+        job.adopt()
+            .or_else(|| job.merge_and_split())
+            .or_else(|| job.sink_levels())
+            .or_else(|| job.merge_inside())
+    }
+}
+
+/// The arguments of `pick`, once.
+struct Job<'a> {
+    shape: &'a Shape,
+    busy: &'a Busy,
+    heat: &'a Heat,
+    options: &'a PolicyOptions,
+}
+
+impl Job<'_> {
+    /// Rule 1. Waits for jobs that write runs into the level.
+    fn adopt(&self) -> Option<Plan> {
+        (1..self.shape.levels.len() as u32).find_map(|index| {
+            let level = self.shape.level(index);
+            let Level::Runs(runs) = level else { return None };
+            let is_written = self.busy.ranges.iter().any(|range| range.level == index);
+            if runs.is_empty() || is_written || !self.is_idle(index) {
+                return None;
+            }
+            let inputs = level_inputs(index, level);
+            Some(Plan {
+                moves: inputs.iter().map(|input| move_to(input, self.output(index))).collect(),
+                why: format!("L{index} holds {} runs; their tables may overlap now", runs.len()),
+                ..Plan::default()
+            })
+        })
+    }
+
+    /// Rule 2.
+    fn merge_and_split(&self) -> Option<Plan> {
+        let idle = leveled::idle_suffix(self.shape, self.busy);
+        if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
+            return None;
+        }
+        let from = self.shape.level(0).runs().len() - idle.len();
+        let mut inputs = level_inputs(0, self.shape.level(0));
+        inputs.retain(|input| input.run >= from);
+        let mut plan = Plan::default();
+        for group in components(inputs) {
+            self.add_set(&mut plan, group.inputs, 1);
+        }
+        plan.why = format!(
+            "L0 over target: {} runs of {}; merge and split, L1 is not read",
+            idle.len(),
+            self.options.l0_trigger
+        );
+        Some(plan)
+    }
+
+    /// Rule 3, for the shallowest level that is over its capacity and idle.
+    fn sink_levels(&self) -> Option<Plan> {
+        let deepest = self.shape.deepest()?;
+        (1..=deepest).find_map(|index| {
+            let bytes = self.shape.level(index).bytes();
+            let capacity = leveled::capacity_bytes(index, self.options);
+            if bytes <= capacity || !self.is_idle(index) || !self.can_receive(index + 1) {
+                return None;
+            }
+            let reason = format!(
+                "L{index} over target: {} of {}",
+                format_bytes(bytes),
+                format_bytes(capacity)
+            );
+            Some(match index == deepest {
+                true => self.relabel(index, &reason),
+                false => self.merge_and_move(index, &reason),
+            })
+        })
+    }
+
+    fn relabel(&self, index: u32, reason: &str) -> Plan {
+        let next = index + 1;
+        Plan {
+            relabel: vec![(index, next)],
+            why: format!("{reason}; the deepest level becomes L{next}, nothing is rewritten"),
+            ..Plan::default()
+        }
+    }
+
+    fn merge_and_move(&self, index: u32, reason: &str) -> Plan {
+        let mut plan = Plan::default();
+        for group in components(level_inputs(index, self.shape.level(index))) {
+            for set in unions(group) {
+                self.add_set(&mut plan, set, index + 1);
+            }
+        }
+        let merged: usize = plan.merges.iter().map(|merge| merge.input_ids().count()).sum();
+        let (moved, next) = (plan.moves.len(), index + 1);
+        plan.why = format!("{reason}; {merged} tables merge, {moved} move, L{next} is not read");
+        plan
+    }
+
+    /// Rule 4, deepest level first: most gets end there.
+    fn merge_inside(&self) -> Option<Plan> {
+        let deepest = self.shape.deepest()?;
+        let shallowest = match self.options.intra_level {
+            IntraLevel::Every => 1,
+            IntraLevel::Last => deepest.max(1),
+        };
+        (shallowest..=deepest).rev().find_map(|index| match self.shape.level(index) {
+            Level::Overlapping(tables) => {
+                self.merge_hot(index, tables).or_else(|| self.guard(index, tables))
+            }
+            Level::Runs(_) => None,
+        })
+    }
+
+    /// The hottest table that has overstepped what its merge would cost.
+    fn merge_hot(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
+        let heat = |table: &Table| self.heat.accesses.get(&table.id).copied();
+        if self.heat.accesses.is_empty() || tables.stats().depth < 2 {
+            return None;
+        }
+        let mut hot: Vec<(u64, &Arc<Table>)> =
+            tables.iter().filter_map(|table| Some((heat(table)?, table))).collect();
+        hot.sort_by_key(|(accesses, table)| (std::cmp::Reverse(*accesses), table.id));
+        hot.into_iter().find_map(|(accesses, table)| {
+            let group = self.group(index, tables, table)?;
+            let bytes: u64 = crate::overlap::bytes(&group);
+            let allowed = u64::from(self.options.access_limit).max(bytes / BYTES_PER_ACCESS);
+            if accesses < allowed {
+                return None;
+            }
+            let count = group.len() - 1;
+            let why = format!(
+                "L{index} table {}: {accesses} accesses of {allowed}, with {count} that overlap it",
+                table.id
+            );
+            Some(self.inside(index, group, why))
+        })
+    }
+
+    /// What no read asks for: overlap that is too deep, or too much that is obsolete.
+    fn guard(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
+        let stats = tables.stats();
+        let obsolete = stats.obsolete_permille();
+        let is_deep = stats.depth > self.options.size_ratio;
+        if stats.depth < 2 || (!is_deep && obsolete <= OBSOLETE_PERMILLE) {
+            return None;
+        }
+        let target = tables.get(stats.deepest)?;
+        let group = self.group(index, tables, target)?;
+        let at = format_key(&target.min_key);
+        let why = match is_deep {
+            true => format!("L{index}: {} tables overlap at {at}", stats.depth),
+            false => format!("L{index}: about {}% obsolete; most overlap at {at}", obsolete / 10),
+        };
+        Some(self.inside(index, group, why))
+    }
+
+    /// A table and all that overlap it, if there are any and all are idle. The closure is not
+    /// needed under I3 and I4.
+    fn group(
+        &self,
+        index: u32,
+        tables: &OverlappingTables,
+        target: &Arc<Table>,
+    ) -> Option<Vec<Input>> {
+        let input = |table: &Arc<Table>| Input { level: index, run: 0, table: Arc::clone(table) };
+        let group: Vec<Input> =
+            tables.meeting(&target.min_key, &target.max_key).map(input).collect();
+        let is_idle = !group.iter().any(|input| self.busy.tables.contains(&input.table.id));
+        (group.len() > 1 && is_idle).then_some(group)
+    }
+
+    fn inside(&self, index: u32, group: Vec<Input>, why: String) -> Plan {
+        let why = format!("{why}; intra-level merge");
+        Plan { merges: vec![merge_of(group, self.output(index))], why, ..Plan::default() }
+    }
+
+    /// Adds a merge of the set, or a move if it is one table.
+    fn add_set(&self, plan: &mut Plan, set: Vec<Input>, level: u32) {
+        match set.as_slice() {
+            [lone] => plan.moves.push(move_to(lone, self.output(level))),
+            _ => plan.merges.push(merge_of(set, self.output(level))),
+        }
+    }
+
+    fn output(&self, level: u32) -> Output {
+        Output { level, slot: RunSlot::Overlapping, cut: cut(self.options) }
+    }
+
+    fn is_idle(&self, index: u32) -> bool {
+        let is_busy = |table: &Arc<Table>| self.busy.tables.contains(&table.id);
+        self.busy.tables.is_empty() || !self.shape.level(index).tables().any(is_busy)
+    }
+
+    /// Whether tables may be placed in a level now. An empty one that a job writes to may become
+    /// a level of runs.
+    fn can_receive(&self, index: u32) -> bool {
+        let is_written = || self.busy.ranges.iter().any(|range| range.level == index);
+        index < Shape::MAX_LEVELS
+            && match self.shape.level(index) {
+                Level::Overlapping(_) => true,
+                Level::Runs(runs) => runs.is_empty() && !is_written(),
+            }
+    }
+}
+
+fn cut(options: &PolicyOptions) -> Cut {
+    let split_bytes = options.split_bytes;
+    Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
+}
+
+/// Splits a group of connected tables into the sets that merge; a set of one moves (PTierDB
+/// §III-B2; the rows marked "paper silent" are the spec's).
+///
+/// 1. Two tables merge if both hold many prefixes or both hold one, else both move.
+/// 2. Of three or more: tables that share a prefix with two others merge.
+/// 3. A prefix in exactly two of them merges these, unless one of them holds no other prefix.
+/// 4. Sets that share a table are one set; whatever is in none moves.
+///
+/// A table without a prefix list counts as one of many prefixes: all that its bounds allow.
+fn unions(group: Component) -> Vec<Vec<Input>> {
+    let inputs = group.inputs;
+    let is_single = |at: usize| inputs[at].table.prefixes.len() == 1;
+    let mut sets = Sets::new(inputs.len());
+    match inputs.len() {
+        1 => {}
+        2 if is_single(0) == is_single(1) => sets.join(0, 1),
+        2 => {}
+        _ => {
+            for holders in holders_by_prefix(&inputs).values() {
+                let [first, second, ..] = holders[..] else { continue };
+                if holders.len() > 2 || is_single(first) == is_single(second) {
+                    holders.iter().for_each(|at| sets.join(first, *at));
+                }
+            }
+        }
+    }
+    sets.split(inputs)
+}
+
+/// Which tables of a group hold each prefix. A table without a list holds every prefix of the
+/// others that its bounds allow; where tables without lists overlap each other, the smallest key
+/// of each stands for a prefix.
+fn holders_by_prefix(inputs: &[Input]) -> BTreeMap<&[u8], Vec<usize>> {
+    let mut holders: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    let tables = || inputs.iter().enumerate().map(|(at, input)| (at, &input.table));
+    for (at, table) in tables() {
+        for prefix in &table.prefixes {
+            holders.entry(prefix).or_default().push(at);
+        }
+    }
+    for (_, table) in tables().filter(|(_, table)| table.prefixes.is_empty()) {
+        holders.entry(&table.min_key).or_default();
+    }
+    for (at, table) in tables().filter(|(_, table)| table.prefixes.is_empty()) {
+        for (prefix, own) in holders.range_mut(..=&*table.max_key) {
+            if table.min_key.starts_with(prefix) || **prefix >= *table.min_key {
+                own.push(at);
+            }
+        }
+    }
+    holders
+}
+
+/// Disjoint sets of table indices.
+struct Sets {
+    parents: Vec<usize>,
+}
+
+impl Sets {
+    fn new(count: usize) -> Sets {
+        Sets { parents: (0..count).collect() }
+    }
+
+    fn root(&mut self, mut at: usize) -> usize {
+        while self.parents[at] != at {
+            self.parents[at] = self.parents[self.parents[at]];
+            at = self.parents[at];
+        }
+        at
+    }
+
+    /// The smaller index becomes the root, so that sets come out in key order.
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.parents[a.max(b)] = a.min(b);
+    }
+
+    fn split(mut self, inputs: Vec<Input>) -> Vec<Vec<Input>> {
+        let mut sets: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
+        for (at, input) in inputs.into_iter().enumerate() {
+            sets.entry(self.root(at)).or_default().push(input);
+        }
+        sets.into_values().collect()
+    }
+}
