@@ -327,8 +327,10 @@ fn frame(text: &mut String, title: &str, x: &str, y: &str, range: &Range) {
             escape(&label)
         );
     }
-    let _ =
-        writeln!(text, "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#444\"/>");
+    let _ = writeln!(
+        text,
+        "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#444\"/>"
+    );
 }
 
 fn legend(text: &mut String, index: usize, name: &str) {

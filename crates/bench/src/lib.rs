@@ -5,6 +5,7 @@
 pub mod chart;
 pub mod generators;
 pub mod latency;
+pub mod papers;
 pub mod process;
 pub mod report;
 pub mod runner;

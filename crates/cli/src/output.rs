@@ -1,5 +1,5 @@
-//! Standard output, files beside it, numbers for people, and progress bars. Not standard error's messages: those are
-//! a [`crate::failure::Failure`].
+//! Standard output, files beside it, numbers for people, and progress bars. Not standard error's
+//! messages: those are a [`crate::failure::Failure`].
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -106,6 +106,19 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
         if i > 0 && rows.iter().filter(|row| is_number(row)).count() * 2 > rows.len() {
             column.set_cell_alignment(CellAlignment::Right);
         }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Columns of long texts: folded to the width of the terminal, rows apart by lines.
+pub fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(terminal_columns()).unwrap_or(u16::MAX));
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

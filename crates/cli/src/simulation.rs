@@ -136,11 +136,9 @@ impl<'a> Simulation<'a> {
             values: vec![outcome.report.largest_job_bytes as f64 / f64::from(1 << 30)],
         };
         vec![
-            chart(
-                "Write amplification",
-                "bytes written to tables per byte of the user",
-                |point| point.write_amplification_permille,
-            ),
+            chart("Write amplification", "bytes written to tables per byte of the user", |point| {
+                point.write_amplification_permille
+            }),
             chart("Gets of absent keys, without filters", "tables probed per get", |point| {
                 point.tables_probed_per_get_permille
             }),
@@ -196,8 +194,16 @@ impl<'a> Simulation<'a> {
 
     fn costs(&self) -> String {
         let header = [
-            "policy", "write amp", "probes/get", "runs/scan", "space amp", "levels", "L0 most",
-            "moved", "jobs", "largest job",
+            "policy",
+            "write amp",
+            "probes/get",
+            "runs/scan",
+            "space amp",
+            "levels",
+            "L0 most",
+            "moved",
+            "jobs",
+            "largest job",
         ];
         let row = |outcome: &Outcome| {
             let report = &outcome.report;

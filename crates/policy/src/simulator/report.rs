@@ -130,9 +130,11 @@ pub(super) fn sought_keys(shape: &Shape) -> u128 {
                 let ends = runs.iter().filter_map(|run| run.tables.last());
                 ends.map(|table| until(end_of(table))).sum()
             }
-            Level::Overlapping(tables) => {
-                rows(tables.iter()).iter().filter_map(|row| row.last()).map(|t| until(end_of(t))).sum()
-            }
+            Level::Overlapping(tables) => rows(tables.iter())
+                .iter()
+                .filter_map(|row| row.last())
+                .map(|t| until(end_of(t)))
+                .sum(),
         }
     };
     shape.levels.iter().map(of_level).sum()
