@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::plan::{Busy, Cut, Merge, MergeInput, Move, Plan};
-use crate::shape::{Level, RunSlot, Table};
+use crate::shape::{Level, Run, RunSlot, Table};
 
 /// A table of a job, with its place.
 #[derive(Clone)]
@@ -51,14 +51,21 @@ impl Component {
 
 /// All tables of a level as inputs.
 pub(crate) fn level_inputs(index: u32, level: &Level) -> Vec<Input> {
-    let input = |run, table: &Arc<Table>| Input { level: index, run, table: Arc::clone(table) };
+    let input = |table| Input { level: index, run: 0, table: Arc::clone(table) };
     match level {
-        Level::Runs(runs) => {
-            let numbered = runs.iter().enumerate();
-            numbered.flat_map(|(i, run)| run.tables.iter().map(move |t| input(i, t))).collect()
-        }
-        Level::Overlapping(tables) => tables.iter().map(|table| input(0, table)).collect(),
+        Level::Runs(runs) => run_inputs(index, 0, runs),
+        Level::Overlapping(tables) => tables.iter().map(input).collect(),
     }
+}
+
+/// Tables of a row of runs of a level; `from` numbers the first run.
+pub(crate) fn run_inputs(level: u32, from: usize, runs: &[Run]) -> Vec<Input> {
+    let numbered = (from..).zip(runs);
+    let inputs = numbered.flat_map(|(run, tables)| {
+        let input = move |table| Input { level, run, table: Arc::clone(table) };
+        tables.tables.iter().map(input)
+    });
+    inputs.collect()
 }
 
 /// Sorts by key and cuts where no table spans the gap. O(n log n).

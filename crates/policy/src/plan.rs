@@ -97,9 +97,9 @@ impl Plan {
         self.moves.iter().map(|step| step.table).chain(merged)
     }
 
-    /// Where the plan writes: per move the table's bounds, per merge the bounds of its inputs.
-    /// A merge writes no key outside them. Tables that left the shape are passed over.
-    /// O(tables of the shape).
+    /// Where the plan writes: per move the table's bounds, per merge the bounds of its inputs, per
+    /// relabelled level the bounds of all that it holds. A merge writes no key outside them. Tables
+    /// that left the shape are passed over. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
         let tables: BTreeMap<TableId, &Arc<Table>> = shape
@@ -109,7 +109,9 @@ impl Plan {
             .collect();
         let moved = self.moves.iter().map(|step| (step.to_level, vec![step.table]));
         let merged = self.merges.iter().map(|m| (m.output_level, m.input_ids().collect()));
-        moved.chain(merged).filter_map(|(level, ids)| range_of(level, &ids, &tables)).collect()
+        let written = moved.chain(merged);
+        let written = written.filter_map(|(level, ids)| range_of(level, &ids, &tables));
+        written.chain(self.relabel.iter().filter_map(|step| relabelled(shape, *step))).collect()
     }
 }
 
@@ -122,6 +124,13 @@ fn range_of(
     let min_key = found().map(|table| &table.min_key).min()?.clone();
     let max_key = found().map(|table| &table.max_key).max()?.clone();
     Some(BusyRange { level, min_key, max_key })
+}
+
+fn relabelled(shape: &Shape, (from, to): (u32, u32)) -> Option<BusyRange> {
+    let level = shape.level(from);
+    let min_key = level.tables().map(|table| &table.min_key).min()?.clone();
+    let max_key = level.tables().map(|table| &table.max_key).max()?.clone();
+    Some(BusyRange { level: to, min_key, max_key })
 }
 
 /// A closed range of user keys that a running job writes into a level.
@@ -154,16 +163,23 @@ pub struct Busy {
 
 impl Busy {
     /// What the given plans own while they run. O(plans * tables).
+    ///
+    /// A relabelled level is owned with all that it holds, though no table is rewritten: the same
+    /// level relabelled twice would not fit the shape the second time.
     pub fn of<'a>(shape: &Shape, running: impl IntoIterator<Item = &'a Plan>) -> Busy {
         let mut busy = Busy::default();
         for plan in running {
             busy.tables.extend(plan.table_ids());
-            for (from, _) in &plan.relabel {
-                busy.tables.extend(shape.level(*from).tables().map(|table| table.id));
-            }
+            let renamed = plan.relabel.iter().flat_map(|(from, _)| shape.level(*from).tables());
+            busy.tables.extend(renamed.map(|table| table.id));
             busy.ranges.extend(plan.ranges(shape));
         }
         busy
+    }
+
+    /// Whether a job already writes into `level`, wherever that is.
+    pub fn writes_into(&self, level: u32) -> bool {
+        self.ranges.iter().any(|range| range.level == level)
     }
 
     /// Whether a job already writes into `level` inside `[min_key, max_key]`.

@@ -2,14 +2,22 @@
 //! benchmark sweep and the property tests read it; adding a policy adds its line here.
 
 use crate::policies::adaptive_tiering::AdaptiveTiering;
+use crate::policies::fluid::Fluid;
 use crate::policies::fragmented_leveling::FragmentedLeveling;
+use crate::policies::garnering::Garnering;
+use crate::policies::lazy_leveling::LazyLeveling;
 use crate::policies::leveling::Leveling;
+use crate::policies::tiering::Tiering;
 use crate::policy::MergePolicy;
 
 /// Every policy, in the order of help and docs tables.
 pub static POLICIES: &[&dyn MergePolicy] = &[
-    &FragmentedLeveling, //
+    &FragmentedLeveling,
     &Leveling,
+    &Tiering,
+    &LazyLeveling,
+    &Fluid,
+    &Garnering,
     &AdaptiveTiering,
 ];
 

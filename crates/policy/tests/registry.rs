@@ -11,7 +11,8 @@ use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat, Merge, Plan};
-use runstone_policy::policy::{MergePolicy, merge_debt_bytes};
+use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
+use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes};
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
 
@@ -54,15 +55,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn options() -> impl Strategy<Value = PolicyOptions> {
-    (2u32..5, 1u32..5, 1u64..4, 1u64..4).prop_map(|(size_ratio, l0_trigger, base, table)| {
-        PolicyOptions {
-            size_ratio,
-            l0_trigger,
-            base_bytes: base << 13,
-            table_bytes: table << 12,
-            split_bytes: table << 12,
-            ..PolicyOptions::default()
-        }
+    let runs = (1u32..5, 1u32..4);
+    let c_permille = prop_oneof![Just(1000u32), 300u32..1000];
+    let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille);
+    numbers.prop_map(|(size_ratio, l0_trigger, base, table, (k, z), c_permille)| PolicyOptions {
+        size_ratio,
+        l0_trigger,
+        base_bytes: base << 13,
+        table_bytes: table << 12,
+        split_bytes: table << 12,
+        max_runs: k,
+        last_level_runs: z,
+        c_permille,
+        ..PolicyOptions::default()
     })
 }
 
@@ -239,12 +244,28 @@ impl World {
             steps += 1;
             assert!(steps < MAX_STEPS, "{} does not come to an end", self.policy.name());
         }
+        let name = self.policy.name();
         let targets = self.policy.targets(&self.shape, &self.options);
+        assert!(targets.len() > self.shape.levels.len(), "{name}: one below the deepest in use");
+        // Level 0 too: what waits there is what its run count allows, or not worth its merge yet.
+        assert!(self.shape.level(0).runs().len() as u64 <= self.most_waiting_runs(&targets[0]));
         for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
-            assert!(!targets[index].is_over(level.bytes(), level.runs().len()));
+            let runs = level.runs().len();
+            assert!(!targets[index].is_over(level.bytes(), runs), "{name} L{index}: {level:?}");
+            let is_reshaped = matches!(level, Level::Runs(_)) || name == "adaptive-tiering";
+            assert!(is_reshaped, "{name} L{index} still overlaps");
         }
         let debt = merge_debt_bytes(&self.shape, self.policy, &self.options);
         assert!(debt <= 8 * self.shape.bytes());
+    }
+
+    /// The policies that sink single tables wait longer while a merge is not worth it.
+    fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
+        let patience = match self.policy.name() {
+            "fragmented-leveling" | "garnering" => L0_PATIENCE,
+            _ => 1,
+        };
+        (u64::from(target.max_runs) + 1) * u64::from(patience) - 1
     }
 
     fn busy(&self) -> Busy {
@@ -268,9 +289,15 @@ impl World {
         assert!(!plan.why.is_empty() && !plan.why.contains('\n'), "{plan:?}");
         let ids: Vec<TableId> = plan.table_ids().collect();
         let unique: BTreeSet<TableId> = ids.iter().copied().collect();
-        let does = !ids.is_empty() || !plan.relabel.is_empty() || plan.last_level.is_some();
-        assert!(does && ids.len() == unique.len(), "{plan:?}");
-        assert!(unique.is_disjoint(&busy.tables), "{plan:?} of {busy:?}");
+        assert!(self.changes_something(&plan) && ids.len() == unique.len(), "{plan:?}");
+        let owned = Busy::of(&self.shape, [&plan]).tables;
+        assert!(
+            unique.is_subset(&owned) && owned.is_disjoint(&busy.tables),
+            "{plan:?} of {busy:?}"
+        );
+        for (from, to) in &plan.relabel {
+            assert!(*from > 0 && !busy.writes_into(*from) && !busy.writes_into(*to), "{plan:?}");
+        }
         let places: BTreeMap<TableId, u32> =
             self.shape.tables().map(|(level, table)| (table.id, level)).collect();
         let moved = plan.moves.iter().map(|step| (step.table, step.from_level));
@@ -289,6 +316,15 @@ impl World {
         }
         self.check_age(&plan, &unique);
         Some(plan)
+    }
+
+    /// A plan that leaves the shape as it is would be picked for ever.
+    fn changes_something(&self, plan: &Plan) -> bool {
+        let is_new = |level: u32| level != self.shape.state.last_level;
+        let renames = |(from, _): &(u32, u32)| !self.shape.level(*from).is_empty();
+        plan.table_ids().next().is_some()
+            || plan.last_level.is_some_and(is_new)
+            || plan.relabel.iter().any(renames)
     }
 
     /// Level-0 runs are taken whole and in a row; what leaves level 0 ends with the oldest run.

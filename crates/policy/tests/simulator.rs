@@ -51,8 +51,11 @@ fn overwriting_stays_within_the_key_space() {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         let all_keys = 128 << 25;
-        // Each key once in the last level, and the levels above it hold no more than that again.
-        assert!(held < 2 * all_keys, "{}: {held}", policy.name());
+        // Each key once per run of the level that has the most, and the levels above hold no more
+        // than that again: with one run per level, twice.
+        let deep = report.levels.iter().filter(|level| level.level > 0);
+        let runs = deep.map(|level| level.run_count).max().unwrap_or(1);
+        assert!(held < (runs + 1) * all_keys, "{}: {held} in {runs}", policy.name());
         assert!(report.merged_bytes < report.merge_read_bytes);
     }
 }

@@ -1,21 +1,27 @@
 //! The real engine, driven so that every counter is a function of the options: nothing runs in the
 //! background, memtables are flushed at fixed counts, and all jobs are done before the next write.
+//! Its files are in memory: counters are the same there, and thousands of small tables need no sync.
+
+use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
+use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Result, Store, WalMode};
 
-use super::Context;
 use crate::generators::rng::mix64;
-use crate::generators::{Permutation, Rng, ValueGenerator};
+use crate::generators::{Rng, ValueGenerator};
 
 /// Memory of a memtable: never reached, since flushes come by count.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
 
+/// Level 0 is emptied once in so many flushes, whatever its trigger here.
+const MOST_EXTRA_FLUSHES: u64 = 64;
+
 /// What a tree is loaded with.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Keys, each written once, in random order.
+    /// Records, each with a key of its own.
     pub records: u64,
     /// Bytes of a key; at least 8.
     pub key_bytes: usize,
@@ -62,8 +68,10 @@ pub fn plain_options(policy: &str) -> KeyspaceOptions {
 }
 
 impl Loaded {
-    /// Makes a store and writes all records; then nothing is left to be merged.
-    pub fn new(context: &Context<'_>, keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
+    /// Makes a store and writes all records, and a few more until level 0 is empty: how many runs
+    /// wait there at the end is chance, and they would count as much as the levels below. Then
+    /// nothing is left to be merged.
+    pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
         let options = Options {
             background: Background::Manual,
             seed: Some(1),
@@ -72,24 +80,39 @@ impl Loaded {
             keyspace: Some(keyspace),
             ..Options::default()
         };
-        let store = Store::open(context.directory(), options)?;
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options)?;
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
         let mut loaded = Loaded { store, data, values, rng, records: 0, unflushed: 0 };
-        let order = Permutation::new(loaded.data.records, 1);
-        for i in 0..loaded.data.records {
-            loaded.put(order.get(i))?;
+        while loaded.records < loaded.data.records {
+            loaded.insert()?;
         }
-        loaded.records = loaded.data.records;
         loaded.settle()?;
+        loaded.insert_until_calm()?;
         Ok(loaded)
     }
 
-    /// Writes a record that was not there.
+    /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.
     pub fn insert(&mut self) -> Result<()> {
-        self.put(self.records)?;
+        let value = self.values.next(self.data.value_bytes);
+        self.store.put(key(self.records, self.data.key_bytes), value)?;
         self.records += 1;
+        self.unflushed += 1;
+        if self.unflushed >= self.data.records_per_flush() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on until memtable and level 0 are empty.
+    pub fn insert_until_calm(&mut self) -> Result<()> {
+        for _ in 0..MOST_EXTRA_FLUSHES * self.data.records_per_flush() {
+            if self.unflushed == 0 && self.shape().level(0).is_empty() {
+                break;
+            }
+            self.insert()?;
+        }
         Ok(())
     }
 
@@ -126,14 +149,14 @@ impl Loaded {
         key(record, self.data.key_bytes)
     }
 
-    /// Gets that many absent keys.
-    pub fn get_absent(&mut self, gets: u64) -> Result<()> {
+    /// Gets that many absent keys; returns how many.
+    pub fn get_absent(&mut self, gets: u64) -> Result<u64> {
         for _ in 0..gets {
             let record = (1 << 40) + self.rng.below(1 << 40);
             let value = self.store.get(self.key(record))?;
             assert!(value.is_none(), "record {record} was never written");
         }
-        Ok(())
+        Ok(gets)
     }
 
     /// Seeks that many times and reads `length` entries each.
@@ -152,20 +175,10 @@ impl Loaded {
     }
 
     /// Flushes, and does all jobs.
-    pub fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) -> Result<()> {
         self.unflushed = 0;
         self.store.flush()?;
         while self.store.run_one_job()? {}
-        Ok(())
-    }
-
-    fn put(&mut self, record: u64) -> Result<()> {
-        let value = self.values.next(self.data.value_bytes);
-        self.store.put(key(record, self.data.key_bytes), value)?;
-        self.unflushed += 1;
-        if self.unflushed >= self.data.records_per_flush() {
-            self.settle()?;
-        }
         Ok(())
     }
 }

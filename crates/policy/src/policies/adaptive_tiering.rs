@@ -112,7 +112,7 @@ impl Job<'_> {
 
     /// Rule 2.
     fn merge_and_split(&self) -> Option<Plan> {
-        let idle = leveled::idle_suffix(self.shape, self.busy);
+        let idle = leveled::idle_suffix(self.shape, 0, self.busy);
         if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
             return None;
         }

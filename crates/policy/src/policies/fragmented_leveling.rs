@@ -24,12 +24,13 @@ use std::sync::Arc;
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{
-    Component, Input, Output, bytes, collides, components, merge_of, plan_components,
+    Component, Input, Output, bytes, collides, components, plan_components, run_inputs,
 };
-use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
+use crate::policies::waiting;
 use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::{Run, RunSlot, Shape, Table, TableId};
+use crate::shape::{Run, Shape, Table, TableId};
 use crate::text::{format_bytes, format_key};
 
 /// Level 0 sinks once it holds 1 / this of the level-1 bytes that it overlaps: then each level-0
@@ -37,7 +38,7 @@ use crate::text::{format_bytes, format_key};
 pub const L0_SHARE_DIVISOR: u64 = 2;
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
-pub const L0_PATIENCE: u32 = 2;
+pub const L0_PATIENCE: u32 = waiting::PATIENCE;
 
 /// A widened job reads at most this many tables' worth of bytes (LevelDB's
 /// `kExpandedCompactionByteSizeLimit`).
@@ -73,28 +74,34 @@ impl MergePolicy for FragmentedLeveling {
         let job = Job { shape, busy, options };
         leveled::reshape(shape, busy, options)
             .or_else(|| {
-                let over = leveled::over_target(shape, busy, options);
-                over.iter().find_map(|over| match over.level {
-                    0 => job.sink_runs(over),
-                    _ => job.sink_table(over),
-                })
+                let over = leveled::over_target(shape, busy, &self.targets(shape, options));
+                over.iter().find_map(|over| job.sink(over))
             })
             .or_else(|| job.merge_inside_l0())
     }
 }
 
-/// The arguments of `pick`, once.
-struct Job<'a> {
-    shape: &'a Shape,
-    busy: &'a Busy,
-    options: &'a PolicyOptions,
+/// The arguments of `pick`, once. How much a level may hold is not among them: Garnering sinks its
+/// tables by the same rules, under other capacities.
+pub(super) struct Job<'a> {
+    pub shape: &'a Shape,
+    pub busy: &'a Busy,
+    pub options: &'a PolicyOptions,
 }
 
 impl Job<'_> {
+    /// Rules 1 and 2.
+    pub fn sink(&self, over: &Over) -> Option<Plan> {
+        match over.level {
+            0 => self.sink_runs(over),
+            _ => self.sink_table(over),
+        }
+    }
+
     /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
     /// policy that was switched away from): its own always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
-        let sources = run_inputs(0, leveled::idle_suffix(self.shape, self.busy));
+        let sources = run_inputs(0, 0, leveled::idle_suffix(self.shape, 0, self.busy));
         let below = self.shape.level(1).runs().first();
         // By id: several level-0 tables may meet the same level-1 table.
         let met: BTreeMap<TableId, &Arc<Table>> = below
@@ -209,46 +216,10 @@ impl Job<'_> {
         }
     }
 
-    /// Rule 4. The newest unbroken row of idle runs; from its newest on, a run joins while it is
-    /// at most twice what was gathered, so that a large old run is not rewritten for small new
-    /// ones: a byte's run grows by half at least each time, so it is rewritten O(log) times. (Once
-    /// instead of twice would stop at a flush that is a byte larger than the next.) The output
-    /// takes the place and id of the newest run, which the job owns: age order stays as it was.
-    fn merge_inside_l0(&self) -> Option<Plan> {
-        let runs = self.shape.level(0).runs();
-        let is_free = |run: &Run| leveled::is_idle(&run.tables, self.busy);
-        let trigger = self.options.l0_trigger as usize;
-        let enough = trigger.saturating_mul(L0_PATIENCE as usize);
-        if runs.iter().filter(|run| is_free(run)).count() < enough.max(2) {
-            return None;
-        }
-        let from = runs.iter().position(is_free)?;
-        let mut gathered = runs[from].bytes();
-        let mut to = from + 1;
-        while let Some(run) = runs.get(to).filter(|run| is_free(run) && run.bytes() / 2 <= gathered)
-        {
-            gathered = gathered.saturating_add(run.bytes());
-            to += 1;
-        }
-        if to - from < trigger.max(2) {
-            return None;
-        }
-        let output = Output {
-            level: 0,
-            slot: RunSlot::New(runs[from].id),
-            cut: Cut::Size(self.options.table_bytes),
-        };
-        let plan = Plan {
-            merges: vec![merge_of(run_inputs(from, &runs[from..to]), output)],
-            why: format!(
-                "L0 waits for L1 with {} runs; newest {} ({}) into one",
-                runs.len(),
-                to - from,
-                format_bytes(gathered)
-            ),
-            ..Plan::default()
-        };
-        Some(plan)
+    /// Rule 4.
+    pub fn merge_inside_l0(&self) -> Option<Plan> {
+        let trigger = self.options.l0_trigger;
+        waiting::merge_newest(self.shape, self.busy, self.options, 0, trigger)
     }
 
     fn output(&self, level: u32) -> Output {
@@ -262,17 +233,4 @@ fn overlap_of<'a>(run: &'a Run, table: &Table) -> &'a [Arc<Table>] {
 
 fn input(level: u32, table: &Arc<Table>) -> Input {
     Input { level, run: 0, table: Arc::clone(table) }
-}
-
-/// Level-0 inputs; `from` numbers the first run.
-fn run_inputs(from: usize, runs: &[Run]) -> Vec<Input> {
-    let mut inputs = Vec::new();
-    for (at, run) in runs.iter().enumerate() {
-        inputs.extend(run.tables.iter().map(|table| Input {
-            level: 0,
-            run: from + at,
-            table: Arc::clone(table),
-        }));
-    }
-    inputs
 }

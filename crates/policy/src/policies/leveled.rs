@@ -26,6 +26,22 @@ pub(crate) struct Over {
     pub reason: String,
 }
 
+impl Over {
+    /// What that much is of the limit. The reason names runs if it is they that are too many.
+    pub fn new(level: u32, limit: &LevelTarget, bytes: u64, run_count: usize) -> Over {
+        let (have, most) = match bytes > limit.capacity_bytes {
+            true => (format_bytes(bytes), format_bytes(limit.capacity_bytes)),
+            // The count that triggers is one more than the level may hold.
+            false => (format!("{run_count} runs"), (u64::from(limit.max_runs) + 1).to_string()),
+        };
+        Over {
+            level,
+            score_permille: limit.score_permille(bytes, run_count),
+            reason: format!("L{level} over target: {have} of {most}"),
+        }
+    }
+}
+
 /// Capacity of a level in bytes: base * T^(level - 1), saturating. Unbounded at level 0 (judged
 /// by runs) and at the deepest level that a shape can have, below which nothing can go.
 ///
@@ -53,10 +69,10 @@ pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget
     (0..=last).map(|level| target(level, options)).collect()
 }
 
-/// The level-0 runs that may sink: from the oldest up to the first that has a busy table. A newer
-/// run never sinks past an older one (I1), so a busy run blocks all newer ones.
-pub(crate) fn idle_suffix<'a>(shape: &'a Shape, busy: &Busy) -> &'a [Run] {
-    let runs = shape.level(0).runs();
+/// The runs of a level that may sink: from the oldest up to the first that has a busy table. A
+/// newer run never sinks past an older one (I1), so a busy run blocks all newer ones.
+pub(crate) fn idle_suffix<'a>(shape: &'a Shape, level: u32, busy: &Busy) -> &'a [Run] {
+    let runs = shape.level(level).runs();
     let from = runs.iter().rposition(|run| !is_idle(&run.tables, busy)).map_or(0, |at| at + 1);
     &runs[from..]
 }
@@ -85,35 +101,31 @@ pub(crate) fn output_to(shape: &Shape, level: u32, options: &PolicyOptions) -> O
     Output { level, slot: RunSlot::New(id), cut: Cut::Size(options.table_bytes) }
 }
 
-/// Levels over target, highest score first, shallow first among equals. Busy tables do not count:
-/// they are on their way. A level that is not plain is left out, [`reshape`] comes first there;
-/// so is one above such a level. O(tables log busy).
-pub(crate) fn over_target(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Vec<Over> {
+/// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
+/// not count: they are on their way. A level that is not plain is left out, [`reshape`] comes first
+/// there; so is one above such a level. O(tables log busy).
+pub(crate) fn over_target(shape: &Shape, busy: &Busy, targets: &[LevelTarget]) -> Vec<Over> {
     let mut found = Vec::new();
     for level in 0..shape.levels.len() as u32 {
         let is_source = level == 0 || is_plain(shape.level(level));
         if !is_source || !is_plain(shape.level(level + 1)) {
             continue;
         }
-        let limit = target(level, options);
+        let limit = targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
         let (bytes, run_count) = match level {
-            0 => (0, idle_suffix(shape, busy).len()),
+            0 => (0, idle_suffix(shape, 0, busy).len()),
             _ => (idle_bytes(plain_tables(shape.level(level)), busy), 1),
         };
         if !limit.is_over(bytes, run_count) {
             continue;
         }
-        let reason = match level {
-            0 => format!("L0 over target: {run_count} runs of {}", options.l0_trigger),
-            _ => {
-                let capacity = format_bytes(limit.capacity_bytes);
-                format!("L{level} over target: {} of {capacity}", format_bytes(bytes))
-            }
-        };
-        let score_permille = limit.score_permille(bytes, run_count);
-        found.push(Over { level, score_permille, reason });
+        found.push(Over::new(level, limit, bytes, run_count));
     }
-    // Stable: equal scores stay shallow first.
+    by_score(found)
+}
+
+/// Highest score first. Stable: equal scores stay shallow first.
+pub(crate) fn by_score(mut found: Vec<Over>) -> Vec<Over> {
     found.sort_by_key(|over| std::cmp::Reverse(over.score_permille));
     found
 }
@@ -124,27 +136,44 @@ fn idle_bytes(tables: &[Arc<Table>], busy: &Busy) -> u64 {
 }
 
 /// Brings a level that another policy left behind (several runs, or overlapping tables) into one
-/// run, in place: lone tables move, the rest merges (spec: merge policies §2, "reopened under any
-/// other policy"). The shallowest such level that is idle. O(levels) if there is none.
+/// run, in place (spec: merge policies §2, "reopened under any other policy"). The shallowest such
+/// level that is idle. O(levels) if there is none.
 pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
     (1..shape.levels.len() as u32).find_map(|index| {
         let level = shape.level(index);
-        if is_plain(level) || level.tables().any(|table| busy.tables.contains(&table.id)) {
+        if is_plain(level) {
             return None;
         }
-        let is_runs = matches!(level, Level::Runs(_));
-        let groups = components(level_inputs(index, level));
-        if collides(&groups, index, busy) {
-            return None;
-        }
-        // A lone table of the newest run is where the outputs go. Overlapping tables all leave,
-        // or the level could not become one of runs.
-        let output = output_to(shape, index, options);
-        let mut plan = plan_components(groups, output, |lone| is_runs && lone.run == 0);
+        let mut plan = into_one_run(shape, index, busy, options)?;
         plan.why = match level {
             Level::Runs(runs) => format!("L{index} holds {} runs, not 1", runs.len()),
             Level::Overlapping(_) => format!("L{index} holds overlapping tables, not 1 run"),
         };
         Some(plan)
     })
+}
+
+/// All of a level into one run of it: lone tables move, the rest merges. `None` if any of it is
+/// busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere, since
+/// it would find a level of another layout. The caller says why.
+pub(crate) fn into_one_run(
+    shape: &Shape,
+    index: u32,
+    busy: &Busy,
+    options: &PolicyOptions,
+) -> Option<Plan> {
+    let level = shape.level(index);
+    let is_runs = matches!(level, Level::Runs(_));
+    let is_taken = level.tables().any(|table| busy.tables.contains(&table.id));
+    if is_taken || !is_runs && busy.writes_into(index) {
+        return None;
+    }
+    let groups = components(level_inputs(index, level));
+    if collides(&groups, index, busy) {
+        return None;
+    }
+    // A lone table of the newest run is where the outputs go. Overlapping tables all leave, or the
+    // level could not become one of runs.
+    let output = output_to(shape, index, options);
+    Some(plan_components(groups, output, |lone| is_runs && lone.run == 0))
 }

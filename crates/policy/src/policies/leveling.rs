@@ -47,7 +47,7 @@ impl MergePolicy for Leveling {
         options: &PolicyOptions,
     ) -> Option<Plan> {
         leveled::reshape(shape, busy, options).or_else(|| {
-            let over = leveled::over_target(shape, busy, options);
+            let over = leveled::over_target(shape, busy, &self.targets(shape, options));
             over.iter().find_map(|over| sink(shape, busy, options, over))
         })
     }
@@ -56,12 +56,12 @@ impl MergePolicy for Leveling {
 /// The whole level into the whole next level.
 fn sink(shape: &Shape, busy: &Busy, options: &PolicyOptions, over: &Over) -> Option<Plan> {
     let output = leveled::output_to(shape, over.level + 1, options);
-    if busy.ranges.iter().any(|range| range.level == output.level) {
+    if busy.writes_into(output.level) {
         return None;
     }
     let mut sources = level_inputs(over.level, shape.level(over.level));
     if over.level == 0 {
-        let idle_from = shape.level(0).runs().len() - leveled::idle_suffix(shape, busy).len();
+        let idle_from = shape.level(0).runs().len() - leveled::idle_suffix(shape, 0, busy).len();
         sources.retain(|input| input.run >= idle_from);
     }
     let targets = level_inputs(output.level, shape.level(output.level));

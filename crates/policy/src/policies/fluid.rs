@@ -1,0 +1,68 @@
+//! Fluid (Dostoevsky): at most K runs in a level above the last, at most Z in the last; every
+//! trade-off between leveling and tiering by two numbers. Not a tuner: who knows the workload sets
+//! K (`max_runs`) and Z (`last_level_runs`).
+//!
+//! * K >= T-1: the level keeps each arrival as a run and sinks at the T-th, as tiering. A larger K
+//!   means T-1: at the T-th arrival the level holds its capacity.
+//! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its capacity,
+//!   base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written about
+//!   T/(2K) times per level.
+//! * Z likewise for the last level, the deepest that holds a table; Z = 1 always gathers. A last
+//!   level of one run above its capacity becomes the next deeper level, by metadata only; one of
+//!   several runs merges into one run of that level.
+//!
+//! | K | Z | is |
+//! |---|---|---|
+//! | T-1 | T-1 | tiering, job by job, for T > 2 |
+//! | T-1 | 1 | lazy leveling, job by job |
+//! | 1 | 1 | leveling for T > 2: same triggers, but only what overlaps is rewritten, and a full last level is relabelled where leveling merges or moves it |
+//!
+//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling). The
+//! rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source: spec,
+//! merge policies §2.
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::plan::{Busy, Heat, Plan};
+use crate::policies::tiered::{self, Keep, Rules};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::Shape;
+
+/// See the module docs.
+pub struct Fluid;
+
+fn rules(options: &PolicyOptions) -> Rules {
+    let keep = |runs: u32, always_gathers: bool| match runs < options.size_ratio - 1 {
+        false if !always_gathers => Keep::arrivals(options),
+        _ => Keep::gathered(runs),
+    };
+    let (k, z) = (options.max_runs, options.last_level_runs);
+    Rules { above: keep(k, false), last: keep(z, z == 1) }
+}
+
+impl MergePolicy for Fluid {
+    fn name(&self) -> &'static str {
+        "fluid"
+    }
+
+    fn doc(&self) -> &'static str {
+        "K runs per level, Z in the last: anything between leveling and tiering"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        tiered::targets(shape, options, rules(options))
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        tiered::pick(shape, busy, options, rules(options))
+    }
+}

@@ -1,0 +1,172 @@
+//! Garnering (Autumn): fragmented leveling whose levels grow wider as the tree gets deeper, so that
+//! it has O(sqrt(log N)) of them. Fewer runs to read, more writing in the small levels. Not another
+//! way to merge: tables sink by the rules of fragmented leveling.
+//!
+//! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
+//!    `c_permille` / 1000 and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
+//! 2. L, the last level, is in the manifest: data alone does not tell it. What counts is max(L,
+//!    deepest non-empty level, 1), so that any tree may be opened.
+//! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
+//! 4. Delayed last-level compaction: L above its capacity does not sink. The plan only stores L+1,
+//!    and all capacities grow: that of the old last level by 1/c^L, which is room for what it holds.
+//! 5. Shrink: if level L is empty and L-1 holds at most C_(L-1)(L-1) / 2, store L-1. If L is not
+//!    empty and the whole tree is within that: L-1 and L become one run of level L-1, and L-1 is
+//!    stored. All levels count, since their capacities shrink too and what they lose ends there. The
+//!    half keeps L from flapping.
+//!
+//! Nothing here depends on how the tree came about, so c and T may change at any time: only the
+//! capacities are other ones, and what exceeds them drains by score. Source: spec, merge policies
+//! §4; Autumn §3.1.
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::overlap::{Output, collides, components, level_inputs, plan_components};
+use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::policies::fragmented_leveling::Job;
+use crate::policies::leveled::{self, Over};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::{Level, RunSlot, Shape};
+use crate::text::format_bytes;
+
+/// Capacities are computed with this many bits after the point.
+const FRACTION_BITS: u32 = 24;
+
+/// See the module docs.
+pub struct Garnering;
+
+impl MergePolicy for Garnering {
+    fn name(&self) -> &'static str {
+        "garnering"
+    }
+
+    fn doc(&self) -> &'static str {
+        "fragmented leveling with fewer levels, which widen as data grows (Autumn)"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        let last_level = last_level(shape);
+        let mut capacities = capacities_bytes(last_level, options);
+        // A level below the last one holds data only once L is its number.
+        capacities.extend(capacities_bytes(last_level + 1, options).last());
+        let target = |(level, capacity_bytes): (u32, u64)| LevelTarget {
+            capacity_bytes,
+            ..leveled::target(level, options)
+        };
+        (0..).zip(capacities).map(target).collect()
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        let last_level = last_level(shape);
+        let job = Job { shape, busy, options };
+        leveled::reshape(shape, busy, options)
+            .or_else(|| shrink(&job, last_level))
+            .or_else(|| {
+                let over = leveled::over_target(shape, busy, &self.targets(shape, options));
+                over.iter().find_map(|over| match over.level == last_level {
+                    true => Some(deepen(over)),
+                    false => job.sink(over),
+                })
+            })
+            .or_else(|| job.merge_inside_l0())
+    }
+}
+
+/// L, see rule 2.
+pub fn last_level(shape: &Shape) -> u32 {
+    let stored = shape.state.last_level.min(Shape::MAX_LEVELS - 1);
+    stored.max(shape.deepest().unwrap_or(0)).max(1)
+}
+
+/// Capacities of levels 0 to L in bytes, saturating. Unbounded at level 0, which is judged by runs,
+/// and at the deepest level that a shape can have. O(L^2).
+///
+/// From C_1 = base / c^(L-1) by rule 1, in fixed point: rounded down at each of at most L (L + 1) / 2
+/// steps, which is off by less than a millionth for a base of 4 KiB or more and L up to 40, and by
+/// nothing for c = 1. The result saturates long before an L of 64 matters.
+pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
+    let last_level = last_level.clamp(1, Shape::MAX_LEVELS);
+    let most = u128::from(u64::MAX) << FRACTION_BITS;
+    let widen = |capacity: u128, times: u32| {
+        let step = |wide: u128, _| (wide * 1000 / u128::from(options.c_permille)).min(most);
+        // c = 1 in one step, not in 64.
+        if options.c_permille == 1000 { capacity } else { (0..times).fold(capacity, step) }
+    };
+    let mut capacities = vec![u64::MAX];
+    let mut capacity = widen(u128::from(options.base_bytes) << FRACTION_BITS, last_level - 1);
+    for level in 1..=last_level {
+        if level > 1 {
+            let next = (capacity * u128::from(options.size_ratio)).min(most);
+            capacity = widen(next, last_level - level);
+        }
+        let is_deepest = level + 1 >= Shape::MAX_LEVELS;
+        let bytes = u64::try_from(capacity >> FRACTION_BITS).unwrap_or(u64::MAX);
+        capacities.push(if is_deepest { u64::MAX } else { bytes });
+    }
+    capacities
+}
+
+/// Rule 4.
+fn deepen(over: &Over) -> Plan {
+    let next = over.level + 1;
+    let why = format!("{}; it is the last, so L{next} becomes the last", over.reason);
+    Plan { last_level: Some(next), why, ..Plan::default() }
+}
+
+/// Rule 5. Only while no job has to do with either level: one that runs may just fill them.
+fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
+    let Job { shape, busy, options } = *job;
+    let next_last = last_level - 1;
+    if next_last == 0 || busy.writes_into(last_level) || busy.writes_into(next_last) {
+        return None;
+    }
+    let (upper, lower) = (shape.level(next_last), shape.level(last_level));
+    let limit_bytes = capacities_bytes(next_last, options)[next_last as usize] / 2;
+    let small = |what: &str, bytes: u64| {
+        let (bytes, limit) = (format_bytes(bytes), format_bytes(limit_bytes));
+        format!("{what} {bytes}, at most {limit}; L{next_last} becomes the last")
+    };
+    let mut plan = Plan { last_level: Some(next_last), ..Plan::default() };
+    if lower.is_empty() {
+        let bytes = bytes_within(std::slice::from_ref(upper), limit_bytes)?;
+        plan.why = small(&format!("L{last_level} is empty and L{next_last} holds"), bytes);
+        return Some(plan);
+    }
+    let bytes = bytes_within(&shape.levels, limit_bytes)?;
+    if upper.tables().chain(lower.tables()).any(|table| busy.tables.contains(&table.id)) {
+        return None;
+    }
+    if upper.is_empty() {
+        plan.relabel = vec![(last_level, next_last)];
+    } else {
+        let mut inputs = level_inputs(next_last, upper);
+        inputs.extend(level_inputs(last_level, lower));
+        let groups = components(inputs);
+        if collides(&groups, next_last, busy) {
+            return None;
+        }
+        let id = upper.runs().first().map_or(u64::from(next_last), |run| run.id);
+        let cut = Cut::Size(options.table_bytes);
+        let output = Output { level: next_last, slot: RunSlot::New(id), cut };
+        let merged = plan_components(groups, output, |lone| lone.level == next_last);
+        plan = Plan { last_level: plan.last_level, ..merged };
+    }
+    plan.why = small("the tree holds", bytes);
+    Some(plan)
+}
+
+/// Sum of the table sizes, if it is within the limit. From the deepest level on, the fullest as a
+/// rule, since most trees are far larger, and this is asked at each pick.
+fn bytes_within(levels: &[Level], limit_bytes: u64) -> Option<u64> {
+    let mut tables = levels.iter().rev().flat_map(Level::tables);
+    tables
+        .try_fold(0u64, |sum, table| sum.checked_add(table.bytes).filter(|sum| *sum <= limit_bytes))
+}

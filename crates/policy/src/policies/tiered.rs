@@ -1,0 +1,266 @@
+//! What the tiered policies share: levels that keep several runs, and sink whole. Not a policy:
+//! tiering, lazy leveling and fluid are this under different [`Keep`]s.
+//!
+//! A level keeps at most `max_runs` runs, and its runs come about in one of two ways:
+//!
+//! * *arrivals stay apart* (tiering): each sinking level makes one new run below, which reads nothing
+//!   there. A level sinks at run `max_runs + 1`, whatever its bytes are.
+//! * *arrivals gather* (leveling, and everything between): what sinks merges with the newest run
+//!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
+//!   level sinks above its capacity, base * T^(i-1) bytes.
+//!
+//! The last level is the deepest that holds a table, level 1 at least. A pick is the first of these:
+//!
+//! 1. Deepen: the last level, if it gathers, holds one run and is above its capacity, becomes the
+//!    next deeper level. Metadata only. (A last level of several runs sinks, which makes them one.)
+//! 2. Reshape, in place, into one run: a level of overlapping tables; a gathering level with more
+//!    runs than allowed that is within its capacity. Another policy, or a last level that became
+//!    empty, left them.
+//! 3. Sink the level with the highest score; one that is blocked lets the next one go. All runs of
+//!    it go (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run of
+//!    the next level. A component of key overlap that is one table moves, or stays if it is in the
+//!    target already: a load in key order rewrites nothing.
+//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs merges
+//!    its newest ones inside itself. The job that blocks it may rewrite the last level and take
+//!    long; without this rule reads would meet a run for each arrival meanwhile.
+//!
+//! Age order (I1), after the running jobs finish in any order:
+//!
+//! * Runs leave a level oldest first and without gaps ([`leveled::idle_suffix`]), and arrive below as
+//!   or in the newest run. So a job keeps order by itself.
+//! * One job at a time writes into a level from above. Two might finish in the wrong order.
+//! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
+//!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
+//! * A job that writes inside a level owns the runs it merges, and takes the slot of the newest.
+//!
+//! Run ids: outputs take the id of the run that they join, else of the newest run that sinks, which
+//! leaves its level. Should the target hold that id (leveled policies name runs after levels), the
+//! next free one is taken; since no other job writes there, it stays free.
+
+use crate::options::PolicyOptions;
+use crate::overlap::{Output, bytes, components, level_inputs, plan_components, run_inputs};
+use crate::plan::{Busy, Cut, Plan};
+use crate::policies::leveled::{self, Over};
+use crate::policies::waiting;
+use crate::policy::LevelTarget;
+use crate::shape::{Level, Run, RunId, RunSlot, Shape};
+use crate::text::format_bytes;
+
+/// How many runs a level keeps, and how they come about.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep {
+    /// Most runs. At least 1.
+    pub max_runs: u32,
+    /// Whether arrivals gather in runs; else each is a run of its own.
+    pub gathers: bool,
+}
+
+impl Keep {
+    /// T - 1 runs, one per arrival: the T-th makes the level sink.
+    pub fn arrivals(options: &PolicyOptions) -> Keep {
+        Keep { max_runs: options.size_ratio - 1, gathers: false }
+    }
+
+    /// So many runs of an even share of the level each.
+    pub fn gathered(max_runs: u32) -> Keep {
+        Keep { max_runs, gathers: true }
+    }
+}
+
+/// The keeps of a policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    /// Of the levels above the last.
+    pub above: Keep,
+    /// Of the last level.
+    pub last: Keep,
+}
+
+/// See [`crate::policy::MergePolicy::targets`].
+pub(crate) fn targets(shape: &Shape, options: &PolicyOptions, rules: Rules) -> Vec<LevelTarget> {
+    let job = Job::new(shape, options, rules);
+    (0..=job.last + 1).map(|level| job.target(level)).collect()
+}
+
+/// See [`crate::policy::MergePolicy::pick`].
+pub(crate) fn pick(
+    shape: &Shape,
+    busy: &Busy,
+    options: &PolicyOptions,
+    rules: Rules,
+) -> Option<Plan> {
+    let job = Job::new(shape, options, rules);
+    job.deepen(busy)
+        .or_else(|| job.reshape(busy))
+        .or_else(|| job.over_target(busy).iter().find_map(|over| job.sink(busy, over)))
+        .or_else(|| job.merge_waiting(busy))
+}
+
+/// What both need.
+struct Job<'a> {
+    shape: &'a Shape,
+    options: &'a PolicyOptions,
+    rules: Rules,
+    /// The deepest level that holds a table; at least 1.
+    last: u32,
+}
+
+impl<'a> Job<'a> {
+    fn new(shape: &'a Shape, options: &'a PolicyOptions, rules: Rules) -> Job<'a> {
+        Job { shape, options, rules, last: shape.deepest().unwrap_or(0).max(1) }
+    }
+
+    fn keep(&self, level: u32) -> Keep {
+        if level >= self.last { self.rules.last } else { self.rules.above }
+    }
+
+    fn target(&self, level: u32) -> LevelTarget {
+        let keep = self.keep(level);
+        match level {
+            0 => leveled::target(0, self.options),
+            _ if keep.gathers => LevelTarget {
+                capacity_bytes: leveled::capacity_bytes(level, self.options),
+                max_runs: keep.max_runs,
+            },
+            _ => LevelTarget { capacity_bytes: u64::MAX, max_runs: keep.max_runs },
+        }
+    }
+
+    /// Rule 1. Jobs that write into either level would put new tables under old ones, or meet a
+    /// level that is gone.
+    fn deepen(&self, busy: &Busy) -> Option<Plan> {
+        let (from, to) = (self.last, self.last + 1);
+        let runs = self.shape.level(from).runs();
+        if !self.keep(from).gathers || runs.len() != 1 || to >= Shape::MAX_LEVELS {
+            return None;
+        }
+        let limit = self.target(from);
+        let bytes = runs[0].bytes();
+        let is_free = leveled::is_idle(&runs[0].tables, busy)
+            && !busy.writes_into(from)
+            && !busy.writes_into(to);
+        if bytes <= limit.capacity_bytes || !is_free {
+            return None;
+        }
+        let reason = Over::new(from, &limit, bytes, 1).reason;
+        let why = format!("{reason}; it is the last and becomes L{to}");
+        Some(Plan { relabel: vec![(from, to)], why, ..Plan::default() })
+    }
+
+    /// Rule 2.
+    fn reshape(&self, busy: &Busy) -> Option<Plan> {
+        (1..self.shape.levels.len() as u32).find_map(|index| {
+            let level = self.shape.level(index);
+            let why = match level {
+                Level::Overlapping(_) => format!("L{index} holds overlapping tables, not runs"),
+                Level::Runs(runs) if self.is_crowded(index, runs) => {
+                    format!("L{index} holds {} runs of {}", runs.len(), self.keep(index).max_runs)
+                }
+                Level::Runs(_) => return None,
+            };
+            let plan = leveled::into_one_run(self.shape, index, busy, self.options)?;
+            Some(Plan { why: format!("{why}; all into one"), ..plan })
+        })
+    }
+
+    /// Whether a level has too many runs, and sinking is no way out of it. Levels of arrivals sink,
+    /// except the deepest that a shape can have.
+    fn is_crowded(&self, level: u32, runs: &[Run]) -> bool {
+        let keep = self.keep(level);
+        let limit = self.target(level);
+        runs.len() as u64 > u64::from(keep.max_runs)
+            && (level + 1 >= Shape::MAX_LEVELS
+                || keep.gathers && bytes_of(runs) <= limit.capacity_bytes)
+    }
+
+    /// The levels of rule 3, highest score first. Busy runs do not count, they are on their way.
+    fn over_target(&self, busy: &Busy) -> Vec<Over> {
+        let mut found = Vec::new();
+        for level in 0..self.shape.levels.len() as u32 {
+            let runs = leveled::idle_suffix(self.shape, level, busy);
+            if runs.is_empty() || level + 1 >= Shape::MAX_LEVELS {
+                continue;
+            }
+            let limit = self.target(level);
+            let by_bytes = level > 0 && self.keep(level).gathers;
+            let bytes = if by_bytes { bytes_of(runs) } else { 0 };
+            let is_due = match by_bytes {
+                // The last level's one run is for rule 1.
+                true => bytes > limit.capacity_bytes && (level < self.last || runs.len() > 1),
+                false => limit.is_over(0, runs.len()),
+            };
+            if is_due {
+                found.push(Over::new(level, &limit, bytes, runs.len()));
+            }
+        }
+        leveled::by_score(found)
+    }
+
+    /// Rule 3.
+    fn sink(&self, busy: &Busy, over: &Over) -> Option<Plan> {
+        let to = over.level + 1;
+        let below = self.shape.level(to);
+        let is_runs = matches!(below, Level::Runs(_));
+        if busy.writes_into(to) || !is_runs {
+            return None;
+        }
+        let runs = leveled::idle_suffix(self.shape, over.level, busy);
+        let from = self.shape.level(over.level).runs().len() - runs.len();
+        let mut inputs = run_inputs(over.level, from, runs);
+        let count = inputs.len();
+        let joined = self.joined(busy, to, bytes(&inputs));
+        if joined.is_some() {
+            inputs.extend(level_inputs(to, below).into_iter().filter(|input| input.run == 0));
+        }
+        let id = joined.map_or_else(|| free_id(below.runs(), runs[0].id), |run| run.id);
+        let cut = Cut::Size(self.options.table_bytes);
+        let output = Output { level: to, slot: RunSlot::New(id), cut };
+        let mut plan = plan_components(components(inputs), output, |lone| lone.level == to);
+        let what = match (plan.merges.is_empty(), joined) {
+            (true, _) => format!("nothing overlaps, {count} tables move"),
+            (false, Some(run)) => {
+                format!("with r{id} of L{to}, {}", format_bytes(run.bytes()))
+            }
+            (false, None) => format!("a new run of L{to}"),
+        };
+        plan.why = format!("{}; {what}", over.reason);
+        Some(plan)
+    }
+
+    /// The run of the target that so many bytes from above merge with; `None` if they make a run of
+    /// their own. Runs that are on their way down do not count.
+    fn joined(&self, busy: &Busy, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
+        let runs = self.shape.level(to).runs();
+        let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
+        let newest = runs.first().filter(|run| is_idle(run))?;
+        let keep = self.keep(to);
+        if !keep.gathers {
+            return None;
+        }
+        let is_full = runs.iter().filter(|run| is_idle(run)).count() as u64 >= keep.max_runs.into();
+        let share = self.target(to).capacity_bytes / u64::from(keep.max_runs);
+        let fits = || newest.bytes().saturating_add(incoming_bytes) <= share;
+        (is_full || fits()).then_some(newest)
+    }
+
+    /// Rule 4. A job that writes into the level from above would not find its newest run there.
+    fn merge_waiting(&self, busy: &Busy) -> Option<Plan> {
+        (0..self.shape.levels.len() as u32).find_map(|level| {
+            if level > 0 && busy.writes_into(level) {
+                return None;
+            }
+            let trigger = self.target(level).max_runs.saturating_add(1);
+            waiting::merge_newest(self.shape, busy, self.options, level, trigger)
+        })
+    }
+}
+
+fn bytes_of(runs: &[Run]) -> u64 {
+    runs.iter().map(Run::bytes).sum()
+}
+
+/// The wanted id, or the next one that no run has.
+fn free_id(runs: &[Run], wanted: RunId) -> RunId {
+    let is_free = |id: &RunId| runs.iter().all(|run| run.id != *id);
+    (wanted..=RunId::MAX).find(is_free).unwrap_or(0)
+}

@@ -1,0 +1,52 @@
+//! Tiering, as Cassandra and many write-heavy stores do it: T runs per level, merged once on their
+//! way down. Least writing, most runs to read. Not lazy: the last level has as many runs as others.
+//!
+//! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: they become one new run of level 1,
+//!    which is not read.
+//! 2. Level i >= 1, at its T-th run: all of them become one new run of level i+1, which is not read.
+//!    The last level is no exception: that makes the next one.
+//!
+//! Sizes do not matter, so `base_bytes` is not used. Each byte is written once per level, and a get
+//! without filters meets up to T - 1 runs per level (spec: merge policies §2). The rules of moves,
+//! of foreign layouts and of jobs side by side are in `tiered.rs`.
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::plan::{Busy, Heat, Plan};
+use crate::policies::tiered::{self, Keep, Rules};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::Shape;
+
+/// See the module docs.
+pub struct Tiering;
+
+fn rules(options: &PolicyOptions) -> Rules {
+    Rules { above: Keep::arrivals(options), last: Keep::arrivals(options) }
+}
+
+impl MergePolicy for Tiering {
+    fn name(&self) -> &'static str {
+        "tiering"
+    }
+
+    fn doc(&self) -> &'static str {
+        "T runs per level, merged into one run of the next: least writing, most runs"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        tiered::targets(shape, options, rules(options))
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        tiered::pick(shape, busy, options, rules(options))
+    }
+}

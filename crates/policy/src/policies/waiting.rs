@@ -1,0 +1,60 @@
+//! What a level does while the one below is taken: its newest runs merge inside it, so that reads
+//! stay bounded. Not a policy: each decides when it comes to this.
+
+use crate::options::PolicyOptions;
+use crate::overlap::{Output, merge_of, run_inputs};
+use crate::plan::{Busy, Cut, Plan};
+use crate::policies::leveled;
+use crate::shape::{Run, RunSlot, Shape};
+use crate::text::format_bytes;
+
+/// At this many times the count of runs that makes it sink, a level has waited long enough.
+pub(crate) const PATIENCE: u32 = 2;
+
+/// The newest unbroken row of idle runs of a level, if it has [`PATIENCE`] times `trigger` of them.
+///
+/// From its newest on, a run joins while it is at most twice what was gathered, so that a large old
+/// run is not rewritten for small new ones: a byte's run grows by half at least each time, so it is
+/// rewritten O(log) times. (Once instead of twice would stop at a flush that is a byte larger than
+/// the next.) The output takes the place and id of the newest run, which the job owns: age order
+/// stays as it was.
+pub(crate) fn merge_newest(
+    shape: &Shape,
+    busy: &Busy,
+    options: &PolicyOptions,
+    level: u32,
+    trigger: u32,
+) -> Option<Plan> {
+    let runs = shape.level(level).runs();
+    let is_free = |run: &Run| leveled::is_idle(&run.tables, busy);
+    let least = (trigger as usize).max(2);
+    let enough = (trigger as usize).saturating_mul(PATIENCE as usize).max(2);
+    // Counted first: looking at tables is what costs.
+    if runs.len() < enough || runs.iter().filter(|run| is_free(run)).count() < enough {
+        return None;
+    }
+    let from = runs.iter().position(is_free)?;
+    let mut gathered = runs[from].bytes();
+    let mut to = from + 1;
+    while let Some(run) = runs.get(to).filter(|run| is_free(run) && run.bytes() / 2 <= gathered) {
+        gathered = gathered.saturating_add(run.bytes());
+        to += 1;
+    }
+    if to - from < least {
+        return None;
+    }
+    let slot = RunSlot::New(runs[from].id);
+    let output = Output { level, slot, cut: Cut::Size(options.table_bytes) };
+    let plan = Plan {
+        merges: vec![merge_of(run_inputs(level, from, &runs[from..to]), output)],
+        why: format!(
+            "L{level} waits for L{} with {} runs; newest {} ({}) into one",
+            level + 1,
+            runs.len(),
+            to - from,
+            format_bytes(gathered)
+        ),
+        ..Plan::default()
+    };
+    Some(plan)
+}
