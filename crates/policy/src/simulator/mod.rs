@@ -3,9 +3,9 @@
 //! time, of caches or of concurrency: each flush is followed by all the jobs that it causes.
 //!
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
-//! keys, spread evenly. A merge of sets of a and b keys within a range of w possible keys holds
-//! a + b - a b / w, the expected union of independent even spreads; all integers. Outputs share the
-//! range of the merge in proportion to their entries. The prefix of a key is one of `prefix_count`
+//! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a merge holds
+//! a + b - a b / w there, the expected union of independent even spreads; all integers. Outputs are
+//! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of `prefix_count`
 //! equal buckets of the key space; a merge that cuts by prefix ends tables where it changes.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
@@ -33,8 +33,8 @@ use crate::plan::{Busy, Cut, Heat, Merge, Plan};
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::prefix::MAX_TABLE_PREFIXES;
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
-use report::{covered_keys, permille_of, rows, sought_keys};
-use spread::{Buckets, Spread, mix, mul_div, number, thrown_into, union_of};
+use report::{covered_keys, permille_of, sought_keys};
+use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
 
 /// Looks at the tree for a point of the curve: reads cost less after a merge than before it, so one
 /// look would tell little.
@@ -236,10 +236,9 @@ impl<'a> Simulator<'a> {
         let mut outputs = Vec::new();
         let read_before = self.totals.merge_read_bytes;
         if !plan.merges.is_empty() {
-            let mut inputs = self.merge_inputs(plan);
-            for (at, merge) in plan.merges.iter().enumerate() {
-                let tables = self.merge_tables(merge, &inputs.remove(&at).unwrap_or_default());
-                outputs.push(tables);
+            let inputs = self.merge_inputs(plan);
+            for (merge, inputs) in plan.merges.iter().zip(&inputs) {
+                outputs.push(self.merge_tables(merge, inputs));
             }
         }
         let edit = edit_for(&self.shape, plan, &outputs);
@@ -255,56 +254,41 @@ impl<'a> Simulator<'a> {
         self.install(&edit, deepest_of(plan))
     }
 
-    /// The input tables of each merge: per merge, lists of disjoint tables, found in one pass. An
-    /// input of an overlapping level becomes several lists.
-    fn merge_inputs(&self, plan: &Plan) -> BTreeMap<usize, Vec<Vec<Arc<Table>>>> {
-        let mut wanted: BTreeMap<TableId, (usize, usize)> = BTreeMap::new();
-        let mut found: BTreeMap<usize, Vec<Vec<Arc<Table>>>> = BTreeMap::new();
+    /// The input tables of each merge, found in one pass.
+    fn merge_inputs(&self, plan: &Plan) -> Vec<Vec<Arc<Table>>> {
+        let mut wanted: BTreeMap<TableId, usize> = BTreeMap::new();
         let mut levels: Vec<u32> = Vec::new();
         for (at, merge) in plan.merges.iter().enumerate() {
-            found.insert(at, vec![Vec::new(); merge.inputs.len()]);
-            for (part, input) in merge.inputs.iter().enumerate() {
-                wanted.extend(input.tables.iter().map(|id| (*id, (at, part))));
+            for input in &merge.inputs {
+                wanted.extend(input.tables.iter().map(|id| (*id, at)));
                 levels.push(input.level);
             }
         }
         levels.sort_unstable();
         levels.dedup();
+        let mut found = vec![Vec::new(); plan.merges.len()];
         for table in levels.into_iter().flat_map(|level| self.shape.level(level).tables()) {
-            if let Some((at, part)) = wanted.get(&table.id)
-                && let Some(parts) = found.get_mut(at)
-            {
-                parts[*part].push(Arc::clone(table));
-            }
-        }
-        for (at, merge) in plan.merges.iter().enumerate() {
-            let overlaps = |level| matches!(self.shape.level(level), Level::Overlapping(_));
-            if merge.inputs.iter().any(|input| overlaps(input.level)) {
-                let parts = found.remove(&at).unwrap_or_default();
-                found.insert(at, parts.iter().flat_map(|part| rows(part.iter())).collect());
+            if let Some(at) = wanted.get(&table.id) {
+                found[*at].push(Arc::clone(table));
             }
         }
         found
     }
 
     /// The outputs of one merge, by the model of the module docs.
-    fn merge_tables(&mut self, merge: &Merge, parts: &[Vec<Arc<Table>>]) -> Vec<Arc<Table>> {
-        let tables = || parts.iter().flatten();
-        let keys = tables().map(|table| (number(&table.min_key), number(&table.max_key)));
-        let bounds = keys.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let Some((low, high)) = bounds else {
+    fn merge_tables(&mut self, merge: &Merge, inputs: &[Arc<Table>]) -> Vec<Arc<Table>> {
+        let tables = || inputs.iter();
+        let bounds = |table: &Arc<Table>| (number(&table.min_key), number(&table.max_key));
+        let spreads: Vec<(u64, u64, u64)> =
+            tables().map(|table| (bounds(table).0, bounds(table).1, table.entries)).collect();
+        let Some(spread) = Spread::of(&spreads) else {
             return Vec::new();
         };
         let seqs = tables().map(|table| (table.min_seq, table.max_seq));
         let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
         self.totals.merge_read_bytes += tables().map(|table| table.bytes).sum::<u64>();
-        let width = high - low + 1;
-        let entries = parts.iter().fold(0, |union, part| {
-            let own: u64 = part.iter().map(|table| table.entries).sum();
-            union_of(union, own.min(width), width)
-        });
         let input_entries: u64 = tables().map(|table| table.entries).sum();
-        let spread = Spread { low, width, entries };
+        let (low, entries) = (spread.key_at(0), spread.entries);
         let mut outputs = Vec::new();
         let (mut done, mut from_key) = (0, low);
         while done < entries {

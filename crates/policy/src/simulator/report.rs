@@ -143,7 +143,7 @@ pub(super) fn sought_keys(shape: &Shape) -> u128 {
 /// Arranges tables, sorted by smallest key, in as few rows of disjoint tables as possible, as the
 /// engine does for scans: each joins the row that ended first, or begins a new one.
 /// O(n log rows).
-pub(super) fn rows<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Vec<Arc<Table>>> {
+fn rows<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Vec<Arc<Table>>> {
     let mut rows: Vec<Vec<Arc<Table>>> = Vec::new();
     let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for table in tables {

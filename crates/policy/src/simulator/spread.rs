@@ -1,4 +1,4 @@
-//! Arithmetic of evenly spread keys: unions, draws, positions, prefix buckets. Integers only, so
+//! Arithmetic of spread keys: unions, draws, positions, prefix buckets. Integers only, so
 //! that a report is the same on every machine. Knows no tree.
 
 /// Distinct keys among two even spreads of `a` and `b` keys over `width` keys.
@@ -39,29 +39,91 @@ pub(super) fn mix(input: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Entries spread evenly over the keys `low..low + width`; `entries <= width`, so each has a key of
-/// its own.
-#[derive(Clone, Copy, Debug)]
+/// Entries are summed with this many bits after the point, so that many small pieces lose none.
+const FRACTION_BITS: u32 = 20;
+
+/// Distinct keys of several tables: between two bounds of any of them the density is even, and what
+/// tables share there follows from the union rule. So a region that one of them has more of keeps
+/// having more, which decides what the next merge of it meets. Each entry has a key of its own.
+#[derive(Clone, Debug)]
 pub(super) struct Spread {
-    /// Smallest key.
-    pub low: u64,
-    /// Keys in the range.
-    pub width: u64,
-    /// Entries among them.
+    /// Keys at which the density changes, with the entries before them in fixed point.
+    pieces: Vec<(u64, u128)>,
+    /// Key behind the last.
+    end: u64,
+    /// Distinct keys.
     pub entries: u64,
 }
 
 impl Spread {
+    /// Of tables as (first key, last key, entries); `entries` fit between the keys.
+    /// O(n log n + n overlap).
+    pub fn of(tables: &[(u64, u64, u64)]) -> Option<Spread> {
+        let end = tables.iter().map(|table| table.1).max()? + 1;
+        let mut bounds: Vec<(u64, bool, usize)> = Vec::new();
+        for (at, (first, last, _)) in tables.iter().enumerate() {
+            bounds.extend([(*first, true, at), (last + 1, false, at)]);
+        }
+        bounds.sort_unstable();
+        let mut pieces = Vec::new();
+        let mut covering: Vec<usize> = Vec::new();
+        let (mut from, mut sum) = (bounds.first()?.0, 0_u128);
+        for (key, opens, at) in bounds {
+            if key > from {
+                pieces.push((from, sum));
+                sum += union_within(key - from, covering.iter().map(|at| tables[*at]));
+                from = key;
+            }
+            match opens {
+                true => covering.push(at),
+                false => covering.retain(|other| *other != at),
+            }
+        }
+        let half = 1 << (FRACTION_BITS - 1);
+        let entries = u64::try_from((sum + half) >> FRACTION_BITS).unwrap_or(u64::MAX);
+        // Rounding may leave the sum short of `entries`, but by less than the last of them.
+        pieces.push((end, sum));
+        Some(Spread { pieces, end, entries })
+    }
+
     /// The key of an entry; that of entry `entries` lies just behind the range.
     pub fn key_at(&self, entry: u64) -> u64 {
-        self.low + mul_div(self.width, entry, self.entries)
+        let wanted = u128::from(entry) << FRACTION_BITS;
+        // The last piece that begins there: one without entries has the sum of the next.
+        let next = self.pieces.partition_point(|(_, sum)| *sum <= wanted);
+        match (self.pieces.get(next.wrapping_sub(1)), self.pieces.get(next)) {
+            (Some((key, sum)), Some((next_key, next_sum))) if entry < self.entries => {
+                let ahead = (wanted - sum) * u128::from(next_key - key) / (next_sum - sum);
+                key + ahead as u64
+            }
+            _ => self.end,
+        }
     }
 
     /// The first entry whose key is at least `key`.
     pub fn entry_from(&self, key: u64) -> u64 {
-        let ahead = u128::from(key.saturating_sub(self.low)) * u128::from(self.entries);
-        u64::try_from(ahead.div_ceil(u128::from(self.width))).unwrap_or(u64::MAX).min(self.entries)
+        let next = self.pieces.partition_point(|(from, _)| *from <= key);
+        match (self.pieces.get(next.wrapping_sub(1)), self.pieces.get(next)) {
+            (Some((from, sum)), Some((next_key, next_sum))) => {
+                let ahead = u128::from(key - from) * (next_sum - sum);
+                let before = sum + ahead.div_ceil(u128::from(next_key - from));
+                let entry = before.div_ceil(1 << FRACTION_BITS);
+                u64::try_from(entry).unwrap_or(u64::MAX).min(self.entries)
+            }
+            (None, _) => 0,
+            (_, None) => self.entries,
+        }
     }
+}
+
+/// Distinct keys within `width` keys that all of the tables cover, in fixed point.
+fn union_within(width: u64, tables: impl Iterator<Item = (u64, u64, u64)>) -> u128 {
+    let width = u128::from(width);
+    tables.fold(0, |union, (first, last, entries)| {
+        let whole = u128::from(last - first) + 1;
+        let own = (u128::from(entries) << FRACTION_BITS) * width / whole;
+        union + own - union * own / (width << FRACTION_BITS)
+    })
 }
 
 /// The key space cut into equal buckets; a key's bucket is its prefix.
@@ -119,7 +181,8 @@ mod tests {
     #[test]
     fn positions_and_entries_are_inverse() {
         for (low, width, entries) in [(0, 10, 10), (7, 1000, 3), (5, 1 << 40, 12345), (0, 7, 5)] {
-            let spread = Spread { low, width, entries };
+            let spread = Spread::of(&[(low, low + width - 1, entries)]).expect("a table");
+            assert_eq!(spread.entries, entries);
             for entry in 0..entries.min(100) {
                 let key = spread.key_at(entry);
                 assert_eq!(spread.entry_from(key), entry);
@@ -127,6 +190,24 @@ mod tests {
             }
             assert_eq!(spread.key_at(entries), low + width);
         }
+    }
+
+    #[test]
+    fn density_follows_the_tables() {
+        // 1000 keys over 0..1000, of which 500 more lie in its upper half, and a gap before the
+        // last table.
+        let tables = [(0, 999, 100), (500, 999, 100), (2000, 2999, 50)];
+        let spread = Spread::of(&tables).expect("tables");
+        // 50 below; above 50 + 100 - 50 * 100 / 500 = 140.
+        assert_eq!(
+            (spread.entries, spread.entry_from(500), spread.entry_from(1000)),
+            (240, 50, 190)
+        );
+        assert_eq!((spread.key_at(25), spread.key_at(120), spread.key_at(190)), (250, 750, 2000));
+        assert_eq!((spread.key_at(240), spread.entry_from(9999)), (3000, 240));
+        let keys: Vec<u64> = (0..240).map(|entry| spread.key_at(entry)).collect();
+        assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(Spread::of(&[]).is_none());
     }
 
     #[test]
@@ -141,7 +222,7 @@ mod tests {
             assert_eq!(buckets.start(count), key_space);
         }
         let buckets = Buckets { key_space: 100, count: 10 };
-        let spread = Spread { low: 15, width: 30, entries: 6 };
+        let spread = Spread::of(&[(15, 44, 6)]).expect("a table");
         let number_of = |prefix: &[u8]| number(prefix);
         let all: Vec<u64> =
             buckets.prefixes(&spread, 0, 6, 10).iter().map(|prefix| number_of(prefix)).collect();
