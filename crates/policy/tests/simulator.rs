@@ -68,3 +68,24 @@ fn a_quarter_of_a_tebibyte() {
         assert!(report.write_amplification_permille < 40_000);
     }
 }
+
+/// Gets heat tables that overlap, and adaptive tiering merges them until few do (spec: merge
+/// policies §3). A policy without overlapping levels has nothing to do.
+#[test]
+fn gets_make_adaptive_tiering_read_like_leveling() {
+    let load = |name: &str| {
+        let options = PolicyOptions { size_ratio: 4, ..PolicyOptions::default() };
+        let workload = workload(KeyOrder::Uniform, 1 << 60);
+        let mut simulator = Simulator::new(find(name).unwrap(), options, workload);
+        let report = simulator.run(256).unwrap();
+        (report, simulator.run_gets(4_000_000).unwrap())
+    };
+    let (report, gets) = load("adaptive-tiering");
+    assert!(report.levels.iter().any(|level| level.overlapping && level.table_count > 1));
+    let (first, last) =
+        (gets.first_tables_probed_per_get_permille, gets.last_tables_probed_per_get_permille);
+    assert!(gets.plan_count > 0 && gets.merged_bytes > 0, "{gets:?}");
+    assert!(last < first && first == report.tables_probed_per_get_permille, "{gets:?}");
+    let (_, gets) = load("leveling");
+    assert_eq!((gets.plan_count, gets.merged_bytes), (0, 0));
+}
