@@ -6,7 +6,8 @@
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a merge holds
 //! a + b - a b / w there, the expected union of independent even spreads; all integers. Outputs are
 //! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of
-//! `prefix_count` equal buckets of the key space; a merge that cuts by prefix ends tables where it changes.
+//! `prefix_count` equal buckets of the key space; a merge that cuts by prefix ends tables where it
+//! changes.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
