@@ -1,5 +1,5 @@
-//! Line and bar charts as SVG, written by hand: axes, ticks, legend, title. The same chart gives the
-//! same text on every machine. Not a plotting library: two kinds of chart, one size, no styles.
+//! Line and bar charts as SVG, written by hand: axes, ticks, legend, title. The same chart gives
+//! the same text on every machine. Not a plotting library: two kinds of chart, one size, no styles.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub enum Scale {
     /// Even; from 0 if all values are positive.
     #[default]
     Linear,
-    /// Each doubling takes the same space, labels are sizes: `64M`, `1T`. Values below 1 count as 1.
+    /// Each doubling takes the same space, labels are sizes: `64M`, `1T`. Less than 1 counts as 1.
     Bytes,
 }
 

@@ -3,7 +3,7 @@
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
-use runstone_policy::simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
+use runstone_policy::simulator::{KeyOrder, SimLevel, SimReport, SimWorkload, Simulator};
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
@@ -53,11 +53,13 @@ fn overwriting_stays_within_the_key_space() {
         let all_keys = 128 << 25;
         // Each key once per run of the level that has the most, and the levels above hold no more
         // than that again: with one run per level, twice.
-        // Where tables overlap, more than T over one key are merged.
         let deep = report.levels.iter().filter(|level| level.level > 0);
-        let most = u64::from(PolicyOptions::default().size_ratio);
-        let runs = deep.map(|level| if level.overlapping { most } else { level.run_count });
-        let runs = runs.max().unwrap_or(1);
+        // Overlapping tables are as many runs as cover a key.
+        let runs_of = |level: &SimLevel| match level.overlapping {
+            true => level.tables_probed_per_get_permille.div_ceil(1000),
+            false => level.run_count,
+        };
+        let runs = deep.map(runs_of).max().unwrap_or(1);
         assert!(held < (runs + 1) * all_keys, "{}: {held} in {runs}", policy.name());
         assert!(report.merged_bytes < report.merge_read_bytes);
     }

@@ -4,8 +4,8 @@
 //! which decides the shape, stays what it is.
 //!
 //! Latencies of the paper appear as what causes them: runs that a seek positions, tables that a get
-//! probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet one run
-//! per level, but for YCSB D, which writes as it reads.
+//! probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet one
+//! run per level, but for YCSB D, which writes as it reads.
 
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::shape::Shape;
@@ -114,9 +114,10 @@ struct Seen {
     hits: f64,
 }
 
-/// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with a level 1 that is small beside
-/// the data, as in section 4.3; shown with the sizes of `OptimizeForSmallDb`, level 1 of 10 MB and
-/// tables of 2 MB, where level 0 brings nearly a whole level 1 at once and the few levels have holes.
+/// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with a level 1 that is small
+/// beside the data, as in section 4.3; shown with the sizes of `OptimizeForSmallDb`, level 1 of
+/// 10 MB and tables of 2 MB, where level 0 brings nearly a whole level 1 at once and the few levels
+/// have holes.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let claim = "gets without filters, c = 0.8 against leveling, T = 2 (figure 2b)";
     let paper = "119.9 -> 97.5 us, 19% less";
@@ -238,8 +239,8 @@ fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Sum over the tables of p = e^(-bits / keys * ln^2 2), each weighted by the share of the key space
-/// that its bounds cover; keys are spread evenly over eight bytes. p = 1 without a filter.
+/// Sum over the tables of p = e^(-bits / keys * ln^2 2), each weighted by the share of the key
+/// space that its bounds cover; keys are spread evenly over eight bytes. p = 1 without a filter.
 fn sum_of_rates(shape: &Shape) -> f64 {
     let number = |key: &[u8]| {
         let head: [u8; 8] = key[..8].try_into().expect("keys have eight bytes or more");

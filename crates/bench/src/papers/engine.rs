@@ -1,6 +1,7 @@
 //! The real engine, driven so that every counter is a function of the options: nothing runs in the
 //! background, memtables are flushed at fixed counts, and all jobs are done before the next write.
-//! Its files are in memory: counters are the same there, and thousands of small tables need no sync.
+//! Its files are in memory: counters are the same there, and thousands of small tables need no
+//! sync.
 
 use std::sync::Arc;
 

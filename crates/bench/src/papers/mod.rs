@@ -1,5 +1,5 @@
-//! What the papers measured, measured here: each paper's claims as rows of numbers. One file and one
-//! registry line per paper. Counters, not clocks: a row is the same on every machine.
+//! What the papers measured, measured here: each paper's claims as rows of numbers. One file and
+//! one registry line per paper. Counters, not clocks: a row is the same on every machine.
 
 use runstone::policy::registry::edit_distance;
 use runstone::{Error, Result};

@@ -136,12 +136,7 @@ fn judge_writes(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
     report.judge(
         "write amplification: tiered < PTierDB < leveled (table I)",
         "4.91 < 12.34 < 25.34",
-        format!(
-            "{:.2} < {} < {:.2}",
-            amplification(tiered),
-            of(every),
-            amplification(leveled)
-        ),
+        format!("{:.2} < {} < {:.2}", amplification(tiered), of(every), amplification(leveled)),
         "in this order",
         amplification(tiered) < amplification(every)
             && amplification(every) < amplification(leveled),
@@ -150,7 +145,10 @@ fn judge_writes(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
     report.judge(
         "write amplification of PTierDB against leveled (table I)",
         "0.49",
-        format!("{ratio:.2}, with the last level {:.2}", amplification(last) / amplification(leveled)),
+        format!(
+            "{ratio:.2}, with the last level {:.2}",
+            amplification(last) / amplification(leveled)
+        ),
         "at most 0.50",
         ratio <= 0.5,
     );
@@ -230,7 +228,7 @@ fn draw(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
     };
     let categories: Vec<String> = MIXES.iter().map(|(mix, ..)| format!("YCSB {mix}")).collect();
     let chart = |title: &str, unit: &str, series: Vec<Bars>| {
-        Chart::Bars(BarChart {
+        Chart::Bar(BarChart {
             title: title.into(),
             x: "mix".into(),
             y: Axis::linear(unit),
@@ -242,7 +240,7 @@ fn draw(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
     report.draw("figure-7", chart("Average latency", "us per operation", latency));
     let probes = bars(&|run, at| run.mixes[at].tables_per_get());
     report.draw("probes", chart("Tables probed per get", "tables", probes));
-    let chart = Chart::Bars(BarChart {
+    let chart = Chart::Bar(BarChart {
         title: "Write amplification of load and mixes".into(),
         x: "phase".into(),
         y: Axis::linear("table bytes written / user bytes"),

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long = "Z", value_name = "N", visible_alias = "last-level-runs")]
     last_level_runs: Option<u32>,
     /// T_s, least size of a table that is cut by prefix. [default: 4M]
-    #[arg(long = "Ts", value_name = "SIZE", visible_alias = "split-size", value_parser = parse_size)]
+    #[arg(long = "Ts", value_name = "SIZE", value_parser = parse_size)]
     split_bytes: Option<u64>,
     /// Bytes per flush.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]

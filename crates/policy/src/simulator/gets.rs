@@ -2,8 +2,8 @@
 //! of it. Gets write nothing and take no time.
 //!
 //! A get of a key charges each table that covers it in a level where two or more do, as if no table
-//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are even over
-//! the key space and come in lots, short enough that no table gains more than a quarter of
+//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are even
+//! over the key space and come in lots, short enough that no table gains more than a quarter of
 //! `access_limit` in one; after a lot the policy is asked.
 
 use std::collections::BTreeMap;

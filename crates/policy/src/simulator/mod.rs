@@ -5,8 +5,9 @@
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a merge holds
 //! a + b - a b / w there, the expected union of independent even spreads; all integers. Outputs are
-//! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of `prefix_count`
-//! equal buckets of the key space; a merge that cuts by prefix ends tables where it changes.
+//! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of
+//! `prefix_count` equal buckets of the key space; a merge that cuts by prefix ends tables where it
+//! changes.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
@@ -84,8 +85,8 @@ impl SimWorkload {
         }
     }
 
-    /// The same with the smallest key space in which at most that share (in thousandths) of so many
-    /// entries overwrites an earlier one. O(log^2 of the key space).
+    /// The same with the smallest key space in which at most that share (in thousandths) of so
+    /// many entries overwrites an earlier one. O(log^2 of the key space).
     pub fn overwriting(self, overwrite_permille: u64, entries: u64) -> SimWorkload {
         let wanted = mul_div(entries, 1000 - overwrite_permille.min(999), 1000).max(1);
         let (mut low, mut high) = (1, FRESH_KEYS);
