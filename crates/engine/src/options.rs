@@ -284,6 +284,42 @@ pub static PRESETS: &[Preset] = &[
             ..KeyspaceOptions::default()
         },
     },
+    Preset {
+        name: "ptierdb",
+        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the merges they need",
+        make: || KeyspaceOptions {
+            policy: "adaptive-tiering".into(),
+            write_buffer_bytes: 16 << 20,
+            shape: PolicyOptions {
+                l0_trigger: 4,
+                base_bytes: 10 << 20,
+                split_bytes: 4 << 20,
+                table_bytes: 4 << 20,
+                ..PolicyOptions::default()
+            },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "autumn",
+        doc: "Garnering with c = 0.8 (Autumn): fewer levels as data grows, optimal filters",
+        make: || KeyspaceOptions {
+            policy: "garnering".into(),
+            filter_allocation: FilterAllocation::Optimal,
+            shape: PolicyOptions { size_ratio: 5, c_permille: 800, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "autumn-read",
+        doc: "Garnering with c = 0.4: fewest levels, for scans and gets of absent keys",
+        make: || KeyspaceOptions {
+            policy: "garnering".into(),
+            filter_allocation: FilterAllocation::Optimal,
+            shape: PolicyOptions { size_ratio: 5, c_permille: 400, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
 ];
 
 impl KeyspaceOptions {
@@ -440,6 +476,12 @@ mod tests {
         assert!(refused("compression = []").contains("empty"));
         assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
         assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
+        assert!(refused("[shape]\nsplit_bytes = 0").contains("split_bytes"));
+        assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
+        assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
+        assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
+        assert!(refused("prefix = 'fixed(0)'").contains("between 1 and 64"));
+        assert!(refused("prefix = 'first eight'").contains("fixed(8)"));
         let tight = Options {
             memory_budget_bytes: 64 << 20,
             keyspace: Some(KeyspaceOptions::default()),

@@ -10,7 +10,7 @@
 //! options and a latency is the work of an operation with its share of the merging.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::options::{IntraLevel, MIN_TABLE_BYTES, PolicyOptions};
@@ -48,8 +48,8 @@ const MIXES: [(&str, u64, u64); 5] =
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("ptierdb", context.scale);
     report.notes.push(
-        "leveled is fragmented leveling, as LevelDB does it; latencies are work per operation on \
-         files in memory, merging included"
+        "leveled is fragmented leveling, as LevelDB does it; latencies are processor time per \
+         operation on files in memory, merging included"
             .into(),
     );
     table_one(context, &mut report)?;
@@ -205,7 +205,7 @@ fn judge_reads(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
                 took(every) / took(leveled),
                 took(last)
             ),
-            "below 1 (clock)",
+            "below 1 (processor time)",
             took(every) < took(leveled),
         );
     }
@@ -261,7 +261,10 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut seen = Vec::new();
     for policy in ["leveling", "lazy-leveling", "tiering"] {
         context.say(&format!("1M entries of 256 bytes, T = 6, mix A: {policy}"));
-        let mut tree = Tree::new(options(policy, 6), 240)?;
+        let mut options = options(policy, 6);
+        // With filters hardly any block is read in vain, whatever the policy.
+        options.filter_bits_per_key_x10 = 0;
+        let mut tree = Tree::new(options, 240)?;
         let records = context.scaled(1_000_000);
         tree.load(records)?;
         tree.mix(records, 50, 0)?;
@@ -363,7 +366,7 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             sought(&trees[1]),
             sought(&trees[0])
         ),
-        "at most 1.30 (clock)",
+        "at most 1.30 (processor time)",
         took[1] / took[0] <= 1.3,
     );
     Ok(())
@@ -372,12 +375,12 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun> {
     let records = context.scaled(RECORDS);
     let mut tree = Tree::new(options, VALUE_BYTES)?;
-    let started = Instant::now();
+    let started = cpu_time();
     tree.load(records)?;
     let load = tree.phase(us_per(started, records));
     let mut mixes = Vec::new();
     for (name, updates, modifies) in MIXES {
-        let started = Instant::now();
+        let started = cpu_time();
         match name {
             "D" => tree.latest(records, updates)?,
             _ => tree.mix(records, updates, modifies)?,
@@ -394,8 +397,15 @@ fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun
     })
 }
 
-fn us_per(started: Instant, operations: u64) -> f64 {
-    started.elapsed().as_secs_f64() * 1e6 / operations.max(1) as f64
+fn us_per(started: Duration, operations: u64) -> f64 {
+    (cpu_time() - started).as_secs_f64() * 1e6 / operations.max(1) as f64
+}
+
+/// What this thread, which does everything here, has spent on a processor: time that the machine
+/// gives to others is not the policy's.
+fn cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
@@ -496,7 +506,7 @@ impl Tree {
     }
 
     fn scan_us(&mut self, scans: u64, length: u64) -> Result<f64> {
-        let started = Instant::now();
+        let started = cpu_time();
         for _ in 0..scans {
             let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
             cursor.seek(key(self.rng.below(self.records)).as_bytes())?;

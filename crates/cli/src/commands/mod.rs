@@ -18,6 +18,7 @@ mod paper;
 mod policies;
 mod presets;
 mod put;
+mod reshape;
 mod scan;
 mod shape;
 mod shell;
@@ -59,6 +60,7 @@ commands! {
     Stats => stats,
     Verify => verify,
     Compact => compact,
+    Reshape => reshape,
     Checkpoint => checkpoint,
     Dump => dump,
     Bench => bench,

@@ -1,0 +1,90 @@
+//! The rule by which tables are cut by key prefix: chosen once, stored, and never another one.
+
+use std::sync::Arc;
+
+use runstone::policy::prefix::{PrefixExtractor, PrefixRule};
+use runstone::storage::MemoryStorage;
+use runstone::{Background, Error, KeyspaceOptions, Options, Store};
+
+fn options(prefix: &str) -> Options {
+    let mut keyspace = KeyspaceOptions::preset("ptierdb").unwrap();
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.shape.base_bytes = 64 << 10;
+    keyspace.shape.split_bytes = 8 << 10;
+    keyspace.prefix = prefix.into();
+    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+}
+
+fn fill(store: &Store) {
+    for i in 0..4000u32 {
+        let key = format!("user/{:02}/{:04}", i * 7 % 40, i * 31 % 4000);
+        store.put(key, [i as u8; 60]).unwrap();
+    }
+    store.flush().unwrap();
+    store.wait_idle().unwrap();
+}
+
+fn rule(store: &Store) -> Option<PrefixRule> {
+    store.default_keyspace().shape().state.prefix
+}
+
+#[test]
+fn the_first_merge_chooses_and_later_opens_keep_it() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage.clone(), options("auto")).unwrap();
+    assert_eq!(rule(&store), None);
+    fill(&store);
+    // "user/" and one digit tell 4 groups apart, two digits 40: enough for every table of 8 KiB.
+    let chosen = rule(&store);
+    assert_eq!(chosen, Some(PrefixRule::Fixed(7)));
+    let shape = store.default_keyspace().shape();
+    let below: Vec<_> = shape.tables().filter(|(level, _)| *level > 0).collect();
+    assert!(below.len() > 1);
+    for (_, table) in below {
+        assert!(!table.prefixes.is_empty(), "tables know their prefixes");
+        assert!(table.prefixes.iter().all(|prefix| prefix.len() == 7));
+    }
+    store.close().unwrap();
+    let refused = Store::open_on(storage.clone(), options("fixed(3)")).err().unwrap();
+    let text = refused.to_string();
+    assert!(text.contains("fixed(7)") && text.contains("fixed(3)"), "{text}");
+    let store = Store::open_on(storage, options("fixed(7)")).unwrap();
+    let mut other = options("delimiter(/)").keyspace.unwrap();
+    let refused = store.open_keyspace("default", Some(other.clone())).err().unwrap();
+    assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+    other.prefix = "auto".into();
+    store.open_keyspace("default", Some(other)).unwrap();
+    assert_eq!(rule(&store), chosen);
+}
+
+struct BeforeLastSlash;
+
+impl PrefixExtractor for BeforeLastSlash {
+    fn name(&self) -> &str {
+        "before the last slash"
+    }
+
+    fn prefix_len(&self, key: &[u8]) -> usize {
+        key.iter().rposition(|byte| *byte == b'/').map_or(key.len(), |at| at + 1)
+    }
+}
+
+#[test]
+fn an_extractor_of_the_users_own_must_be_there_again() {
+    let storage = Arc::new(MemoryStorage::new());
+    let custom = || Options {
+        prefix_extractors: vec![Arc::new(BeforeLastSlash)],
+        ..options("custom(before the last slash)")
+    };
+    let store = Store::open_on(storage.clone(), custom()).unwrap();
+    fill(&store);
+    let shape = store.default_keyspace().shape();
+    let prefixes: Vec<_> = shape.tables().flat_map(|(_, table)| &table.prefixes).collect();
+    assert!(!prefixes.is_empty());
+    assert!(prefixes.iter().all(|prefix| prefix.ends_with(b"/")));
+    store.close().unwrap();
+    let refused = Store::open_on(storage.clone(), options("auto")).err().unwrap().to_string();
+    assert!(refused.contains("before the last slash"), "{refused}");
+    let store = Store::open_on(storage, custom()).unwrap();
+    assert_eq!(store.get("user/00/0000").unwrap().map(|value| value.len()), Some(60));
+}
