@@ -18,6 +18,7 @@ fn reading_makes_no_store() {
         &["export", "s", "o.csv"],
         &["delete", "s", "k"],
         &["compact", "s"],
+        &["reshape", "s", "--policy", "leveling"],
         &["checkpoint", "s", "t"],
     ] {
         let ran = place.run(arguments);

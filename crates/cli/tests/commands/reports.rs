@@ -56,6 +56,35 @@ fn stats_verify_compact_checkpoint() {
     assert_eq!(place.ok(&["count", "copy"]), "20000\n");
 }
 
+/// Every policy in turn takes the store over; nothing is lost, and the choice is stored.
+#[test]
+fn reshape_goes_through_every_policy() {
+    let place = filled();
+    let all = place.ok(&["scan", "s"]);
+    let policies = place.json(&["policies"]);
+    let policies = policies["policies"].as_array().expect("a list");
+    let names = policies.iter().map(|policy| policy["name"].as_str().expect("a name"));
+    let mut last = "fragmented-leveling".to_owned();
+    for name in names.chain(["fragmented-leveling"]) {
+        let report = place.json(&["reshape", "s", "--policy", name]);
+        assert_eq!((&report["from"], &report["to"]), (&last.into(), &name.into()));
+        assert_eq!(place.json(&["shape", "s"])["policy"], name);
+        assert_eq!(place.ok(&["scan", "s"]), all, "{name}");
+        assert!(place.ok(&["verify", "s"]).contains("no damage"), "{name}");
+        last = name.to_owned();
+    }
+    for (wrong, hint) in [
+        (&["reshape", "s"][..], "--policy"),
+        (&["reshape", "s", "--policy", "tierin"], "tiering"),
+        (&["reshape", "s", "--preset", "ptierd"], "ptierdb"),
+        (&["reshape", "s", "--policy", "fluid", "--keyspace", "x"], "default"),
+    ] {
+        let ran = place.run(wrong);
+        assert!(ran.code != 0 && ran.stderr.contains(hint), "{wrong:?}: {}", ran.stderr);
+    }
+    assert_eq!(place.ok(&["scan", "s"]), all);
+}
+
 #[test]
 fn bench_prints_db_bench_lines_and_json() {
     let place = Place::new();
