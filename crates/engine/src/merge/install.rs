@@ -58,6 +58,7 @@ impl Inner {
                 immutable: old.immutable[..keep].to_vec(),
                 version: Arc::clone(&version),
             }));
+            keyspace.changes.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
             for handle in old.version.handles() {
                 if version.handle(handle.meta().id).is_none() {
                     handle.mark_obsolete();

@@ -224,6 +224,11 @@ impl Inner {
         if keyspace.dropped.load(Relaxed) || state.exclusive.contains(&keyspace.id) {
             return None;
         }
+        // Read before what it counts.
+        let changes = keyspace.changes.load(Acquire);
+        if keyspace.quiet_at.load(Relaxed) == changes {
+            return None;
+        }
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
         let running = state.running.iter().filter_map(|(_, claim)| match claim {
@@ -233,7 +238,12 @@ impl Inner {
         let busy = Busy::of(&version.shape, running);
         let policy = options.merge_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
-        let plan = policy.pick(&version.shape, &busy, &heat, &options.shape)?;
+        let plan = policy.pick(&version.shape, &busy, &heat, &options.shape);
+        let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
+        if plan.is_none() && !state.running.iter().any(|(_, claim)| own(claim)) {
+            keyspace.quiet_at.store(changes, Relaxed);
+        }
+        let plan = plan?;
         Some(Job::Merge(Arc::clone(keyspace), version, plan))
     }
 

@@ -137,6 +137,7 @@ impl Keyspace {
             (Counter::blocks_read, stats.block_reads),
         ]);
         if stats.hot {
+            self.inner.changes.fetch_add(1, AcqRel);
             self.store.wake_background();
         }
         if let Some(started) = started {

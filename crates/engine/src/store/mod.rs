@@ -70,6 +70,10 @@ pub(crate) struct KeyspaceInner {
     pub(crate) view_lock: Mutex<()>,
     pub(crate) pressure_permille: AtomicU32,
     pub(crate) dropped: AtomicBool,
+    /// Grows when anything changes that a policy looks at: tree, options, heat.
+    pub(crate) changes: AtomicU64,
+    /// `changes` when the policy last had nothing to do and no merge ran.
+    pub(crate) quiet_at: AtomicU64,
     /// How tables are cut by key prefix, once that is known.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
 }

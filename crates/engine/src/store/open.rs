@@ -260,6 +260,8 @@ pub(super) fn make_keyspace(
         view_lock: Mutex::new(()),
         pressure_permille: AtomicU32::new(0),
         dropped: AtomicBool::new(false),
+        changes: AtomicU64::new(1),
+        quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),
     })
 }
@@ -493,6 +495,7 @@ impl Inner {
             manifest.append(&[change])?;
             *keyspace.prefixer.lock() = prefixer;
             keyspace.options.store(Arc::new(options));
+            keyspace.changes.fetch_add(1, AcqRel);
             Ok::<(), Error>(())
         })?;
         self.refresh_pressure(keyspace);
