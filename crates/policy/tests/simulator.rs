@@ -7,6 +7,9 @@ use runstone_policy::simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
+/// The policies that keep all data in level 0.
+const STACKS: [&str; 5] = ["bigtable", "constant", "universal", "binomial", "min-latency"];
+
 fn simulate(policy: &str, order: KeyOrder, key_space: u64, flushes: u64) -> SimReport {
     let workload =
         SimWorkload { flush_bytes: FLUSH_BYTES, entry_bytes: 128, key_space, order, seed: 7 };
@@ -43,7 +46,8 @@ fn overwriting_stays_within_the_key_space() {
         let all_keys = 128 << 25;
         // Each key once per run of the level that has the most, and the levels above hold no more
         // than that again: with one run per level, twice.
-        let deep = report.levels.iter().filter(|level| level.level > 0);
+        let is_stack = STACKS.contains(&policy.name());
+        let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
         let runs = deep.map(|level| level.run_count).max().unwrap_or(1);
         assert!(held < (runs + 1) * all_keys, "{}: {held} in {runs}", policy.name());
         assert!(report.merged_bytes < report.merge_read_bytes);
@@ -55,7 +59,9 @@ fn overwriting_stays_within_the_key_space() {
 fn a_quarter_of_a_tebibyte() {
     for policy in POLICIES {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, (1 << 38) / FLUSH_BYTES);
-        assert!(report.write_amplification_permille < 40_000);
+        // Constant rewrites everything every k flushes, so its amplification grows with the data.
+        let most = if policy.name() == "constant" { 400_000 } else { 40_000 };
+        assert!(report.write_amplification_permille < most, "{}", policy.name());
     }
 }
 
