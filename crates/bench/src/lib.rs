@@ -1,8 +1,11 @@
 //! Workloads under the names of db_bench and YCSB, run against any [`runstone::kv::KvStore`], and
-//! their report. Not a program: the command line draws the progress and opens the store.
+//! their report; what papers measured, measured here; charts. Not a program: the command line draws
+//! the progress and opens the store.
 
+pub mod chart;
 pub mod generators;
 pub mod latency;
+pub mod papers;
 pub mod process;
 pub mod report;
 pub mod runner;

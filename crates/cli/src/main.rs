@@ -12,6 +12,7 @@ mod picture;
 mod range;
 mod scratch;
 mod shell;
+mod simulation;
 mod transfer;
 
 use std::process::ExitCode;

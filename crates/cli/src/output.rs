@@ -1,9 +1,11 @@
-//! Standard output, numbers for people, and progress bars. Not standard error's messages: those are
-//! a [`crate::failure::Failure`].
+//! Standard output, files beside it, numbers for people, and progress bars. Not standard error's
+//! messages: those are a [`crate::failure::Failure`].
 
 use std::cell::RefCell;
 use std::fmt::Display;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -71,6 +73,16 @@ pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Writes a file beside the output; one that exists only if `force` says so.
+pub fn write_file(path: &Path, text: &str, force: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(force).create(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::file(path, "write", &error))?;
+    note(format!("wrote {}", path.display()));
+    Ok(())
+}
+
 /// Columns of the terminal, or of the variable COLUMNS, or 100.
 pub fn terminal_columns() -> usize {
     let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -94,6 +106,19 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
         if i > 0 && rows.iter().filter(|row| is_number(row)).count() * 2 > rows.len() {
             column.set_cell_alignment(CellAlignment::Right);
         }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Columns of long texts: folded to the width of the terminal, rows apart by lines.
+pub fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(terminal_columns()).unwrap_or(u16::MAX));
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

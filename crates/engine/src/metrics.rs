@@ -35,6 +35,11 @@ macro_rules! counters {
             fn to_vec(&self) -> Vec<u64> {
                 vec![$(self.$name),+]
             }
+
+            /// What was counted since an earlier moment.
+            pub fn since(&self, earlier: &CounterValues) -> CounterValues {
+                CounterValues { $($name: self.$name.saturating_sub(earlier.$name)),+ }
+            }
         }
     };
 }

@@ -33,6 +33,7 @@ fn main() {
             key_space: 1 << 60,
             order,
             seed: 1,
+            prefix_count: 128,
         };
         let mut simulator = Simulator::new(*policy, options.clone(), workload);
         // So many that the levels of tiering are one run short of full.

@@ -74,7 +74,7 @@ fn suggest(nearest: &[&'static str]) -> String {
 }
 
 /// Levenshtein distance in characters. O(|a| |b|) time, O(|b|) memory.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {

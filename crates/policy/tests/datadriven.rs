@@ -349,6 +349,7 @@ impl World {
                 other => return Err(format!("unknown order {other}")),
             },
             seed: args.number("seed", 1)?,
+            prefix_count: args.number("prefixes", 128)?,
         };
         let mut simulator = Simulator::new(self.policy, self.options.clone(), workload);
         let report = simulator.run(args.number("flushes", 100)?).map_err(|e| e.to_string())?;
@@ -364,7 +365,7 @@ impl World {
             writeln!(out, "{name} {}", format_bytes(bytes)).unwrap();
         }
         writeln!(out, "wa {} / 1000", report.write_amplification_permille).unwrap();
-        writeln!(out, "runs per get {} / 1000", report.runs_probed_per_get_permille).unwrap();
+        writeln!(out, "runs per get {} / 1000", report.tables_probed_per_get_permille).unwrap();
         writeln!(out, "plans {}, L0 runs <= {}", report.plan_count, report.max_l0_run_count)
             .unwrap();
         for level in &report.levels {

@@ -33,7 +33,8 @@ fn levels_for(buffers: u64, options: &PolicyOptions) -> u32 {
 fn simulator(policy: &str, options: &PolicyOptions, key_space: u64) -> Simulator<'static> {
     let flush_bytes = BUFFER_BYTES / 4;
     let order = KeyOrder::Uniform;
-    let workload = SimWorkload { flush_bytes, entry_bytes: 128, key_space, order, seed: 3 };
+    let workload =
+        SimWorkload { flush_bytes, entry_bytes: 128, key_space, order, seed: 3, prefix_count: 1 };
     Simulator::new(find(policy).unwrap(), options.clone(), workload)
 }
 

@@ -3,16 +3,26 @@
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
-use runstone_policy::simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
+use runstone_policy::simulator::{KeyOrder, SimLevel, SimReport, SimWorkload, Simulator};
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
 /// The policies that keep all data in level 0.
 const STACKS: [&str; 5] = ["bigtable", "constant", "universal", "binomial", "min-latency"];
 
+fn workload(order: KeyOrder, key_space: u64) -> SimWorkload {
+    SimWorkload {
+        flush_bytes: FLUSH_BYTES,
+        entry_bytes: 128,
+        key_space,
+        order,
+        seed: 7,
+        prefix_count: 128,
+    }
+}
+
 fn simulate(policy: &str, order: KeyOrder, key_space: u64, flushes: u64) -> SimReport {
-    let workload =
-        SimWorkload { flush_bytes: FLUSH_BYTES, entry_bytes: 128, key_space, order, seed: 7 };
+    let workload = workload(order, key_space);
     let policy = find(policy).unwrap();
     Simulator::new(policy, PolicyOptions::default(), workload).run(flushes).unwrap()
 }
@@ -48,7 +58,12 @@ fn overwriting_stays_within_the_key_space() {
         // than that again: with one run per level, twice.
         let is_stack = STACKS.contains(&policy.name());
         let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
-        let runs = deep.map(|level| level.run_count).max().unwrap_or(1);
+        // Overlapping tables are as many runs as cover a key.
+        let runs_of = |level: &SimLevel| match level.overlapping {
+            true => level.tables_probed_per_get_permille.div_ceil(1000),
+            false => level.run_count,
+        };
+        let runs = deep.map(runs_of).max().unwrap_or(1);
         assert!(held < (runs + 1) * all_keys, "{}: {held} in {runs}", policy.name());
         assert!(report.merged_bytes < report.merge_read_bytes);
     }
@@ -70,9 +85,8 @@ fn a_quarter_of_a_tebibyte() {
 fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     let tree = |policy: &str, max_runs, last_level_runs| {
         let numbers = PolicyOptions { size_ratio: 4, max_runs, last_level_runs, ..small() };
-        let (order, seed) = (KeyOrder::Uniform, 5);
-        let (flush_bytes, entry_bytes, key_space) = (4 << 20, 128, 1 << 22);
-        let workload = SimWorkload { flush_bytes, entry_bytes, key_space, order, seed };
+        let workload =
+            SimWorkload { flush_bytes: 4 << 20, seed: 5, ..workload(KeyOrder::Uniform, 1 << 22) };
         let mut simulator = Simulator::new(find(policy).unwrap(), numbers, workload);
         let report = simulator.run(700).unwrap();
         (simulator.shape().levels.clone(), report)
@@ -97,4 +111,25 @@ fn small() -> PolicyOptions {
         table_bytes: 2 << 20,
         ..PolicyOptions::default()
     }
+}
+
+/// Gets heat tables that overlap, and adaptive tiering merges them until few do (spec: merge
+/// policies §3). A policy without overlapping levels has nothing to do.
+#[test]
+fn gets_make_adaptive_tiering_read_like_leveling() {
+    let load = |name: &str| {
+        let options = PolicyOptions { size_ratio: 4, ..PolicyOptions::default() };
+        let workload = workload(KeyOrder::Uniform, 1 << 60);
+        let mut simulator = Simulator::new(find(name).unwrap(), options, workload);
+        let report = simulator.run(256).unwrap();
+        (report, simulator.run_gets(4_000_000).unwrap())
+    };
+    let (report, gets) = load("adaptive-tiering");
+    assert!(report.levels.iter().any(|level| level.overlapping && level.table_count > 1));
+    let (first, last) =
+        (gets.first_tables_probed_per_get_permille, gets.last_tables_probed_per_get_permille);
+    assert!(gets.plan_count > 0 && gets.merged_bytes > 0, "{gets:?}");
+    assert!(last < first && first == report.tables_probed_per_get_permille, "{gets:?}");
+    let (_, gets) = load("leveling");
+    assert_eq!((gets.plan_count, gets.merged_bytes), (0, 0));
 }

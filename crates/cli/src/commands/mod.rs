@@ -14,12 +14,14 @@ mod export;
 pub mod get;
 mod help;
 mod import;
+mod paper;
 mod policies;
 mod presets;
 mod put;
 mod scan;
 mod shape;
 mod shell;
+mod simulate;
 pub mod stats;
 mod verify;
 
@@ -60,6 +62,8 @@ commands! {
     Checkpoint => checkpoint,
     Dump => dump,
     Bench => bench,
+    Paper => paper,
+    Simulate => simulate,
     Policies => policies,
     Presets => presets,
     Help => help,

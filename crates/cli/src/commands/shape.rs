@@ -1,13 +1,11 @@
 //! `shape`: draws the tree of a keyspace.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::arguments::KeyspaceArgument;
-use crate::failure::{Exit, Failure, Result};
+use crate::failure::{Exit, Result};
 use crate::opening;
-use crate::output::{Output, note, terminal_columns};
+use crate::output::{Output, terminal_columns, write_file};
 use crate::picture::{Picture, svg, terminal};
 
 /// Draw levels, runs and tables, and say why the next merge would run
@@ -34,10 +32,10 @@ impl Args {
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let picture = Picture::of(&keyspace)?;
         if let Some(path) = &self.svg {
-            write(path, &svg::svg(&picture), self.force)?;
+            write_file(path, &svg::svg(&picture), self.force)?;
         }
         if let Some(path) = &self.html {
-            write(path, &svg::html(&picture), self.force)?;
+            write_file(path, &svg::html(&picture), self.force)?;
         }
         if output.is_json {
             output.json(&picture.to_json())?;
@@ -46,13 +44,4 @@ impl Args {
         }
         Ok(Exit::Ok)
     }
-}
-
-fn write(path: &Path, text: &str, force: bool) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).truncate(force).create(force).create_new(!force);
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Failure::file(path, "write", &error))?;
-    note(format!("wrote {}", path.display()));
-    Ok(())
 }

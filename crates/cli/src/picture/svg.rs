@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use runstone_bench::chart::escape;
+
 use super::{LevelPicture, Picture};
 use crate::encoding::shown;
 use crate::output::size;
@@ -109,23 +111,6 @@ pub fn html(picture: &Picture) -> String {
         name = escape(&picture.keyspace),
         svg = svg(picture),
     )
-}
-
-/// Characters that markup gives a meaning, or XML forbids.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push(c),
-            c if c.is_control() || c == '\u{fffe}' || c == '\u{ffff}' => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

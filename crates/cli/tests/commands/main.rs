@@ -2,6 +2,7 @@
 
 mod damage;
 mod errors;
+mod models;
 mod points;
 mod reports;
 mod transfer;

@@ -1,0 +1,70 @@
+//! What the papers measured, measured here: each paper's claims as rows of numbers. One file and
+//! one registry line per paper. Counters, not clocks: a row is the same on every machine.
+
+use runstone::policy::registry::edit_distance;
+use runstone::{Error, Result};
+
+mod autumn;
+mod context;
+mod engine;
+mod ptierdb;
+mod report;
+
+pub use context::Context;
+pub use report::{Figure, PaperReport, PaperRow, Verdict};
+
+/// A paper.
+pub struct Paper {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line for help: authors, title, year.
+    pub doc: &'static str,
+    /// Measures its claims.
+    pub run: fn(&Context<'_>) -> Result<PaperReport>,
+}
+
+/// Every paper, in the order of help.
+pub static PAPERS: &[Paper] = &[
+    Paper {
+        name: "autumn",
+        doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
+        run: autumn::run,
+    },
+    Paper {
+        name: "ptierdb",
+        doc: "Liu and Zhou, PTierDB: Building Better Read-Write Cost Balanced Key-Value Stores",
+        run: ptierdb::run,
+    },
+];
+
+/// The paper of a name.
+pub fn find(name: &str) -> Result<&'static Paper> {
+    PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| {
+        let names: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
+        let allowed = (name.chars().count() / 3).max(2);
+        let near = names.iter().filter(|known| edit_distance(name, known) <= allowed);
+        let near: Vec<&str> = near.copied().collect();
+        let guess = match near.is_empty() {
+            true => String::new(),
+            false => format!(" (did you mean {}?)", near.join(" or ")),
+        };
+        let choice = format!("choose among: {}", names.join(", "));
+        Error::invalid(format!("no paper is named {name:?}{guess}"), choice)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for paper in PAPERS {
+            assert_eq!(find(paper.name).expect("listed").name, paper.name);
+            assert_eq!(PAPERS.iter().filter(|other| other.name == paper.name).count(), 1);
+        }
+        let error = find("autum").err().expect("unknown");
+        assert!(error.to_string().contains("did you mean autumn?"), "{error}");
+        assert!(!find("zzzzzz").err().expect("unknown").to_string().contains("did you mean"));
+    }
+}

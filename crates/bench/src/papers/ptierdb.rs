@@ -1,0 +1,547 @@
+//! PTierDB: what adaptive tiering writes, reads and holds beside leveling, tiering and lazy
+//! leveling (Liu and Zhou), on the engine. All sizes are the paper's divided by 64: memtable,
+//! capacity of level 1, T_s, the bytes that a merge may rewrite per access, and the data.
+//!
+//! 1. Table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper.
+//! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A.
+//! 3. Figure 6: uniform writes, then uniform reads.
+//!
+//! Files are in memory and jobs run between operations, so that counters are functions of the
+//! options and a latency is the work of an operation with its share of the merging.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use runstone::metrics::CounterValues;
+use runstone::policy::options::{IntraLevel, MIN_TABLE_BYTES, PolicyOptions};
+use runstone::storage::MemoryStorage;
+use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode};
+
+use super::engine::plain_options;
+use super::{Context, PaperReport};
+use crate::chart::{Axis, BarChart, Bars, Chart};
+use crate::generators::rng::mix64;
+use crate::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
+
+/// The paper's sizes are divided by this.
+const DIVISOR: u64 = 64;
+/// 16 MB of memtable.
+const FLUSH_BYTES: u64 = (16 << 20) / DIVISOR;
+/// 10 MB of level 1.
+const BASE_BYTES: u64 = (10 << 20) / DIVISOR;
+/// T_s of 4 MB.
+const SPLIT_BYTES: u64 = (4 << 20) / DIVISOR;
+/// LevelDB's 16 KiB per seek.
+const ACCESS_BYTES: u64 = (16 << 10) / DIVISOR;
+/// 100 M records of 16 + 100 bytes.
+const RECORDS: u64 = 100_000_000 / DIVISOR;
+const KEY_DIGITS: u64 = 10_000_000_000_000_000;
+const VALUE_BYTES: usize = 100;
+/// Operations between two looks for jobs: a flush is hundreds of times that.
+const OPERATIONS_PER_LOOK: u64 = 32;
+
+/// The mixes of the first run, with percentages of updates and read-modify-writes.
+const MIXES: [(&str, u64, u64); 5] =
+    [("A", 50, 0), ("B", 5, 0), ("C", 0, 0), ("F", 0, 50), ("D", 5, 0)];
+
+/// Measures all claims.
+pub fn run(context: &Context<'_>) -> Result<PaperReport> {
+    let mut report = PaperReport::new("ptierdb", context.scale);
+    report.notes.push(
+        "leveled is fragmented leveling, as LevelDB does it; latencies are work per operation on \
+         files in memory, merging included"
+            .into(),
+    );
+    table_one(context, &mut report)?;
+    baselines(context, &mut report)?;
+    microbenchmark(context, &mut report)?;
+    scans(context, &mut report)?;
+    Ok(report)
+}
+
+/// What one policy did in the first run.
+struct FirstRun {
+    load: Phase,
+    mixes: Vec<Phase>,
+    user_bytes: u64,
+    written_bytes: u64,
+    live_bytes: u64,
+}
+
+impl FirstRun {
+    fn write_amplification(&self) -> f64 {
+        self.written_bytes as f64 / self.user_bytes as f64
+    }
+
+    fn tables_per_get_in_c(&self) -> f64 {
+        self.mixes[2].tables_per_get()
+    }
+}
+
+/// Counters of one phase.
+struct Phase {
+    counters: CounterValues,
+    user_bytes: u64,
+    us_per_operation: f64,
+}
+
+impl Phase {
+    fn tables_per_get(&self) -> f64 {
+        self.counters.tables_probed as f64 / self.counters.gets.max(1) as f64
+    }
+
+    fn blocks_per_get(&self) -> f64 {
+        self.counters.blocks_searched as f64 / self.counters.gets.max(1) as f64
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.counters.flush_bytes_written + self.counters.merge_bytes_written
+    }
+
+    fn write_amplification(&self) -> f64 {
+        self.written_bytes() as f64 / self.user_bytes.max(1) as f64
+    }
+}
+
+fn table_one(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let policies = [
+        ("leveled", options("fragmented-leveling", 10)),
+        ("tiered", options("tiering", 10)),
+        ("lazy-leveled", options("lazy-leveling", 10)),
+        ("PTierDB, every level", options("adaptive-tiering", 10)),
+        ("PTierDB, last level", {
+            let mut last = options("adaptive-tiering", 10);
+            last.shape.intra_level = IntraLevel::Last;
+            last
+        }),
+    ];
+    let mut runs = Vec::new();
+    for (name, options) in policies {
+        context.say(&format!("load, then A, B, C, F, D: {name}"));
+        runs.push((name, first_run(context, options)?));
+    }
+    judge_writes(report, &runs);
+    judge_reads(report, &runs);
+    draw(report, &runs);
+    Ok(())
+}
+
+fn judge_writes(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
+    let [leveled, tiered, lazy, every, last] = runs else { return };
+    let amplification = |run: &(&str, FirstRun)| run.1.write_amplification();
+    let bytes = |run: &(&str, FirstRun)| run.1.live_bytes as f64;
+    let of = |run: &(&str, FirstRun)| {
+        format!("{:.2}, with the last level {:.2}", amplification(run), amplification(last))
+    };
+    report.judge(
+        "write amplification: tiered < PTierDB < leveled (table I)",
+        "4.91 < 12.34 < 25.34",
+        format!("{:.2} < {} < {:.2}", amplification(tiered), of(every), amplification(leveled)),
+        "in this order",
+        amplification(tiered) < amplification(every)
+            && amplification(every) < amplification(leveled),
+    );
+    let ratio = amplification(every) / amplification(leveled);
+    report.judge(
+        "write amplification of PTierDB against leveled (table I)",
+        "0.49",
+        format!(
+            "{ratio:.2}, with the last level {:.2}",
+            amplification(last) / amplification(leveled)
+        ),
+        "at most 0.50",
+        ratio <= 0.5,
+    );
+    report.show(
+        "write amplification of lazy leveling (table I)",
+        "7.3",
+        format!("{:.2}", amplification(lazy)),
+        "between tiered and leveled",
+    );
+    let tiered_ratio = bytes(tiered) / bytes(leveled);
+    report.judge(
+        "size of tiered against leveled (table I)",
+        "14.84 / 7.91 GB = 1.88",
+        format!("{tiered_ratio:.2}"),
+        "about 1.9: 1.4 to 2.4",
+        (1.4..=2.4).contains(&tiered_ratio),
+    );
+    let ratio = bytes(every) / bytes(leveled);
+    report.judge(
+        "size of PTierDB against leveled (table I)",
+        "8.1 / 7.91 GB = 1.02",
+        format!("{ratio:.2}, with the last level {:.2}", bytes(last) / bytes(leveled)),
+        "at most 1.10",
+        ratio <= 1.1,
+    );
+}
+
+fn judge_reads(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
+    let [leveled, tiered, _, every, last] = runs else { return };
+    let probes = |run: &(&str, FirstRun)| run.1.tables_per_get_in_c();
+    let ratio = probes(every) / probes(leveled);
+    report.judge(
+        "tables probed per get in YCSB C, PTierDB against leveled",
+        "not measured",
+        format!(
+            "{:.2} / {:.2} = {ratio:.2}; last level {:.2}, tiered {:.2}",
+            probes(every),
+            probes(leveled),
+            probes(last),
+            probes(tiered)
+        ),
+        "at most 1.10",
+        ratio <= 1.1,
+    );
+    for (at, (mix, ..)) in MIXES.iter().enumerate() {
+        let took = |run: &(&str, FirstRun)| run.1.mixes[at].us_per_operation;
+        report.judge(
+            &format!("average latency of YCSB {mix}, PTierDB against leveled (figure 7)"),
+            "lower",
+            format!(
+                "{:.2} / {:.2} us = {:.2}; last level {:.2} us",
+                took(every),
+                took(leveled),
+                took(every) / took(leveled),
+                took(last)
+            ),
+            "below 1 (clock)",
+            took(every) < took(leveled),
+        );
+    }
+    let blocks = |run: &(&str, FirstRun)| run.1.mixes[2].blocks_per_get();
+    report.show(
+        "data blocks per get in YCSB C: PTierDB, leveled, tiered",
+        "not measured",
+        format!("{:.3}, {:.3}, {:.3}", blocks(every), blocks(leveled), blocks(tiered)),
+        "with filters of 10 bits hardly a block is read in vain",
+    );
+}
+
+fn draw(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
+    let bars = |value: &dyn Fn(&FirstRun, usize) -> f64| -> Vec<Bars> {
+        let of = |(name, run): &(&str, FirstRun)| Bars {
+            name: (*name).to_owned(),
+            values: (0..MIXES.len()).map(|at| value(run, at)).collect(),
+        };
+        runs.iter().map(of).collect()
+    };
+    let categories: Vec<String> = MIXES.iter().map(|(mix, ..)| format!("YCSB {mix}")).collect();
+    let chart = |title: &str, unit: &str, series: Vec<Bars>| {
+        Chart::Bar(BarChart {
+            title: title.into(),
+            x: "mix".into(),
+            y: Axis::linear(unit),
+            categories: categories.clone(),
+            bars: series,
+        })
+    };
+    let latency = bars(&|run, at| run.mixes[at].us_per_operation);
+    report.draw("figure-7", chart("Average latency", "us per operation", latency));
+    let probes = bars(&|run, at| run.mixes[at].tables_per_get());
+    report.draw("probes", chart("Tables probed per get", "tables", probes));
+    let chart = Chart::Bar(BarChart {
+        title: "Write amplification of load and mixes".into(),
+        x: "phase".into(),
+        y: Axis::linear("table bytes written / user bytes"),
+        categories: vec!["load".into(), "all".into()],
+        bars: runs
+            .iter()
+            .map(|(name, run)| Bars {
+                name: (*name).to_owned(),
+                values: vec![run.load.write_amplification(), run.write_amplification()],
+            })
+            .collect(),
+    });
+    report.draw("table-1", chart);
+}
+
+/// Figure 2: 256 B entries, T = 6, load and mix A.
+fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut seen = Vec::new();
+    for policy in ["leveling", "lazy-leveling", "tiering"] {
+        context.say(&format!("1M entries of 256 bytes, T = 6, mix A: {policy}"));
+        let mut tree = Tree::new(options(policy, 6), 240)?;
+        let records = context.scaled(1_000_000);
+        tree.load(records)?;
+        tree.mix(records, 50, 0)?;
+        let all = tree.phase(0.0);
+        seen.push((all.write_amplification(), all.blocks_per_get()));
+    }
+    let both = |value: fn(&(f64, f64)) -> f64, digits: usize| {
+        let values: Vec<String> =
+            seen.iter().map(|one| format!("{:.digits$}", value(one))).collect();
+        values.join(" / ")
+    };
+    report.judge(
+        "write amplification: leveling, lazy leveling, tiering (figure 2)",
+        "leveling worst, lazy leveling between",
+        both(|one| one.0, 2),
+        "falls in this order",
+        seen[0].0 > seen[1].0 && seen[1].0 > seen[2].0,
+    );
+    report.judge(
+        "data blocks per get: leveling, lazy leveling, tiering (figure 2)",
+        "leveling best, lazy leveling between",
+        both(|one| one.1, 4),
+        "rises in this order",
+        seen[0].1 <= seen[1].1 && seen[1].1 <= seen[2].1,
+    );
+    Ok(())
+}
+
+/// Figure 6: half a million uniform writes, as many uniform reads, then reads again once the merges
+/// that reads ask for have settled.
+fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let operations = context.scaled(500_000);
+    let mut seen = Vec::new();
+    for policy in ["tiering", "adaptive-tiering"] {
+        context.say(&format!("uniform writes, then reads: {policy}"));
+        let mut options = options(policy, 10);
+        // Reads are compared by tables: filters would hide what overlaps.
+        options.filter_bits_per_key_x10 = 0;
+        let mut tree = Tree::new(options, VALUE_BYTES)?;
+        for _ in 0..operations {
+            let record = tree.rng.below(operations);
+            tree.put(record)?;
+        }
+        let writes = tree.phase(0.0);
+        tree.uniform_gets(2 * operations)?;
+        tree.phase(0.0);
+        tree.uniform_gets(operations)?;
+        let reads = tree.phase(0.0);
+        seen.push((writes.write_amplification(), reads.blocks_per_get()));
+    }
+    let [(tiered_writes, tiered_reads), (writes, reads)] = seen[..] else { return Ok(()) };
+    report.judge(
+        "blocks per get without filters, tiered against PTierDB (figure 6b)",
+        "reads 1.5 to 2 times as fast",
+        format!("{tiered_reads:.2} / {reads:.2} = {:.2}", tiered_reads / reads),
+        "at least 1.5",
+        tiered_reads / reads >= 1.5,
+    );
+    report.judge(
+        "write amplification of the writes, PTierDB against tiered (figure 6a)",
+        "close to tiered",
+        format!("{writes:.2} / {tiered_writes:.2} = {:.2}", writes / tiered_writes),
+        "at most 1.30",
+        writes / tiered_writes <= 1.3,
+    );
+    Ok(())
+}
+
+/// The second run of the paper, mix E: scans of 100 once intra-level merges have settled.
+fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let records = context.scaled(RECORDS / 4);
+    let mut trees = Vec::new();
+    for policy in ["leveling", "adaptive-tiering"] {
+        context.say(&format!("scans of 100 entries: {policy}"));
+        let mut tree = Tree::new(options(policy, 10), VALUE_BYTES)?;
+        tree.load(records)?;
+        tree.uniform_gets(4 * records)?;
+        trees.push(tree);
+    }
+    // In turns, so that what disturbs the machine disturbs both.
+    let mut took = [f64::INFINITY; 2];
+    for _ in 0..5 {
+        for (tree, best) in trees.iter_mut().zip(&mut took) {
+            *best = best.min(tree.scan_us(context.scaled(2_000), 100)?);
+        }
+    }
+    let sought = |tree: &Tree| {
+        let counters = tree.store.metrics().counters;
+        counters.runs_sought as f64 / counters.seeks.max(1) as f64
+    };
+    report.judge(
+        "scans of 100 entries, PTierDB against leveling, after intra-level merges (figure 7e)",
+        "not slower",
+        format!(
+            "{:.1} / {:.1} us = {:.2}; runs sought {:.1} / {:.1}",
+            took[1],
+            took[0],
+            took[1] / took[0],
+            sought(&trees[1]),
+            sought(&trees[0])
+        ),
+        "at most 1.30 (clock)",
+        took[1] / took[0] <= 1.3,
+    );
+    Ok(())
+}
+
+fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun> {
+    let records = context.scaled(RECORDS);
+    let mut tree = Tree::new(options, VALUE_BYTES)?;
+    let started = Instant::now();
+    tree.load(records)?;
+    let load = tree.phase(us_per(started, records));
+    let mut mixes = Vec::new();
+    for (name, updates, modifies) in MIXES {
+        let started = Instant::now();
+        match name {
+            "D" => tree.latest(records, updates)?,
+            _ => tree.mix(records, updates, modifies)?,
+        }
+        mixes.push(tree.phase(us_per(started, records)));
+    }
+    let phases = || std::iter::once(&load).chain(&mixes);
+    Ok(FirstRun {
+        user_bytes: phases().map(|phase| phase.user_bytes).sum(),
+        written_bytes: phases().map(Phase::written_bytes).sum(),
+        live_bytes: tree.store.default_keyspace().shape().bytes(),
+        load,
+        mixes,
+    })
+}
+
+fn us_per(started: Instant, operations: u64) -> f64 {
+    started.elapsed().as_secs_f64() * 1e6 / operations.max(1) as f64
+}
+
+/// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
+fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
+    KeyspaceOptions {
+        shape: PolicyOptions {
+            size_ratio,
+            l0_trigger: 4,
+            base_bytes: BASE_BYTES,
+            table_bytes: SPLIT_BYTES.max(MIN_TABLE_BYTES),
+            split_bytes: SPLIT_BYTES.max(MIN_TABLE_BYTES),
+            access_bytes: ACCESS_BYTES,
+            ..PolicyOptions::default()
+        },
+        write_buffer_bytes: FLUSH_BYTES,
+        filter_bits_per_key_x10: 100,
+        ..plain_options(policy)
+    }
+}
+
+/// A store with the records that were written.
+struct Tree {
+    store: Store,
+    values: ValueGenerator,
+    value_bytes: usize,
+    rng: Rng,
+    records: u64,
+    operations: u64,
+    before: CounterValues,
+}
+
+impl Tree {
+    fn new(keyspace: KeyspaceOptions, value_bytes: usize) -> Result<Tree> {
+        let options = Options {
+            background: Background::Manual,
+            seed: Some(1),
+            wal_mode: WalMode::Write,
+            wal_segment_bytes: 1 << 20,
+            max_wal_bytes: 16 << 20,
+            memory_budget_bytes: 64 << 20,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options)?;
+        let mut rng = Rng::new(7);
+        let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
+        let before = store.metrics().counters;
+        Ok(Tree { store, values, value_bytes, rng, records: 0, operations: 0, before })
+    }
+
+    fn load(&mut self, records: u64) -> Result<()> {
+        while self.records < records {
+            self.put(self.records)?;
+            self.records += 1;
+        }
+        Ok(())
+    }
+
+    /// Zipfian over the records: updates, read-modify-writes, else reads.
+    fn mix(&mut self, operations: u64, updates: u64, modifies: u64) -> Result<()> {
+        let chooser = ScrambledZipfian::new(self.records);
+        for _ in 0..operations {
+            let record = chooser.next(&mut self.rng);
+            let dice = self.rng.below(100);
+            if dice >= updates {
+                self.get(record)?;
+            }
+            if dice < updates + modifies {
+                self.put(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The latest records are read, new ones are inserted.
+    fn latest(&mut self, operations: u64, inserts: u64) -> Result<()> {
+        let mut chooser = Latest::new(self.records);
+        for _ in 0..operations {
+            if self.rng.below(100) < inserts {
+                self.put(self.records)?;
+                self.records += 1;
+            } else {
+                let record = chooser.next(&mut self.rng, self.records);
+                self.get(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn uniform_gets(&mut self, gets: u64) -> Result<()> {
+        let records = self.records.max(gets / 2);
+        for _ in 0..gets {
+            let record = self.rng.below(records);
+            self.store.get(key(record))?;
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn scan_us(&mut self, scans: u64, length: u64) -> Result<f64> {
+        let started = Instant::now();
+        for _ in 0..scans {
+            let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
+            cursor.seek(key(self.rng.below(self.records)).as_bytes())?;
+            for _ in 0..length {
+                if !cursor.valid() {
+                    break;
+                }
+                std::hint::black_box(cursor.value());
+                cursor.next()?;
+            }
+        }
+        Ok(us_per(started, scans))
+    }
+
+    fn get(&mut self, record: u64) -> Result<()> {
+        let value = self.store.get(key(record))?;
+        assert!(value.is_some(), "record {record} was written");
+        self.look()
+    }
+
+    fn put(&mut self, record: u64) -> Result<()> {
+        self.store.put(key(record), self.values.next(self.value_bytes))?;
+        self.look()
+    }
+
+    /// All jobs that are due, now and then.
+    fn look(&mut self) -> Result<()> {
+        self.operations += 1;
+        if self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
+            while self.store.run_one_job()? {}
+        }
+        Ok(())
+    }
+
+    /// What happened since the last call.
+    fn phase(&mut self, us_per_operation: f64) -> Phase {
+        let now = self.store.metrics().counters;
+        let counters = now.since(&self.before);
+        let user_bytes = counters.user_bytes_written;
+        self.before = now;
+        Phase { counters, user_bytes, us_per_operation }
+    }
+}
+
+/// Sixteen digits of a mixed number: keys come in random order.
+fn key(record: u64) -> String {
+    format!("{:016}", mix64(record) % KEY_DIGITS)
+}

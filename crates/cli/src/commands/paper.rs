@@ -1,0 +1,93 @@
+//! `paper`: a paper's claims beside what is measured here. The papers are in `runstone-bench`; here
+//! are the flags, the table and the figures' files.
+
+use std::path::{Path, PathBuf};
+
+use runstone_bench::chart;
+use runstone_bench::papers::{self, Context, PAPERS, PaperReport, PaperRow};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Output, columns, note, wrapped, write_file};
+
+/// Measure what a paper claims; without a name, list the papers
+#[derive(clap::Args)]
+pub struct Args {
+    /// Name of the paper.
+    name: Option<String>,
+    /// Ends with exit code 1 if a claim falls short.
+    #[arg(long, requires = "name")]
+    check: bool,
+    /// Factor of the workloads' sizes; the expectations are for 1.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    scale: f64,
+    /// Writes the figures into a directory.
+    #[arg(long, value_name = "DIR", requires = "name")]
+    svg: Option<PathBuf>,
+    /// Replaces figures that exist.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let Some(name) = &self.name else {
+            return list(output);
+        };
+        let paper = papers::find(name)?;
+        let say = |text: &str| note(format!("{}: {text}", paper.name));
+        let context = Context::new(self.scale, &say)?;
+        let report = (paper.run)(&context)?;
+        drop(context);
+        if let Some(directory) = &self.svg {
+            write_figures(directory, &report, self.force)?;
+        }
+        match output.is_json {
+            true => output.json(&json!(report))?,
+            false => output.bytes(to_text(&report).as_bytes())?,
+        }
+        Ok(if self.check && report.falls_short() { Exit::Different } else { Exit::Ok })
+    }
+}
+
+fn to_text(report: &PaperReport) -> String {
+    let cells = |row: &PaperRow| {
+        [&row.claim, &row.paper, &row.here, &row.expected]
+            .map(String::as_str)
+            .into_iter()
+            .chain([row.verdict.text()])
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
+    let mut text = wrapped(&["claim", "paper", "here", "expectation", "verdict"], &rows);
+    for line in &report.notes {
+        text.push_str(&format!("note: {line}\n"));
+    }
+    if report.scale != 1.0 {
+        text.push_str(&format!("note: scale {}; expectations are for 1\n", report.scale));
+    }
+    text
+}
+
+fn write_figures(directory: &Path, report: &PaperReport, force: bool) -> Result<()> {
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Failure::file(directory, "create the directory", &error))?;
+    for figure in &report.figures {
+        let path = directory.join(format!("{}-{}.svg", report.paper, figure.name));
+        write_file(&path, &chart::svg(std::slice::from_ref(&figure.chart)), force)?;
+    }
+    Ok(())
+}
+
+fn list(output: &Output) -> Result<Exit> {
+    if output.is_json {
+        let all = PAPERS.iter().map(|paper| json!({ "name": paper.name, "doc": paper.doc }));
+        output.json(&json!({ "papers": all.collect::<Vec<_>>() }))?;
+        return Ok(Exit::Ok);
+    }
+    let row = |paper: &papers::Paper| vec![paper.name.to_string(), paper.doc.to_string()];
+    let rows: Vec<Vec<String>> = PAPERS.iter().map(row).collect();
+    output.bytes(columns(&["paper", "what it is"], &rows).as_bytes())?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,242 @@
+//! `simulate`: what a policy would cost at any size, from its decisions over metadata alone. The
+//! model is `runstone::policy::simulator`; here are the flags and what is refused, in
+//! [`crate::simulation`] the run and its report.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use runstone::policy::options::{OptionError, PolicyOptions};
+use runstone::policy::policy::MergePolicy;
+use runstone::policy::registry;
+use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload};
+use runstone_bench::chart;
+
+use crate::arguments::parse_size;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Output, write_file};
+use crate::simulation::{Setup, Simulation};
+
+/// More flushes would take minutes, and tell no more than fewer, larger ones.
+const MOST_FLUSHES: u64 = 4_000_000;
+
+/// Tell what merge policies would cost at any size, without data
+#[derive(clap::Args)]
+pub struct Args {
+    /// Names apart by commas, or all; `runstone policies` lists them.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true)]
+    policy: Vec<String>,
+    /// Bytes that the user writes.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: u64,
+    /// Size ratio of neighbouring levels. [default: 10]
+    #[arg(long = "T", value_name = "N", visible_alias = "size-ratio")]
+    size_ratio: Option<u32>,
+    /// How much flatter than leveled the tree of garnering is, above 0 to 1. [default: 0.8]
+    #[arg(long = "c", value_name = "C")]
+    c: Option<f64>,
+    /// Most runs of a level above the last, for fluid. [default: 9]
+    #[arg(long = "K", value_name = "N", visible_alias = "max-runs")]
+    max_runs: Option<u32>,
+    /// Most runs of the last level, for fluid. [default: 1]
+    #[arg(long = "Z", value_name = "N", visible_alias = "last-level-runs")]
+    last_level_runs: Option<u32>,
+    /// T_s, least size of a table that is cut by prefix. [default: 4M]
+    #[arg(long = "Ts", value_name = "SIZE", value_parser = parse_size)]
+    split_bytes: Option<u64>,
+    /// Bytes per flush.
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    memtable: u64,
+    /// Level-0 runs that call for a merge. [default: 8]
+    #[arg(long, value_name = "N")]
+    l0_trigger: Option<u32>,
+    /// Capacity of level 1; four memtables if not given.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    base: Option<u64>,
+    /// Size at which a table is closed. [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    table_size: Option<u64>,
+    /// Bytes of a key with its value.
+    #[arg(long, value_name = "SIZE", default_value = "128", value_parser = parse_size)]
+    entry_size: u64,
+    /// Possible keys; so many that hardly any comes twice if not given.
+    #[arg(long, value_name = "N", conflicts_with = "overwrite")]
+    keys: Option<u64>,
+    /// Share of the writes that overwrite a key, from 0 to below 1.
+    #[arg(long, value_name = "SHARE")]
+    overwrite: Option<f64>,
+    /// How keys arrive.
+    #[arg(long, value_enum, default_value = "uniform")]
+    order: Order,
+    /// Key prefixes; as many as the engine would choose if not given.
+    #[arg(long, value_name = "N")]
+    prefixes: Option<u64>,
+    /// Gets of keys drawn evenly after the load, and the merges that they cause.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gets: u64,
+    /// Accesses to a table before gets cause a merge. [default: 100]
+    #[arg(long, value_name = "N")]
+    access_limit: Option<u32>,
+    /// Tables that the model may hold; larger sizes take larger tables.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    max_tables: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Plots costs over the size of the data.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Replaces what exists.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Order {
+    Uniform,
+    Sequential,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let policies = self.policies()?;
+        let setup = self.setup()?;
+        for policy in &policies {
+            policy.check(&setup.options).map_err(|error| refused(*policy, &error))?;
+        }
+        let simulation = Simulation::run(&setup, &policies, output)?;
+        if let Some(path) = &self.svg {
+            write_file(path, &chart::svg(&simulation.charts()), self.force)?;
+        }
+        match output.is_json {
+            true => output.json(&simulation.to_json())?,
+            false => output.bytes(simulation.to_text().as_bytes())?,
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn policies(&self) -> Result<Vec<&'static dyn MergePolicy>> {
+        if self.policy == ["all"] {
+            return Ok(registry::POLICIES.to_vec());
+        }
+        let find = |name: &String| {
+            registry::find(name).map_err(|unknown| {
+                let hint = "`runstone policies` describes them; all takes every one";
+                Failure::usage(unknown, hint).at(format!("--policy {name}"))
+            })
+        };
+        self.policy.iter().map(find).collect()
+    }
+
+    fn setup(&self) -> Result<Setup> {
+        self.check_sizes()?;
+        let options = self.options()?;
+        let entries = (self.size / self.entry_size).max(1);
+        let workload = SimWorkload {
+            flush_bytes: self.memtable,
+            entry_bytes: self.entry_size,
+            key_space: self.keys.unwrap_or(FRESH_KEYS),
+            order: match self.order {
+                Order::Uniform => KeyOrder::Uniform,
+                Order::Sequential => KeyOrder::Sequential,
+            },
+            seed: self.seed,
+            // What the first merge out of level 0 has, by pieces of T_s (spec: merge policies §3).
+            prefix_count: self.prefixes.unwrap_or_else(|| {
+                let first = self.memtable.saturating_mul(options.l0_trigger.into());
+                first.div_ceil(options.split_bytes.max(1))
+            }),
+        };
+        let workload = match self.overwrite {
+            Some(share) => {
+                let permille = thousandths(share, 0.0..=0.999).ok_or_else(|| {
+                    let hint = "write a share such as 0.5; --keys 1 overwrites one key for ever";
+                    Failure::usage("the share of overwrites is not from 0 to 0.999", hint)
+                        .at(format!("--overwrite {share}"))
+                })?;
+                if permille == 0 { workload } else { workload.overwriting(permille, entries) }
+            }
+            None => workload,
+        };
+        let coarsening = Coarsening::of(&options, &workload, self.size, self.max_tables);
+        let size_bytes = self.size;
+        Ok(Setup { size_bytes, options, workload, coarsening, gets: self.gets })
+    }
+
+    fn check_sizes(&self) -> Result<()> {
+        let counts = [
+            ("--size", self.size),
+            ("--memtable", self.memtable),
+            ("--entry-size", self.entry_size),
+            ("--keys", self.keys.unwrap_or(1)),
+            ("--prefixes", self.prefixes.unwrap_or(1)),
+            ("--max-tables", self.max_tables),
+        ];
+        if let Some((flag, _)) = counts.iter().find(|(_, value)| *value == 0) {
+            return Err(Failure::usage("0 is nothing to simulate", "write 1 or more").at(flag));
+        }
+        if self.entry_size > self.memtable {
+            let what = "an entry is larger than the memtable";
+            return Err(Failure::usage(what, "raise --memtable").at("--entry-size"));
+        }
+        if self.keys.is_some_and(|keys| keys > FRESH_KEYS) {
+            let what = format!("more than {FRESH_KEYS} keys");
+            return Err(Failure::usage(what, "leave it out for fresh keys").at("--keys"));
+        }
+        let flushes = self.size / self.memtable;
+        if flushes > MOST_FLUSHES {
+            let what = format!("{flushes} flushes would take too long");
+            let hint = format!("raise --memtable: at most {MOST_FLUSHES} flushes are simulated");
+            return Err(Failure::usage(what, hint).at("--size"));
+        }
+        Ok(())
+    }
+
+    fn options(&self) -> Result<PolicyOptions> {
+        let default = PolicyOptions::default();
+        let c_permille = match self.c {
+            None => default.c_permille,
+            Some(c) => {
+                let permille = thousandths(c, 0.001..=1.0).ok_or_else(|| {
+                    let hint = "write a number such as 0.8; 1 is leveling";
+                    Failure::usage("c is not above 0 and at most 1", hint).at(format!("--c {c}"))
+                })?;
+                permille as u32
+            }
+        };
+        Ok(PolicyOptions {
+            size_ratio: self.size_ratio.unwrap_or(default.size_ratio),
+            l0_trigger: self.l0_trigger.unwrap_or(default.l0_trigger),
+            base_bytes: self.base.unwrap_or(self.memtable.saturating_mul(4)),
+            table_bytes: self.table_size.unwrap_or(default.table_bytes),
+            c_permille,
+            max_runs: self.max_runs.unwrap_or(default.max_runs),
+            last_level_runs: self.last_level_runs.unwrap_or(default.last_level_runs),
+            split_bytes: self.split_bytes.unwrap_or(default.split_bytes),
+            access_limit: self.access_limit.unwrap_or(default.access_limit),
+            ..default
+        })
+    }
+}
+
+/// A number in thousandths, if it is in the range.
+fn thousandths(number: f64, range: std::ops::RangeInclusive<f64>) -> Option<u64> {
+    range.contains(&number).then(|| (number * 1000.0).round() as u64)
+}
+
+/// A policy's refusal, with the flag that it is about.
+fn refused(policy: &dyn MergePolicy, error: &OptionError) -> Failure {
+    let (OptionError::TooSmall { option, .. } | OptionError::TooLarge { option, .. }) = error;
+    let flag = match *option {
+        "size_ratio" => "--T",
+        "c_permille" => "--c",
+        "max_runs" => "--K",
+        "last_level_runs" => "--Z",
+        "split_bytes" => "--Ts",
+        "l0_trigger" => "--l0-trigger",
+        "base_bytes" => "--base",
+        "table_bytes" => "--table-size",
+        "access_limit" => "--access-limit",
+        other => other,
+    };
+    let place = format!("{flag}, for {}", policy.name());
+    Failure::usage(error, format!("change {flag}, or leave it out")).at(place)
+}

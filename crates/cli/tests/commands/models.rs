@@ -1,0 +1,134 @@
+//! Costs without a store of the user's: simulate and paper.
+
+use crate::Place;
+
+#[test]
+fn simulate_prints_tables_json_and_a_plot() {
+    let place = Place::new();
+    let arguments = ["simulate", "--policy", "all", "--size", "4G", "--gets", "1000"];
+    let text = place.ok(&[&arguments[..], &["--svg", "s.svg"]].concat());
+    for shown in ["leveling", "write amp", "probes/get", "Stall order", "1000 gets:"] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    let svg = std::fs::read_to_string(place.path("s.svg")).expect("a file");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    let again = place.run(&[&arguments[..], &["--svg", "s.svg"]].concat());
+    assert_eq!(again.code, 5, "nothing is overwritten");
+    let report = place.json(&arguments);
+    assert_eq!(report, place.json(&arguments), "the same each time");
+    let policies = report["policies"].as_array().expect("policies");
+    assert_eq!(report["stall_order"].as_array().map(Vec::len), Some(policies.len()));
+    for outcome in policies {
+        let load = &outcome["load"];
+        assert_eq!(load["user_bytes"], 4_u64 << 30);
+        assert!(load["write_amplification_permille"].as_u64() > Some(1000), "{load}");
+        assert_eq!(load["space_amplification_permille"], 999 + load_is_whole(load));
+        assert_eq!(outcome["gets"]["get_count"], 1000);
+        assert!(load["curve"].as_array().is_some_and(|curve| curve.len() == 7), "{load}");
+    }
+}
+
+/// Fresh keys: what is held is what was written, but for a rounding of a thousandth.
+fn load_is_whole(load: &serde_json::Value) -> u64 {
+    u64::from(load["space_amplification_permille"] == 1000)
+}
+
+#[test]
+fn simulate_says_when_tables_are_larger_than_asked() {
+    let place = Place::new();
+    let arguments = ["simulate", "--policy", "leveling", "--size", "1T"];
+    assert!(place.ok(&arguments).contains("simulated with tables of"));
+    assert_eq!(place.json(&arguments)["coarsening"]["table_factor"], 4);
+    let half = place.json(&[&arguments[..], &["--overwrite", "0.5"]].concat());
+    let whole = place.json(&arguments);
+    let held = |report: &serde_json::Value| {
+        let levels = report["policies"][0]["load"]["levels"].as_array().expect("levels").clone();
+        levels.iter().filter_map(|level| level["bytes"].as_u64()).sum::<u64>()
+    };
+    assert!(held(&half) < held(&whole) * 3 / 4, "{} of {}", held(&half), held(&whole));
+}
+
+#[test]
+fn simulate_refuses_nonsense() {
+    let place = Place::new();
+    let base = ["simulate", "--policy", "leveling", "--size", "1G"];
+    for (more, word) in [
+        (&["--T", "1"][..], "--T, for leveling"),
+        (&["--c", "0"], "--c 0"),
+        (&["--c", "1.5"], "--c 1.5"),
+        (&["--c", "x"], "--c"),
+        (&["--K", "0"], "--K"),
+        (&["--entry-size", "0"], "--entry-size"),
+        (&["--entry-size", "1G"], "--memtable"),
+        (&["--memtable", "16"], "--memtable"),
+        (&["--overwrite", "1"], "--overwrite 1"),
+        (&["--keys", "10", "--overwrite", "0.1"], "--overwrite"),
+        (&["--keys", "0"], "--keys"),
+        (&["--order", "backwards"], "sequential"),
+        (&["--table-size", "1"], "--table-size"),
+        (&["--svg", "no/such/directory.svg"], "no/such"),
+    ] {
+        let ran = place.run(&[&base[..], more].concat());
+        let code = if more[0] == "--svg" { 5 } else { 3 };
+        assert_eq!(ran.code, code, "{more:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{more:?}: {}", ran.stderr);
+    }
+    for (arguments, word) in [
+        (&["simulate", "--size", "1G"][..], "--policy"),
+        (&["simulate", "--policy", "leveling"], "--size"),
+        (&["simulate", "--policy", "leveling", "--size", "0"], "--size"),
+        (&["simulate", "--policy", "leveling", "--size", "lots"], "64M"),
+        (&["simulate", "--policy", "levelling", "--size", "1G"], "did you mean leveling?"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn papers_are_listed_and_unknown_ones_refused() {
+    let place = Place::new();
+    assert!(place.ok(&["paper"]).contains("autumn"));
+    assert_eq!(place.json(&["paper"])["papers"][0]["name"], "autumn");
+    for (arguments, word) in [
+        (&["paper", "autum"][..], "did you mean autumn?"),
+        (&["paper", "autumn", "--scale", "0"], "scale 0"),
+        (&["paper", "autumn", "--scale", "nan"], "scale NaN"),
+        (&["paper", "--check"], "<NAME>"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+/// At a hundredth of its size the paper's numbers mean little, but they are all there, twice the
+/// same, and `--check` follows the verdicts.
+#[test]
+fn a_paper_is_measured() {
+    let place = Place::new();
+    let small = ["paper", "autumn", "--scale", "0.01"];
+    let report = place.json(&[&small[..], &["--svg", "figures"]].concat());
+    let fields: Vec<&String> = report.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["paper", "rows", "scale"]);
+    assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.01.into()));
+    let rows = report["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 10, "{report}");
+    for row in rows {
+        let row = row.as_object().expect("an object");
+        let fields: Vec<&String> = row.keys().collect();
+        assert_eq!(fields, ["claim", "expected", "here", "paper", "verdict"]);
+        assert!(["holds", "falls short", "shown"].iter().any(|text| row["verdict"] == *text));
+    }
+    let figure = std::fs::read_to_string(place.path("figures/autumn-figure-3a.svg"));
+    assert!(figure.expect("a file").contains("T = 5"));
+    let checked = place.run(&[&small[..], &["--check", "--json"]].concat());
+    let falls_short = rows.iter().any(|row| row["verdict"] == "falls short");
+    assert_eq!(checked.code, i32::from(falls_short), "{}", checked.stderr);
+    assert_eq!(checked.stdout.trim(), report.to_string(), "the same each time");
+    assert!(checked.stderr.contains("autumn: "), "progress is told");
+    let left = std::fs::read_dir(place.path(".")).expect("readable");
+    let names: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(names, ["figures"], "no scratch directory is left");
+}

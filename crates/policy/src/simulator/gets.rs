@@ -1,0 +1,109 @@
+//! A phase of gets after the load: what they leave on tables that overlap, and what a policy makes
+//! of it. Gets write nothing and take no time.
+//!
+//! A get of a key charges each table that covers it in a level where two or more do, as if no table
+//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are even
+//! over the key space and come in lots, short enough that no table gains more than a quarter of
+//! `access_limit` in one; after a lot the policy is asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::report::{SimGets, covered_keys};
+use super::spread::{mul_div, number};
+use super::{Simulator, Totals};
+use crate::shape::{EditError, Level, Shape, Table, TableId};
+
+/// Most lots of a phase: beyond, lots grow and jobs come late, but a phase ends.
+const MOST_LOTS: u64 = 10_000;
+
+impl Simulator<'_> {
+    /// Does that many gets, with the jobs that they cause.
+    pub fn run_gets(&mut self, gets: u64) -> Result<SimGets, EditError> {
+        let space = self.workload.key_space.max(1);
+        let before = self.totals;
+        let first = self.probed_permille();
+        let (mut done, mut probed, mut plans) = (0, 0_u128, None);
+        let mut charges: BTreeMap<TableId, u128> = BTreeMap::new();
+        let mut hot = BTreeMap::new();
+        let mut covered = 0;
+        while done < gets {
+            if plans != Some(self.totals.plan_count) {
+                plans = Some(self.totals.plan_count);
+                hot = hot_keys(&self.shape);
+                charges.retain(|id, _| hot.contains_key(id));
+                covered = covered_keys(self.shape.tables().map(|(_, table)| table));
+            }
+            let lot = self.lot(&hot, gets).min(gets - done);
+            done += lot;
+            probed += u128::from(lot) * covered;
+            for (id, keys) in &hot {
+                *charges.entry(*id).or_default() += u128::from(lot) * keys;
+            }
+            let accesses = |charge: u128| u64::try_from(charge / u128::from(space));
+            let listed = charges.iter().map(|(id, c)| (*id, accesses(*c).unwrap_or(u64::MAX)));
+            self.heat.accesses = listed.collect();
+            self.settle()?;
+        }
+        self.heat.accesses.clear();
+        let Totals { merge_read_bytes, merged_bytes, plan_count, .. } = self.totals;
+        let mean = probed * 1000 / u128::from(space) / u128::from(gets.max(1));
+        Ok(SimGets {
+            get_count: gets,
+            tables_probed_per_get_permille: u64::try_from(mean).unwrap_or(u64::MAX),
+            first_tables_probed_per_get_permille: first,
+            last_tables_probed_per_get_permille: self.probed_permille(),
+            merge_read_bytes: merge_read_bytes - before.merge_read_bytes,
+            merged_bytes: merged_bytes - before.merged_bytes,
+            plan_count: plan_count - before.plan_count,
+        })
+    }
+
+    /// Gets until the policy is asked again.
+    fn lot(&self, hot: &BTreeMap<TableId, u128>, gets: u64) -> u64 {
+        let Some(hottest) = hot.values().max() else {
+            return gets;
+        };
+        let hottest = u64::try_from(*hottest).unwrap_or(u64::MAX).max(1);
+        let quarter = u64::from(self.options.access_limit).div_ceil(4);
+        mul_div(self.workload.key_space, quarter, hottest).max(gets / MOST_LOTS).max(1)
+    }
+}
+
+/// Per table of an overlapping level, the keys at which it shares the level with another. A table
+/// that never does is not listed.
+fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
+    let mut hot = BTreeMap::new();
+    for level in &shape.levels {
+        if let Level::Overlapping(tables) = level {
+            let tables: Vec<&Arc<Table>> = tables.iter().collect();
+            add_shared(&tables, &mut hot);
+        }
+    }
+    hot
+}
+
+/// One sweep over the bounds: between two of them the covering tables stay the same.
+/// O(n log n + n depth).
+fn add_shared(tables: &[&Arc<Table>], hot: &mut BTreeMap<TableId, u128>) {
+    let mut bounds: Vec<(u128, bool, usize)> = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        bounds.push((u128::from(number(&table.min_key)), true, at));
+        bounds.push((u128::from(number(&table.max_key)) + 1, false, at));
+    }
+    bounds.sort_unstable();
+    let mut covering: Vec<usize> = Vec::new();
+    let mut from = 0;
+    for (key, opens, at) in bounds {
+        if covering.len() > 1 && key > from {
+            for covered in &covering {
+                *hot.entry(tables[*covered].id).or_default() += key - from;
+            }
+        }
+        from = key;
+        match opens {
+            true => covering.push(at),
+            false => covering.retain(|other| *other != at),
+        }
+    }
+}

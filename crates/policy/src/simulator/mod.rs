@@ -1,0 +1,484 @@
+//! The shape of a tree over time, without data: flushes, picks and merges as metadata. Tells what
+//! a policy writes and how many tables a get meets, at sizes that no test can load. Not a model of
+//! time, of caches or of concurrency: each flush is followed by all the jobs that it causes.
+//!
+//! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
+//! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a merge holds
+//! a + b - a b / w there, the expected union of independent even spreads; all integers. Outputs are
+//! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of
+//! `prefix_count` equal buckets of the key space; a merge that cuts by prefix ends tables where it
+//! changes.
+//!
+//! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
+//! which overlap others of their level ([`Simulator::run_gets`]).
+//!
+//! How true. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
+//! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4; the model says
+//! 12.0 and 12.1. With outputs spread evenly over a merge's range it said 13.9 and 15.9: a level is
+//! dense just behind its round-robin cursor, and what is dense meets less below it.
+//!
+//! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
+//! terabytes want larger tables than a store would have ([`Coarsening`]).
+
+mod coarsen;
+mod gets;
+mod report;
+mod spread;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use coarsen::Coarsening;
+pub use report::{SimGets, SimLevel, SimPoint, SimReport};
+
+use crate::edit::edit_for;
+use crate::options::PolicyOptions;
+use crate::plan::{Busy, Cut, Heat, Merge, Plan};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::prefix::MAX_TABLE_PREFIXES;
+use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
+use report::{covered_keys, permille_of, sought_keys};
+use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
+
+/// Looks at the tree for a point of the curve: reads cost less after a merge than before it, so one
+/// look would tell little.
+const LOOKS_PER_POINT: u64 = 32;
+
+/// How keys arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyOrder {
+    /// Every flush spreads over the whole key space. How much is overwritten follows from the
+    /// number of entries against `key_space`.
+    Uniform,
+    /// Ascending: a flush starts after the one before it and takes one key per entry. Wraps around
+    /// at the end of the key space.
+    Sequential,
+}
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimWorkload {
+    /// User bytes per flush.
+    pub flush_bytes: u64,
+    /// Bytes of an entry, key and value. At least 1.
+    pub entry_bytes: u64,
+    /// Number of possible keys. At least the entries of one flush.
+    pub key_space: u64,
+    /// How keys arrive.
+    pub order: KeyOrder,
+    /// Varies the bounds of flushed tables. The same seed gives the same report.
+    pub seed: u64,
+    /// Key prefixes there are. 1 to `key_space`; only merges that cut by prefix look at it.
+    pub prefix_count: u64,
+}
+
+impl SimWorkload {
+    /// Distinct keys among so many entries, as expected.
+    pub fn distinct_keys(&self, entries: u64) -> u64 {
+        let space = self.key_space.max(1);
+        match self.order {
+            KeyOrder::Uniform => thrown_into(entries, space),
+            KeyOrder::Sequential => entries.min(space),
+        }
+    }
+
+    /// The same with the smallest key space in which at most that share (in thousandths) of so
+    /// many entries overwrites an earlier one. O(log^2 of the key space).
+    pub fn overwriting(self, overwrite_permille: u64, entries: u64) -> SimWorkload {
+        let wanted = mul_div(entries, 1000 - overwrite_permille.min(999), 1000).max(1);
+        let (mut low, mut high) = (1, FRESH_KEYS);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let key_space = middle;
+            match (SimWorkload { key_space, ..self.clone() }).distinct_keys(entries) < wanted {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        SimWorkload { key_space: low, ..self }
+    }
+}
+
+/// So many possible keys that hardly any is drawn twice.
+pub const FRESH_KEYS: u64 = 1 << 60;
+
+/// A tree under one policy and one workload.
+pub struct Simulator<'a> {
+    policy: &'a dyn MergePolicy,
+    options: PolicyOptions,
+    workload: SimWorkload,
+    shape: Shape,
+    heat: Heat,
+    next_id: TableId,
+    flush_count: u64,
+    next_key: u64,
+    totals: Totals,
+    largest_job: LargestJob,
+    looks: Looks,
+    curve: Vec<SimPoint>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    user_bytes: u64,
+    user_entries: u64,
+    flushed_bytes: u64,
+    merge_read_bytes: u64,
+    merged_bytes: u64,
+    moved_bytes: u64,
+    max_l0_run_count: u64,
+    plan_count: u64,
+}
+
+/// The job that read most.
+#[derive(Default)]
+struct LargestJob {
+    bytes: u64,
+    why: String,
+}
+
+/// What reads cost since the last point of the curve.
+#[derive(Default)]
+struct Looks {
+    count: u64,
+    probed_permille: u64,
+    sought_permille: u64,
+}
+
+impl<'a> Simulator<'a> {
+    /// An empty tree. The caller has had the policy check the options.
+    pub fn new(policy: &'a dyn MergePolicy, options: PolicyOptions, workload: SimWorkload) -> Self {
+        Simulator {
+            policy,
+            options,
+            workload,
+            shape: Shape::default(),
+            heat: Heat::default(),
+            next_id: 1,
+            flush_count: 0,
+            next_key: 0,
+            totals: Totals::default(),
+            largest_job: LargestJob::default(),
+            looks: Looks::default(),
+            curve: Vec::new(),
+        }
+    }
+
+    /// Flushes that many memtables, each followed by all the jobs that it causes; then reports on
+    /// everything so far. An error means that the policy made a plan that does not fit the shape.
+    pub fn run(&mut self, flushes: u64) -> Result<SimReport, EditError> {
+        for _ in 0..flushes {
+            self.flush()?;
+            self.settle()?;
+            self.look();
+        }
+        Ok(self.report())
+    }
+
+    /// Other numbers from now on, as a store that is reopened with them. The caller has had the
+    /// policy check them.
+    pub fn set_options(&mut self, options: PolicyOptions) {
+        self.options = options;
+    }
+
+    /// All jobs that the policy wants now.
+    fn settle(&mut self) -> Result<(), EditError> {
+        while let Some(plan) =
+            self.policy.pick(&self.shape, &Busy::default(), &self.heat, &self.options)
+        {
+            self.carry_out(&plan)?;
+        }
+        Ok(())
+    }
+
+    /// The tree as it is.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    fn flush(&mut self) -> Result<(), EditError> {
+        let table = Arc::new(self.flush_table());
+        self.totals.user_bytes += self.workload.flush_bytes;
+        self.totals.user_entries += self.entries_per_flush();
+        self.totals.flushed_bytes += table.bytes;
+        // A flush's run is named after its table: new, and the same on every machine.
+        let slot = RunSlot::New(table.id);
+        let place = vec![Placement { level: 0, slot, table }];
+        self.install(&Edit { place, flushes: 1, ..Edit::default() }, 0)?;
+        let l0_run_count = self.shape.level(0).runs().len() as u64;
+        self.totals.max_l0_run_count = self.totals.max_l0_run_count.max(l0_run_count);
+        Ok(())
+    }
+
+    fn flush_table(&mut self) -> Table {
+        let space = self.workload.key_space.max(1);
+        let written = self.entries_per_flush();
+        self.flush_count += 1;
+        let (min_key, max_key, entries) = match self.workload.order {
+            KeyOrder::Uniform => {
+                // The outermost of n even keys are about space / n from the ends.
+                let gap = space / written.saturating_add(1);
+                let spread = gap.saturating_mul(2).saturating_add(1);
+                let low = mix(self.workload.seed ^ (self.flush_count * 2)) % spread;
+                let high = mix(self.workload.seed ^ (self.flush_count * 2 + 1)) % spread;
+                let low = low.min((space - 1) / 2);
+                let high = space - 1 - high.min((space - 1) / 2);
+                (low, high.max(low), thrown_into(written, space))
+            }
+            KeyOrder::Sequential => {
+                let low = if space - self.next_key < written { 0 } else { self.next_key };
+                let entries = written.min(space);
+                self.next_key = low + entries;
+                (low, low + entries - 1, entries)
+            }
+        };
+        let entries = entries.min(max_key - min_key + 1);
+        let seq = self.totals.user_entries;
+        self.table(min_key, max_key, entries, (seq + 1, seq + written))
+    }
+
+    fn entries_per_flush(&self) -> u64 {
+        (self.workload.flush_bytes / self.workload.entry_bytes.max(1)).max(1)
+    }
+
+    fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
+        let mut outputs = Vec::new();
+        let read_before = self.totals.merge_read_bytes;
+        if !plan.merges.is_empty() {
+            let inputs = self.merge_inputs(plan);
+            for (merge, inputs) in plan.merges.iter().zip(&inputs) {
+                outputs.push(self.merge_tables(merge, inputs));
+            }
+        }
+        let edit = edit_for(&self.shape, plan, &outputs);
+        self.totals.plan_count += 1;
+        let placed: u64 = edit.place.iter().map(|placement| placement.table.bytes).sum();
+        let merged: u64 = outputs.iter().flatten().map(|table| table.bytes).sum();
+        self.totals.merged_bytes += merged;
+        self.totals.moved_bytes += placed - merged;
+        let job_bytes = self.totals.merge_read_bytes - read_before;
+        if job_bytes > self.largest_job.bytes {
+            self.largest_job = LargestJob { bytes: job_bytes, why: plan.why.clone() };
+        }
+        self.install(&edit, deepest_of(plan))
+    }
+
+    /// The input tables of each merge, found in one pass.
+    fn merge_inputs(&self, plan: &Plan) -> Vec<Vec<Arc<Table>>> {
+        let mut wanted: BTreeMap<TableId, usize> = BTreeMap::new();
+        let mut levels: Vec<u32> = Vec::new();
+        for (at, merge) in plan.merges.iter().enumerate() {
+            for input in &merge.inputs {
+                wanted.extend(input.tables.iter().map(|id| (*id, at)));
+                levels.push(input.level);
+            }
+        }
+        levels.sort_unstable();
+        levels.dedup();
+        let mut found = vec![Vec::new(); plan.merges.len()];
+        for table in levels.into_iter().flat_map(|level| self.shape.level(level).tables()) {
+            if let Some(at) = wanted.get(&table.id) {
+                found[*at].push(Arc::clone(table));
+            }
+        }
+        found
+    }
+
+    /// The outputs of one merge, by the model of the module docs.
+    fn merge_tables(&mut self, merge: &Merge, inputs: &[Arc<Table>]) -> Vec<Arc<Table>> {
+        let tables = || inputs.iter();
+        let bounds = |table: &Arc<Table>| (number(&table.min_key), number(&table.max_key));
+        let spreads: Vec<(u64, u64, u64)> =
+            tables().map(|table| (bounds(table).0, bounds(table).1, table.entries)).collect();
+        let Some(spread) = Spread::of(&spreads) else {
+            return Vec::new();
+        };
+        let seqs = tables().map(|table| (table.min_seq, table.max_seq));
+        let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
+        self.totals.merge_read_bytes += tables().map(|table| table.bytes).sum::<u64>();
+        let input_entries: u64 = tables().map(|table| table.entries).sum();
+        let (low, entries) = (spread.key_at(0), spread.entries);
+        let mut outputs = Vec::new();
+        let (mut done, mut from_key) = (0, low);
+        while done < entries {
+            let (to, end_key) = self.next_cut(merge.cut, &spread, input_entries, done);
+            let mut table = self.table(from_key, end_key - 1, to - done, seqs);
+            if let Cut::Prefix { .. } = merge.cut {
+                table.prefixes = self.buckets().prefixes(&spread, done, to, MAX_TABLE_PREFIXES);
+            }
+            outputs.push(Arc::new(table));
+            (done, from_key) = (to, end_key);
+        }
+        outputs
+    }
+
+    fn buckets(&self) -> Buckets {
+        let key_space = self.workload.key_space.max(1);
+        Buckets { key_space, count: self.workload.prefix_count.clamp(1, key_space) }
+    }
+
+    /// Where the output that begins with entry `done` ends: the entry and the key behind it.
+    ///
+    /// 1. At the cap, whatever the keys are.
+    /// 2. Cut by prefix: at the first bucket that begins once the table has `split_bytes`, if that
+    ///    is before the cap and as much input is left behind it.
+    fn next_cut(&self, cut: Cut, spread: &Spread, input_entries: u64, done: u64) -> (u64, u64) {
+        let entry_bytes = self.workload.entry_bytes.max(1);
+        let cap = (cut.cap_bytes() / entry_bytes).max(1);
+        let capped = done.saturating_add(cap).min(spread.entries);
+        if let Cut::Prefix { split_bytes, .. } = cut {
+            let least = split_bytes.div_ceil(entry_bytes).max(1);
+            let full = done.saturating_add(least);
+            if full < capped {
+                let bucket = self.buckets().of(spread.key_at(full - 1)) + 1;
+                let end_key = self.buckets().start(bucket);
+                let entry = spread.entry_from(end_key);
+                let left = mul_div(spread.entries - entry, input_entries, spread.entries);
+                if entry < capped && left >= least {
+                    return (entry, end_key);
+                }
+            }
+        }
+        (capped, spread.key_at(capped))
+    }
+
+    fn table(&mut self, low: u64, high: u64, entries: u64, seqs: (u64, u64)) -> Table {
+        let id = self.next_id;
+        self.next_id += 1;
+        Table {
+            id,
+            min_key: Box::new(low.to_be_bytes()),
+            max_key: Box::new(high.to_be_bytes()),
+            bytes: entries * self.workload.entry_bytes.max(1),
+            entries,
+            tombstones: 0,
+            min_seq: seqs.0,
+            max_seq: seqs.1,
+            filter_bits: 0,
+            prefixes: Vec::new(),
+            sketch: Default::default(),
+        }
+    }
+
+    /// Applies an edit that changes no level below `deepest`. Those are set aside meanwhile:
+    /// applying looks at every table, and most tables are deep.
+    fn install(&mut self, edit: &Edit, deepest: u32) -> Result<(), EditError> {
+        let mut shape = std::mem::take(&mut self.shape);
+        let kept = shape.levels.len().min(deepest as usize + 1);
+        let deeper = shape.levels.split_off(kept);
+        self.shape = shape.into_applied(edit)?;
+        if !deeper.is_empty() {
+            // Empty levels at the end were taken away, but these are not at the end.
+            self.shape.levels.resize_with(kept, || Level::Runs(Vec::new()));
+            self.shape.levels.extend(deeper);
+        }
+        Ok(())
+    }
+
+    /// Notes what reads cost now; at each doubling of the flushes that makes a point of the curve.
+    fn look(&mut self) {
+        let is_point = self.flush_count.is_power_of_two();
+        let every = (self.flush_count.next_power_of_two() / 2 / LOOKS_PER_POINT).max(1);
+        if !is_point && !self.flush_count.is_multiple_of(every) {
+            return;
+        }
+        self.looks.count += 1;
+        self.looks.probed_permille += self.probed_permille();
+        self.looks.sought_permille += self.sought_permille();
+        if is_point {
+            let point = self.point();
+            self.curve.push(point);
+            self.looks = Looks::default();
+        }
+    }
+
+    fn point(&self) -> SimPoint {
+        let count = self.looks.count.max(1);
+        SimPoint {
+            user_bytes: self.totals.user_bytes,
+            write_amplification_permille: self.write_amplification_permille(),
+            tables_probed_per_get_permille: self.looks.probed_permille / count,
+            runs_sought_per_scan_permille: self.looks.sought_permille / count,
+            level_count: self.shape.levels.iter().filter(|level| !level.is_empty()).count() as u64,
+        }
+    }
+
+    fn probed_permille(&self) -> u64 {
+        let tables = self.shape.tables().map(|(_, table)| table);
+        permille_of(covered_keys(tables), self.workload.key_space)
+    }
+
+    fn sought_permille(&self) -> u64 {
+        permille_of(sought_keys(&self.shape), self.workload.key_space)
+    }
+
+    fn write_amplification_permille(&self) -> u64 {
+        let written = self.totals.flushed_bytes + self.totals.merged_bytes;
+        mul_div(written, 1000, self.totals.user_bytes.max(1))
+    }
+
+    fn report(&self) -> SimReport {
+        let totals = &self.totals;
+        let mut curve = self.curve.clone();
+        if self.looks.count > 0 {
+            curve.push(self.point());
+        }
+        SimReport {
+            user_bytes: totals.user_bytes,
+            flushed_bytes: totals.flushed_bytes,
+            merge_read_bytes: totals.merge_read_bytes,
+            merged_bytes: totals.merged_bytes,
+            moved_bytes: totals.moved_bytes,
+            write_amplification_permille: self.write_amplification_permille(),
+            space_amplification_permille: self.space_amplification_permille(),
+            tables_probed_per_get_permille: self.probed_permille(),
+            runs_sought_per_scan_permille: self.sought_permille(),
+            max_l0_run_count: totals.max_l0_run_count,
+            largest_job_bytes: self.largest_job.bytes,
+            largest_job_why: self.largest_job.why.clone(),
+            plan_count: totals.plan_count,
+            levels: self.levels(),
+            curve,
+        }
+    }
+
+    /// Entries held over distinct keys written, by the model.
+    fn space_amplification_permille(&self) -> u64 {
+        let distinct = self.workload.distinct_keys(self.totals.user_entries);
+        let held: u64 = self.shape.tables().map(|(_, table)| table.entries).sum();
+        mul_div(held, 1000, distinct.max(1))
+    }
+
+    fn levels(&self) -> Vec<SimLevel> {
+        let targets = self.policy.targets(&self.shape, &self.options);
+        let target = |level: u32| targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
+        let levels = (0u32..).zip(&self.shape.levels).filter(|(_, level)| !level.is_empty());
+        let levels = levels.map(|(index, level)| SimLevel {
+            level: index,
+            bytes: level.bytes(),
+            table_count: level.table_count() as u64,
+            run_count: level.runs().len() as u64,
+            capacity_bytes: target(index).capacity_bytes,
+            overlapping: matches!(level, Level::Overlapping(_)),
+            tables_probed_per_get_permille: permille_of(
+                covered_keys(level.tables()),
+                self.workload.key_space,
+            ),
+        });
+        levels.collect()
+    }
+}
+
+/// The deepest level that a plan takes from or writes to.
+fn deepest_of(plan: &Plan) -> u32 {
+    let merged = plan.merges.iter().flat_map(|merge| {
+        let inputs = merge.inputs.iter().map(|input| input.level);
+        inputs.chain([merge.output_level])
+    });
+    let moved = plan.moves.iter().flat_map(|step| [step.from_level, step.to_level]);
+    let relabelled = plan.relabel.iter().flat_map(|(from, to)| [*from, *to]);
+    merged.chain(moved).chain(relabelled).max().unwrap_or(0)
+}

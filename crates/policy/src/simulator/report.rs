@@ -1,0 +1,162 @@
+//! What the simulator tells, and how a shape is measured for reads. Decides nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use super::spread::number;
+use crate::shape::{Level, Shape, Table};
+
+/// One level at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimLevel {
+    /// Level number.
+    pub level: u32,
+    /// Bytes held.
+    pub bytes: u64,
+    /// Tables held.
+    pub table_count: u64,
+    /// Runs held; 0 where tables may overlap.
+    pub run_count: u64,
+    /// Capacity; `u64::MAX` if unbounded, which is null in JSON.
+    #[serde(serialize_with = "bound")]
+    pub capacity_bytes: u64,
+    /// Whether tables may overlap.
+    pub overlapping: bool,
+    /// Tables of the level that cover a key, averaged over the key space, in thousandths.
+    pub tables_probed_per_get_permille: u64,
+}
+
+/// The tree when the data had a certain size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimPoint {
+    /// Bytes that the user had written.
+    pub user_bytes: u64,
+    /// (flushed + merged) / user so far, in thousandths.
+    pub write_amplification_permille: u64,
+    /// As of the report, but the mean since the point before.
+    pub tables_probed_per_get_permille: u64,
+    /// As of the report, but the mean since the point before.
+    pub runs_sought_per_scan_permille: u64,
+    /// Non-empty levels.
+    pub level_count: u64,
+}
+
+/// What happened since the simulator was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimReport {
+    /// Bytes that the user wrote.
+    pub user_bytes: u64,
+    /// Bytes that flushes wrote (duplicates within a flush are gone).
+    pub flushed_bytes: u64,
+    /// Bytes that merges read.
+    pub merge_read_bytes: u64,
+    /// Bytes that merges wrote.
+    pub merged_bytes: u64,
+    /// Bytes that changed place without being written.
+    pub moved_bytes: u64,
+    /// (flushed + merged) / user, in thousandths.
+    pub write_amplification_permille: u64,
+    /// Entries held / distinct keys written, in thousandths.
+    pub space_amplification_permille: u64,
+    /// Tables that cover a key, averaged over the key space, in thousandths: what a get of an
+    /// absent key probes without filters.
+    pub tables_probed_per_get_permille: u64,
+    /// Runs that a short scan positions, averaged over the key space, in thousandths: those that do
+    /// not end before its first key. An overlapping level counts as many runs as its tables can be
+    /// arranged in.
+    pub runs_sought_per_scan_permille: u64,
+    /// Most level-0 runs at any time.
+    pub max_l0_run_count: u64,
+    /// Bytes that the largest job read: while it runs, everything above it waits.
+    pub largest_job_bytes: u64,
+    /// The policy's reason for that job.
+    pub largest_job_why: String,
+    /// Plans carried out.
+    pub plan_count: u64,
+    /// Non-empty levels, shallow first.
+    pub levels: Vec<SimLevel>,
+    /// The tree at each doubling of the flushes, and at the end.
+    pub curve: Vec<SimPoint>,
+}
+
+/// What a phase of gets did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimGets {
+    /// Gets done.
+    pub get_count: u64,
+    /// Mean over the phase of tables probed per get, in thousandths.
+    pub tables_probed_per_get_permille: u64,
+    /// The same when the phase began.
+    pub first_tables_probed_per_get_permille: u64,
+    /// The same when it ended.
+    pub last_tables_probed_per_get_permille: u64,
+    /// Bytes that merges read meanwhile.
+    pub merge_read_bytes: u64,
+    /// Bytes that merges wrote meanwhile.
+    pub merged_bytes: u64,
+    /// Plans carried out meanwhile.
+    pub plan_count: u64,
+}
+
+fn bound<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    Some(*bytes).filter(|bytes| *bytes < u64::MAX).serialize(serializer)
+}
+
+/// Keys that the table's bounds cover.
+pub(super) fn width_of(table: &Table) -> u128 {
+    u128::from(number(&table.max_key) - number(&table.min_key)) + 1
+}
+
+/// Sum over the keys of `key_space` of the tables that cover them.
+pub(super) fn covered_keys<'a>(tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u128 {
+    tables.into_iter().map(|table| width_of(table)).sum()
+}
+
+/// `keys / key_space` in thousandths.
+pub(super) fn permille_of(keys: u128, key_space: u64) -> u64 {
+    u64::try_from(keys * 1000 / u128::from(key_space.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Sum over the keys of the key space of the runs that a scan from there positions.
+pub(super) fn sought_keys(shape: &Shape) -> u128 {
+    let until = |end: u64| u128::from(end) + 1;
+    let end_of = |table: &Table| number(&table.max_key);
+    let of_level = |level: &Level| -> u128 {
+        match level {
+            Level::Runs(runs) => {
+                let ends = runs.iter().filter_map(|run| run.tables.last());
+                ends.map(|table| until(end_of(table))).sum()
+            }
+            Level::Overlapping(tables) => rows(tables.iter())
+                .iter()
+                .filter_map(|row| row.last())
+                .map(|t| until(end_of(t)))
+                .sum(),
+        }
+    };
+    shape.levels.iter().map(of_level).sum()
+}
+
+/// Arranges tables, sorted by smallest key, in as few rows of disjoint tables as possible, as the
+/// engine does for scans: each joins the row that ended first, or begins a new one.
+/// O(n log rows).
+fn rows<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Vec<Arc<Table>>> {
+    let mut rows: Vec<Vec<Arc<Table>>> = Vec::new();
+    let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    for table in tables {
+        let is_free = ends.peek().is_some_and(|Reverse((end, _))| *end < number(&table.min_key));
+        let row = match if is_free { ends.pop() } else { None } {
+            Some(Reverse((_, row))) => row,
+            None => {
+                rows.push(Vec::new());
+                rows.len() - 1
+            }
+        };
+        rows[row].push(Arc::clone(table));
+        ends.push(Reverse((number(&table.max_key), row)));
+    }
+    rows
+}
