@@ -44,7 +44,9 @@ pub(crate) fn cut_row(
 }
 
 /// Cuts a row into the fewest tables that could each hold `limit_bytes`, of even size: the j-th of
-/// n ends at the first point that reaches j/n of the bytes. O(points of the row).
+/// n ends at the first point that reaches j/n of the bytes, or before a point that is a table of
+/// its own. So no table of several points is larger than a share and the point that reaches it.
+/// O(points of the row).
 pub(crate) fn cut_row_evenly(
     histogram: &Histogram,
     row: Range<usize>,
@@ -56,10 +58,11 @@ pub(crate) fn cut_row_evenly(
     let mut done = 1;
     for at in row.start..row.end.saturating_sub(1) {
         let bytes = u128::from(histogram.bytes_of(&(row.start..at + 1)));
-        if done < count && bytes * count >= total * done {
+        let is_reached = done < count && bytes * count >= total * done;
+        if is_reached || histogram.bytes_of(&(at + 1..at + 2)) > limit_bytes {
             cuts.push(histogram.cut_after(at));
             // A point may be larger than a share: what it passed is done with.
-            done = bytes * count / total + 1;
+            done = bytes * count / total.max(1) + 1;
         }
     }
 }

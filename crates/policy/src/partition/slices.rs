@@ -154,7 +154,7 @@ pub fn slice(
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut merged: Vec<&SliceInput> = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
-        let is_large = input.table.bytes >= table_bytes / MOVE_DIVISOR;
+        let is_large = input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR);
         let others = || inputs.iter().enumerate().filter(|(other, _)| *other != at);
         let is_alone = || !others().any(|(_, other)| other.meets(&input.table));
         if is_large && is_alone() {
