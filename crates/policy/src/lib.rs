@@ -16,6 +16,7 @@ pub mod filters;
 pub mod options;
 mod overlap;
 pub mod overlapping;
+pub mod partition;
 pub mod plan;
 pub mod policies;
 pub mod policy;

@@ -3,6 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::partition::Partitioner;
+use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
+use crate::plan::Cut;
+
 /// What a merge policy may be told. A policy ignores what it has no use for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,6 +45,27 @@ pub struct PolicyOptions {
     /// merge has times this, and for `access_limit`. At least 1. Default 16 KiB (LevelDB's seek
     /// accounting). For `adaptive-tiering`.
     pub access_bytes: u64,
+    /// k: most runs of a stack; for `universal`, above how many the newest merge whatever their
+    /// sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`, `universal`,
+    /// `binomial` and `min-latency`.
+    pub stack_runs: u32,
+    /// Number of runs from which on sizes are looked at. At least 1. Default 4, as RocksDB. For
+    /// `universal`.
+    pub universal_trigger: u32,
+    /// At so many percent of the oldest run, the newer ones together make all merge. At least 1.
+    /// Default 200, as RocksDB. For `universal`.
+    pub universal_amp_percent: u32,
+    /// By how many percent the next older run may be larger than those gathered. Default 1, as
+    /// RocksDB. For `universal`.
+    pub universal_ratio_percent: u32,
+    /// Fewest runs gathered by size. At least 2. Default 2, as RocksDB. For `universal`.
+    pub universal_min_width: u32,
+    /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
+    /// `universal`.
+    pub universal_max_width: u32,
+    /// Where merges cut their tables. Default `size`. For all but `adaptive-tiering`, which cuts
+    /// by prefix.
+    pub partitioner: Partitioner,
 }
 
 /// Where an intra-level merge may happen (spec: merge policies §3).
@@ -68,6 +93,9 @@ pub enum Charge {
 /// One block: a table or a level below this size is all overhead.
 pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 
+/// A get may meet every run of a stack: more is never wanted.
+pub const MAX_STACK_RUNS: u32 = 1000;
+
 impl Default for PolicyOptions {
     fn default() -> Self {
         PolicyOptions {
@@ -83,6 +111,13 @@ impl Default for PolicyOptions {
             charge: Charge::Probes,
             access_limit: 100,
             access_bytes: 16 << 10,
+            stack_runs: 6,
+            universal_trigger: 4,
+            universal_amp_percent: 200,
+            universal_ratio_percent: 1,
+            universal_min_width: 2,
+            universal_max_width: u32::MAX,
+            partitioner: Partitioner::Size,
         }
     }
 }
@@ -129,15 +164,42 @@ impl PolicyOptions {
             ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
             ("access_limit", u64::from(self.access_limit), 1),
             ("access_bytes", self.access_bytes, 1),
+            ("stack_runs", u64::from(self.stack_runs), 1),
+            ("universal_trigger", u64::from(self.universal_trigger), 1),
+            ("universal_amp_percent", u64::from(self.universal_amp_percent), 1),
+            ("universal_min_width", u64::from(self.universal_min_width), 2),
+            (
+                "universal_max_width",
+                self.universal_max_width.into(),
+                self.universal_min_width.into(),
+            ),
         ];
-        match least.into_iter().find(|(_, value, min)| value < min) {
-            Some((option, value, min)) => Err(OptionError::TooSmall { option, value, min }),
-            None if self.c_permille > 1000 => Err(OptionError::TooLarge {
-                option: "c_permille",
-                value: self.c_permille.into(),
-                max: 1000,
-            }),
+        if let Some((option, value, min)) = least.into_iter().find(|(_, value, min)| value < min) {
+            return Err(OptionError::TooSmall { option, value, min });
+        }
+        let most = [
+            ("c_permille", u64::from(self.c_permille), 1000),
+            ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
+        ];
+        match most.into_iter().find(|(_, value, max)| value > max) {
+            Some((option, value, max)) => Err(OptionError::TooLarge { option, value, max }),
             None => Ok(()),
+        }
+    }
+
+    /// Where merges cut their tables. Only the partitioners that look at keys need a histogram.
+    pub fn cut(&self) -> Cut {
+        let (partitioner, table_bytes) = (self.partitioner, self.table_bytes);
+        match partitioner {
+            Partitioner::None => Cut::Size(u64::MAX),
+            Partitioner::Size => Cut::Size(table_bytes),
+            Partitioner::Prefix => Cut::Prefix {
+                split_bytes: self.split_bytes,
+                cap_bytes: self.split_bytes.saturating_mul(PREFIX_CAP_FACTOR),
+            },
+            Partitioner::LocalRange
+            | Partitioner::GlobalRange
+            | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::partition::Partitioner;
 use crate::shape::{RunSlot, Shape, Table, TableId};
 
 /// A decision. Installed as one atomic edit once all of its merges are done.
@@ -62,6 +63,14 @@ pub enum Cut {
         /// Size at which even one prefix is cut.
         cap_bytes: u64,
     },
+    /// Before the keys that a partitioner finds from the histogram of the inputs; by size where
+    /// that is not at hand.
+    Cells {
+        /// Which.
+        partitioner: Partitioner,
+        /// theta: largest table wanted.
+        table_bytes: u64,
+    },
 }
 
 impl Cut {
@@ -70,6 +79,7 @@ impl Cut {
         match self {
             Cut::Size(bytes) => *bytes,
             Cut::Prefix { cap_bytes, .. } => *cap_bytes,
+            Cut::Cells { table_bytes, .. } => *table_bytes,
         }
     }
 }
@@ -97,7 +107,8 @@ impl Plan {
         self.moves.iter().map(|step| step.table).chain(merged)
     }
 
-    /// Where the plan writes: per move the table's bounds, per merge the bounds of its inputs, per
+    /// Where the plan writes: per move the table's bounds (for a move up, in every level from the
+    /// one it leaves to the one it reaches), per merge the bounds of its inputs, per
     /// relabelled level the bounds of all that it holds. A merge writes no key outside them. Tables
     /// that left the shape are passed over. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
@@ -107,7 +118,13 @@ impl Plan {
             .filter(|(_, table)| ids.contains(&table.id))
             .map(|(_, table)| (table.id, table))
             .collect();
-        let moved = self.moves.iter().map(|step| (step.to_level, vec![step.table]));
+        // What goes up passes levels in which nothing newer may arrive meanwhile: it would end up
+        // below what is older (I1).
+        let moved = self.moves.iter().flat_map(|step| {
+            let is_up = step.to_level < step.from_level;
+            let lowest = if is_up { step.from_level } else { step.to_level };
+            (step.to_level..=lowest).map(|level| (level, vec![step.table]))
+        });
         let merged = self.merges.iter().map(|m| (m.output_level, m.input_ids().collect()));
         let written = moved.chain(merged);
         let written = written.filter_map(|(level, ids)| range_of(level, &ids, &tables));

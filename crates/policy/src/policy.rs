@@ -25,7 +25,13 @@ pub trait MergePolicy: Send + Sync {
     /// Into which run of a level a merge of the whole tree goes, and where it cuts its tables.
     fn whole_output(&self, shape: &Shape, level: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
         let run = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
-        (RunSlot::New(run), Cut::Size(options.table_bytes))
+        (RunSlot::New(run), options.cut())
+    }
+
+    /// See [`merge_debt_bytes`]. Policies whose merges do not follow from levels over target have
+    /// an answer of their own.
+    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
+        debt_of_levels(shape, &self.targets(shape, options))
     }
 
     /// The next job, or `None` if there is none that the running ones leave room for.
@@ -81,8 +87,13 @@ pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
     target.score_permille(level.bytes(), level.runs().len())
 }
 
-/// Estimate of the bytes still to be rewritten until every level is within target: what
+/// Estimate of the bytes still to be rewritten until the tree is as its policy wants it: what
 /// back-pressure looks at. O(tables).
+pub fn merge_debt_bytes(shape: &Shape, policy: &dyn MergePolicy, options: &PolicyOptions) -> u64 {
+    policy.debt_bytes(shape, options)
+}
+
+/// The debt of a tree whose levels sink when they are over target.
 ///
 /// 1. From the top: what a level holds too much sinks. All of it if it has too many runs (a merge
 ///    takes whole runs), else its bytes over capacity.
@@ -91,8 +102,7 @@ pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
 /// 3. What sinks is added to the next level before that one is judged, as a real merge would.
 ///
 /// An upper estimate: moves cost nothing and duplicates shrink, which metadata cannot tell.
-pub fn merge_debt_bytes(shape: &Shape, policy: &dyn MergePolicy, options: &PolicyOptions) -> u64 {
-    let targets = policy.targets(shape, options);
+fn debt_of_levels(shape: &Shape, targets: &[LevelTarget]) -> u64 {
     let target = |level: u32| *targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
     let mut debt: u128 = 0;
     let mut sunk: u128 = 0;

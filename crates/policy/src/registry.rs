@@ -2,12 +2,17 @@
 //! benchmark sweep and the property tests read it; adding a policy adds its line here.
 
 use crate::policies::adaptive_tiering::AdaptiveTiering;
+use crate::policies::bigtable::Bigtable;
+use crate::policies::binomial::Binomial;
+use crate::policies::constant::Constant;
 use crate::policies::fluid::Fluid;
 use crate::policies::fragmented_leveling::FragmentedLeveling;
 use crate::policies::garnering::Garnering;
 use crate::policies::lazy_leveling::LazyLeveling;
 use crate::policies::leveling::Leveling;
+use crate::policies::min_latency::MinLatency;
 use crate::policies::tiering::Tiering;
+use crate::policies::universal::Universal;
 use crate::policy::MergePolicy;
 
 /// Every policy, in the order of help and docs tables.
@@ -19,6 +24,11 @@ pub static POLICIES: &[&dyn MergePolicy] = &[
     &Fluid,
     &Garnering,
     &AdaptiveTiering,
+    &Bigtable,
+    &Constant,
+    &Universal,
+    &Binomial,
+    &MinLatency,
 ];
 
 /// No policy has this name.

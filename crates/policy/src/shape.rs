@@ -63,6 +63,11 @@ impl Table {
 pub struct Run {
     /// Stable id.
     pub id: RunId,
+    /// The keyspace's how-manieth flush brought the newest of its data, counted from 1; 0 where
+    /// that is not known: below level 0, and for runs that came up from there. A run holds what was
+    /// flushed after the next older run's number, up to its own. It stays as it is while the id
+    /// does, so a merge that keeps the id of its newest input keeps the interval whole.
+    pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
 }
@@ -159,6 +164,9 @@ pub enum RunSlot {
     /// Into a run of this id, made if absent: at the slot of the newest run that the same edit
     /// takes tables from in that level, else as the newest run.
     New(RunId),
+    /// Into a run of this id, made if absent as the oldest run of the level: for data that comes
+    /// up from below it, which is older than all of it (I1).
+    Oldest(RunId),
     /// Into an overlapping level (which the level becomes if it is empty).
     Overlapping,
 }
@@ -188,7 +196,8 @@ pub struct Edit {
     pub cursors: Vec<(u32, Box<[u8]>)>,
     /// New last level.
     pub last_level: Option<u32>,
-    /// Flushes to add to the count.
+    /// Flushes to add to the count. The runs that this edit makes on top of level 0 get the last
+    /// of these numbers.
     pub flushes: u64,
     /// The prefix rule that this edit's tables were cut by, if it was chosen just now.
     pub prefix: Option<PrefixRule>,
@@ -253,6 +262,7 @@ impl Shape {
     /// O(tables), but only ids are looked at outside the levels that change.
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
+        let old_l0_count = next.level(0).runs().len();
         let touched = next.remove_tables(&edit.remove)?;
         for (from, to) in &edit.relabel {
             next.relabel(*from, *to)?;
@@ -260,6 +270,7 @@ impl Shape {
         for placement in &edit.place {
             next.place(placement, &touched)?;
         }
+        next.count_flushes(edit.flushes, old_l0_count);
         let changed = |index: &u32| {
             touched.contains_key(index) || edit.place.iter().any(|placed| placed.level == *index)
         };
@@ -283,7 +294,6 @@ impl Shape {
         if let Some(last_level) = edit.last_level {
             next.state.last_level = last_level;
         }
-        next.state.flush_count += edit.flushes;
         if let Some(new) = &edit.prefix {
             match &next.state.prefix {
                 Some(old) if old != new => {
@@ -293,6 +303,23 @@ impl Shape {
             }
         }
         Ok(next)
+    }
+
+    /// Counts flushes and numbers the runs that they made: those that level 0 has more than
+    /// before. They are the newest, since flushes replace nothing. More flushes than runs means
+    /// that some held nothing; should there be more runs than flushes, the oldest share a number.
+    fn count_flushes(&mut self, flushes: u64, old_l0_count: usize) {
+        let old_count = self.state.flush_count;
+        self.state.flush_count += flushes;
+        if flushes == 0 {
+            return;
+        }
+        if let Some(Level::Runs(runs)) = self.levels.first_mut() {
+            let new_count = runs.len().saturating_sub(old_l0_count);
+            for (back, run) in (0..).zip(&mut runs[..new_count]) {
+                run.last_flush = (old_count + 1).max(self.state.flush_count.saturating_sub(back));
+            }
+        }
     }
 
     /// Removes tables; returns, per level, the slot of the newest run that lost one.
@@ -376,15 +403,18 @@ impl Shape {
                 *target = Level::Runs(Vec::new());
                 self.place(placement, touched)
             }
-            (RunSlot::Join(id) | RunSlot::New(id), Level::Runs(runs)) => {
+            (RunSlot::Join(id) | RunSlot::New(id) | RunSlot::Oldest(id), Level::Runs(runs)) => {
                 let at = match runs.iter().position(|run| run.id == *id) {
                     Some(at) => at,
                     None if matches!(slot, RunSlot::Join(_)) => {
                         return Err(EditError::NoRun { level: *level, run: *id });
                     }
                     None => {
-                        let at = touched.get(level).copied().unwrap_or(0).min(runs.len());
-                        runs.insert(at, Run { id: *id, tables: Vec::new() });
+                        let at = match slot {
+                            RunSlot::Oldest(_) => runs.len(),
+                            _ => touched.get(level).copied().unwrap_or(0).min(runs.len()),
+                        };
+                        runs.insert(at, Run { id: *id, last_flush: 0, tables: Vec::new() });
                         at
                     }
                 };

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `policy NAME fanout= base= table= l0= ..` | chooses (see `set_policy`); `ok` or why not |
 //! | `tree` | replaces the tree and the busy set by the lines below |
+//! | `flush` | adds the tables below, each a new run of its own |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
 //! | `targets` | score and target of each level, and the merge debt |
@@ -18,7 +19,8 @@
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
 //! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping
-//! 11:..` are tables of an overlapping level, `cursor L1 k` is a round-robin cursor, `last L3` is
+//! 11:..` are tables of an overlapping level, `L0 r1@7 ..` is a run whose last flush is number 7,
+//! `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor, `last L3` is
 //! the stored last level.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
+use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Heat, Merge, Plan};
 use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, score_permille};
 use runstone_policy::registry;
@@ -124,6 +127,7 @@ impl World {
         match name {
             "policy" => self.set_policy(words.first().copied().unwrap_or(""), &args),
             "tree" => self.set_tree(body),
+            "flush" => self.flush(body),
             "busy" => self.set_busy(body),
             "heat" => self.set_heat(body),
             "targets" => Ok(self.show_targets()),
@@ -154,6 +158,19 @@ impl World {
                 _ => IntraLevel::Every,
             },
             access_limit: small(args.number("accesses", defaults.access_limit.into())?)?,
+            stack_runs: small(args.number("runs", defaults.stack_runs.into())?)?,
+            universal_trigger: small(args.number("trigger", 4)?)?,
+            universal_amp_percent: small(args.number("amp", 200)?)?,
+            universal_ratio_percent: small(args.number("ratio", 1)?)?,
+            universal_min_width: small(args.number("min", 2)?)?,
+            universal_max_width: small(args.number("max", u32::MAX.into())?)?,
+            partitioner: match args.0.get("partitioner") {
+                None => defaults.partitioner,
+                Some(name) => {
+                    let named = |one: &&Partitioner| one.rule().name() == name;
+                    *PARTITIONERS.iter().find(named).ok_or(format!("no partitioner {name}"))?
+                }
+            },
             ..defaults
         };
         policy.check(&options).map_err(|error| error.to_string())?;
@@ -165,12 +182,25 @@ impl World {
         let mut shape = Shape::default();
         // The last line first: a new run is the newest of its level.
         for line in body.iter().rev() {
-            let edit = parse_tree_line(line)?;
+            let mut edit = parse_tree_line(line)?;
+            // What the text says is the count after the edit.
+            edit.flushes = edit.flushes.saturating_sub(shape.state.flush_count);
             shape = shape.into_applied(&edit).map_err(|error| error.to_string())?;
         }
         (self.shape, self.plan, self.busy) = (shape, None, Busy::default());
         self.heat = Heat::default();
         Ok(self.show_fill())
+    }
+
+    /// One flush per line.
+    fn flush(&mut self, body: &[&str]) -> Result<String, String> {
+        for line in body {
+            let table = Arc::new(parse_table(line)?);
+            let place = vec![Placement { level: 0, slot: RunSlot::New(table.id), table }];
+            let edit = Edit { place, flushes: 1, ..Edit::default() };
+            self.shape = self.shape.apply(&edit).map_err(|error| error.to_string())?;
+        }
+        Ok(show_tree(&self.shape))
     }
 
     fn set_busy(&mut self, body: &[&str]) -> Result<String, String> {
@@ -399,11 +429,18 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
         let level = parse_level(words.next().unwrap_or(""))?;
         return Ok(Edit { last_level: Some(level), ..Edit::default() });
     }
+    if first == "flushes" {
+        let flushes = parse_bytes(words.next().unwrap_or(""))?;
+        return Ok(Edit { flushes, ..Edit::default() });
+    }
     let level = parse_level(first)?;
+    let mut flushes = 0;
     let slot = match words.peek() {
         Some(&"overlapping") => RunSlot::Overlapping,
         Some(word) if word.starts_with('r') => {
-            RunSlot::New(word[1..].parse().map_err(|_| format!("bad run {word}"))?)
+            let (run, flush) = word[1..].split_once('@').unwrap_or((&word[1..], "0"));
+            flushes = parse_bytes(flush)?;
+            RunSlot::New(run.parse().map_err(|_| format!("bad run {word}"))?)
         }
         _ => RunSlot::New(u64::from(level)),
     };
@@ -423,7 +460,7 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
         }
     }
     let place = |table| Placement { level, slot, table: Arc::new(table) };
-    Ok(Edit { place: tables.into_iter().map(place).collect(), ..Edit::default() })
+    Ok(Edit { place: tables.into_iter().map(place).collect(), flushes, ..Edit::default() })
 }
 
 /// `11:[a..h]=64M#3-9`; without `#` all of it has sequence number 1.
@@ -453,6 +490,7 @@ fn parse_table(word: &str) -> Result<Table, String> {
 fn show_slot(slot: RunSlot) -> String {
     match slot {
         RunSlot::Join(id) | RunSlot::New(id) => format!("r{id}"),
+        RunSlot::Oldest(id) => format!("r{id}, oldest"),
         RunSlot::Overlapping => "overlapping".to_owned(),
     }
 }
@@ -472,7 +510,11 @@ fn show_tree(shape: &Shape) -> String {
             }
             Level::Runs(runs) => {
                 for run in runs {
-                    writeln!(out, "L{index} r{}{}", run.id, show(&run.tables)).unwrap();
+                    let flush = match run.last_flush {
+                        0 => String::new(),
+                        flush => format!("@{flush}"),
+                    };
+                    writeln!(out, "L{index} r{}{flush}{}", run.id, show(&run.tables)).unwrap();
                 }
             }
         }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::PolicyOptions;
+use runstone_policy::partition::PARTITIONERS;
 use runstone_policy::plan::{Busy, Heat, Merge, Plan};
 use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
 use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes};
@@ -57,24 +58,38 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn options() -> impl Strategy<Value = PolicyOptions> {
     let runs = (1u32..5, 1u32..4);
     let c_permille = prop_oneof![Just(1000u32), 300u32..1000];
+    let universal = (1u32..6, prop_oneof![Just(200u32), 1u32..400], 0u32..50, 2u32..4, 0u32..4);
+    let stack = (1u32..7, universal, prop::sample::select(PARTITIONERS));
     let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille);
-    numbers.prop_map(|(size_ratio, l0_trigger, base, table, (k, z), c_permille)| PolicyOptions {
-        size_ratio,
-        l0_trigger,
-        base_bytes: base << 13,
-        table_bytes: table << 12,
-        split_bytes: table << 12,
-        max_runs: k,
-        last_level_runs: z,
-        c_permille,
-        ..PolicyOptions::default()
+    (numbers, stack).prop_map(|(numbers, stack)| {
+        let (size_ratio, l0_trigger, base, table, (k, z), c_permille) = numbers;
+        let (stack_runs, (trigger, amp, ratio, min_width, more), partitioner) = stack;
+        PolicyOptions {
+            stack_runs,
+            universal_trigger: trigger,
+            universal_amp_percent: amp,
+            universal_ratio_percent: ratio,
+            universal_min_width: min_width,
+            universal_max_width: min_width + more,
+            partitioner,
+            size_ratio,
+            l0_trigger,
+            base_bytes: base << 13,
+            table_bytes: table << 12,
+            split_bytes: table << 12,
+            max_runs: k,
+            last_level_runs: z,
+            c_permille,
+            ..PolicyOptions::default()
+        }
     })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(2000)
+        // PROPTEST_CASES asks for more.
+        ..ProptestConfig::with_cases(ProptestConfig::default().cases.max(2000))
     })]
 
     #[test]
@@ -153,7 +168,7 @@ impl World {
                 // The same ids in both levels: what sinks must not take that of a run below.
                 let run = u64::from(batch);
                 let slot = if is_overlapping { RunSlot::Overlapping } else { RunSlot::New(run) };
-                self.add(level, slot, vec![contents]);
+                self.add(level, slot, vec![contents], 0);
             }
         }
         self.check();
@@ -172,10 +187,10 @@ impl World {
         contents
     }
 
-    fn add(&mut self, level: u32, slot: RunSlot, parts: Vec<Contents>) {
+    fn add(&mut self, level: u32, slot: RunSlot, parts: Vec<Contents>, flushes: u64) {
         let tables: Vec<Arc<Table>> = parts.into_iter().map(|part| self.table(part)).collect();
         let place = tables.into_iter().map(|table| Placement { level, slot, table }).collect();
-        self.shape = self.shape.apply(&Edit { place, ..Edit::default() }).unwrap();
+        self.shape = self.shape.apply(&Edit { place, flushes, ..Edit::default() }).unwrap();
     }
 
     fn table(&mut self, contents: Contents) -> Arc<Table> {
@@ -206,7 +221,7 @@ impl World {
                 let contents: Vec<_> = self.write(keys).into_iter().collect();
                 let parts = contents.chunks(contents.len().div_ceil(*pieces));
                 let parts = parts.map(|part| part.iter().cloned().collect()).collect();
-                self.add(0, RunSlot::New(self.next_id), parts);
+                self.add(0, RunSlot::New(self.next_id), parts, 1);
             }
             Op::Start => {
                 let busy = self.busy();

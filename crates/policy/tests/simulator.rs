@@ -7,6 +7,9 @@ use runstone_policy::simulator::{KeyOrder, SimLevel, SimReport, SimWorkload, Sim
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
+/// The policies that keep all data in level 0.
+const STACKS: [&str; 5] = ["bigtable", "constant", "universal", "binomial", "min-latency"];
+
 fn workload(order: KeyOrder, key_space: u64) -> SimWorkload {
     SimWorkload {
         flush_bytes: FLUSH_BYTES,
@@ -53,7 +56,8 @@ fn overwriting_stays_within_the_key_space() {
         let all_keys = 128 << 25;
         // Each key once per run of the level that has the most, and the levels above hold no more
         // than that again: with one run per level, twice.
-        let deep = report.levels.iter().filter(|level| level.level > 0);
+        let is_stack = STACKS.contains(&policy.name());
+        let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
         // Overlapping tables are as many runs as cover a key.
         let runs_of = |level: &SimLevel| match level.overlapping {
             true => level.tables_probed_per_get_permille.div_ceil(1000),
@@ -70,7 +74,9 @@ fn overwriting_stays_within_the_key_space() {
 fn a_quarter_of_a_tebibyte() {
     for policy in POLICIES {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, (1 << 38) / FLUSH_BYTES);
-        assert!(report.write_amplification_permille < 40_000);
+        // Constant rewrites everything every k flushes, so its amplification grows with the data.
+        let most = if policy.name() == "constant" { 400_000 } else { 40_000 };
+        assert!(report.write_amplification_permille < most, "{}", policy.name());
     }
 }
 

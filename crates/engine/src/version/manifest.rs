@@ -156,6 +156,16 @@ fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
         }
     }
     let mut checked = Shape::default().into_applied(&edit).map_err(|bad| bad.to_string())?;
+    for (new, old) in checked.levels.iter_mut().zip(&shape.levels) {
+        let Level::Runs(runs) = new else { continue };
+        for run in runs {
+            let stored = old.runs().iter().find(|stored| stored.id == run.id);
+            run.last_flush = stored.map_or(0, |stored| stored.last_flush);
+        }
+        if old.runs().iter().any(|run| run.last_flush > shape.state.flush_count) {
+            return Err("a run says that it was flushed after the last flush".to_owned());
+        }
+    }
     checked.state = shape.state.clone();
     Ok(checked)
 }

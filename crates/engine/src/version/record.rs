@@ -157,6 +157,7 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
             RunSlot::Join(run) => (0, run),
             RunSlot::New(run) => (1, run),
             RunSlot::Overlapping => (2, 0),
+            RunSlot::Oldest(run) => (3, run),
         };
         put_varint(out, slot);
         put_varint(out, run);
@@ -221,6 +222,7 @@ fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
                 put_varint(out, runs.len() as u64);
                 for run in runs {
                     put_varint(out, run.id);
+                    put_varint(out, run.last_flush);
                     encode_tables(&run.tables, out);
                 }
             }
@@ -318,6 +320,7 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
                 0 => RunSlot::Join(run),
                 1 => RunSlot::New(run),
                 2 => RunSlot::Overlapping,
+                3 => RunSlot::Oldest(run),
                 _ => return Err(Truncated),
             };
             Ok(Placement { level, slot, table: Arc::new(take_table(reader)?) })
@@ -364,7 +367,8 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
     let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
-            Ok(Run { id: reader.take_varint()?, tables: take_list(reader, table)? })
+            let (id, last_flush) = (reader.take_varint()?, reader.take_varint()?);
+            Ok(Run { id, last_flush, tables: take_list(reader, table)? })
         })?)),
         1 => Ok(Level::Overlapping(OverlappingTables::new(take_list(reader, table)?))),
         _ => Err(Truncated),
@@ -398,6 +402,7 @@ mod tests {
             place: vec![
                 Placement { level: 1, slot: RunSlot::New(7), table: table(9) },
                 Placement { level: 3, slot: RunSlot::Overlapping, table: table(10) },
+                Placement { level: 0, slot: RunSlot::Oldest(2), table: table(11) },
             ],
             cursors: vec![(1, (*b"k").into())],
             last_level: Some(0),
@@ -407,7 +412,7 @@ mod tests {
         };
         let shape = Shape {
             levels: vec![
-                Level::Runs(vec![Run { id: 4, tables: vec![table(3)] }]),
+                Level::Runs(vec![Run { id: 4, last_flush: 76, tables: vec![table(3)] }]),
                 Level::Overlapping(OverlappingTables::new(vec![table(5), table(6)])),
             ],
             state: PolicyState {

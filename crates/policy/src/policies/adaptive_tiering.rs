@@ -36,7 +36,7 @@ use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
 
 /// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
-pub const CAP_FACTOR: u64 = 16;
+pub const CAP_FACTOR: u64 = crate::partition::prefix::CAP_FACTOR;
 
 /// Estimated share of obsolete entries, in thousandths, above which a level merges inside itself.
 pub const OBSOLETE_PERMILLE: u64 = 250;
@@ -236,7 +236,8 @@ impl Job<'_> {
             let (group, id) = (self.group(index, tables, &tables[at])?, tables[at].id);
             let (allowed, count) = (allowed(at), group.len() - 1);
             let why = format!(
-                "L{index} table {id}: {accesses} accesses of {allowed}, with {count} that overlap it"
+                "L{index} table {id}: {accesses} accesses of {allowed}, with {count} that overlap \
+                 it"
             );
             Some(self.inside(index, group, why))
         })

@@ -10,6 +10,10 @@
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
 //!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
+//!    Where tables are cut by Global-Range, they are widened by all that the hull of the job meets,
+//!    and the target tables that this takes come along (spec: merge policies §8.A): bounds are
+//!    shared there, so the new hull is the old one in most cases, and sinking what lies within one
+//!    cell together rewrites the cell once. If that is too much, as without Global-Range.
 //! 3. The level with the highest score goes first; one that is blocked lets the next one go.
 //! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them merge into one run of level 0, to keep reads bounded while level 1 is taken.
@@ -158,6 +162,9 @@ impl Job<'_> {
         };
         let extra = match widened {
             0 => String::new(),
+            count if self.options.partitioner.is_global() => {
+                format!("; {count} more within its hull")
+            }
             count => format!("; {count} more at no further overlap"),
         };
         plan.why = format!("{}; {turn}{extra}", over.reason);
@@ -179,8 +186,42 @@ impl Job<'_> {
             let groups = components(sources.chain(targets).collect());
             (!collides(&groups, level + 1, self.busy)).then_some(groups)
         };
-        let wide = self.widened(level, chosen, met);
-        wide.and_then(groups_of).or_else(|| groups_of(chosen))
+        let hull = self.hull_job(level, chosen, met);
+        let wide = || self.widened(level, chosen, met).and_then(groups_of);
+        hull.or_else(wide).or_else(|| groups_of(chosen))
+    }
+
+    /// Rule 2 under Global-Range: chosen table, target tables that it meets, all tables of the
+    /// level that the hull of these meets, target tables that the hull of those meets. One round:
+    /// cells are nested or apart, so what a further round would add chains by chance. `None` if it
+    /// adds nothing, is larger than [`EXPANSION_TABLES`] or partly taken.
+    fn hull_job(
+        &self,
+        level: u32,
+        chosen: &[Arc<Table>],
+        met: &[Arc<Table>],
+    ) -> Option<Vec<Component>> {
+        if !self.options.partitioner.is_global() {
+            return None;
+        }
+        let (min_key, max_key) = hull(chosen, met)?;
+        let sources = self.shape.level(level).runs().first()?.overlapping(min_key, max_key);
+        let met = self.met_below(level, sources);
+        let limit_bytes = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
+        let bytes: u64 = sources.iter().chain(met).map(|table| table.bytes).sum();
+        let is_idle = || leveled::is_idle(sources, self.busy) && leveled::is_idle(met, self.busy);
+        if sources.len() == chosen.len() || bytes > limit_bytes || !is_idle() {
+            return None;
+        }
+        let own = sources.iter().map(|table| input(level, table));
+        let below = met.iter().map(|table| input(level + 1, table));
+        let groups = components(own.chain(below).collect());
+        // A table below that is in a gap of the sources takes no part.
+        let groups: Vec<Component> = groups
+            .into_iter()
+            .filter(|group| group.inputs.iter().any(|input| input.level == level))
+            .collect();
+        (!collides(&groups, level + 1, self.busy)).then_some(groups)
     }
 
     /// All tables of the level inside the hull of the job, if they meet no further target table,
@@ -193,9 +234,8 @@ impl Job<'_> {
         chosen: &[Arc<Table>],
         met: &[Arc<Table>],
     ) -> Option<&'b [Arc<Table>]> {
-        let (first, last) = (met.first()?, met.last()?);
-        let min_key = first.min_key.as_ref().min(chosen.first()?.min_key.as_ref());
-        let max_key = last.max_key.as_ref().max(chosen.last()?.max_key.as_ref());
+        met.first()?;
+        let (min_key, max_key) = hull(chosen, met)?;
         let wide = self.shape.level(level).runs().first()?.overlapping(min_key, max_key);
         let limit = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
         let total: u64 = wide.iter().chain(met).map(|table| table.bytes).sum();
@@ -225,6 +265,14 @@ impl Job<'_> {
     fn output(&self, level: u32) -> Output {
         leveled::output_to(self.shape, level, self.options)
     }
+}
+
+/// Smallest and largest key of some neighbours of one run, and of some of another.
+fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [u8])> {
+    let firsts = a.first().into_iter().chain(b.first());
+    let lasts = a.last().into_iter().chain(b.last());
+    let min_key = firsts.map(|table| &*table.min_key).min()?;
+    Some((min_key, lasts.map(|table| &*table.max_key).max()?))
 }
 
 fn overlap_of<'a>(run: &'a Run, table: &Table) -> &'a [Arc<Table>] {

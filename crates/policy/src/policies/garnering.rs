@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{Output, collides, components, level_inputs, plan_components};
-use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
 use crate::policies::leveled::{self, Over};
 use crate::policy::{LevelTarget, MergePolicy};
@@ -158,7 +158,7 @@ fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
             return None;
         }
         let id = upper.runs().first().map_or(u64::from(next_last), |run| run.id);
-        let cut = Cut::Size(options.table_bytes);
+        let cut = options.cut();
         let output = Output { level: next_last, slot: RunSlot::New(id), cut };
         let merged = plan_components(groups, output, |lone| lone.level == next_last);
         plan = Plan { last_level: plan.last_level, ..merged };

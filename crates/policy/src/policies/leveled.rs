@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, components, level_inputs, plan_components};
-use crate::plan::{Busy, Cut, Plan};
+use crate::plan::{Busy, Plan};
 use crate::policy::LevelTarget;
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
@@ -98,7 +98,7 @@ pub(crate) fn plain_tables(level: &Level) -> &[Arc<Table>] {
 /// Where outputs go in a level: its newest run, or a new one under the level's own number.
 pub(crate) fn output_to(shape: &Shape, level: u32, options: &PolicyOptions) -> Output {
     let id = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
-    Output { level, slot: RunSlot::New(id), cut: Cut::Size(options.table_bytes) }
+    Output { level, slot: RunSlot::New(id), cut: options.cut() }
 }
 
 /// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do

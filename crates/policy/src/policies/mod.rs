@@ -1,12 +1,19 @@
 //! The merge policies, one file each. Not their list: that is the registry.
 
 pub mod adaptive_tiering;
+pub mod bigtable;
+pub mod binomial;
+mod binomial_layout;
+pub mod constant;
 pub mod fluid;
 pub mod fragmented_leveling;
 pub mod garnering;
 pub mod lazy_leveling;
 mod leveled;
 pub mod leveling;
+pub mod min_latency;
+mod stack;
 mod tiered;
 pub mod tiering;
+pub mod universal;
 mod waiting;

@@ -45,7 +45,7 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, bytes, components, level_inputs, plan_components, run_inputs};
-use crate::plan::{Busy, Cut, Plan};
+use crate::plan::{Busy, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
 use crate::policy::LevelTarget;
@@ -241,7 +241,7 @@ impl<'a> Job<'a> {
             inputs.extend(level_inputs(to, below).into_iter().filter(|input| input.run == 0));
         }
         let id = joined.map_or_else(|| free_id(below.runs(), runs[0].id), |run| run.id);
-        let cut = Cut::Size(self.options.table_bytes);
+        let cut = self.options.cut();
         let output = Output { level: to, slot: RunSlot::New(id), cut };
         let mut plan = plan_components(components(inputs), output, |lone| lone.level == to);
         let what = match (plan.merges.is_empty(), joined) {

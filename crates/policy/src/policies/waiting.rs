@@ -3,7 +3,7 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, merge_of, run_inputs};
-use crate::plan::{Busy, Cut, Plan};
+use crate::plan::{Busy, Plan};
 use crate::policies::leveled;
 use crate::shape::{Run, RunSlot, Shape};
 use crate::text::format_bytes;
@@ -44,7 +44,7 @@ pub(crate) fn merge_newest(
         return None;
     }
     let slot = RunSlot::New(runs[from].id);
-    let output = Output { level, slot, cut: Cut::Size(options.table_bytes) };
+    let output = Output { level, slot, cut: options.cut() };
     let plan = Plan {
         merges: vec![merge_of(run_inputs(level, from, &runs[from..to]), output)],
         why: format!(

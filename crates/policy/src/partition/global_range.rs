@@ -1,0 +1,105 @@
+//! Global-Range on byte strings: halves of the space of all keys, so that every run has its tables'
+//! bounds from one fixed set (the paper's §IV-B). Not for keys whose order carries no meaning in
+//! its bits: any order of bytes will do, but cells fill as unevenly as the keys lie.
+//!
+//! A key is read as an endless string of bits: its bytes, then zeros. A *cell* is a bit prefix: all
+//! keys that begin with it.
+//!
+//! 1. Start with the cell of all points.
+//! 2. A cell of at most theta bytes, or of one user key, is a table.
+//! 3. Else jump over what all of the cell's points have in common, and split at the next bit. The
+//!    cut is the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the
+//!    keys whose bits go on with 1 are at or above it. For a key whose bits go on with 1 has the
+//!    byte with that bit, and one whose bits go on with 0 is smaller there or ends before.
+//! 4. Points that differ in nothing but zero bytes at their ends are one string of bits; they are
+//!    cut by size.
+//!
+//! Theorem. Of two cells, from any two histograms, one contains the other or they share no key: so
+//! it is with any two bit prefixes. Hence the tables of one run that a table of another overlaps
+//! are either all inside its cell, or one whose cell contains it; a component of overlap is one
+//! maximal cell, and chains across cells cannot be. (The cells of rule 4 do not count.)
+//!
+//! Blocks reach from one last key to the next, and their inner keys may lie in a cell that shows no
+//! last key. Such keys stay with the table of the cell before or after, which then reaches over its
+//! cell by less than a block of each input. That may join two components, never break a merge.
+//!
+//! O(cells * (key length + log points)).
+
+use std::ops::Range;
+
+use crate::partition::{CutKey, Halving, Histogram, Input, Partition};
+
+/// See the module docs.
+pub struct GlobalRange;
+
+impl Partition for GlobalRange {
+    fn name(&self) -> &'static str {
+        "global-range"
+    }
+
+    fn doc(&self) -> &'static str {
+        "halves of the key space: runs share bounds, merges fall into parallel parts"
+    }
+
+    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
+        halve(input.histogram, input.table_bytes)
+    }
+}
+
+/// The recursion, with any limit.
+pub(crate) fn halve(histogram: &Histogram, limit_bytes: u64) -> Vec<CutKey> {
+    let mut halving = Halving::new(histogram, limit_bytes);
+    let mut open = vec![0..histogram.points().len()];
+    while let Some(cell) = open.pop() {
+        if halving.is_table(&cell) {
+            continue;
+        }
+        match split(histogram, &cell) {
+            Some((cut, at)) => {
+                halving.cut(cut);
+                open.extend([cell.start..at, at..cell.end]);
+            }
+            None => halving.cut_by_size(cell),
+        }
+    }
+    halving.finish()
+}
+
+/// Rule 3: the cut of a cell, and its first point on the upper side. Both sides have points: the
+/// first and the last differ at that bit. `None` by rule 4.
+pub(crate) fn split(histogram: &Histogram, cell: &Range<usize>) -> Option<(CutKey, usize)> {
+    let points = &histogram.points()[cell.clone()];
+    let cut = first_difference(&points.first()?.last_key, &points.last()?.last_key)?;
+    let at = cell.start + points.partition_point(|point| *point.last_key < *cut);
+    Some((cut, at))
+}
+
+/// The common bit prefix of two keys, low < high, and a 1; `None` if they differ in zero bytes at
+/// the end only.
+fn first_difference(low: &[u8], high: &[u8]) -> Option<CutKey> {
+    let byte = |key: &[u8], at: usize| key.get(at).copied().unwrap_or(0);
+    let at = (0..low.len().max(high.len())).find(|at| byte(low, *at) != byte(high, *at))?;
+    // `high` is the larger one, so it has a byte there, with a 1 where they differ first.
+    let differ = byte(low, at) ^ byte(high, at);
+    let bit = 0x80u8 >> differ.leading_zeros();
+    let common = byte(high, at) & !(bit | (bit - 1));
+    let mut cut = high[..at].to_vec();
+    cut.push(common | bit);
+    Some(cut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_bit_prefixes() {
+        let cut = |low: &[u8], high: &[u8]| first_difference(low, high).map(Vec::from);
+        assert_eq!(cut(&[1], &[14]), Some(vec![8]));
+        assert_eq!(cut(b"", &[0, 0, 1]), Some(vec![0, 0, 1]));
+        assert_eq!(cut(b"ab", b"ac"), Some(b"ac".to_vec()));
+        assert_eq!(cut(&[0b0110_1000, 9], &[0b0110_0111 | 8, 9]), Some(vec![0b0110_1100]));
+        assert_eq!(cut(b"a", b"a\0\0"), None);
+        assert_eq!(cut(b"a\0", b"a\0\x80"), Some(b"a\0\x80".to_vec()));
+    }
+}

@@ -1,0 +1,34 @@
+//! Global-Range with larger cells: recurse to 8 theta, then cut each cell evenly by size. Merges
+//! still fall apart at the bounds of the large cells, and there are hardly more tables than by size
+//! (the paper's §VI: "small partitions can be grouped together"). Not laminar inside a cell.
+
+use crate::partition::global_range::halve;
+use crate::partition::size::cut_row_evenly;
+use crate::partition::{CutKey, Input, Partition, cells};
+
+/// How many tables a cell may hold.
+pub const CELL_TABLES: u64 = 8;
+
+/// See the module docs.
+pub struct GroupedGlobalRange;
+
+impl Partition for GroupedGlobalRange {
+    fn name(&self) -> &'static str {
+        "grouped-global-range"
+    }
+
+    fn doc(&self) -> &'static str {
+        "global-range with cells of 8 tables, even by size inside: few tables, some parallel parts"
+    }
+
+    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
+        let Input { histogram, table_bytes, .. } = *input;
+        let bounds = halve(histogram, table_bytes.saturating_mul(CELL_TABLES));
+        let mut cuts = bounds.clone();
+        for cell in cells(histogram, &bounds) {
+            cut_row_evenly(histogram, cell, table_bytes, &mut cuts);
+        }
+        cuts.sort_unstable();
+        cuts
+    }
+}

@@ -1,0 +1,233 @@
+//! Partitioners: before which keys the outputs of a merge are cut, so that tables of different runs
+//! share their bounds and later merges fall apart into independent parts (spec: merge policies §7;
+//! Mao and Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the cutting itself, and not
+//! the choice of what merges: that is a policy's.
+//!
+//! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
+//! before the first user key that is at or above the next cut, so a user key is never split (I2).
+//! Every answer keeps [`check_cuts`]: cuts ascend strictly, and each has bytes of the histogram on
+//! both sides, so that no cut makes an empty table out of what the histogram shows.
+//!
+//! A new partitioner is one file here, a variant of [`Partitioner`] and a line in [`PARTITIONERS`].
+
+pub mod global_range;
+pub mod grouped_global_range;
+pub mod local_range;
+pub mod none;
+pub mod prefix;
+pub mod size;
+pub mod slices;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::prefix::Prefixer;
+
+/// Names a partitioner in options and in a merge's cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Partitioner {
+    /// One table per merge.
+    None,
+    /// Tables of equal size, whatever their keys.
+    #[default]
+    Size,
+    /// Halves of the key range of the inputs.
+    LocalRange,
+    /// Halves of the space of all keys: the same bounds in every run.
+    GlobalRange,
+    /// The same with larger cells, each cut evenly by size inside.
+    GroupedGlobalRange,
+    /// Where the key prefix changes.
+    Prefix,
+}
+
+impl Partitioner {
+    /// Its rule.
+    pub fn rule(self) -> &'static dyn Partition {
+        match self {
+            Partitioner::None => &none::NoPartition,
+            Partitioner::Size => &size::Size,
+            Partitioner::LocalRange => &local_range::LocalRange,
+            Partitioner::GlobalRange => &global_range::GlobalRange,
+            Partitioner::GroupedGlobalRange => &grouped_global_range::GroupedGlobalRange,
+            Partitioner::Prefix => &prefix::Prefix,
+        }
+    }
+
+    /// Whether it gives tables of different runs the same bounds.
+    pub fn is_global(self) -> bool {
+        matches!(self, Partitioner::GlobalRange | Partitioner::GroupedGlobalRange)
+    }
+}
+
+/// Every partitioner, in the order of help and docs tables.
+pub static PARTITIONERS: &[Partitioner] = &[
+    Partitioner::None,
+    Partitioner::Size,
+    Partitioner::LocalRange,
+    Partitioner::GlobalRange,
+    Partitioner::GroupedGlobalRange,
+    Partitioner::Prefix,
+];
+
+/// A cut key: a table ends before the first user key at or above it.
+pub type CutKey = Box<[u8]>;
+
+/// How a partitioner decides.
+pub trait Partition: Sync {
+    /// Name in options; that of the [`Partitioner`].
+    fn name(&self) -> &'static str;
+
+    /// One line for help and docs tables.
+    fn doc(&self) -> &'static str;
+
+    /// Where to cut, ascending strictly.
+    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey>;
+}
+
+/// What is to be partitioned.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// Where the bytes are.
+    pub histogram: &'a Histogram,
+    /// Smallest user key of any input, by their metadata.
+    pub min_key: &'a [u8],
+    /// Largest user key of any input.
+    pub max_key: &'a [u8],
+    /// theta: largest table wanted, in bytes. A single user key may need more.
+    pub table_bytes: u64,
+    /// Tells prefixes, for the partitioner that cuts by them.
+    pub prefixer: Option<&'a Prefixer>,
+}
+
+/// What an index block says: so many bytes end at this user key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Last user key of a data block.
+    pub last_key: Box<[u8]>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The data blocks of all inputs in key order, each as if all of it were at its last user key. So
+/// the index blocks are enough, no pass over the keys is needed, and a sum over a key range is off
+/// by at most the two blocks of each input that reach over its ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Ascending strictly by key.
+    points: Vec<Point>,
+    /// `before[i]`: bytes of the first i points.
+    before: Vec<u64>,
+}
+
+impl Histogram {
+    /// From points in any order; those of one key become one. O(n log n).
+    pub fn new(mut points: Vec<Point>) -> Histogram {
+        points.sort_unstable();
+        points.dedup_by(|next, kept| {
+            let is_same = next.last_key == kept.last_key;
+            if is_same {
+                kept.bytes = kept.bytes.saturating_add(next.bytes);
+            }
+            is_same
+        });
+        let mut before = Vec::with_capacity(points.len() + 1);
+        let mut sum: u64 = 0;
+        before.push(sum);
+        for point in &points {
+            sum = sum.saturating_add(point.bytes);
+            before.push(sum);
+        }
+        Histogram { points, before }
+    }
+
+    /// The points, ascending strictly by key.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_of(&(0..self.points.len()))
+    }
+
+    /// Bytes of a row of points. O(1).
+    pub fn bytes_of(&self, row: &Range<usize>) -> u64 {
+        self.before[row.end] - self.before[row.start]
+    }
+
+    /// Index of the first point at or above a key. O(log n).
+    pub fn position(&self, key: &[u8]) -> usize {
+        self.points.partition_point(|point| *point.last_key < *key)
+    }
+
+    /// The cut right after a point: the smallest byte string above its key.
+    pub(crate) fn cut_after(&self, at: usize) -> CutKey {
+        successor(&self.points[at].last_key)
+    }
+}
+
+/// The smallest byte string above `key`.
+pub fn successor(key: &[u8]) -> CutKey {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
+/// The cells that cuts make of a histogram: rows of points, in order. O(cuts log points).
+pub fn cells(histogram: &Histogram, cuts: &[CutKey]) -> Vec<Range<usize>> {
+    let bounds = cuts.iter().map(|cut| histogram.position(cut));
+    let mut from = 0;
+    let mut cells = Vec::with_capacity(cuts.len() + 1);
+    for to in bounds.chain([histogram.points.len()]) {
+        cells.push(from..to);
+        from = to;
+    }
+    cells
+}
+
+/// What every partitioner promises: cuts ascend strictly, and each cell holds points, or there is
+/// no cut at all.
+pub fn check_cuts(histogram: &Histogram, cuts: &[CutKey]) -> bool {
+    let ascends = cuts.windows(2).all(|pair| pair[0] < pair[1]);
+    ascends && (cuts.is_empty() || cells(histogram, cuts).iter().all(|cell| !cell.is_empty()))
+}
+
+/// What the partitioners share that halve ranges until they are tables. They keep open ranges in a
+/// list, not on the call stack: a key may be longer than that is deep.
+pub(crate) struct Halving<'a> {
+    pub histogram: &'a Histogram,
+    pub limit_bytes: u64,
+    cuts: Vec<CutKey>,
+}
+
+impl<'a> Halving<'a> {
+    pub fn new(histogram: &'a Histogram, limit_bytes: u64) -> Halving<'a> {
+        Halving { histogram, limit_bytes, cuts: Vec::new() }
+    }
+
+    /// Whether a row is one table: small enough, or a single user key.
+    pub fn is_table(&self, row: &Range<usize>) -> bool {
+        row.len() <= 1 || self.histogram.bytes_of(row) <= self.limit_bytes
+    }
+
+    /// Cuts here.
+    pub fn cut(&mut self, cut: CutKey) {
+        self.cuts.push(cut);
+    }
+
+    /// Cuts a row by size, where halving does not tell its keys apart.
+    pub fn cut_by_size(&mut self, row: Range<usize>) {
+        size::cut_row(self.histogram, row, self.limit_bytes, &mut self.cuts);
+    }
+
+    /// The cuts, ascending.
+    pub fn finish(mut self) -> Vec<CutKey> {
+        self.cuts.sort_unstable();
+        assert!(check_cuts(self.histogram, &self.cuts), "each cut parts the keys it was made for");
+        self.cuts
+    }
+}

@@ -1,0 +1,243 @@
+//! How one merge falls apart into parts that run side by side (spec: merge policies §7,
+//! "Sub-merges"). Plans only: which tables are inputs is a policy's decision, and reading and
+//! writing them is the engine's.
+//!
+//! *Paper mode*, [`components`]: the connected components of the inputs' [min, max] overlap. A
+//! component of one table moves, any other is a sub-merge. All tables are whole. A flushed table
+//! that spans all keys joins everything, which is the case in most merges of a stack.
+//!
+//! *Sliced mode*, [`slice`]:
+//!
+//! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or
+//!    more; a smaller one is merged, or small tables would stay small for ever.
+//! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
+//!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
+//!    the merge lies inside such bounds, by rule 1.
+//! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi) whose largest
+//!    is as small as can be. A slice reads its inputs bounded to [lo, hi).
+//!
+//! The cuts do not depend on W, and every slice begins and ends at one. So the outputs, table by
+//! table, are the same for every W, which the engine checks byte by byte.
+//!
+//! The critical path of a merge is its largest part: no number of cores makes it shorter.
+
+use std::sync::Arc;
+
+use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
+use crate::prefix::Prefixer;
+use crate::shape::{Table, TableId};
+
+/// A table moves if it has this part of theta.
+pub const MOVE_DIVISOR: u64 = 4;
+
+/// A slice is worth a thread if it writes this many tables.
+pub const TABLES_PER_SLICE: u64 = 4;
+
+/// A merge in paper mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Components {
+    /// Tables that overlap no other, in key order.
+    pub moves: Vec<TableId>,
+    /// The other components, in key order; ids ascend by smallest key.
+    pub merges: Vec<Vec<TableId>>,
+    /// Bytes of each of the merges.
+    pub merge_bytes: Vec<u64>,
+}
+
+impl Components {
+    /// See [`critical_path_permille`].
+    pub fn critical_path_permille(&self) -> u64 {
+        critical_path_permille(self.merge_bytes.iter().copied())
+    }
+}
+
+/// Paper mode. O(n log n).
+pub fn components(inputs: &[Arc<Table>]) -> Components {
+    let mut sorted: Vec<&Arc<Table>> = inputs.iter().collect();
+    sorted.sort_by_key(|table| (&table.min_key, &table.max_key, table.id));
+    let mut found = Components::default();
+    let mut at = 0;
+    while let Some(first) = sorted.get(at) {
+        let mut reach = &first.max_key;
+        let mut to = at + 1;
+        while let Some(table) = sorted.get(to).filter(|table| table.min_key <= *reach) {
+            reach = reach.max(&table.max_key);
+            to += 1;
+        }
+        match &sorted[at..to] {
+            [lone] => found.moves.push(lone.id),
+            group => {
+                found.merges.push(group.iter().map(|table| table.id).collect());
+                found.merge_bytes.push(group.iter().map(|table| table.bytes).sum());
+            }
+        }
+        at = to;
+    }
+    found
+}
+
+/// An input table with its blocks.
+#[derive(Clone, Debug)]
+pub struct SliceInput {
+    /// The table.
+    pub table: Arc<Table>,
+    /// Its data blocks, in key order.
+    pub blocks: Vec<Block>,
+}
+
+/// A data block, as far as its table's index tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// No user key of the block is below this. The last key of the block before it will do; a
+    /// reader that knows better lets more tables move.
+    pub from_key: Box<[u8]>,
+    /// Its last user key.
+    pub last_key: Box<[u8]>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A merge in sliced mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slices {
+    /// Tables that change place without being read, in key order.
+    pub moves: Vec<TableId>,
+    /// Where the outputs are cut, ascending strictly; the same for every W.
+    pub cuts: Vec<CutKey>,
+    /// The parts, in key order; together all keys. Empty if everything moves.
+    pub slices: Vec<Slice>,
+}
+
+/// A key range [lo, hi) of a merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// First key, inclusive; `None` for the smallest there is.
+    pub lo: Option<CutKey>,
+    /// First key beyond; `None` for the end.
+    pub hi: Option<CutKey>,
+    /// Bytes that are read, as the histogram shows.
+    pub bytes: u64,
+}
+
+impl Slices {
+    /// See [`critical_path_permille`].
+    pub fn critical_path_permille(&self) -> u64 {
+        critical_path_permille(self.slices.iter().map(|slice| slice.bytes))
+    }
+}
+
+/// Largest part / sum of all parts, in thousandths: the share of the work that one core must do.
+/// 0 without parts.
+pub fn critical_path_permille(parts: impl Iterator<Item = u64>) -> u64 {
+    let (largest, total) = parts.fold((0, 0u128), |(largest, total), bytes| {
+        (largest.max(bytes), total + u128::from(bytes))
+    });
+    (u128::from(largest) * 1000 / total.max(1)) as u64
+}
+
+/// W: as many slices as cores are idle, within the limit, and no more than are worth it; at least
+/// one. So a merge takes what is free.
+pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, table_bytes: u64) -> usize {
+    let worth = bytes / table_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
+    let worth = usize::try_from(worth).unwrap_or(usize::MAX);
+    limit.min(idle_cores).min(worth).max(1)
+}
+
+/// Sliced mode. O(blocks log blocks + tables^2 log blocks), and what the partitioner takes.
+pub fn slice(
+    inputs: &[SliceInput],
+    partitioner: Partitioner,
+    table_bytes: u64,
+    prefixer: Option<&Prefixer>,
+    slice_count: usize,
+) -> Slices {
+    let mut moving: Vec<&SliceInput> = Vec::new();
+    let mut merged: Vec<&SliceInput> = Vec::new();
+    for (at, input) in inputs.iter().enumerate() {
+        let is_large = input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR);
+        let others = || inputs.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_alone = || !others().any(|(_, other)| other.meets(&input.table));
+        if is_large && is_alone() {
+            moving.push(input)
+        } else {
+            merged.push(input)
+        };
+    }
+    moving.sort_by(|a, b| a.table.min_key.cmp(&b.table.min_key));
+    let moves = moving.iter().map(|input| input.table.id).collect();
+    let (Some(min_key), Some(max_key)) = (
+        merged.iter().map(|input| &input.table.min_key).min(),
+        merged.iter().map(|input| &input.table.max_key).max(),
+    ) else {
+        return Slices { moves, ..Slices::default() };
+    };
+    let points = merged.iter().flat_map(|input| &input.blocks);
+    let points = points.map(|b| Point { last_key: b.last_key.clone(), bytes: b.bytes });
+    let histogram = Histogram::new(points.collect());
+    let whole = Input { histogram: &histogram, min_key, max_key, table_bytes, prefixer };
+    let mut cuts = partitioner.rule().cuts(&whole);
+    for table in moving.iter().map(|input| &input.table) {
+        cuts.push(table.min_key.clone());
+        cuts.push(successor(&table.max_key));
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    let slices = pack(&histogram, &cuts, slice_count);
+    Slices { moves, cuts, slices }
+}
+
+impl SliceInput {
+    /// Whether a block may hold a key within the table's bounds. O(log blocks).
+    fn meets(&self, table: &Table) -> bool {
+        let at = self.blocks.partition_point(|block| *block.last_key < *table.min_key);
+        self.blocks.get(at).is_some_and(|block| *block.from_key <= *table.max_key)
+    }
+}
+
+/// Rule 3. The least size that so many slices can have, by bisection: a size is enough if cells
+/// taken in order, each slice as full as fits, need no more slices. That is the fewest for the
+/// size: a slice that ends earlier only leaves more to the next ones. O(cells log bytes).
+fn pack(histogram: &Histogram, cuts: &[CutKey], slice_count: usize) -> Vec<Slice> {
+    let sizes: Vec<u64> =
+        cells(histogram, cuts).iter().map(|cell| histogram.bytes_of(cell)).collect();
+    let (mut too_small, mut enough) = (0, histogram.bytes().max(1));
+    while enough - too_small > 1 {
+        let size = too_small + (enough - too_small) / 2;
+        match fill(&sizes, size).is_some_and(|ends| ends.len() <= slice_count.max(1)) {
+            true => enough = size,
+            false => too_small = size,
+        }
+    }
+    let ends = fill(&sizes, enough).unwrap_or_else(|| vec![sizes.len()]);
+    let mut slices = Vec::with_capacity(ends.len());
+    let mut from: usize = 0;
+    for to in ends {
+        slices.push(Slice {
+            lo: from.checked_sub(1).map(|cut| cuts[cut].clone()),
+            hi: cuts.get(to - 1).cloned(),
+            bytes: sizes[from..to].iter().sum(),
+        });
+        from = to;
+    }
+    slices
+}
+
+/// Where slices of at most `size` end, as numbers of cells; `None` if a cell is larger. The last
+/// one ends with the last cell.
+fn fill(sizes: &[u64], size: u64) -> Option<Vec<usize>> {
+    let mut ends = Vec::new();
+    let mut filled: u64 = 0;
+    for (at, bytes) in sizes.iter().enumerate() {
+        if *bytes > size {
+            return None;
+        }
+        // Cells without bytes join what is before them.
+        if filled + bytes > size {
+            ends.push(at);
+            filled = 0;
+        }
+        filled += bytes;
+    }
+    ends.push(sizes.len());
+    Some(ends)
+}

@@ -1,0 +1,178 @@
+//! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a merge
+//! makes neighbours of it into one run in their place (spec: merge policies §6). Not a policy:
+//! which runs merge is decided by a [`Choose`].
+//!
+//! A pick is the first of these:
+//!
+//! 1. Take over: what another policy left below level 0 comes up. The shallowest such level goes
+//!    first: its runs become the oldest of level 0, in their order; nothing is rewritten. A level
+//!    of overlapping tables becomes one run in place before that.
+//! 2. The merge that the policy chooses. Of the chosen runs, tables that overlap no other move to
+//!    the output run, so a load in key order rewrites nothing.
+//!
+//! Age order (I1), after the running jobs finish in any order:
+//!
+//! * A merge takes runs that are neighbours and idle, and owns every table of them, those that move
+//!   from the newest run into itself included. The output has the slot and the id of the newest of
+//!   them, which stays there until then, since it is busy. Runs that arrive meanwhile do so on top
+//!   (flushes) or at the bottom (rule 1).
+//! * What comes up by rule 1 is older than all of level 0 and newer than all that stays below. Both
+//!   would be wrong if a job put newer data below level 0 meanwhile. So rule 1 waits for every job
+//!   that has to do with a level below 0; and while it runs, it owns the range of its tables in all
+//!   levels that they pass ([`Plan::ranges`]), so that another policy, if the store is switched to
+//!   one just then, writes nothing there either.
+//!
+//! Run ids. What comes up gets the smallest ids from 1 on that level 0 does not use. They are no
+//! larger than the number of runs in the tree, hence of tables, hence than the largest table id;
+//! flushes name their runs after tables to come, so that no id is met twice.
+//!
+//! Runs that come up have no flush number (0): they count as older than all flushes.
+
+use std::ops::Range;
+
+use crate::options::PolicyOptions;
+use crate::overlap::{Input, Output, components, level_inputs, move_to, plan_components};
+use crate::overlap::{bytes, run_inputs};
+use crate::plan::{Busy, Plan};
+use crate::policies::leveled;
+use crate::policy::LevelTarget;
+use crate::shape::{Level, Run, RunId, RunSlot, Shape};
+use crate::text::format_bytes;
+
+/// Runs to merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Their slots in level 0, at least two.
+    pub slots: Range<usize>,
+    /// For the plan's why.
+    pub reason: String,
+}
+
+/// Decides what merges.
+pub(crate) enum Choose<'a> {
+    /// By the sizes of the newest runs, newest first. While a merge runs, the runs on top of it are
+    /// a stack of their own: they wait neither for it nor without bound.
+    BySizes(&'a dyn Fn(&[u64]) -> Option<Choice>),
+    /// By age: the flush numbers at which the runs of the wanted layout end, oldest first. Several
+    /// merges may be due at once.
+    ByEnds(&'a dyn Fn(u64) -> Vec<u64>),
+}
+
+/// See [`crate::policy::MergePolicy::targets`]. Below level 0 no run is wanted.
+pub(crate) fn targets(shape: &Shape, max_runs: u32) -> Vec<LevelTarget> {
+    let target = |max_runs| LevelTarget { capacity_bytes: u64::MAX, max_runs };
+    let below = shape.levels.len().max(1);
+    std::iter::once(target(max_runs)).chain((0..below).map(|_| target(0))).collect()
+}
+
+/// See [`crate::policy::MergePolicy::debt_bytes`]: what is in the wanted merges, but for the largest
+/// run of each. A merge is due to those that are to join that run, and one that is in step has a
+/// debt of what arrived since, though it rewrites the whole store. O(tables).
+pub(crate) fn debt_bytes(shape: &Shape, choose: &Choose<'_>) -> u64 {
+    let runs = shape.level(0).runs();
+    let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
+    let joining = |choice: Choice| {
+        let sizes = &sizes[choice.slots];
+        sizes.iter().sum::<u64>() - sizes.iter().max().copied().unwrap_or(0)
+    };
+    match choose {
+        Choose::BySizes(choose) => choose(&sizes).map_or(0, joining),
+        Choose::ByEnds(ends) => {
+            let ends = ends(shape.state.flush_count);
+            groups(runs, &ends).into_iter().map(joining).sum()
+        }
+    }
+}
+
+/// See [`crate::policy::MergePolicy::pick`].
+pub(crate) fn pick(
+    shape: &Shape,
+    busy: &Busy,
+    options: &PolicyOptions,
+    choose: &Choose<'_>,
+) -> Option<Plan> {
+    take_over(shape, busy, options).or_else(|| {
+        let runs = shape.level(0).runs();
+        let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
+        let choice = match choose {
+            Choose::BySizes(choose) => {
+                let idle = runs.iter().take_while(|run| is_idle(run));
+                choose(&idle.map(Run::bytes).collect::<Vec<u64>>())
+            }
+            Choose::ByEnds(ends) => {
+                let ends = ends(shape.state.flush_count);
+                let mut due = groups(runs, &ends).into_iter();
+                due.find(|choice| runs[choice.slots.clone()].iter().all(is_idle))
+            }
+        };
+        choice.map(|choice| merge(runs, choice, options))
+    })
+}
+
+/// Rule 2.
+fn merge(runs: &[Run], choice: Choice, options: &PolicyOptions) -> Plan {
+    let Choice { slots, reason } = choice;
+    assert!(slots.len() >= 2, "one run is merged already");
+    let slot = RunSlot::New(runs[slots.start].id);
+    let output = Output { level: 0, slot, cut: options.cut() };
+    let inputs = run_inputs(0, slots.start, &runs[slots.clone()]);
+    let size = format_bytes(bytes(&inputs));
+    let plan = plan_components(components(inputs), output, |_| false);
+    let why = format!("{reason}; {} of {} runs, {size}", slots.len(), runs.len());
+    Plan { why, ..plan }
+}
+
+/// Rule 1.
+fn take_over(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+    let below = || (1u32..).zip(shape.levels.iter().skip(1));
+    let (index, level) = below().find(|(_, level)| !level.is_empty())?;
+    let is_busy = !busy.tables.is_empty()
+        && below().any(|(_, level)| level.tables().any(|table| busy.tables.contains(&table.id)));
+    if is_busy || busy.ranges.iter().any(|range| range.level > 0) {
+        return None;
+    }
+    let Level::Runs(runs) = level else {
+        let plan = leveled::into_one_run(shape, index, busy, options)?;
+        let why = format!("L{index} holds overlapping tables; one run of them comes up next");
+        return Some(Plan { why, ..plan });
+    };
+    let ids = free_ids(shape.level(0).runs(), runs.len());
+    let to = |input: &Input| Output {
+        level: 0,
+        slot: RunSlot::Oldest(ids[input.run]),
+        cut: options.cut(),
+    };
+    let inputs = level_inputs(index, level);
+    Some(Plan {
+        moves: inputs.iter().map(|input| move_to(input, to(input))).collect(),
+        why: format!("all data belongs in L0: {} runs of L{index} become its oldest", runs.len()),
+        ..Plan::default()
+    })
+}
+
+/// The smallest ids from 1 on that no run has.
+fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
+    let is_free = |id: &RunId| runs.iter().all(|run| run.id != *id);
+    (1..).filter(is_free).take(count).collect()
+}
+
+/// The merges that bring the stack to a layout, newest first: the runs that belong to one run of
+/// it, if they are several. A run belongs to the first run of the layout that ends at or after it.
+/// Flush numbers fall from slot to slot, so each such group is a row of neighbours.
+fn groups(runs: &[Run], ends: &[u64]) -> Vec<Choice> {
+    let place = |run: &Run| ends.partition_point(|end| *end < run.last_flush);
+    let mut found = Vec::new();
+    let mut from = 0;
+    for group in runs.chunk_by(|a, b| place(a) == place(b)) {
+        let slots = from..from + group.len();
+        from = slots.end;
+        if slots.len() >= 2 {
+            let place = place(&group[0]);
+            let first = place.checked_sub(1).map_or(1, |older| ends[older] + 1);
+            let last = ends.get(place).or(ends.last()).copied().unwrap_or(0);
+            let reason = format!("run {place} of the layout is flushes {first} to {last}");
+            found.push(Choice { slots, reason });
+        }
+    }
+    found
+}

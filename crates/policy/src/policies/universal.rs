@@ -1,0 +1,109 @@
+//! Universal compaction, as RocksDB does it: runs of similar size merge, the newest first; space is
+//! bounded by merging all when the newer runs outgrow the oldest. Not RocksDB's incremental or
+//! periodic variants.
+//!
+//! From `universal_trigger` runs on, the first of these that applies:
+//!
+//! 1. Space: the runs above the oldest have together `universal_amp_percent` of its bytes or more.
+//!    All merge.
+//! 2. Size: from the newest run on, runs are gathered while those gathered, and
+//!    `universal_ratio_percent` more, are at least as large as the next; at most
+//!    `universal_max_width`. If they are `universal_min_width` or more, they merge; else the same
+//!    from the next older run on.
+//! 3. Number: there are more than `stack_runs`. So many of the newest merge that as many are left,
+//!    whatever their sizes; at most `universal_max_width` at once.
+//!
+//! It ends: each merge leaves fewer runs. At rest there are fewer than the trigger or at most
+//! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction`; spec, merge policies §6. The
+//! rest is in `stack.rs`.
+
+use crate::options::{OptionError, PolicyOptions};
+use crate::plan::{Busy, Heat, Plan};
+use crate::policies::stack::{self, Choice, Choose};
+use crate::policy::{LevelTarget, MergePolicy};
+use crate::shape::Shape;
+
+/// See the module docs.
+pub struct Universal;
+
+impl MergePolicy for Universal {
+    fn name(&self) -> &'static str {
+        "universal"
+    }
+
+    fn doc(&self) -> &'static str {
+        "a stack of runs; those of similar size merge, all when space grows (RocksDB)"
+    }
+
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        // A trigger above k lets more runs wait.
+        stack::targets(shape, options.stack_runs.max(options.universal_trigger - 1))
+    }
+
+    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
+        stack::debt_bytes(shape, &Choose::BySizes(&|sizes| choose(sizes, options)))
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        stack::pick(shape, busy, options, &Choose::BySizes(&|sizes| choose(sizes, options)))
+    }
+}
+
+/// Slot 0 is the newest.
+fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
+    if (sizes.len() as u64) < u64::from(options.universal_trigger) || sizes.len() < 2 {
+        return None;
+    }
+    by_space(sizes, options)
+        .or_else(|| by_size(sizes, options))
+        .or_else(|| by_number(sizes, options))
+}
+
+/// Rule 1.
+fn by_space(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
+    let (oldest, newer) = sizes.split_last()?;
+    let newer: u128 = newer.iter().map(|bytes| u128::from(*bytes)).sum();
+    let percent = options.universal_amp_percent;
+    let is_due = newer * 100 >= u128::from(percent) * u128::from(*oldest);
+    let reason = format!("newer runs have {percent}% of the oldest");
+    is_due.then(|| Choice { slots: 0..sizes.len(), reason })
+}
+
+/// Rule 2.
+fn by_size(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
+    let percent = 100 + u128::from(options.universal_ratio_percent);
+    let gathered_from = |start: usize| {
+        let mut gathered = u128::from(sizes[start]);
+        let mut end = start + 1;
+        while end - start < options.universal_max_width as usize
+            && let Some(next) = sizes.get(end).map(|bytes| u128::from(*bytes))
+            && gathered * percent / 100 >= next
+        {
+            gathered += next;
+            end += 1;
+        }
+        (end - start >= options.universal_min_width as usize).then_some(start..end)
+    };
+    let slots = (0..sizes.len()).find_map(gathered_from)?;
+    Some(Choice { slots, reason: "runs of similar size".to_owned() })
+}
+
+/// Rule 3.
+fn by_number(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
+    let (count, most) = (sizes.len(), options.stack_runs as usize);
+    if count <= most {
+        return None;
+    }
+    let width = (count - most + 1).min(options.universal_max_width as usize);
+    Some(Choice { slots: 0..width, reason: format!("{count} runs, at most {most}") })
+}
