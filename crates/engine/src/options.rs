@@ -386,6 +386,18 @@ impl KeyspaceOptions {
                 "a merge must start before writers are slowed, and slow before they stop",
             ));
         }
+        // A stack keeps all its runs in level 0: below its limit nobody would merge, and writers
+        // would wait for ever.
+        let resting = policy.targets(&Shape::default(), &self.shape)[0].max_runs;
+        if resting >= self.l0_slowdown_runs {
+            return Err(Error::invalid(
+                format!(
+                    "{} lets {resting} runs rest in level 0; l0_slowdown_runs is {}",
+                    self.policy, self.l0_slowdown_runs
+                ),
+                "raise l0_slowdown_runs and l0_stop_runs, or lower stack_runs",
+            ));
+        }
         if self.compression.is_empty() {
             return Err(Error::invalid(
                 "compression is an empty list",
@@ -475,6 +487,8 @@ mod tests {
         assert!(refused("block_bytes = 1").contains("256"));
         assert!(refused("compression = []").contains("empty"));
         assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
+        let tall = "policy = \"bigtable\"\n[shape]\nstack_runs = 24";
+        assert!(refused(tall).contains("24 runs rest in level 0; l0_slowdown_runs is 24"));
         assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
         assert!(refused("[shape]\nsplit_bytes = 0").contains("split_bytes"));
         assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));

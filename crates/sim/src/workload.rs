@@ -118,6 +118,12 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.table_bytes = 4 << 10 << random.below(3);
     keyspace.shape.split_bytes = 4 << 10 << random.below(2);
     keyspace.shape.access_limit = 1 + random.below(20) as u32;
+    // Drawn apart: seeds keep the rest of their options.
+    let mut stack = Random::new(seed ^ 0x57ac_0b1c);
+    keyspace.shape.stack_runs = 1 + stack.below(6) as u32;
+    keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
+    let partitioners = runstone::policy::partition::PARTITIONERS;
+    keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
     Options {
         memory_budget_bytes: 2 << 20,
         background,

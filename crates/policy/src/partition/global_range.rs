@@ -49,7 +49,8 @@ impl Partition for GlobalRange {
 /// The recursion, with any limit.
 pub(crate) fn halve(histogram: &Histogram, limit_bytes: u64) -> Vec<CutKey> {
     let mut halving = Halving::new(histogram, limit_bytes);
-    let mut open = vec![0..histogram.points().len()];
+    let whole = 0..histogram.points().len();
+    let mut open = Vec::from([whole]);
     while let Some(cell) = open.pop() {
         if halving.is_table(&cell) {
             continue;

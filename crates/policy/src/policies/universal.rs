@@ -76,7 +76,7 @@ fn by_space(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
     let percent = options.universal_amp_percent;
     let is_due = newer * 100 >= u128::from(percent) * u128::from(*oldest);
     let reason = format!("newer runs have {percent}% of the oldest");
-    is_due.then(|| Choice { slots: 0..sizes.len(), reason })
+    is_due.then_some(Choice { slots: 0..sizes.len(), reason })
 }
 
 /// Rule 2.
