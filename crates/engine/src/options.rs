@@ -74,6 +74,9 @@ pub struct Options {
     pub memory_budget_bytes: u64,
     /// Flush and merge threads. At least 2 keep a long merge from delaying flushes.
     pub background: Background,
+    /// Parts that one large merge may be split into, each with a thread of its own; `None`: as many
+    /// as there are cores that nobody uses. The outputs are the same for every number.
+    pub merge_slices: Option<usize>,
     /// Size of a log segment; a larger batch gets a segment of its own.
     pub wal_segment_bytes: u64,
     /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
@@ -102,6 +105,7 @@ impl Default for Options {
             read_only: false,
             memory_budget_bytes: 512 << 20,
             background: Background::Threads(cores.clamp(2, 8)),
+            merge_slices: None,
             wal_segment_bytes: 16 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
@@ -141,6 +145,9 @@ impl Options {
         least("wal_segment_bytes", self.wal_segment_bytes, 64 << 10)?;
         least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
         least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
+        if let Some(slices) = self.merge_slices {
+            least("merge_slices", slices as u64, 1)?;
+        }
         if let Background::Threads(threads) = self.background {
             least("background threads", threads as u64, 1)?;
         }

@@ -21,7 +21,8 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::key::SeqNo;
 use crate::memtable::Memtable;
-use crate::merge::job::{KeepRule, Output, merge_streams};
+use crate::merge::cutter::Cutter;
+use crate::merge::job::{KeepRule, KeyRange, Output, merge_streams};
 use crate::metrics::Counter;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
@@ -37,9 +38,16 @@ pub(crate) fn write_memtable(
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
-    let output = Output::new(inner, options.layout(shape, 0), Cut::Size(u64::MAX));
+    let whole = Cutter::new(Cut::Size(u64::MAX), 0, 0);
+    let output = Output::new(inner, options.layout(shape, 0), whole);
     let keep = KeepRule::new(inner.visible_points(), None);
-    let merged = merge_streams(vec![Source::memtable(memtable)], output, keep, &|| Ok(()))?;
+    let merged = merge_streams(
+        vec![Source::memtable(memtable)],
+        KeyRange::default(),
+        output,
+        keep,
+        &|| Ok(()),
+    )?;
     Ok(merged.tables.into_iter().next())
 }
 

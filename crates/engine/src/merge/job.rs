@@ -15,10 +15,13 @@ use runstone_policy::shape::{Level, Table};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Kind, SeqNo, kind_of, seq_of};
+use crate::merge::cutter::Cutter;
+use crate::merge::slices::sliced_cut;
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::store::{Inner, KeyspaceInner};
+use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::iterator::Access;
 use crate::version::handle::TableHandle;
@@ -75,79 +78,74 @@ impl KeepRule {
 }
 
 /// Where merged entries go.
+#[derive(Clone)]
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     layout: TableLayout,
     cutter: Cutter,
+    /// Id of the table of the first cell, if the cells are known before; else a new one each time.
+    first_id: Option<u64>,
 }
 
 impl<'a> Output<'a> {
-    pub(crate) fn new(inner: &'a Inner, layout: TableLayout, cut: Cut) -> Output<'a> {
-        let cutter = Cutter { cut, last_prefix: Vec::new(), input_bytes: 0, input_entries: 0 };
-        Output { inner, layout, cutter }
+    pub(crate) fn new(inner: &'a Inner, layout: TableLayout, cutter: Cutter) -> Output<'a> {
+        Output { inner, layout, cutter, first_id: None }
     }
 
-    /// Says how much there is to merge, for cuts that look at what is left.
-    pub(crate) fn of_input(mut self, bytes: u64, entries: u64) -> Output<'a> {
-        (self.cutter.input_bytes, self.cutter.input_entries) = (bytes, entries.max(1));
-        self
+    /// Tables of known cells, with ids in a row from `first_id`: so that a table is the same,
+    /// byte by byte, whoever writes it and when.
+    pub(crate) fn of_cells(
+        inner: &'a Inner,
+        layout: TableLayout,
+        cutter: Cutter,
+        first_id: u64,
+    ) -> Output<'a> {
+        Output { inner, layout, cutter, first_id: Some(first_id) }
     }
-}
 
-/// Decides where one table ends and the next begins.
-struct Cutter {
-    cut: Cut,
-    last_prefix: Vec<u8>,
-    input_bytes: u64,
-    input_entries: u64,
-}
-
-impl Cutter {
-    /// Whether a table of `table_bytes` ends before the new user key `key`; `seen` input entries
-    /// came before it. Called once per user key, also where no table is open.
-    fn cuts_before(
-        &mut self,
-        key: &[u8],
-        prefixer: Option<&Prefixer>,
-        table_bytes: u64,
-        seen: u64,
-    ) -> bool {
-        let Cut::Prefix { split_bytes, cap_bytes } = self.cut else {
-            return table_bytes >= self.cut.cap_bytes();
+    fn create_table(&self) -> Result<(u64, TableBuilder)> {
+        let inner = self.inner;
+        let id = match self.first_id {
+            Some(first) => first + self.cutter.cell() as u64,
+            None => inner.next_file.fetch_add(1, Relaxed),
         };
-        let prefix = prefixer.map_or(key, |prefixer| prefixer.prefix(key));
-        if self.last_prefix == prefix {
-            return table_bytes >= cap_bytes;
-        }
-        self.last_prefix.clear();
-        self.last_prefix.extend_from_slice(prefix);
-        table_bytes >= cap_bytes
-            || (table_bytes >= split_bytes && self.remaining_bytes(seen) >= split_bytes)
+        Ok((id, TableBuilder::create(&inner.tables, id, self.layout.clone())?))
     }
+}
 
-    fn remaining_bytes(&self, seen: u64) -> u64 {
-        let left = u128::from(self.input_entries.saturating_sub(seen));
-        (u128::from(self.input_bytes) * left / u128::from(self.input_entries.max(1))) as u64
-    }
+/// User keys from `lo` (inclusive) to `hi` (exclusive); `None` is no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyRange<'a> {
+    pub(crate) lo: Option<&'a [u8]>,
+    pub(crate) hi: Option<&'a [u8]>,
 }
 
 /// What a merge made.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     pub(crate) tables: Vec<Arc<Table>>,
+    /// Inputs that go to the output level as they are.
+    pub(crate) moved: Vec<Arc<Table>>,
     pub(crate) dropped: u64,
 }
 
-/// Merges streams into tables. On an error, the tables written so far are removed.
+impl Merged {
+    fn placed(&self) -> Vec<Arc<Table>> {
+        self.tables.iter().chain(&self.moved).cloned().collect()
+    }
+}
+
+/// Merges a range of streams into tables. On an error, the tables written so far are removed.
 pub(crate) fn merge_streams(
     sources: Vec<Source>,
+    range: KeyRange<'_>,
     mut output: Output<'_>,
     keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Merged> {
     let mut merged = Merged::default();
     let mut open = None;
-    let outcome = fill_tables(sources, &mut output, keep, cancelled, &mut merged, &mut open);
+    let outcome = fill_tables(sources, range, &mut output, keep, cancelled, &mut merged, &mut open);
     if let Err(error) = outcome {
         if let Some((id, builder)) = open {
             drop(builder);
@@ -161,6 +159,7 @@ pub(crate) fn merge_streams(
 
 fn fill_tables(
     sources: Vec<Source>,
+    range: KeyRange<'_>,
     output: &mut Output<'_>,
     mut keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
@@ -168,9 +167,15 @@ fn fill_tables(
     open: &mut Option<(u64, TableBuilder)>,
 ) -> Result<()> {
     let mut streams = MergeIter::new(sources);
-    streams.seek_to_first()?;
+    match range.lo {
+        Some(lo) => streams.seek(lo, BEFORE_ALL_VERSIONS)?,
+        None => streams.seek_to_first()?,
+    }
     let mut seen: u64 = 0;
     while let Some((key, trailer)) = streams.current() {
+        if range.hi.is_some_and(|hi| key >= hi) {
+            break;
+        }
         seen += 1;
         if seen.is_multiple_of(CANCEL_INTERVAL) {
             cancelled()?;
@@ -178,15 +183,15 @@ fn fill_tables(
         let new_key = keep.enter(key);
         if new_key {
             let table_bytes = open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
-            let prefixer = output.layout.prefixer.as_ref();
-            if output.cutter.cuts_before(key, prefixer, table_bytes, seen - 1) {
+            let Output { cutter, layout, .. } = &mut *output;
+            if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen - 1) {
                 close_table(open, merged)?;
             }
         }
         if keep.keeps(trailer) {
             let (_, builder) = match open {
                 Some(table) => table,
-                None => open.insert(create_table(output)?),
+                None => open.insert(output.create_table()?),
             };
             builder.add(key, trailer, streams.value())?;
         } else {
@@ -195,12 +200,6 @@ fn fill_tables(
         streams.step()?;
     }
     close_table(open, merged)
-}
-
-fn create_table(output: &Output<'_>) -> Result<(u64, TableBuilder)> {
-    let inner = output.inner;
-    let id = inner.next_file.fetch_add(1, Relaxed);
-    Ok((id, TableBuilder::create(&inner.tables, id, output.layout.clone())?))
 }
 
 fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> Result<()> {
@@ -216,11 +215,16 @@ fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> R
     Ok(())
 }
 
-/// The inputs of a merge as streams: one per run, or per chain of an overlapping level's tables.
-fn merge_sources(version: &Version, merge: &Merge) -> Result<Vec<Source>> {
+/// The inputs of a merge as streams, but for some tables: one per run, or per chain of an
+/// overlapping level's tables.
+pub(crate) fn merge_sources(
+    version: &Version,
+    merge: &Merge,
+    without: &BTreeSet<u64>,
+) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for input in &merge.inputs {
-        let handles = input.tables.iter().map(|id| {
+        let handles = input.tables.iter().filter(|id| !without.contains(id)).map(|id| {
             let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
             version.handle(*id).cloned().ok_or_else(missing)
         });
@@ -245,25 +249,22 @@ impl Inner {
         plan: &Plan,
     ) -> Result<()> {
         let started = Instant::now();
-        let mut outputs: Vec<Vec<Arc<Table>>> = Vec::new();
-        let mut dropped = 0;
+        let mut done: Vec<Merged> = Vec::new();
         for merge in &plan.merges {
             match self.run_merge(keyspace, version, merge) {
-                Ok(merged) => {
-                    outputs.push(merged.tables);
-                    dropped += merged.dropped;
-                }
+                Ok(merged) => done.push(merged),
                 Err(error) => {
-                    outputs.iter().for_each(|tables| self.discard(tables));
+                    done.iter().for_each(|merged| self.discard(&merged.tables));
                     return Err(error);
                 }
             }
         }
+        let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Merged::placed).collect();
         if let Err(error) = self.install_plan(keyspace, plan, &outputs) {
-            outputs.iter().for_each(|tables| self.discard_uninstalled(tables));
+            done.iter().for_each(|merged| self.discard_uninstalled(&merged.tables));
             return Err(error);
         }
-        self.report_merge(keyspace, version, plan, &outputs, dropped, started);
+        self.report_merge(keyspace, version, plan, &done, started);
         Ok(())
     }
 
@@ -273,7 +274,24 @@ impl Inner {
         version: &Version,
         merge: &Merge,
     ) -> Result<Merged> {
-        let sources = merge_sources(version, merge)?;
+        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
+        let tables = || merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
+        let bytes: u64 = tables().map(|table| table.bytes).sum();
+        let entries: u64 = tables().map(|table| table.entries).sum();
+        if let Some((partitioner, table_bytes)) = sliced_cut(merge.cut, bytes) {
+            return self.run_sliced(version, merge, layout, partitioner, table_bytes);
+        }
+        if matches!(merge.cut, Cut::Prefix { .. }) {
+            layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
+        }
+        let sources = merge_sources(version, merge, &BTreeSet::new())?;
+        let output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
+        let keep = self.keep_rule(version, merge);
+        merge_streams(sources, KeyRange::default(), output, keep, &|| self.check_cancelled())
+    }
+
+    /// What stays in a merge of these tables.
+    pub(crate) fn keep_rule(&self, version: &Version, merge: &Merge) -> KeepRule {
         let ids: BTreeSet<u64> = merge.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
         #[cfg(feature = "seeded-bugs")]
@@ -286,16 +304,7 @@ impl Inner {
             }
             _ => guard,
         };
-        let keep = KeepRule::new(self.visible_points(), Some(guard));
-        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
-        if matches!(merge.cut, Cut::Prefix { .. }) {
-            layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
-        }
-        let metas = || ids.iter().filter_map(|id| version.handle(*id)).map(|table| table.meta());
-        let bytes = metas().map(|table| table.bytes).sum();
-        let entries = metas().map(|table| table.entries).sum();
-        let output = Output::new(self, layout, merge.cut).of_input(bytes, entries);
-        merge_streams(sources, output, keep, &|| self.check_cancelled())
+        KeepRule::new(self.visible_points(), Some(guard))
     }
 
     /// The rule by which the merge cuts its outputs. The first such merge of a keyspace with
@@ -311,7 +320,7 @@ impl Inner {
         if let Some(chosen) = &*prefixer {
             return Ok(chosen.clone());
         }
-        let mut streams = MergeIter::new(merge_sources(version, merge)?);
+        let mut streams = MergeIter::new(merge_sources(version, merge, &BTreeSet::new())?);
         streams.seek_to_first()?;
         let mut histogram = PrefixHistogram::default();
         while let Some((key, _)) = streams.current() {
@@ -328,7 +337,7 @@ impl Inner {
     }
 
     /// Called now and then while a merge runs, with no lock held.
-    fn check_cancelled(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
         self.scheduler.let_flushes_pass();
         self.check_open()
     }
@@ -370,15 +379,17 @@ impl Inner {
         keyspace: &KeyspaceInner,
         version: &Version,
         plan: &Plan,
-        outputs: &[Vec<Arc<Table>>],
-        dropped: u64,
+        done: &[Merged],
         started: Instant,
     ) {
         let bytes_of = |id: u64| version.handle(id).map_or(0, |handle| handle.meta().bytes);
         let inputs: Vec<u64> = plan.merges.iter().flat_map(Merge::input_ids).collect();
-        let read_bytes: u64 = inputs.iter().map(|id| bytes_of(*id)).sum();
-        let written_bytes: u64 = outputs.iter().flatten().map(|table| table.bytes).sum();
-        let moved_bytes: u64 = plan.moves.iter().map(|step| bytes_of(step.table)).sum();
+        let moved_inside: u64 = done.iter().flat_map(|one| &one.moved).map(|t| t.bytes).sum();
+        let read_bytes = inputs.iter().map(|id| bytes_of(*id)).sum::<u64>() - moved_inside;
+        let written_bytes: u64 = done.iter().flat_map(|one| &one.tables).map(|t| t.bytes).sum();
+        let planned: u64 = plan.moves.iter().map(|step| bytes_of(step.table)).sum();
+        let moved_bytes = planned + moved_inside;
+        let dropped = done.iter().map(|one| one.dropped).sum();
         self.metrics.add_all(&[
             (Counter::merges, 1),
             (Counter::merge_bytes_read, read_bytes),
@@ -397,8 +408,8 @@ impl Inner {
             keyspace: keyspace.name.clone(),
             why: plan.why.clone(),
             input_tables: inputs.len(),
-            output_tables: outputs.iter().map(Vec::len).sum(),
-            moved_tables: plan.moves.len(),
+            output_tables: done.iter().map(|one| one.tables.len()).sum(),
+            moved_tables: plan.moves.len() + done.iter().map(|one| one.moved.len()).sum::<usize>(),
             read_bytes,
             written_bytes,
             took: started.elapsed(),

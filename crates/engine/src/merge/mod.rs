@@ -3,11 +3,15 @@
 //! * [`scheduler`]: which job runs next, on which thread.
 //! * [`flush`]: a memtable becomes a level-0 run.
 //! * [`job`]: the merges of a plan are executed.
+//! * [`cutter`]: where one output table ends and the next begins.
+//! * [`slices`]: a large merge in parts that run side by side.
 //! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
 //! * [`compact`]: the plan that merges everything.
 
 pub(crate) mod compact;
+mod cutter;
 pub(crate) mod flush;
 pub(crate) mod install;
 pub(crate) mod job;
 pub(crate) mod scheduler;
+mod slices;

@@ -3,16 +3,18 @@
 //! same jobs one by one, so that simulations are deterministic.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use runstone_policy::partition::slices::slice_count;
 use runstone_policy::plan::{Busy, Plan};
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
+use crate::key::SeqNo;
 use crate::merge::compact::full_plan;
 use crate::options::Background;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
@@ -72,6 +74,8 @@ pub(crate) struct Scheduler {
     closing: AtomicBool,
     /// Flushes that run now.
     flushing: AtomicUsize,
+    /// Largest visible sequence number when a merge was last split.
+    last_seen: AtomicU64,
 }
 
 impl Scheduler {
@@ -109,6 +113,11 @@ impl Scheduler {
         while state.running.iter().any(|(_, claim)| owns(claim)) {
             self.ended.wait(&mut state);
         }
+    }
+
+    /// Whether somebody has written since the last time that a job was looked for.
+    fn sees_writers(&self, visible_seq: SeqNo) -> bool {
+        self.last_seen.swap(visible_seq, Relaxed) != visible_seq
     }
 
     fn claim(&self, state: &mut State, job: &Job) -> u64 {
@@ -181,6 +190,23 @@ impl Drop for StopOnPanic<'_> {
 }
 
 impl Inner {
+    /// How many parts a merge of so many bytes is split into: the cores that no other job and no
+    /// writer uses, within the limit and what is worth it. One where jobs are stepped by hand, so
+    /// that their I/O has an order.
+    pub(crate) fn slice_count(&self, bytes: u64, table_bytes: u64) -> usize {
+        if let Some(fixed) = self.options.merge_slices {
+            return fixed;
+        }
+        if self.options.background == Background::Manual {
+            return 1;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let others = self.scheduler.state.lock().running.len().saturating_sub(1);
+        let writers = usize::from(self.scheduler.sees_writers(self.visible_seq.load(Relaxed)));
+        let idle = cores.saturating_sub(others + writers);
+        slice_count(cores, idle, bytes, table_bytes)
+    }
+
     pub(crate) fn wake_background(&self) {
         // Taking the lock orders the change that is announced before the worker's next look.
         drop(self.scheduler.state.lock());

@@ -118,6 +118,11 @@ impl TableHandle {
         &self.meta
     }
 
+    /// Metadata, to be kept.
+    pub fn shared_meta(&self) -> Arc<Table> {
+        Arc::clone(&self.meta)
+    }
+
     /// The open table.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<TableReader>> {

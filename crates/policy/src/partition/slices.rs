@@ -9,7 +9,8 @@
 //! *Sliced mode*, [`slice`]:
 //!
 //! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or
-//!    more; a smaller one is merged, or small tables would stay small for ever.
+//!    more; a smaller one is merged, or small tables would stay small for ever. So is one with
+//!    tombstones: the merge may be what drops them.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
 //!    the merge lies inside such bounds, by rule 1.
@@ -154,7 +155,8 @@ pub fn slice(
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut merged: Vec<&SliceInput> = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
-        let is_large = input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR);
+        let is_large =
+            input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR) && input.table.tombstones == 0;
         let others = || inputs.iter().enumerate().filter(|(other, _)| *other != at);
         let is_alone = || !others().any(|(_, other)| other.meets(&input.table));
         if is_large && is_alone() {

@@ -1,0 +1,146 @@
+//! A large merge in parts that run side by side (spec: merge policies §7, sliced mode). What moves,
+//! where tables are cut and which part goes where is planned by `runstone_policy::partition`; here
+//! the index blocks are read for it, and the parts are executed.
+//!
+//! 1. The histogram: every data block of the inputs, from their index partitions.
+//! 2. Cells and slices. The cells do not depend on the number of slices, and the table of cell i
+//!    gets the i-th of a row of ids: so the files are the same, byte by byte, for every number.
+//! 3. One thread per slice; this one takes the first. If one fails, what the others wrote goes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use runstone_policy::partition::slices::{Block, Slice, SliceInput, TABLES_PER_SLICE};
+use runstone_policy::partition::{CutKey, Partitioner, slices};
+use runstone_policy::plan::{Cut, Merge};
+
+use crate::error::{Error, Result};
+use crate::merge::cutter::Cutter;
+use crate::merge::job::{KeyRange, Merged, Output, merge_sources, merge_streams};
+use crate::store::Inner;
+use crate::table::builder::TableLayout;
+use crate::version::Version;
+use crate::version::handle::TableHandle;
+
+/// Whether a merge is planned by cells: if the partitioner asks for it, or if cuts by size are so
+/// many that parts are worth it. Not a matter of free cores: tables must not depend on those.
+pub(crate) fn sliced_cut(cut: Cut, input_bytes: u64) -> Option<(Partitioner, u64)> {
+    match cut {
+        Cut::Cells { partitioner, table_bytes } => Some((partitioner, table_bytes)),
+        Cut::Size(table_bytes) => {
+            let is_large = input_bytes / 2 / TABLES_PER_SLICE >= table_bytes;
+            is_large.then_some((Partitioner::Size, table_bytes))
+        }
+        Cut::Prefix { .. } => None,
+    }
+}
+
+impl Inner {
+    pub(crate) fn run_sliced(
+        &self,
+        version: &Version,
+        merge: &Merge,
+        layout: TableLayout,
+        partitioner: Partitioner,
+        table_bytes: u64,
+    ) -> Result<Merged> {
+        let inputs = slice_inputs(version, merge)?;
+        let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
+        let count = self.slice_count(bytes, table_bytes);
+        let plan = slices::slice(&inputs, partitioner, table_bytes, None, count);
+        let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
+        let cuts: Arc<[CutKey]> = plan.cuts.into();
+        let first_id = self.next_file.fetch_add(cuts.len() as u64 + 1, Relaxed);
+        let part = |slice: &Slice| -> Result<Merged> {
+            let range = KeyRange { lo: slice.lo.as_deref(), hi: slice.hi.as_deref() };
+            let cutter = Cutter::cells(Arc::clone(&cuts), range.lo);
+            let output = Output::of_cells(self, layout.clone(), cutter, first_id);
+            let sources = merge_sources(version, merge, &moves)?;
+            let keep = self.keep_rule(version, merge);
+            merge_streams(sources, range, output, keep, &|| self.check_cancelled())
+        };
+        let parts = run_parts(&plan.slices, &part);
+        let mut merged = self.join(parts)?;
+        let moved = inputs.iter().filter(|input| moves.contains(&input.table.id));
+        merged.moved = moved.map(|input| Arc::clone(&input.table)).collect();
+        Ok(merged)
+    }
+
+    /// One result of all parts, in key order; or the first error, with nothing left behind.
+    fn join(&self, parts: Vec<Result<Merged>>) -> Result<Merged> {
+        let mut merged = Merged::default();
+        let mut failed = None;
+        for part in parts {
+            match part {
+                Ok(part) => {
+                    merged.tables.extend(part.tables);
+                    merged.dropped += part.dropped;
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) => {
+                self.discard(&merged.tables);
+                Err(error)
+            }
+            None => Ok(merged),
+        }
+    }
+}
+
+fn run_parts(
+    slices: &[Slice],
+    part: &(dyn Fn(&Slice) -> Result<Merged> + Sync),
+) -> Vec<Result<Merged>> {
+    let Some((first, others)) = slices.split_first() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let start = |slice| {
+            let builder = std::thread::Builder::new().name("runstone-slice".into());
+            // Without a thread the part is done here, after the first.
+            (slice, builder.spawn_scoped(scope, move || part(slice)).ok())
+        };
+        let started: Vec<_> = others.iter().map(start).collect();
+        let mut results = vec![part(first)];
+        for (slice, thread) in started {
+            results.push(match thread {
+                Some(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
+                None => part(slice),
+            });
+        }
+        results
+    })
+}
+
+fn panicked() -> Error {
+    Error::invalid("a part of a merge panicked", "report it; the inputs are untouched")
+}
+
+/// The inputs with their blocks, as far as their indexes tell. A separator is at or above the last
+/// key of its block and below the first key of the next: as good as either, as a bound.
+fn slice_inputs(version: &Version, merge: &Merge) -> Result<Vec<SliceInput>> {
+    let mut inputs = Vec::new();
+    for id in merge.input_ids() {
+        let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
+        let handle = version.handle(id).ok_or_else(missing)?;
+        inputs.push(SliceInput { table: handle.shared_meta(), blocks: blocks_of(handle)? });
+    }
+    Ok(inputs)
+}
+
+fn blocks_of(handle: &TableHandle) -> Result<Vec<Block>> {
+    let reader = handle.reader()?;
+    let mut blocks = Vec::new();
+    let mut from_key = handle.meta().min_key.clone();
+    for part in 0..reader.partition_count() {
+        let partition = reader.partition(part)?;
+        for i in 0..partition.block_count() {
+            let last_key: Box<[u8]> = partition.separators.key(i).into();
+            let bytes = partition.block_range(i).map_or(0, |(_, len)| len);
+            blocks.push(Block { from_key, last_key: last_key.clone(), bytes });
+            from_key = last_key;
+        }
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,179 @@
+//! Merges in slices: the same files, byte by byte, for every number of slices; tables that nothing
+//! touches move; keys that are hard to partition come through.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone::policy::partition::{PARTITIONERS, Partitioner};
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+
+const THETA: u64 = 8 << 10;
+
+fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
+    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.compression = vec![Compression::None];
+    keyspace.shape.partitioner = partitioner;
+    keyspace.shape.table_bytes = THETA;
+    keyspace.shape.base_bytes = 64 << 10;
+    keyspace.shape.l0_trigger = 2;
+    Options {
+        background: Background::Manual,
+        merge_slices: Some(slices),
+        seed: Some(3),
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Writes in rounds, so that runs overlap; merges after each.
+fn fill(store: &Store, keys: &[Vec<u8>]) -> Model {
+    let mut model = Model::new();
+    for (round, keys) in keys.chunks(keys.len().div_ceil(9)).enumerate() {
+        for (i, key) in keys.iter().enumerate() {
+            if i % 11 == 3 {
+                store.delete(key).unwrap();
+                model.remove(key);
+            } else {
+                let value = vec![(i + round) as u8; 20 + i % 90];
+                store.put(key, &value).unwrap();
+                model.insert(key.clone(), value);
+            }
+        }
+        store.flush().unwrap();
+        store.wait_idle().unwrap();
+    }
+    model
+}
+
+fn check(store: &Store, model: &Model, place: &str) {
+    let found: Model = store
+        .default_keyspace()
+        .iter()
+        .unwrap()
+        .map(|entry| entry.map(|(key, value)| (key, value.to_vec())).unwrap())
+        .collect();
+    assert!(found == *model, "{place}: {} found, {} expected", found.len(), model.len());
+    for key in model.keys() {
+        assert!(store.get(key).unwrap().is_some(), "{place}: {key:?}");
+    }
+    assert!(store.verify().unwrap().is_clean(), "{place}");
+}
+
+fn mixed(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn key_sets() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let numbers = mixed(6000).map(|n| n.to_be_bytes().to_vec()).collect();
+    let nulls = mixed(3000).map(|n| vec![0; (n >> 55) as usize]).collect();
+    let urls = mixed(6000)
+        .map(|n| format!("https://example.org/{}/{:03}", n >> 62, n >> 53).into_bytes())
+        .collect();
+    let one = mixed(6000).map(|n| format!("same/{:02}", n >> 59).into_bytes()).collect();
+    vec![("numbers", numbers), ("trailing NULs", nulls), ("URLs", urls), ("few keys", one)]
+}
+
+#[test]
+fn every_partitioner_under_a_stack_and_a_leveled_policy() {
+    for (name, keys) in key_sets() {
+        for partitioner in PARTITIONERS {
+            for policy in ["universal", "fragmented-leveling", "leveling"] {
+                let place = format!("{name}, {partitioner:?}, {policy}");
+                let storage = Arc::new(MemoryStorage::new());
+                let store = Store::open_on(storage, options(policy, *partitioner, 3)).unwrap();
+                let model = fill(&store, &keys);
+                check(&store, &model, &place);
+                store.compact().unwrap();
+                check(&store, &model, &place);
+            }
+        }
+    }
+}
+
+/// All table files of a store, after it was filled and merged.
+fn files(partitioner: Partitioner, policy: &str, slices: usize) -> BTreeMap<String, Vec<u8>> {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = options(policy, partitioner, slices);
+    let store = Store::open_on(storage.clone(), options).unwrap();
+    let keys: Vec<Vec<u8>> = mixed(8000).map(|n| n.to_be_bytes().to_vec()).collect();
+    fill(&store, &keys);
+    store.compact().unwrap();
+    store.close().unwrap();
+    let mut files = BTreeMap::new();
+    for file in storage.list().unwrap() {
+        if file.name.ends_with(".table") {
+            let mut bytes = vec![0; file.len_bytes as usize];
+            let open = storage.open(&file.name, Category::Table).unwrap();
+            open.read_at(0, &mut bytes).unwrap();
+            files.insert(file.name, bytes);
+        }
+    }
+    files
+}
+
+#[test]
+fn the_number_of_slices_does_not_show_in_the_files() {
+    for partitioner in [Partitioner::Size, Partitioner::GlobalRange, Partitioner::LocalRange] {
+        for policy in ["universal", "leveling"] {
+            let one = files(partitioner, policy, 1);
+            assert!(one.len() > 8, "{partitioner:?}: {}", one.len());
+            for slices in [2, 8] {
+                let many = files(partitioner, policy, slices);
+                assert_eq!(
+                    one.keys().collect::<Vec<_>>(),
+                    many.keys().collect::<Vec<_>>(),
+                    "{partitioner:?}, {policy}, {slices} slices"
+                );
+                assert!(one == many, "{partitioner:?}, {policy}, {slices} slices");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = options("universal", Partitioner::GlobalRange, 4);
+    let store = Store::open_on(storage, options).unwrap();
+    for i in 0..40u32 {
+        store.put(format!("key{i:03}"), vec![7; 3 * THETA as usize]).unwrap();
+    }
+    store.flush().unwrap();
+    store.wait_idle().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.default_keyspace().iter().unwrap().count(), 40);
+    for i in 0..40u32 {
+        store.delete(format!("key{i:03}")).unwrap();
+    }
+    store.compact().unwrap();
+    assert_eq!(store.default_keyspace().shape().bytes(), 0, "nothing is left of what is deleted");
+    store.put("again", "x").unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.default_keyspace().iter().unwrap().count(), 1);
+}
+
+/// Every other range is rewritten; what lies between moves.
+#[test]
+fn untouched_tables_move() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = options("leveling", Partitioner::GlobalRange, 2);
+    let store = Store::open_on(storage, options).unwrap();
+    let keys: Vec<Vec<u8>> = mixed(6000).map(|n| n.to_be_bytes().to_vec()).collect();
+    for key in &keys {
+        store.put(key, [1; 60]).unwrap();
+    }
+    store.compact().unwrap();
+    let before = store.metrics().counters;
+    for key in keys.iter().filter(|key| key[0] < 16) {
+        store.put(key, [2; 60]).unwrap();
+    }
+    store.compact().unwrap();
+    let done = store.metrics().counters.since(&before);
+    assert!(done.bytes_moved > 4 * done.merge_bytes_written, "{done:?}");
+    assert_eq!(store.default_keyspace().iter().unwrap().count(), 6000);
+    assert!(store.verify().unwrap().is_clean());
+}
