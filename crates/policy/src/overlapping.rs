@@ -138,10 +138,12 @@ impl PartialEq for OverlappingTables {
 impl Eq for OverlappingTables {}
 
 /// A table overlaps all but those that end before it begins and those that begin after it ends.
+/// Saturating: a decoder makes levels before anyone checks them, and rotten bytes may say that a
+/// table ends before it begins, or is larger than any file.
 fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
     let running = |order: &[&Arc<Table>]| -> Vec<u64> {
-        let sums = order.iter().scan(0, |sum, table| {
-            *sum += table.bytes;
+        let sums = order.iter().scan(0u64, |sum, table| {
+            *sum = table.bytes.saturating_add(*sum);
             Some(*sum)
         });
         std::iter::once(0).chain(sums).collect()
@@ -152,7 +154,8 @@ fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
     let (begun, ended) = (running(&by_start), running(&by_end));
     let met = |table: &Arc<Table>| {
         let begin = begun[by_start.partition_point(|other| other.min_key <= table.max_key)];
-        begin - ended[by_end.partition_point(|other| other.max_key < table.min_key)]
+        let end = ended[by_end.partition_point(|other| other.max_key < table.min_key)];
+        begin.saturating_sub(end)
     };
     tables.iter().map(met).collect()
 }
@@ -170,8 +173,8 @@ fn stats_of(tables: &[Arc<Table>]) -> OverlapStats {
         if covering.len() as u32 > stats.depth {
             (stats.depth, stats.deepest) = (covering.len() as u32, at);
         }
-        stats.bytes += table.bytes;
-        stats.entries += table.entries;
+        stats.bytes = stats.bytes.saturating_add(table.bytes);
+        stats.entries = stats.entries.saturating_add(table.entries);
     }
     stats
 }
