@@ -134,3 +134,32 @@ fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     assert_eq!(store.get("only in").expect("get").as_deref(), Some(&b"the log"[..]));
     assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
 }
+
+/// The filter of a partition left out its first key if that had versions in the partition before:
+/// a snapshot that needed one of the versions behind the bound read nothing.
+#[test]
+fn versions_on_both_sides_of_a_partition_are_found() {
+    let mut options = options();
+    let keyspace = options.keyspace.as_mut().expect("set above");
+    // A block per entry, one table for all, and some 512 blocks per partition.
+    keyspace.block_bytes = 256;
+    keyspace.write_buffer_bytes = 1 << 20;
+    keyspace.shape.table_bytes = 64 << 20;
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
+    for i in 0..400u32 {
+        store.put(format!("a{i:03}"), [0; 250]).expect("put");
+        store.put(format!("z{i:03}"), [0; 250]).expect("put");
+    }
+    let versions: Vec<_> = (0..300u32)
+        .map(|i| {
+            let value = vec![i as u8; 250];
+            store.put("m", &value).expect("put");
+            (store.snapshot(), value)
+        })
+        .collect();
+    store.flush().expect("flush");
+    for (snapshot, value) in &versions {
+        let found = store.default_keyspace().get_at("m", snapshot).expect("get");
+        assert_eq!(found.as_deref(), Some(&value[..]));
+    }
+}

@@ -245,8 +245,10 @@ proptest! {
         sizes in prop::collection::vec(1u64..9, 80),
         theta in 1u64..20,
     ) {
-        let points = keys.iter().zip(&sizes);
-        let points = points.map(|(key, bytes)| Point { last_key: key.as_slice().into(), bytes: *bytes });
+        let point = |(key, bytes): (&Vec<u8>, &u64)| {
+            Point { last_key: key.as_slice().into(), bytes: *bytes }
+        };
+        let points = keys.iter().zip(&sizes).map(point);
         let histogram = Histogram::new(points.collect());
         let largest = histogram.points().iter().map(|point| point.bytes).max().unwrap();
         for partitioner in PARTITIONERS {
@@ -272,7 +274,8 @@ proptest! {
     fn cells_of_global_range_are_nested_or_apart(
         runs in prop::collection::vec((keys(), 1u64..20), 2..4),
     ) {
-        let runs: Vec<Vec<Cell>> = runs.iter().map(|(keys, theta)| cells_of(keys, *theta)).collect();
+        let cells_of = |(keys, theta): &(Keys, u64)| cells_of(keys, *theta);
+        let runs: Vec<Vec<Cell>> = runs.iter().map(cells_of).collect();
         for cells in &runs {
             prop_assert!(cells.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", cells);
         }

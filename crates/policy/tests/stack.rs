@@ -1,6 +1,6 @@
-//! The stack-based policies against the figures of the spec (merge policies §6): write amplification
-//! and most runs after equal flushes; stacks that lag; trees taken over. Their rules one by one are
-//! text tests.
+//! The stack-based policies against the figures of the spec (merge policies §6): what they write
+//! and how many runs they keep after equal flushes; stacks that lag; trees taken over. Their rules
+//! one by one are text tests.
 
 mod support;
 

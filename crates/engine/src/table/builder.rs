@@ -140,7 +140,8 @@ impl TableBuilder {
         if kind == Kind::Delete as u8 {
             properties.tombstones += 1;
         }
-        if properties.entries == 1 || self.block.last_key() != key {
+        // A block that is being begun still knows the last key of the one before it.
+        if self.block.is_empty() || self.block.last_key() != key {
             self.note_key(key);
         }
         let properties = &mut self.properties;

@@ -11,9 +11,9 @@
 //!    in 16 bytes) is narrowed once to its first and last point; if that does not help either, it
 //!    is cut by size.
 //!
-//! It ends. Halving brings lo and hi together, to points apart or to a domain that cannot be halved.
-//! A narrowed domain that can be has points in both halves: its first is lo, below mid, and its last
-//! is hi, above mid. About 8 steps per byte of key, each O(log points), per table.
+//! It ends. Halving brings lo and hi together, to points apart or to a domain that cannot be
+//! halved. A narrowed domain that can be has points in both halves: its first is lo, below mid, and
+//! its last is hi, above mid. About 8 steps per byte of key, each O(log points), per table.
 
 use std::ops::Range;
 

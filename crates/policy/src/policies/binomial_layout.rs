@@ -33,9 +33,9 @@ const MANY: u128 = 1 << 64;
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// Least write amplification for k runs that are all that reads ever meet.
+    /// The stack deepens as the store grows, up to k runs.
     Binomial,
-    /// Least sum of reading and writing: the stack grows as the store does, up to k.
+    /// All k runs from the start.
     MinLatency,
 }
 

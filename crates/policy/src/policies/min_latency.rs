@@ -1,12 +1,13 @@
-//! MinLatency: binomial's sibling, which asks for the least of reading and writing together: its
-//! phases have k runs from the start, where binomial's stack deepens with the store (Mao et al.).
-//! Not adaptive, as binomial is not.
+//! MinLatency: the stack-based policy of least writing for k runs that a read may meet at any time:
+//! its stack has all k from the start (Mao et al.). Not adaptive, as binomial is not.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
 //!    belong to one run of that layout merge, newest first; several such merges may run at once.
 //! 2. There is no early return for a stack of few runs, see `binomial.rs`.
 //!
-//! The rest is in `stack.rs`.
+//! It is best at the end of a phase, C(d+k, d) - 1 flushes, and pays for the next one in advance:
+//! the first flush of a phase rewrites all. For k = 6 that is a write amplification of 5.65 after
+//! 923 flushes and 6.41 after 1000. The rest is in `stack.rs`.
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::plan::{Busy, Heat, Plan};
@@ -24,7 +25,7 @@ impl MergePolicy for MinLatency {
     }
 
     fn doc(&self) -> &'static str {
-        "a stack of at most k runs, merged by flush count: least reading and writing together"
+        "a stack of k runs, merged by flush count; least writing for k"
     }
 
     fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {

@@ -65,9 +65,10 @@ pub(crate) fn targets(shape: &Shape, max_runs: u32) -> Vec<LevelTarget> {
     std::iter::once(target(max_runs)).chain((0..below).map(|_| target(0))).collect()
 }
 
-/// See [`crate::policy::MergePolicy::debt_bytes`]: what is in the wanted merges, but for the largest
-/// run of each. A merge is due to those that are to join that run, and one that is in step has a
-/// debt of what arrived since, though it rewrites the whole store. O(tables).
+/// See [`crate::policy::MergePolicy::debt_bytes`]: what is in the wanted merges, but for the
+/// largest run of each. That one is where it belongs; the others are what waits to join it, though
+/// the merge rewrites them all: a stack in step may rewrite the whole store, which is no reason to
+/// slow writers down. O(tables).
 pub(crate) fn debt_bytes(shape: &Shape, choose: &Choose<'_>) -> u64 {
     let runs = shape.level(0).runs();
     let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();

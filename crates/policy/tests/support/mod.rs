@@ -22,6 +22,7 @@ pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) 
 }
 
 /// An edit that only places.
+#[allow(dead_code, reason = "not every test file makes edits")]
 pub fn placing(level: u32, slot: RunSlot, tables: &[Arc<Table>]) -> Edit {
     let place = |table: &Arc<Table>| Placement { level, slot, table: Arc::clone(table) };
     Edit { place: tables.iter().map(place).collect(), ..Edit::default() }
