@@ -99,6 +99,9 @@ impl RunIter {
 }
 
 /// A sorted stream.
+// Few exist at a time, and each step of a scan goes through one: a box would cost more than it
+// saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Source {
     /// A memtable.
