@@ -95,6 +95,14 @@ counters! {
     merge_bytes_written,
     /// Table bytes that changed level without being rewritten.
     bytes_moved,
+    /// Parts that sliced merges were split into.
+    merge_slices,
+    /// Table bytes that sliced merges read.
+    sliced_bytes,
+    /// Of these, the largest slice of each merge: what no number of cores makes shorter.
+    slice_critical_bytes,
+    /// The same if merges were split by whole tables only (components of key overlap).
+    component_critical_bytes,
     /// Entries dropped by merges: shadowed versions and spent tombstones.
     entries_dropped,
     /// Syncs of the log.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use runstone_policy::filters::{self, FilterAllocation};
 use runstone_policy::options::PolicyOptions;
+use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::MergePolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
@@ -327,7 +328,30 @@ pub static PRESETS: &[Preset] = &[
             ..KeyspaceOptions::default()
         },
     },
+    Preset {
+        name: "global-range",
+        doc: "universal compaction whose runs share their bounds: merges fall apart into parts",
+        make: || stack("universal", Partitioner::GlobalRange),
+    },
+    Preset {
+        name: "binomial",
+        doc: "a stack of at most 6 runs, least writing for few flushes (Binomial), shared bounds",
+        make: || stack("binomial", Partitioner::GlobalRange),
+    },
+    Preset {
+        name: "min-latency",
+        doc: "a stack of at most 6 runs, least writing for any number of flushes, shared bounds",
+        make: || stack("min-latency", Partitioner::GlobalRange),
+    },
 ];
+
+fn stack(policy: &str, partitioner: Partitioner) -> KeyspaceOptions {
+    KeyspaceOptions {
+        policy: policy.into(),
+        shape: PolicyOptions { partitioner, ..PolicyOptions::default() },
+        ..KeyspaceOptions::default()
+    }
+}
 
 impl KeyspaceOptions {
     /// The options of a preset.

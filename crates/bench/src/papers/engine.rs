@@ -73,9 +73,25 @@ impl Loaded {
     /// wait there at the end is chance, and they would count as much as the levels below. Then
     /// nothing is left to be merged.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
+        let mut loaded = Loaded::empty(keyspace, data, None)?;
+        while loaded.records < loaded.data.records {
+            loaded.insert()?;
+        }
+        loaded.settle()?;
+        loaded.insert_until_calm()?;
+        Ok(loaded)
+    }
+
+    /// Makes a store; its merges are split into so many slices.
+    pub fn empty(
+        keyspace: KeyspaceOptions,
+        data: &Data,
+        merge_slices: Option<usize>,
+    ) -> Result<Loaded> {
         let options = Options {
             background: Background::Manual,
             seed: Some(1),
+            merge_slices,
             wal_mode: WalMode::Write,
             memory_budget_bytes: 256 << 20,
             keyspace: Some(keyspace),
@@ -85,19 +101,34 @@ impl Loaded {
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
-        let mut loaded = Loaded { store, data, values, rng, records: 0, unflushed: 0 };
-        while loaded.records < loaded.data.records {
-            loaded.insert()?;
+        Ok(Loaded { store, data, values, rng, records: 0, unflushed: 0 })
+    }
+
+    /// Writes all records and does all jobs; level 0 stays as it is, which is the tree of a stack.
+    pub fn load(&mut self) -> Result<()> {
+        while self.records < self.data.records {
+            self.insert()?;
         }
-        loaded.settle()?;
-        loaded.insert_until_calm()?;
-        Ok(loaded)
+        self.settle()
+    }
+
+    /// The same in ascending order.
+    pub fn load_ascending(&mut self) -> Result<()> {
+        while self.records < self.data.records {
+            let mut key = self.records.to_be_bytes().to_vec();
+            key.resize(self.data.key_bytes.max(8), 0);
+            self.put(key)?;
+        }
+        self.settle()
     }
 
     /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.
     pub fn insert(&mut self) -> Result<()> {
-        let value = self.values.next(self.data.value_bytes);
-        self.store.put(key(self.records, self.data.key_bytes), value)?;
+        self.put(key(self.records, self.data.key_bytes))
+    }
+
+    fn put(&mut self, key: Vec<u8>) -> Result<()> {
+        self.store.put(key, self.values.next(self.data.value_bytes))?;
         self.records += 1;
         self.unflushed += 1;
         if self.unflushed >= self.data.records_per_flush() {

@@ -7,6 +7,7 @@ use runstone::{Error, Result};
 mod autumn;
 mod context;
 mod engine;
+mod partitioning;
 mod ptierdb;
 mod report;
 
@@ -29,6 +30,11 @@ pub static PAPERS: &[Paper] = &[
         name: "autumn",
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
+    },
+    Paper {
+        name: "partitioning",
+        doc: "Mao and Hristidis, Increase Merge Efficiency in LSM Trees Through Coordinated Partitioning",
+        run: partitioning::run,
     },
     Paper {
         name: "ptierdb",

@@ -11,13 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use runstone_policy::partition::slices::{Block, Slice, SliceInput, TABLES_PER_SLICE};
+use runstone_policy::partition::slices::{Block, Slice, SliceInput, Slices, TABLES_PER_SLICE};
 use runstone_policy::partition::{CutKey, Partitioner, slices};
 use runstone_policy::plan::{Cut, Merge};
 
 use crate::error::{Error, Result};
 use crate::merge::cutter::Cutter;
 use crate::merge::job::{KeyRange, Merged, Output, merge_sources, merge_streams};
+use crate::metrics::Counter;
 use crate::store::Inner;
 use crate::table::builder::TableLayout;
 use crate::version::Version;
@@ -49,6 +50,7 @@ impl Inner {
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let count = self.slice_count(bytes, table_bytes);
         let plan = slices::slice(&inputs, partitioner, table_bytes, None, count);
+        self.count_slices(&inputs, &plan);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();
         let first_id = self.next_file.fetch_add(cuts.len() as u64 + 1, Relaxed);
@@ -65,6 +67,18 @@ impl Inner {
         let moved = inputs.iter().filter(|input| moves.contains(&input.table.id));
         merged.moved = moved.map(|input| Arc::clone(&input.table)).collect();
         Ok(merged)
+    }
+
+    fn count_slices(&self, inputs: &[SliceInput], plan: &Slices) {
+        let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
+        let whole = slices::components(&tables);
+        let sizes = || plan.slices.iter().map(|slice| slice.bytes);
+        self.metrics.add_all(&[
+            (Counter::merge_slices, plan.slices.len() as u64),
+            (Counter::sliced_bytes, sizes().sum()),
+            (Counter::slice_critical_bytes, sizes().max().unwrap_or(0)),
+            (Counter::component_critical_bytes, whole.merge_bytes.into_iter().max().unwrap_or(0)),
+        ]);
     }
 
     /// One result of all parts, in key order; or the first error, with nothing left behind.

@@ -1,0 +1,319 @@
+//! Coordinated partitioning: what bounds shared by all runs do to tables, moves and the critical
+//! path of merges (Mao and Hristidis), on the engine, and what they do to a leveled tree, which the
+//! paper leaves to future work.
+//!
+//! 1. Figures 2 and 3, exactly, by the partitioners alone.
+//! 2. Universal compaction of 640 flushes under four partitioners: tables, bytes written and moved,
+//!    critical path if merges were split by whole tables (the paper) and in slices (the default).
+//! 3. Ascending keys: nothing is rewritten.
+//! 4. Leveled trees under Global-Range and under cuts by size, at the same number of tables.
+
+use std::sync::Arc;
+
+use runstone::metrics::CounterValues;
+use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone::policy::partition::slices::components;
+use runstone::policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
+use runstone::policy::shape::Table;
+use runstone::{KeyspaceOptions, Result};
+
+use super::engine::{Data, Loaded, plain_options};
+use super::{Context, PaperReport};
+use crate::chart::{Axis, BarChart, Bars, Chart};
+
+/// Slices that a merge may have.
+const SLICES: usize = 16;
+const FLUSHES: u64 = 640;
+const FLUSH_BYTES: u64 = 64 << 10;
+/// N / theta is this times a power of two: the worst case but for rounding, and nearly the best.
+const FILLS: [f64; 2] = [1.25, 0.93];
+
+const COMPARED: [Partitioner; 4] = [
+    Partitioner::Size,
+    Partitioner::LocalRange,
+    Partitioner::GlobalRange,
+    Partitioner::GroupedGlobalRange,
+];
+
+/// Measures all claims.
+pub fn run(context: &Context<'_>) -> Result<PaperReport> {
+    let mut report = PaperReport::new("partitioning", context.scale);
+    report.notes.push(
+        "the critical path is the largest part of each merge over all that merges read, at W = 16; \
+         whole tables: the paper's sub-merges; slices: the default here"
+            .into(),
+    );
+    figures(&mut report);
+    universal(context, &mut report)?;
+    ascending(context, &mut report)?;
+    leveled(context, &mut report)?;
+    Ok(report)
+}
+
+/// Keys of one byte, each counting as one.
+fn cuts_of(partitioner: Partitioner, keys: &[u8], most: u64) -> Vec<CutKey> {
+    let points = keys.iter().map(|key| Point { last_key: Box::new([*key]), bytes: 1 });
+    let histogram = Histogram::new(points.collect());
+    let (min_key, max_key) = ([keys[0]], [keys[keys.len() - 1]]);
+    let input = Input {
+        histogram: &histogram,
+        min_key: &min_key,
+        max_key: &max_key,
+        table_bytes: most,
+        prefixer: None,
+    };
+    partitioner.rule().cuts(&input)
+}
+
+fn figures(report: &mut PaperReport) {
+    let parts = |partitioner| {
+        let runs: [&[u8]; 2] = [&[1, 3, 5, 7, 9, 11, 13], &[4, 6, 8, 10, 12, 14]];
+        let mut tables = Vec::new();
+        for keys in runs {
+            let cuts = cuts_of(partitioner, keys, 3);
+            let cell = |key: &u8| cuts.partition_point(|cut| **cut <= [*key][..]);
+            for table in keys.chunk_by(|a, b| cell(a) == cell(b)) {
+                tables.push(meta(tables.len() as u64 + 1, table));
+            }
+        }
+        let parts = components(&tables);
+        (parts.merges.len(), parts.moves.len())
+    };
+    let (size, global) = (parts(Partitioner::Size), parts(Partitioner::GlobalRange));
+    report.judge(
+        "sub-merges and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
+        "Size 1, 0; Global-Range 2, 1",
+        format!("Size {}, {}; Global-Range {}, {}", size.0, size.1, global.0, global.1),
+        "exactly",
+        size == (1, 0) && global == (2, 1),
+    );
+    let spread = |from: u8, to: u8| (0..10u8).map(move |i| from + i * ((to - from) / 10));
+    let keys = [(4, 63), (67, 127), (130, 191), (192, 254)].into_iter();
+    let keys: Vec<u8> = keys.flat_map(|(from, to)| spread(from, to)).chain([254]).collect();
+    let lasts = |partitioner| -> Vec<u8> {
+        let cuts = cuts_of(partitioner, &keys, 10);
+        let last = |cut: &CutKey| (0..=255).rev().find(|key| [*key].as_slice() < &**cut);
+        cuts.iter().filter_map(last).collect()
+    };
+    let (local, global) = (lasts(Partitioner::LocalRange), lasts(Partitioner::GlobalRange));
+    report.judge(
+        "cuts of 8-bit keys from 4 to 254 (figure 3)",
+        "Local 129, 66, 191; Global 127, 63, 191",
+        format!("Local {local:?}; Global {global:?}"),
+        "exactly, in key order; the figure's own keys are not printed",
+        local.starts_with(&[66, 129, 191]) && global.starts_with(&[63, 127, 191]),
+    );
+}
+
+fn meta(id: u64, keys: &[u8]) -> Arc<Table> {
+    Arc::new(Table {
+        id,
+        min_key: Box::new([keys[0]]),
+        max_key: Box::new([keys[keys.len() - 1]]),
+        bytes: keys.len() as u64,
+        entries: keys.len() as u64,
+        tombstones: 0,
+        min_seq: id,
+        max_seq: id,
+        filter_bits: 0,
+        prefixes: Vec::new(),
+        sketch: Default::default(),
+    })
+}
+
+/// What one partitioner did under universal compaction.
+struct Seen {
+    counters: CounterValues,
+    tables: usize,
+    bytes: u64,
+}
+
+impl Seen {
+    fn of(tree: &Loaded) -> Seen {
+        let shape = tree.shape();
+        Seen { counters: tree.counters(), tables: shape.tables().count(), bytes: shape.bytes() }
+    }
+
+    fn critical(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.counters.sliced_bytes.max(1) as f64
+    }
+
+    fn handled(&self) -> u64 {
+        self.counters.merge_bytes_written + self.counters.bytes_moved
+    }
+}
+
+fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    for fill in FILLS {
+        let flushes = context.scaled(FLUSHES);
+        let data = data(flushes);
+        let total = (flushes * FLUSH_BYTES) as f64;
+        // Tables of about a flush.
+        let power = (total / FLUSH_BYTES as f64 / fill).log2().floor().max(3.0);
+        let theta = (total / (fill * power.exp2())) as u64;
+        let mut seen = Vec::new();
+        for partitioner in COMPARED {
+            context.say(&format!("universal, {partitioner:?}, N / theta = {fill} x 2^{power}"));
+            let mut tree = Loaded::empty(stack(partitioner, theta), &data, Some(SLICES))?;
+            tree.load()?;
+            seen.push(Seen::of(&tree));
+        }
+        judge_universal(report, fill, power as u32, &seen);
+    }
+    Ok(())
+}
+
+fn judge_universal(report: &mut PaperReport, fill: f64, power: u32, seen: &[Seen]) {
+    let [size, local, global, grouped] = seen else { return };
+    let here = |value: &dyn Fn(&Seen) -> String| {
+        let values: Vec<String> = seen.iter().map(value).collect();
+        values.join(" / ")
+    };
+    let names = "size / local / global / grouped";
+    let at = format!("N / theta = {fill} x 2^{power}");
+    report.show(
+        &format!("tables at the end, {names}, {at}"),
+        "global +8% over size",
+        here(&|one| one.tables.to_string()),
+        "2^ceil of N / theta for each large run, and what the flushes add",
+    );
+    let handled: Vec<u64> = seen.iter().map(Seen::handled).collect();
+    let (least, most) = (handled.iter().min().unwrap_or(&0), handled.iter().max().unwrap_or(&0));
+    report.judge(
+        &format!("bytes written and moved by merges, {names}, {at}"),
+        "write amplification unchanged but for moves",
+        here(&|one| format!("{:.1} M", one.handled() as f64 / 1e6)),
+        "equal within 1%",
+        (most - least) * 100 <= *most,
+    );
+    report.show(
+        &format!("critical path by whole tables, {names}, {at}"),
+        "size: one sub-merge",
+        here(&|one| format!("{:.2}", one.critical(one.counters.component_critical_bytes))),
+        "a flush that spans all keys joins everything, whatever the partitioner",
+    );
+    let critical = |one: &Seen| one.critical(one.counters.slice_critical_bytes);
+    report.judge(
+        &format!("critical path in slices, {names}, {at}"),
+        "throughput +8 to 30%",
+        here(&|one| format!("{:.3}", critical(one))),
+        "global at most 0.15, where whole tables of size give 1.0",
+        critical(global) <= 0.15 && size.critical(size.counters.component_critical_bytes) >= 0.95,
+    );
+    report.show(
+        &format!("size of the store, {names}, {at}"),
+        "",
+        here(&|one| format!("{:.1} M", one.bytes as f64 / 1e6)),
+        "the same data",
+    );
+    let bars = |name: &str, value: &dyn Fn(&Seen) -> f64| Bars {
+        name: name.into(),
+        values: [size, local, global, grouped].map(value).to_vec(),
+    };
+    let chart = Chart::Bar(BarChart {
+        title: format!("Critical path of merges, {at}"),
+        x: "partitioner".into(),
+        y: Axis::linear("largest part / all"),
+        categories: ["size", "local", "global", "grouped"].map(String::from).to_vec(),
+        bars: vec![
+            bars("whole tables", &|one| one.critical(one.counters.component_critical_bytes)),
+            bars("slices", &critical),
+        ],
+    });
+    report.draw(&format!("critical-path-{}", (fill * 100.0) as u32), chart);
+}
+
+fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    context.say("ascending keys");
+    let data = data(context.scaled(FLUSHES / 4));
+    let mut tree = Loaded::empty(stack(Partitioner::GlobalRange, FLUSH_BYTES), &data, Some(1))?;
+    tree.load_ascending()?;
+    let counters = tree.counters();
+    report.judge(
+        "ascending keys: bytes rewritten, bytes moved",
+        "100% moves",
+        format!("{} rewritten, {} moved", counters.merge_bytes_written, counters.bytes_moved),
+        "no byte rewritten",
+        counters.merge_bytes_written == 0 && counters.bytes_moved > 0,
+    );
+    Ok(())
+}
+
+/// Spec, merge policies §8.A: Global-Range inside a leveled tree. Size is given the table size that
+/// makes as many tables.
+fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    for (size_ratio, c, expected) in [(2, 1000, 24.5), (5, 1000, 18.9)] {
+        context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
+        let data = data(context.scaled(FLUSHES));
+        let tree = |partitioner, theta: u64| -> Result<Seen> {
+            let mut tree =
+                Loaded::empty(garnering(size_ratio, c, partitioner, theta), &data, Some(1))?;
+            tree.load()?;
+            Ok(Seen::of(&tree))
+        };
+        let global = tree(Partitioner::GlobalRange, FLUSH_BYTES / 2)?;
+        let theta = global.bytes / global.tables.max(1) as u64;
+        let size = tree(Partitioner::Size, theta)?;
+        let written = |one: &Seen| {
+            let counters = &one.counters;
+            let bytes = counters.flush_bytes_written + counters.merge_bytes_written;
+            bytes as f64 / counters.user_bytes_written.max(1) as f64
+        };
+        let gain = 100.0 * (1.0 - written(&global) / written(&size));
+        report.judge(
+            &format!(
+                "write amplification of leveling, T = {size_ratio}, Size against Global-Range"
+            ),
+            &format!("not in the paper; modelled {expected}% less"),
+            format!(
+                "{:.2} with {} tables -> {:.2} with {}: {gain:.1}% less",
+                written(&size),
+                size.tables,
+                written(&global),
+                global.tables
+            ),
+            "at least 12% less",
+            gain >= 12.0,
+        );
+    }
+    Ok(())
+}
+
+fn data(flushes: u64) -> Data {
+    let (key_bytes, value_bytes) = (16, 100);
+    let records = flushes * FLUSH_BYTES / (key_bytes + value_bytes) as u64;
+    Data { records, key_bytes, value_bytes, flush_bytes: FLUSH_BYTES }
+}
+
+fn stack(partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
+    KeyspaceOptions {
+        shape: PolicyOptions {
+            partitioner,
+            table_bytes: theta.max(MIN_TABLE_BYTES),
+            ..PolicyOptions::default()
+        },
+        block_bytes: 1024,
+        ..plain_options("universal")
+    }
+}
+
+fn garnering(
+    size_ratio: u32,
+    c_permille: u32,
+    partitioner: Partitioner,
+    theta: u64,
+) -> KeyspaceOptions {
+    KeyspaceOptions {
+        shape: PolicyOptions {
+            size_ratio,
+            c_permille,
+            partitioner,
+            table_bytes: theta.max(MIN_TABLE_BYTES),
+            l0_trigger: 4,
+            base_bytes: 4 * FLUSH_BYTES * u64::from(size_ratio),
+            ..PolicyOptions::default()
+        },
+        block_bytes: 1024,
+        ..plain_options("garnering")
+    }
+}
