@@ -33,7 +33,7 @@ pub static PAPERS: &[Paper] = &[
     },
     Paper {
         name: "partitioning",
-        doc: "Mao and Hristidis, Increase Merge Efficiency in LSM Trees Through Coordinated Partitioning",
+        doc: "Mao and Hristidis, Increase Merge Efficiency .. Through Coordinated Partitioning",
         run: partitioning::run,
     },
     Paper {
