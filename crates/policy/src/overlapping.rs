@@ -64,7 +64,7 @@ impl OverlappingTables {
         &self.keys
     }
 
-    /// Statistics, as of the last [`OverlappingTables::settle`].
+    /// Statistics, as of the last `settle`.
     pub fn stats(&self) -> &OverlapStats {
         &self.stats
     }

@@ -142,7 +142,8 @@ impl World {
     fn set_policy(&mut self, name: &str, args: &Args) -> Result<String, String> {
         let policy = registry::find(name).map_err(|error| error.to_string())?;
         // Fixed here, so that the texts do not change with the defaults.
-        let defaults = PolicyOptions { l0_trigger: 4, ..PolicyOptions::default() };
+        let defaults =
+            PolicyOptions { l0_trigger: 4, access_bytes: 16 << 10, ..PolicyOptions::default() };
         let small = |number: u64| u32::try_from(number).map_err(|error| error.to_string());
         let options = PolicyOptions {
             size_ratio: small(args.number("fanout", defaults.size_ratio.into())?)?,

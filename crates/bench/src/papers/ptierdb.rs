@@ -31,8 +31,8 @@ const FLUSH_BYTES: u64 = (16 << 20) / DIVISOR;
 const BASE_BYTES: u64 = (10 << 20) / DIVISOR;
 /// T_s of 4 MB.
 const SPLIT_BYTES: u64 = (4 << 20) / DIVISOR;
-/// LevelDB's 16 KiB per seek.
-const ACCESS_BYTES: u64 = (16 << 10) / DIVISOR;
+/// The default, 28 KiB.
+const ACCESS_BYTES: u64 = (28 << 10) / DIVISOR;
 /// 100 M records of 16 + 100 bytes.
 const RECORDS: u64 = 100_000_000 / DIVISOR;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;

@@ -6,7 +6,7 @@
 //! component of one table moves, any other is a sub-merge. All tables are whole. A flushed table
 //! that spans all keys joins everything, which is the case in most merges of a stack.
 //!
-//! *Sliced mode*, [`slice`]:
+//! *Sliced mode*, [`slice()`]:
 //!
 //! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or
 //!    more; a smaller one is merged, or small tables would stay small for ever. So is one with

@@ -6,7 +6,7 @@
 //!    component of key overlap by itself; a lone table moves. Level 1 is not read. Outputs are cut
 //!    by prefix ([`Cut::Prefix`]).
 //! 3. Merge and move: a level over base * T^(i-1) bytes sinks whole into the next one, which is not
-//!    read, by the rules of [`unions`]. The deepest level gets the next number instead: it alone
+//!    read, by the rules of `unions`. The deepest level gets the next number instead: it alone
 //!    has no older versions below it to stay above of, and nothing to gain from being rewritten.
 //! 4. Intra-level merge: a table that gets met too often where tables overlap is merged with all
 //!    that overlap it. So are the tables of the deepest overlap, if it is deeper than T or if more
