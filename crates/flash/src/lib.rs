@@ -1,0 +1,14 @@
+//! Emulated NAND flash and what is built on it: counters and simulated time, never wall time.
+//!
+//! * [`nand`]: pages, blocks, spare bytes, program and erase rules, timing, wear, faults.
+//!
+//! Everything lives in one image file and survives a restart and a power cut. Not here: the file
+//! engine, which is one user of this crate among others.
+
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod nand;
+mod random;
+
+pub use error::{Error, Result, Rule};
