@@ -103,6 +103,12 @@ pub enum Error {
         /// Number of host blocks.
         limit: u64,
     },
+    /// A host request that is not of whole blocks.
+    #[error("a request of {bytes} bytes is not of whole host blocks")]
+    BadRequest {
+        /// Its length.
+        bytes: usize,
+    },
     /// Too many blocks are bad, or the device is smaller than its firmware needs.
     #[error("no erased block is left")]
     OutOfBlocks,

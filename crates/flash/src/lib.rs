@@ -1,6 +1,7 @@
 //! Emulated NAND flash and what is built on it: counters and simulated time, never wall time.
 //!
 //! * [`nand`]: pages, blocks, spare bytes, program and erase rules, timing, wear, faults.
+//! * [`ftl`]: an ordinary block SSD over it, page-mapped.
 //!
 //! Everything lives in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.
@@ -8,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod ftl;
 pub mod nand;
 mod random;
 
