@@ -2,12 +2,14 @@
 //!
 //! * [`nand`]: pages, blocks, spare bytes, program and erase rules, timing, wear, faults.
 //! * [`ftl`]: an ordinary block SSD over it, page-mapped.
+//! * [`block`]: files on that SSD behind the storage trait, so that the file engine runs on it.
 //!
 //! Everything lives in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.
 
 #![forbid(unsafe_code)]
 
+pub mod block;
 mod error;
 pub mod ftl;
 pub mod nand;

@@ -52,8 +52,8 @@ pub struct Ftl {
     options: FtlOptions,
     map: Map,
     uses: Vec<Use>,
-    /// Next page of the host's block and of the collection's; the second is unused when shared.
-    frontiers: [Option<Ppa>; 2],
+    /// Next page of the host's block, of the collection's (unused when shared), of recovery's.
+    frontiers: [Option<Ppa>; 3],
     program_seq: u64,
     counters: FtlCounters,
     /// Buffers of one page.
@@ -91,7 +91,7 @@ impl Ftl {
         Ok(Ftl {
             map: Map::new(geometry, logical_pages(&geometry, &options)?),
             uses: vec![Use::Free; geometry.block_count as usize],
-            frontiers: [None, None],
+            frontiers: [None; 3],
             program_seq: 0,
             counters: FtlCounters::default(),
             host_page: page.clone(),

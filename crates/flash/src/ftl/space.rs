@@ -12,6 +12,8 @@ use super::{Ftl, GcFrontier};
 use crate::error::{Error, Result};
 use crate::nand::{PageTag, PageType, Ppa};
 
+/// Frontier of the pages that recovery moves; also the level in their tags.
+pub(super) const RECOVERY_SLOT: usize = 2;
 pub(super) const RESERVED_BLOCKS: usize = 2;
 pub(super) const MIN_SPARE_BLOCKS: u32 = 5;
 /// A gap of erase counts from which cold blocks are moved.
@@ -22,6 +24,8 @@ pub(super) const WEAR_GAP: u64 = 100;
 pub(super) enum Stream {
     Host,
     Gc,
+    /// What lay beside a torn page, moved at open.
+    Recovery,
 }
 
 /// What a block is used for.
@@ -33,7 +37,7 @@ pub(super) enum Use {
     FreeUnerased,
     Frontier,
     Sealed,
-    /// A program failed here: to be evacuated and retired.
+    /// A program failed here: retired, to be evacuated.
     Failing,
     Retired,
 }
@@ -47,7 +51,7 @@ impl Ftl {
             self.program_seq += 1;
             let tag = PageTag {
                 page_type: PageType::Host,
-                level: 0,
+                level: self.slot(stream) as u8,
                 program_seq: self.program_seq,
                 txn: 0,
                 owner: u64::from(logical),
@@ -61,6 +65,8 @@ impl Ftl {
                 }
                 Err(Error::ProgramFailed(_)) => {
                     self.counters.failed_programs += 1;
+                    // Marked at once, so that recovery does not take the lost page for rot.
+                    self.nand.retire(ppa.block)?;
                     self.uses[ppa.block as usize] = Use::Failing;
                     self.frontiers[self.slot(stream)] = None;
                 }
@@ -72,18 +78,21 @@ impl Ftl {
         }
     }
 
-    /// Moves what failing blocks hold and retires them.
+    /// Moves what failing blocks hold.
     pub(super) fn retire_failing(&mut self) -> Result<()> {
         while let Some(block) = self.find_block(Use::Failing) {
-            self.move_valid(block)?;
-            self.nand.retire(block)?;
+            self.move_valid(block, Stream::Gc)?;
             self.uses[block as usize] = Use::Retired;
         }
         Ok(())
     }
 
     fn slot(&self, stream: Stream) -> usize {
-        usize::from(stream == Stream::Gc && self.options.gc_frontier == GcFrontier::Split)
+        match stream {
+            Stream::Host => 0,
+            Stream::Gc => usize::from(self.options.gc_frontier == GcFrontier::Split),
+            Stream::Recovery => RECOVERY_SLOT,
+        }
     }
 
     fn advance(&mut self, stream: Stream, ppa: Ppa) {
@@ -146,7 +155,7 @@ impl Ftl {
             return Err(Error::OutOfBlocks);
         }
         self.counters.collections += 1;
-        self.empty(victim)?;
+        self.empty(victim, Stream::Gc)?;
         self.level_wear(victim)
     }
 
@@ -159,7 +168,7 @@ impl Ftl {
         };
         if self.nand.erase_count(erased) > self.nand.erase_count(coldest) + WEAR_GAP {
             self.counters.wear_moves += 1;
-            self.empty(coldest)?;
+            self.empty(coldest, Stream::Gc)?;
         }
         Ok(())
     }
@@ -171,8 +180,8 @@ impl Ftl {
     /// Moves the valid pages of a block away and erases it. A page that cannot be read stays where
     /// it is, mapped, so that its reader gets an error and not an older version; the block is then
     /// retired, for what it holds must not be erased.
-    fn empty(&mut self, block: u32) -> Result<()> {
-        self.move_valid(block)?;
+    pub(super) fn empty(&mut self, block: u32, stream: Stream) -> Result<()> {
+        self.move_valid(block, stream)?;
         if self.map.valid_pages(block) > 0 {
             self.nand.retire(block)?;
             self.uses[block as usize] = Use::Retired;
@@ -181,21 +190,21 @@ impl Ftl {
         self.erase(block).map(|_| ())
     }
 
-    fn move_valid(&mut self, block: u32) -> Result<()> {
+    fn move_valid(&mut self, block: u32, stream: Stream) -> Result<()> {
         let mut data = std::mem::take(&mut self.gc_page);
-        let moved = self.move_pages(block, &mut data);
+        let moved = self.move_pages(block, stream, &mut data);
         self.gc_page = data;
         moved
     }
 
-    fn move_pages(&mut self, block: u32, data: &mut [u8]) -> Result<()> {
+    fn move_pages(&mut self, block: u32, stream: Stream, data: &mut [u8]) -> Result<()> {
         for page in 0..self.nand.geometry().block_pages {
             let ppa = Ppa { block, page };
             let Some(logical) = self.map.owner(ppa) else { continue };
             self.counters.gc_reads += 1;
             match self.nand.read(ppa, data) {
                 Ok(_) => {
-                    self.place(logical, data, Stream::Gc)?;
+                    self.place(logical, data, stream)?;
                     self.counters.gc_programs += 1;
                 }
                 Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
