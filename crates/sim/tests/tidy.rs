@@ -23,7 +23,7 @@ const EDGES: [(&str, &[&str]); 7] = [
     ("flash", &["policy", "storage"]),
     ("engine", &["policy", "storage"]),
     ("bench", &["engine"]),
-    ("sim", &["engine"]),
+    ("sim", &["engine", "flash"]),
     ("cli", &["engine", "bench", "policy", "storage"]),
 ];
 

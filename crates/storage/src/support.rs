@@ -1,5 +1,5 @@
-//! What implementations of [`crate::Storage`] have in common, for those outside this crate. Users of a
-//! storage need none of it.
+//! What implementations of [`crate::Storage`] have in common, for those outside this crate. Users
+//! of a storage need none of it.
 
 pub use crate::copy::copy_into;
 pub use crate::locks::LockTable;

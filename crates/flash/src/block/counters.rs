@@ -1,4 +1,4 @@
-//! What leaves the file system for the device, by purpose, and the whole of the write amplification.
+//! What leaves the file system for the device, by purpose, and the write amplification below it.
 
 use runstone_storage::Category;
 

@@ -236,7 +236,8 @@ impl Job<'_> {
             let (group, id) = (self.group(index, tables, &tables[at])?, tables[at].id);
             let (allowed, count) = (allowed(at), group.len() - 1);
             let why = format!(
-                "L{index} table {id}: {accesses} accesses of {allowed}, with {count} that overlap it"
+                "L{index} table {id}: {accesses} accesses of {allowed}, \
+                 with {count} that overlap it"
             );
             Some(self.inside(index, group, why))
         })
