@@ -1,7 +1,7 @@
 //! The file system of the block SSD: directory, files, write-back, commits. One thread at a time;
 //! the handles in `mod.rs` share it under a lock.
 //!
-//! 1. Written blocks wait in their file until 16 of them do; then the first contiguous ones leave
+//! 1. Written blocks wait in their file until 16 of them do; then the longest contiguous ones leave
 //!    as one request of up to 64 KiB. Space is promised when a block begins to wait, so a full
 //!    device is found by the write and not later.
 //! 2. `sync` writes what waits and commits; `sync_dir` commits. A commit is one transaction of the
@@ -298,7 +298,7 @@ impl Volume {
                 inode.is_changed = true;
             }
             if inode.waiting.len() > REQUEST_BLOCKS {
-                self.write_first(id)?;
+                self.write_longest(id)?;
             }
         }
         Ok(())
@@ -480,12 +480,26 @@ impl Volume {
         inode.waiting.get_mut(&file_block).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Writes the first contiguous waiting blocks of a file, at most one request per device run.
+    /// Writes the first contiguous waiting blocks of a file.
     fn write_first(&mut self, id: u64) -> io::Result<()> {
-        let inode = self.inode(id)?;
-        let Some((&first, _)) = inode.waiting.iter().next() else { return Ok(()) };
-        let blocks = inode.waiting.keys().zip(first..).take(REQUEST_BLOCKS);
-        let count = blocks.take_while(|&(&block, expected)| block == expected).count() as u64;
+        match self.inode(id)?.waiting_runs().first() {
+            Some(&(first, count)) => self.write_run(id, first, count),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the longest contiguous waiting blocks of a file. Not the first ones: those may be the
+    /// block being appended to, while a stretch elsewhere keeps the file at its limit.
+    fn write_longest(&mut self, id: u64) -> io::Result<()> {
+        let runs = self.inode(id)?.waiting_runs();
+        match runs.into_iter().rev().max_by_key(|&(_, count)| count) {
+            Some((first, count)) => self.write_run(id, first, count),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes waiting blocks, at most one request per device run.
+    fn write_run(&mut self, id: u64, first: u64, count: u64) -> io::Result<()> {
         let mut at = first;
         while at < first + count {
             let run = self.device_run(id, at, first + count - at)?;
@@ -550,6 +564,22 @@ impl Inode {
     fn record(&self, id: u64) -> Record {
         let Inode { category, len_bytes, .. } = *self;
         Record::Inode { id, category, len_bytes, extents: self.extents.clone() }
+    }
+
+    /// Contiguous waiting blocks, (first, count) in order, none longer than a request.
+    fn waiting_runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for &block in self.waiting.keys() {
+            match runs.last_mut() {
+                Some((first, count))
+                    if *first + *count == block && *count < REQUEST_BLOCKS as u64 =>
+                {
+                    *count += 1;
+                }
+                _ => runs.push((block, 1)),
+            }
+        }
+        runs
     }
 
     /// Waiting blocks of a range that have no device block.
