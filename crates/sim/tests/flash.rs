@@ -92,8 +92,8 @@ fn a_power_cut_keeps_the_promises() {
     }
 }
 
-/// The paper's 1.5 of read-modify-write comes from requests of 64 KiB at any offset, on a store of
-/// its sizes on a 15th of its flash. At its full size here (384 blocks): 1.456, collection 2.87.
+/// The paper's 1.5 of read-modify-write comes from requests of 64 KiB at any offset: here with
+/// about a seventh of its flash. With 384 blocks it is 1.456, and collection 2.87.
 #[test]
 fn read_modify_write_costs_what_the_paper_says() {
     let geometry = Geometry { block_count: 56, ..Geometry::default() };
