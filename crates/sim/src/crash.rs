@@ -18,7 +18,7 @@ pub enum Crash {
     Power(u64),
 }
 
-fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
+fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = Store::open_on(storage, options.clone())?;
     keyspaces(&store)?;
@@ -68,7 +68,7 @@ pub fn crash_at(
 
 /// Applies operations until one fails, as a process would that dies of it.
 pub fn run_until_error(
-    storage: &SimStorage,
+    storage: &(impl Storage + Clone + 'static),
     options: &Options,
     operations: &[Operation],
 ) -> Oracle {
@@ -85,7 +85,7 @@ pub fn run_until_error(
 /// Opens what a crash left (P8), compares it with the oracle (P1-P4), checks that no file is left
 /// over (P10), and that the store goes on working.
 pub fn judge(
-    left: &SimStorage,
+    left: &(impl Storage + Clone + 'static),
     options: &Options,
     oracle: &Oracle,
     power_lost: bool,
@@ -110,7 +110,7 @@ pub fn judge(
 }
 
 /// P10: every table file is in the tree, one manifest, nothing unknown.
-fn check_files(storage: &SimStorage, store: &Store, place: &str) {
+fn check_files(storage: &dyn Storage, store: &Store, place: &str) {
     let mut live = BTreeSet::new();
     for keyspace in keyspaces(store).expect("they exist") {
         live.extend(keyspace.shape().tables().map(|(_, table)| format!("{:06}.table", table.id)));

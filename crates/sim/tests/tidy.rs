@@ -17,12 +17,13 @@ const UNSAFE_MODULES: [&str; 3] = [
     "crates/storage/src/mapped.rs",
 ];
 /// Which crates of this repository a crate may name.
-const EDGES: [(&str, &[&str]); 6] = [
+const EDGES: [(&str, &[&str]); 7] = [
     ("policy", &[]),
     ("storage", &[]),
+    ("flash", &["policy", "storage"]),
     ("engine", &["policy", "storage"]),
     ("bench", &["engine"]),
-    ("sim", &["engine"]),
+    ("sim", &["engine", "flash"]),
     ("cli", &["engine", "bench", "policy", "storage"]),
 ];
 

@@ -7,7 +7,7 @@ const COPY_CHUNK_BYTES: u64 = 1 << 20;
 
 /// Copies `name` into `target` under the same name and syncs it. The new name is durable only after
 /// the target's `sync_dir`, as for any other. A half-made copy is removed.
-pub(crate) fn copy_into(
+pub fn copy_into(
     source: &dyn Storage,
     name: &str,
     category: Category,

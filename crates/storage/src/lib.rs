@@ -24,6 +24,7 @@ mod names;
 mod posix;
 mod posix_file;
 mod sim;
+pub mod support;
 
 use std::fmt::Debug;
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::{LockMode, StorageLock};
 
 /// Who holds which name. Clones share the table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LockTable {
+pub struct LockTable {
     held: Arc<Mutex<BTreeMap<String, Held>>>,
 }
 
@@ -22,7 +22,7 @@ enum Held {
 
 impl LockTable {
     /// Takes the lock, or `None` if another holder excludes it.
-    pub(crate) fn take(&self, name: String, mode: LockMode) -> Option<Box<dyn StorageLock>> {
+    pub fn take(&self, name: String, mode: LockMode) -> Option<Box<dyn StorageLock>> {
         let mut held = self.held.lock();
         match (held.get_mut(&name), mode) {
             (None, LockMode::Exclusive) => {

@@ -7,7 +7,7 @@ use crate::{Error, Operation, Result};
 /// Refuses a name that could leave the storage's directory. Names come from the engine, but one
 /// read from a damaged manifest must not reach another directory, so the check is made at the last
 /// door.
-pub(crate) fn check_name(operation: Operation, name: &str) -> Result<()> {
+pub fn check_name(operation: Operation, name: &str) -> Result<()> {
     let refused = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
     if refused {
         let reason = "a file name must be one plain path component";
@@ -18,7 +18,7 @@ pub(crate) fn check_name(operation: Operation, name: &str) -> Result<()> {
 }
 
 /// The end of a range, or an error where it leaves `limit_bytes` or the number space.
-pub(crate) fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io::Result<u64> {
+pub fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io::Result<u64> {
     match offset.checked_add(len_bytes as u64) {
         Some(end) if end <= limit_bytes => Ok(end),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "past the capacity of the file")),
@@ -26,6 +26,6 @@ pub(crate) fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io
 }
 
 /// What a fixed-capacity file answers to `set_len` and `punch`.
-pub(crate) fn fixed_capacity() -> io::Error {
+pub fn fixed_capacity() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the file has a fixed capacity")
 }

@@ -1,0 +1,44 @@
+//! What leaves the file system for the device, by purpose, and the write amplification below it.
+
+use runstone_storage::Category;
+
+use crate::ftl::WriteAmplification;
+
+/// Host blocks of 4 KiB written since the device was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounters {
+    categories: [u64; Category::ALL.len()],
+    /// Transactions of the journal: creations, removals, lengths.
+    pub journal_blocks: u64,
+    /// Snapshots of the directory, when an area of the ring begins.
+    pub snapshot_blocks: u64,
+}
+
+impl BlockCounters {
+    /// Blocks of files of a category.
+    pub fn of(&self, category: Category) -> u64 {
+        self.categories[category as usize]
+    }
+
+    /// All blocks.
+    pub fn total(&self) -> u64 {
+        self.categories.iter().sum::<u64>() + self.journal_blocks + self.snapshot_blocks
+    }
+
+    pub(super) fn wrote(&mut self, category: Category, block_count: u64) {
+        self.categories[category as usize] += block_count;
+    }
+}
+
+/// Each layer's part of the bytes that reach flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerReport {
+    /// What left the file system.
+    pub blocks: BlockCounters,
+    /// What the device made of it. `device.host_bytes` is the bytes of `blocks`.
+    pub device: WriteAmplification,
+    /// Preset of the simulated time.
+    pub timing: &'static str,
+    /// Simulated time since opening.
+    pub elapsed_ns: u64,
+}

@@ -1,0 +1,378 @@
+//! A [`Storage`] on an emulated block SSD: what an LSM store meets on an ordinary device. Not a
+//! general file system: one flat directory per place, no permissions, no times.
+//!
+//! The process that emulates is the machine, its memory the page cache: what was not synced is lost
+//! when it is killed, as by a power cut. Dropping the last handle writes everything. Locks are held
+//! in memory; the image file itself is locked against other processes.
+
+mod counters;
+mod extents;
+mod journal;
+mod records;
+mod volume;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runstone_storage::support::{LockTable, check_name, checked_end, copy_into, fixed_capacity};
+use runstone_storage::{
+    Category, Counters, Error as StorageError, FileInfo, LockMode, Operation, Storage, StorageFile,
+    StorageLock,
+};
+
+use crate::error::Result;
+use crate::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
+use crate::nand::{Geometry, Image, Nand, Timing};
+pub use counters::{BlockCounters, LayerReport};
+use volume::{Volume, no_space};
+
+type StorageResult<T> = std::result::Result<T, StorageError>;
+
+const MAX_NAME_BYTES: usize = 255;
+const MAX_PLACE_BYTES: usize = 4096;
+/// Zeros are written in pieces of this size when a file is made with its space reserved.
+const ZEROS_BYTES: usize = 64 << 10;
+
+/// How the block SSD behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockOptions {
+    /// The translation layer.
+    pub ftl: FtlOptions,
+    /// Times of the flash.
+    pub timing: Timing,
+    /// Whether a sync also syncs the image file, so that it survives a power loss of the machine
+    /// that emulates. Without it the image survives the end of the process only.
+    pub syncs_image: bool,
+}
+
+impl Default for BlockOptions {
+    fn default() -> Self {
+        BlockOptions { ftl: FtlOptions::default(), timing: Timing::PAPER, syncs_image: true }
+    }
+}
+
+/// A directory on a block SSD. Clones share the device.
+#[derive(Clone, Debug)]
+pub struct BlockStorage {
+    device: Arc<Device>,
+    place: String,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Device {
+    volume: Mutex<Volume>,
+    locks: LockTable,
+    /// Name of the image.
+    image: String,
+    boot_id: u128,
+}
+
+impl Drop for Device {
+    /// A clean end. After a power cut there is nothing to do, and nobody to tell of an error.
+    fn drop(&mut self) {
+        let _ = self.volume.get_mut().sync_all();
+    }
+}
+
+impl BlockStorage {
+    /// Makes an empty device over an empty image.
+    pub fn create(
+        image: Box<dyn Image>,
+        geometry: Geometry,
+        options: BlockOptions,
+    ) -> Result<BlockStorage> {
+        let ftl = Ftl::create(image, geometry, options.timing, options.ftl)?;
+        Ok(BlockStorage::over(Volume::create(ftl)?, options))
+    }
+
+    /// Opens a device as its last sync, or its clean end, left it.
+    pub fn open(
+        image: Box<dyn Image>,
+        geometry: Option<Geometry>,
+        options: BlockOptions,
+    ) -> Result<BlockStorage> {
+        let ftl = Ftl::open(image, geometry, options.timing, options.ftl)?;
+        Ok(BlockStorage::over(Volume::open(ftl)?, options))
+    }
+
+    fn over(mut volume: Volume, options: BlockOptions) -> BlockStorage {
+        volume.syncs_image = options.syncs_image;
+        // Each opening begins an epoch, and what was not synced before it is gone.
+        let boot_id = u128::from(volume.epoch()) | 1 << 127;
+        let image = volume.ftl.nand().place();
+        let locks = LockTable::default();
+        let device = Device { volume: Mutex::new(volume), locks, image, boot_id };
+        BlockStorage { device: Arc::new(device), place: String::new(), counters: Arc::default() }
+    }
+
+    /// The storage that `create_sibling` made at `path`, with counters of its own.
+    pub fn open_sibling(&self, path: &Path) -> BlockStorage {
+        BlockStorage {
+            device: Arc::clone(&self.device),
+            place: path.display().to_string(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// What each layer wrote since the device was opened. Asserts that the layers account for
+    /// every host block and every program.
+    pub fn layers(&self) -> LayerReport {
+        let volume = self.device.volume.lock();
+        let device = volume.ftl.write_amplification();
+        let block_bytes = volume.counters.total() * u64::from(HOST_BLOCK_BYTES);
+        assert_eq!(block_bytes, device.host_bytes, "each host block has a purpose");
+        LayerReport {
+            blocks: volume.counters,
+            device,
+            timing: volume.ftl.nand().timing().name,
+            elapsed_ns: volume.ftl.nand().elapsed_ns(),
+        }
+    }
+
+    /// Runs `f` on the flash, to set faults or read counters.
+    pub fn with_nand<T>(&self, f: impl FnOnce(&mut Nand) -> T) -> T {
+        f(self.device.volume.lock().ftl.nand_mut())
+    }
+
+    fn key(&self, operation: Operation, name: &str) -> StorageResult<records::Path> {
+        check_name(operation, name)?;
+        if name.len() > MAX_NAME_BYTES || self.place.len() > MAX_PLACE_BYTES {
+            return Err(self.failed(operation, name, io::ErrorKind::InvalidFilename.into()));
+        }
+        Ok((self.place.clone(), name.to_string()))
+    }
+
+    fn failed(&self, operation: Operation, name: &str, source: io::Error) -> StorageError {
+        StorageError::new(operation, self.path_text(name), source)
+    }
+
+    fn path_text(&self, name: &str) -> String {
+        let directory = Path::new(&self.place).join(name);
+        format!("blockssd:{}/{}", self.device.image, directory.display())
+    }
+
+    /// Runs an operation of the volume and gives its error a name.
+    fn run<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        f: impl FnOnce(&mut Volume) -> io::Result<T>,
+    ) -> StorageResult<T> {
+        let result = f(&mut self.device.volume.lock());
+        result.map_err(|source| self.failed(operation, name, source))
+    }
+
+    fn handle(&self, id: u64, name: &str, category: Category) -> BlockFile {
+        BlockFile {
+            storage: self.clone(),
+            id,
+            name: name.to_string(),
+            category,
+            fixed_capacity_bytes: None,
+        }
+    }
+}
+
+impl Storage for BlockStorage {
+    fn create(&self, name: &str, category: Category) -> StorageResult<Arc<dyn StorageFile>> {
+        let key = self.key(Operation::Create, name)?;
+        let id = self.run(Operation::Create, name, |volume| volume.create_file(key, category))?;
+        Ok(Arc::new(self.handle(id, name, category)))
+    }
+
+    /// The zeros are written, so that later writes need no new blocks.
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> StorageResult<Arc<dyn StorageFile>> {
+        let key = self.key(Operation::Create, name)?;
+        let id = self.run(Operation::Create, name, |volume| {
+            if volume.names.contains_key(&key) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let block_count = capacity_bytes.div_ceil(u64::from(HOST_BLOCK_BYTES));
+            if block_count > volume.available_count() {
+                return Err(no_space());
+            }
+            let id = volume.create_file(key, category)?;
+            let zeros = [0; ZEROS_BYTES];
+            for offset in (0..capacity_bytes).step_by(ZEROS_BYTES) {
+                let len = (capacity_bytes - offset).min(ZEROS_BYTES as u64);
+                volume.write(id, offset, &zeros[..len as usize])?;
+            }
+            Ok(id)
+        })?;
+        let mut handle = self.handle(id, name, category);
+        handle.fixed_capacity_bytes = Some(capacity_bytes);
+        Ok(Arc::new(handle))
+    }
+
+    fn open(&self, name: &str, category: Category) -> StorageResult<Arc<dyn StorageFile>> {
+        let key = self.key(Operation::Open, name)?;
+        let id = self.run(Operation::Open, name, |volume| volume.open_file(&key))?;
+        Ok(Arc::new(self.handle(id, name, category)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> StorageResult<()> {
+        let from_key = self.key(Operation::Rename, from)?;
+        let to_key = self.key(Operation::Rename, to)?;
+        self.run(Operation::Rename, from, |volume| volume.rename(from_key, to_key))
+    }
+
+    fn remove(&self, name: &str) -> StorageResult<()> {
+        let key = self.key(Operation::Remove, name)?;
+        self.run(Operation::Remove, name, |volume| volume.remove(&key))
+    }
+
+    fn list(&self) -> StorageResult<Vec<FileInfo>> {
+        self.run(Operation::List, "", |volume| {
+            let here = volume.names.range((self.place.clone(), String::new())..);
+            let here = here.take_while(|((place, _), _)| *place == self.place);
+            here.map(|((_, name), &id)| {
+                Ok(FileInfo { name: name.clone(), len_bytes: volume.inode(id)?.len_bytes })
+            })
+            .collect()
+        })
+    }
+
+    fn sync_dir(&self) -> StorageResult<()> {
+        self.run(Operation::SyncDir, "", Volume::sync_dir)
+    }
+
+    fn lock(&self, name: &str, mode: LockMode) -> StorageResult<Option<Box<dyn StorageLock>>> {
+        check_name(Operation::Lock, name)?;
+        Ok(self.device.locks.take(self.path_text(name), mode))
+    }
+
+    fn create_sibling(&self, path: &Path) -> StorageResult<Arc<dyn Storage>> {
+        let sibling = self.open_sibling(path);
+        if !sibling.list()?.is_empty() {
+            return Err(sibling.failed(Operation::Create, "", io::ErrorKind::AlreadyExists.into()));
+        }
+        Ok(Arc::new(sibling))
+    }
+
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> StorageResult<()> {
+        copy_into(self, name, category, target)
+    }
+
+    fn boot_id(&self) -> u128 {
+        self.device.boot_id
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let available = self.device.volume.lock().available_count();
+        Some(available * u64::from(HOST_BLOCK_BYTES))
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn location(&self) -> String {
+        self.path_text("")
+    }
+}
+
+#[derive(Debug)]
+struct BlockFile {
+    storage: BlockStorage,
+    id: u64,
+    name: String,
+    category: Category,
+    fixed_capacity_bytes: Option<u64>,
+}
+
+impl Drop for BlockFile {
+    fn drop(&mut self) {
+        self.storage.device.volume.lock().close_file(self.id);
+    }
+}
+
+impl BlockFile {
+    fn run<T>(
+        &self,
+        operation: Operation,
+        f: impl FnOnce(&mut Volume) -> io::Result<T>,
+    ) -> StorageResult<T> {
+        self.storage.run(operation, &self.name, f)
+    }
+
+    fn check_resizable(&self, operation: Operation) -> StorageResult<()> {
+        match self.fixed_capacity_bytes {
+            Some(_) => Err(self.storage.failed(operation, &self.name, fixed_capacity())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StorageFile for BlockFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> StorageResult<()> {
+        let len = buf.len();
+        self.run(Operation::Read, |volume| {
+            let len_bytes = volume.inode(self.id)?.len_bytes;
+            let end = checked_end(offset, buf.len(), len_bytes);
+            end.map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+            volume.read(self.id, offset, buf)
+        })?;
+        self.storage.counters.read(self.category, len);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> StorageResult<()> {
+        self.run(Operation::Write, |volume| {
+            let limit_bytes = self.fixed_capacity_bytes.unwrap_or(i64::MAX as u64);
+            checked_end(offset, data.len(), limit_bytes)?;
+            volume.write(self.id, offset, data)
+        })?;
+        self.storage.counters.wrote(self.category, data.len());
+        Ok(())
+    }
+
+    fn sync(&self) -> StorageResult<()> {
+        self.run(Operation::Sync, |volume| volume.sync_file(self.id))?;
+        self.storage.counters.synced(self.category);
+        Ok(())
+    }
+
+    fn len(&self) -> StorageResult<u64> {
+        self.run(Operation::Length, |volume| Ok(volume.inode(self.id)?.len_bytes))
+    }
+
+    fn set_len(&self, len_bytes: u64) -> StorageResult<()> {
+        self.check_resizable(Operation::SetLen)?;
+        self.run(Operation::SetLen, |volume| {
+            checked_end(len_bytes, 0, i64::MAX as u64)?;
+            volume.set_len(self.id, len_bytes)
+        })
+    }
+
+    /// Best effort: tells a full device now, reserves nothing.
+    fn allocate(&self, offset: u64, len_bytes: u64) -> StorageResult<()> {
+        self.run(Operation::Allocate, |volume| {
+            let end = offset.saturating_add(len_bytes);
+            let more_bytes = end.saturating_sub(volume.inode(self.id)?.len_bytes.max(offset));
+            let block_count = more_bytes.div_ceil(u64::from(HOST_BLOCK_BYTES));
+            if block_count > volume.available_count() { Err(no_space()) } else { Ok(()) }
+        })
+    }
+
+    fn punch(&self, offset: u64, len_bytes: u64) -> StorageResult<()> {
+        self.check_resizable(Operation::Punch)?;
+        self.run(Operation::Punch, |volume| {
+            let limit_bytes = volume.inode(self.id)?.len_bytes;
+            let start = offset.min(limit_bytes);
+            let end = offset.saturating_add(len_bytes).min(limit_bytes);
+            if start < end { volume.make_hole(self.id, start, end) } else { Ok(()) }
+        })
+    }
+}

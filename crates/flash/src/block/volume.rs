@@ -1,0 +1,609 @@
+//! The file system of the block SSD: directory, files, write-back, commits. One thread at a time;
+//! the handles in `mod.rs` share it under a lock.
+//!
+//! 1. Written blocks wait in their file until 16 of them do; then the longest contiguous ones leave
+//!    as one request of up to 64 KiB. Space is promised when a block begins to wait, so a full
+//!    device is found by the write and not later.
+//! 2. `sync` writes what waits and commits; `sync_dir` commits. A commit is one transaction of the
+//!    journal with the names that changed and the whole block list of each file that changed.
+//! 3. Blocks of removed files are free after the commit that says so, not before: until then a
+//!    power cut brings the file back.
+//!
+//! Data are written before the commit that makes them reachable.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use runstone_storage::Category;
+
+use super::counters::BlockCounters;
+use super::extents::{Extents, FreeSpace, Run};
+use super::journal::{Journal, REQUEST_BLOCKS};
+use super::records::{Path, Record, corrupt};
+use crate::error::{Error, Result};
+use crate::ftl::{Ftl, HOST_BLOCK_BYTES};
+
+const BLOCK: u64 = HOST_BLOCK_BYTES as u64;
+/// Journal blocks of a file's creation: descriptor, metadata, commit.
+const CREATE_BLOCKS: u64 = 3;
+/// Journal blocks of the removals that end a compaction.
+const REMOVAL_BLOCKS: u64 = 4;
+
+type Waiting = Box<[u8]>;
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) category: Category,
+    pub(super) len_bytes: u64,
+    extents: Extents,
+    /// Blocks that are newer than the device's.
+    waiting: BTreeMap<u64, Waiting>,
+    pub(super) handle_count: u32,
+    is_named: bool,
+    /// Length or blocks differ from what is committed.
+    is_changed: bool,
+}
+
+/// All files, and the device below.
+#[derive(Debug)]
+pub(super) struct Volume {
+    pub(super) ftl: Ftl,
+    journal: Journal,
+    free: FreeSpace,
+    /// Free after the next commit.
+    freed: Vec<Run>,
+    pub(super) names: BTreeMap<Path, u64>,
+    inodes: BTreeMap<u64, Inode>,
+    next_id: u64,
+    name_changes: Vec<Record>,
+    created_count: u64,
+    removed_count: u64,
+    /// Waiting blocks that have no device block yet.
+    promised_count: u64,
+    pub(super) counters: BlockCounters,
+    /// A write or commit failed: nothing more is accepted before the device is opened again.
+    has_failed: bool,
+    pub(super) syncs_image: bool,
+}
+
+impl Volume {
+    pub(super) fn create(ftl: Ftl) -> Result<Volume> {
+        let journal = Journal::new(ftl.block_count());
+        let mut volume = Volume::over(ftl, journal)?;
+        volume.begin_epoch().map_err(from_io)?;
+        Ok(volume)
+    }
+
+    pub(super) fn open(mut ftl: Ftl) -> Result<Volume> {
+        let (journal, records) = Journal::recover(&mut ftl)?;
+        let mut volume = Volume::over(ftl, journal)?;
+        for record in records {
+            volume.apply(record)?;
+        }
+        volume.claim_blocks()?;
+        volume.begin_epoch().map_err(from_io)?;
+        Ok(volume)
+    }
+
+    fn over(ftl: Ftl, journal: Journal) -> Result<Volume> {
+        let block_count = ftl.block_count();
+        let first = 2 * Journal::area_blocks(block_count);
+        if first >= block_count {
+            return Err(Error::BadGeometry("the device is too small for a directory"));
+        }
+        Ok(Volume {
+            ftl,
+            journal,
+            free: FreeSpace::new(first..block_count),
+            freed: Vec::new(),
+            names: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            next_id: 1,
+            name_changes: Vec::new(),
+            created_count: 0,
+            removed_count: 0,
+            promised_count: 0,
+            counters: BlockCounters::default(),
+            has_failed: false,
+            syncs_image: true,
+        })
+    }
+
+    fn apply(&mut self, record: Record) -> Result<()> {
+        match record {
+            Record::Volume { block_count } if block_count != self.ftl.block_count() => {
+                let found = self.ftl.block_count();
+                return Err(corrupt(format!("made with {block_count} host blocks, not {found}")));
+            }
+            Record::Volume { .. } => {}
+            Record::Inode { id, category, len_bytes, extents } => {
+                let inode = Inode { len_bytes, extents, ..Inode::new(category) };
+                self.next_id = self.next_id.max(id.saturating_add(1));
+                self.inodes.insert(id, inode);
+            }
+            Record::Name { id, path } => {
+                self.names.insert(path, id);
+            }
+            Record::NoName { path } => {
+                self.names.remove(&path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of every file out of the free space; drops files without a name.
+    fn claim_blocks(&mut self) -> Result<()> {
+        for (path, id) in &self.names {
+            let named = self.inodes.get_mut(id).filter(|inode| !inode.is_named);
+            let inode =
+                named.ok_or_else(|| corrupt(format!("{} has no file of its own", path.1)))?;
+            inode.is_named = true;
+        }
+        self.inodes.retain(|_, inode| inode.is_named);
+        for inode in self.inodes.values() {
+            for (_, run) in inode.extents.iter() {
+                if !self.free.claim(run) {
+                    return Err(corrupt(format!(
+                        "blocks from {} on belong to two files",
+                        run.start
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.journal.epoch
+    }
+
+    /// Blocks that can be written before the device is full.
+    pub(super) fn available_count(&self) -> u64 {
+        let freed: u64 = self.freed.iter().map(|run| run.count).sum();
+        (self.free.count() + freed).saturating_sub(self.promised_count)
+    }
+
+    // Names.
+
+    pub(super) fn create_file(&mut self, path: Path, category: Category) -> io::Result<u64> {
+        self.check_alive()?;
+        if self.names.contains_key(&path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let inode =
+            Inode { handle_count: 1, is_named: true, is_changed: true, ..Inode::new(category) };
+        self.inodes.insert(id, inode);
+        self.names.insert(path.clone(), id);
+        self.name_changes.push(Record::Name { id, path });
+        self.created_count += 1;
+        Ok(id)
+    }
+
+    pub(super) fn open_file(&mut self, path: &Path) -> io::Result<u64> {
+        let id = *self.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        self.inode_mut(id)?.handle_count += 1;
+        Ok(id)
+    }
+
+    pub(super) fn rename(&mut self, from: Path, to: Path) -> io::Result<()> {
+        self.check_alive()?;
+        let id = *self.names.get(&from).ok_or(io::ErrorKind::NotFound)?;
+        if from == to {
+            return Ok(());
+        }
+        self.names.remove(&from);
+        let replaced = self.names.insert(to.clone(), id);
+        self.name_changes.push(Record::NoName { path: from });
+        self.name_changes.push(Record::Name { id, path: to });
+        if let Some(replaced) = replaced {
+            self.removed_count += 1;
+            self.unname(replaced)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.check_alive()?;
+        let id = self.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        self.name_changes.push(Record::NoName { path: path.clone() });
+        self.removed_count += 1;
+        self.unname(id)
+    }
+
+    pub(super) fn close_file(&mut self, id: u64) {
+        let Some(inode) = self.inodes.get_mut(&id) else { return };
+        inode.handle_count -= 1;
+        if inode.handle_count == 0 && !inode.is_named {
+            self.drop_file(id);
+        }
+    }
+
+    fn unname(&mut self, id: u64) -> io::Result<()> {
+        let inode = self.inode_mut(id)?;
+        inode.is_named = false;
+        if inode.handle_count == 0 {
+            self.drop_file(id);
+        }
+        Ok(())
+    }
+
+    fn drop_file(&mut self, id: u64) {
+        let Some(mut inode) = self.inodes.remove(&id) else { return };
+        self.promised_count -= inode.promised(0..u64::MAX);
+        self.freed.append(&mut inode.extents.remove(0..u64::MAX));
+    }
+
+    pub(super) fn inode(&self, id: u64) -> io::Result<&Inode> {
+        self.inodes.get(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn inode_mut(&mut self, id: u64) -> io::Result<&mut Inode> {
+        self.inodes.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    // Content.
+
+    /// Fills `buf`, which lies inside the file.
+    pub(super) fn read(&mut self, id: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (file_block, inside) = (at / BLOCK, (at % BLOCK) as usize);
+            let wanted = (inside + buf.len() - done).div_ceil(BLOCK as usize) as u64;
+            let inode = self.inodes.get(&id).ok_or(io::ErrorKind::NotFound)?;
+            let next_waiting =
+                inode.waiting.range(file_block..).next().map_or(u64::MAX, |(&b, _)| b);
+            let limit = wanted.min(next_waiting - file_block).min(256);
+            let rest = &mut buf[done..];
+            done += if let Some(block) = inode.waiting.get(&file_block) {
+                copy_part(&block[inside..], rest)
+            } else if let Some(run) = inode.extents.find(file_block) {
+                let count = limit.min(run.count);
+                let mut bytes = vec![0; (count * BLOCK) as usize];
+                self.ftl.read(run.start, &mut bytes).map_err(as_io)?;
+                copy_part(&bytes[inside..], rest)
+            } else {
+                let count = inode.extents.hole(file_block, limit);
+                let len = rest.len().min((count * BLOCK) as usize - inside);
+                rest[..len].fill(0);
+                len
+            };
+        }
+        Ok(())
+    }
+
+    /// Writes and extends. Nothing has changed if the device is full.
+    pub(super) fn write(&mut self, id: u64, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check_alive()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset + data.len() as u64;
+        self.promise(id, offset / BLOCK..end.div_ceil(BLOCK))?;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (file_block, inside) = (at / BLOCK, (at % BLOCK) as usize);
+            let len = (BLOCK as usize - inside).min(data.len() - done);
+            let is_whole = len == BLOCK as usize;
+            let block = self.waiting_block(id, file_block, is_whole)?;
+            block[inside..inside + len].copy_from_slice(&data[done..done + len]);
+            done += len;
+            let inode = self.inode_mut(id)?;
+            if inode.len_bytes < at + len as u64 {
+                inode.len_bytes = at + len as u64;
+                inode.is_changed = true;
+            }
+            if inode.waiting.len() > REQUEST_BLOCKS {
+                self.write_longest(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_len(&mut self, id: u64, len_bytes: u64) -> io::Result<()> {
+        self.check_alive()?;
+        let old_bytes = self.inode(id)?.len_bytes;
+        if len_bytes < old_bytes {
+            self.make_hole(id, len_bytes, old_bytes)?;
+        }
+        let inode = self.inode_mut(id)?;
+        inode.len_bytes = len_bytes;
+        inode.is_changed = true;
+        Ok(())
+    }
+
+    /// Makes the bytes of a range, which lies inside the file, zeros. Whole blocks go back to the
+    /// free space, as does the last one of the file.
+    pub(super) fn make_hole(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
+        self.check_alive()?;
+        let last_whole =
+            if end >= self.inode(id)?.len_bytes { end.div_ceil(BLOCK) } else { end / BLOCK };
+        let first_whole = start.div_ceil(BLOCK);
+        let zeros = [0; BLOCK as usize];
+        if first_whole > last_whole {
+            return self.write(id, start, &zeros[..(end - start) as usize]);
+        }
+        let head = (first_whole * BLOCK).min(end) - start;
+        self.write(id, start, &zeros[..head as usize])?;
+        let tail_start = last_whole * BLOCK;
+        if tail_start < end {
+            self.write(id, tail_start, &zeros[..(end - tail_start) as usize])?;
+        }
+        let range = first_whole..last_whole;
+        let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        self.promised_count -= inode.promised(range.clone());
+        inode.waiting.retain(|block, _| !range.contains(block));
+        self.freed.append(&mut inode.extents.remove(range));
+        inode.is_changed = true;
+        Ok(())
+    }
+
+    // Durability.
+
+    /// Writes what waits in a file and commits if anything changed.
+    pub(super) fn sync_file(&mut self, id: u64) -> io::Result<()> {
+        self.check_alive()?;
+        while !self.inode(id)?.waiting.is_empty() {
+            self.write_first(id)?;
+        }
+        let inode = self.inode(id)?;
+        if inode.is_named && inode.is_changed {
+            self.commit()?;
+        }
+        self.sync_image()
+    }
+
+    pub(super) fn sync_dir(&mut self) -> io::Result<()> {
+        self.check_alive()?;
+        self.commit()?;
+        self.sync_image()
+    }
+
+    /// Everything, as at the end.
+    pub(super) fn sync_all(&mut self) -> io::Result<()> {
+        let ids: Vec<u64> = self.inodes.keys().copied().collect();
+        for id in ids {
+            while !self.inode(id)?.waiting.is_empty() {
+                self.check_alive()?;
+                self.write_first(id)?;
+            }
+        }
+        self.sync_dir()
+    }
+
+    fn sync_image(&mut self) -> io::Result<()> {
+        if !self.syncs_image {
+            return Ok(());
+        }
+        let synced = self.ftl.sync();
+        self.note(synced)
+    }
+
+    /// One transaction with all changes since the last. A file's creation takes 3 blocks of the
+    /// ring and the removals of a compaction 4, as a journalling file system's would.
+    fn commit(&mut self) -> io::Result<()> {
+        let mut records: Vec<Record> = self
+            .inodes
+            .iter()
+            .filter(|(_, inode)| inode.is_named && inode.is_changed)
+            .map(|(&id, inode)| inode.record(id))
+            .collect();
+        records.extend(self.name_changes.iter().cloned());
+        if !records.is_empty() {
+            let removal_blocks = if self.removed_count > 0 { REMOVAL_BLOCKS } else { 0 };
+            let modelled = self.created_count * CREATE_BLOCKS + removal_blocks;
+            let mut block_count = Journal::transaction_blocks(&records).max(modelled);
+            if !self.journal.has_room(block_count) {
+                self.begin_epoch()?;
+                // The snapshot says it all; of a transaction larger than the rest of the area the
+                // ring takes what fits.
+                while !self.journal.has_room(block_count) {
+                    records.clear();
+                    block_count = (block_count / 2).max(1);
+                }
+            }
+            let written = self.journal.append(&mut self.ftl, &records, block_count);
+            self.note(written)?;
+            self.counters.journal_blocks += block_count;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn begin_epoch(&mut self) -> io::Result<()> {
+        let mut records = vec![Record::Volume { block_count: self.ftl.block_count() }];
+        let named = self.inodes.iter().filter(|(_, inode)| inode.is_named);
+        records.extend(named.map(|(&id, inode)| inode.record(id)));
+        let names = self.names.iter();
+        records.extend(names.map(|(path, &id)| Record::Name { id, path: path.clone() }));
+        let written = self.journal.write_snapshot(&mut self.ftl, &records);
+        let block_count = self.note(written)?.ok_or_else(no_space)?;
+        self.counters.snapshot_blocks += block_count;
+        Ok(())
+    }
+
+    /// What was changed is committed, so what was freed is free.
+    fn settle(&mut self) {
+        self.name_changes.clear();
+        (self.created_count, self.removed_count) = (0, 0);
+        for inode in self.inodes.values_mut().filter(|inode| inode.is_named) {
+            inode.is_changed = false;
+        }
+        for run in self.freed.drain(..) {
+            self.free.release(run);
+            // Only a hint; a device without it is not worse off.
+            let _ = self.ftl.trim(run.start, run.count);
+        }
+    }
+
+    // Write-back.
+
+    /// Makes sure that the blocks of a range can be written.
+    fn promise(&mut self, id: u64, range: std::ops::Range<u64>) -> io::Result<()> {
+        let inode = self.inode(id)?;
+        let mut missing = 0;
+        let mut at = range.start;
+        while at < range.end {
+            match inode.extents.find(at) {
+                Some(run) => at += run.count,
+                None => {
+                    let count = inode.extents.hole(at, range.end - at);
+                    missing += count - inode.waiting.range(at..at + count).count() as u64;
+                    at += count;
+                }
+            }
+        }
+        if missing > self.available_count() { Err(no_space()) } else { Ok(()) }
+    }
+
+    /// The waiting copy of a block, made from the device's unless all of it will be written.
+    fn waiting_block(
+        &mut self,
+        id: u64,
+        file_block: u64,
+        is_whole: bool,
+    ) -> io::Result<&mut Waiting> {
+        let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        if !inode.waiting.contains_key(&file_block) {
+            let mut block = vec![0; BLOCK as usize].into_boxed_slice();
+            match inode.extents.find(file_block) {
+                Some(run) if !is_whole => self.ftl.read(run.start, &mut block).map_err(as_io)?,
+                Some(_) => {}
+                None => self.promised_count += 1,
+            }
+            inode.waiting.insert(file_block, block);
+        }
+        inode.waiting.get_mut(&file_block).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Writes the first contiguous waiting blocks of a file.
+    fn write_first(&mut self, id: u64) -> io::Result<()> {
+        match self.inode(id)?.waiting_runs().first() {
+            Some(&(first, count)) => self.write_run(id, first, count),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the longest contiguous waiting blocks of a file. Not the first ones: those may be the
+    /// block being appended to, while a stretch elsewhere keeps the file at its limit.
+    fn write_longest(&mut self, id: u64) -> io::Result<()> {
+        let runs = self.inode(id)?.waiting_runs();
+        match runs.into_iter().rev().max_by_key(|&(_, count)| count) {
+            Some((first, count)) => self.write_run(id, first, count),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes waiting blocks, at most one request per device run.
+    fn write_run(&mut self, id: u64, first: u64, count: u64) -> io::Result<()> {
+        let mut at = first;
+        while at < first + count {
+            let run = self.device_run(id, at, first + count - at)?;
+            let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+            let mut data = Vec::with_capacity((run.count * BLOCK) as usize);
+            for block in at..at + run.count {
+                inode.waiting.remove(&block).iter().for_each(|bytes| data.extend_from_slice(bytes));
+            }
+            let category = inode.category;
+            let written = self.ftl.write(run.start, &data);
+            self.note(written)?;
+            self.counters.wrote(category, run.count);
+            at += run.count;
+        }
+        Ok(())
+    }
+
+    /// Device blocks of up to `limit` file blocks, allocated if they have none.
+    fn device_run(&mut self, id: u64, file_block: u64, limit: u64) -> io::Result<Run> {
+        let found = self.inode(id)?.extents.find(file_block);
+        if let Some(run) = found {
+            return Ok(Run { count: run.count.min(limit), ..run });
+        }
+        let wanted = self.inode(id)?.extents.hole(file_block, limit);
+        if self.free.count() == 0 && !self.freed.is_empty() {
+            self.commit()?;
+        }
+        let run = self.free.take(wanted).ok_or_else(no_space)?;
+        self.promised_count -= run.count;
+        let inode = self.inode_mut(id)?;
+        inode.extents.insert(file_block, run);
+        inode.is_changed = true;
+        Ok(run)
+    }
+
+    fn check_alive(&self) -> io::Result<()> {
+        match self.has_failed {
+            true => Err(io::Error::other("the device has failed; open it again")),
+            false => Ok(()),
+        }
+    }
+
+    fn note<T>(&mut self, result: Result<T>) -> io::Result<T> {
+        self.has_failed |= result.is_err();
+        result.map_err(as_io)
+    }
+}
+
+impl Inode {
+    fn new(category: Category) -> Inode {
+        Inode {
+            category,
+            len_bytes: 0,
+            extents: Extents::default(),
+            waiting: BTreeMap::new(),
+            handle_count: 0,
+            is_named: false,
+            is_changed: false,
+        }
+    }
+
+    fn record(&self, id: u64) -> Record {
+        let Inode { category, len_bytes, .. } = *self;
+        Record::Inode { id, category, len_bytes, extents: self.extents.clone() }
+    }
+
+    /// Contiguous waiting blocks, (first, count) in order, none longer than a request.
+    fn waiting_runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for &block in self.waiting.keys() {
+            match runs.last_mut() {
+                Some((first, count))
+                    if *first + *count == block && *count < REQUEST_BLOCKS as u64 =>
+                {
+                    *count += 1;
+                }
+                _ => runs.push((block, 1)),
+            }
+        }
+        runs
+    }
+
+    /// Waiting blocks of a range that have no device block.
+    fn promised(&self, range: std::ops::Range<u64>) -> u64 {
+        let waiting = self.waiting.range(range);
+        waiting.filter(|&(&block, _)| self.extents.find(block).is_none()).count() as u64
+    }
+}
+
+fn copy_part(from: &[u8], to: &mut [u8]) -> usize {
+    let len = from.len().min(to.len());
+    to[..len].copy_from_slice(&from[..len]);
+    len
+}
+
+pub(super) fn no_space() -> io::Error {
+    io::ErrorKind::StorageFull.into()
+}
+
+fn as_io(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The error of the device again, or what the file system says itself.
+fn from_io(error: io::Error) -> Error {
+    error.downcast().unwrap_or_else(|error| corrupt(format!("it cannot be written: {error}")))
+}

@@ -1,0 +1,294 @@
+//! An ordinary block SSD: a page-mapped translation layer over [`Nand`]. It takes writes of host
+//! blocks of 4 KiB and knows nothing of what they mean; no write cache, so a write that returned is
+//! durable.
+//!
+//! A request that covers a mapped page in part costs one read and one program of it; one that
+//! covers it whole costs one program.
+
+mod counters;
+mod map;
+mod recover;
+mod space;
+
+use crate::error::{Error, Result};
+use crate::nand::{Geometry, Image, Nand, PageType, Ppa, Timing};
+pub use counters::{FtlCounters, WriteAmplification};
+use map::Map;
+use space::{MIN_SPARE_BLOCKS, Stream, Use};
+
+/// Bytes of a host block.
+pub const HOST_BLOCK_BYTES: u32 = 4096;
+
+/// Where moved pages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcFrontier {
+    /// To a block of their own, apart from what the host writes.
+    Split,
+    /// To the block that the host writes to.
+    Shared,
+}
+
+/// How the layer works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FtlOptions {
+    /// Part of the flash that the host does not see. A device keeps what it was made with.
+    pub over_provision_percent: u32,
+    /// Where moved pages go.
+    pub gc_frontier: GcFrontier,
+    /// Whether `trim` does anything. What was trimmed may come back after a restart.
+    pub is_trim_on: bool,
+}
+
+impl Default for FtlOptions {
+    fn default() -> Self {
+        FtlOptions { over_provision_percent: 5, gc_frontier: GcFrontier::Split, is_trim_on: false }
+    }
+}
+
+/// A block SSD.
+#[derive(Debug)]
+pub struct Ftl {
+    nand: Nand,
+    options: FtlOptions,
+    map: Map,
+    uses: Vec<Use>,
+    /// Next page of the host's block, of the collection's (unused when shared), of recovery's.
+    frontiers: [Option<Ppa>; 3],
+    program_seq: u64,
+    counters: FtlCounters,
+    /// Buffers of one page.
+    host_page: Vec<u8>,
+    gc_page: Vec<u8>,
+}
+
+impl Ftl {
+    /// Makes an empty device over an empty image.
+    pub fn create(
+        image: Box<dyn Image>,
+        geometry: Geometry,
+        timing: Timing,
+        options: FtlOptions,
+    ) -> Result<Ftl> {
+        logical_pages(&geometry, &options)?;
+        Ftl::over(Nand::create(image, geometry, timing)?, options)
+    }
+
+    /// Opens a device and rebuilds its mapping.
+    pub fn open(
+        image: Box<dyn Image>,
+        geometry: Option<Geometry>,
+        timing: Timing,
+        options: FtlOptions,
+    ) -> Result<Ftl> {
+        let mut ftl = Ftl::over(Nand::open(image, geometry, timing)?, options)?;
+        ftl.recover()?;
+        Ok(ftl)
+    }
+
+    fn over(nand: Nand, options: FtlOptions) -> Result<Ftl> {
+        let geometry = nand.geometry();
+        let page = vec![0; geometry.page_bytes as usize];
+        Ok(Ftl {
+            map: Map::new(geometry, logical_pages(&geometry, &options)?),
+            uses: vec![Use::Free; geometry.block_count as usize],
+            frontiers: [None; 3],
+            program_seq: 0,
+            counters: FtlCounters::default(),
+            host_page: page.clone(),
+            gc_page: page,
+            nand,
+            options,
+        })
+    }
+
+    /// Host blocks of the device.
+    pub fn block_count(&self) -> u64 {
+        u64::from(self.map.logical_pages()) * self.blocks_per_page()
+    }
+
+    /// Writes whole host blocks, from `first` on. Each mapped page is written or not as one; a
+    /// power cut may fall between two.
+    pub fn write(&mut self, first: u64, data: &[u8]) -> Result<()> {
+        self.check_range(first, data.len())?;
+        self.counters.host_requests += 1;
+        self.counters.host_blocks_written += data.len() as u64 / u64::from(HOST_BLOCK_BYTES);
+        let mut rest = data;
+        for part in self.parts(first, data.len()) {
+            let (piece, after) = rest.split_at(part.bytes);
+            rest = after;
+            if part.bytes == self.nand.geometry().page_bytes as usize {
+                self.place(part.logical, piece, Stream::Host)?;
+            } else {
+                self.modify(&part, piece)?;
+            }
+            self.counters.host_programs += 1;
+            self.retire_failing()?;
+        }
+        Ok(())
+    }
+
+    /// Reads whole host blocks. What was never written reads as zeros.
+    pub fn read(&mut self, first: u64, data: &mut [u8]) -> Result<()> {
+        self.check_range(first, data.len())?;
+        let mut rest = data;
+        for part in self.parts(first, rest.len()) {
+            let (piece, after) = rest.split_at_mut(part.bytes);
+            rest = after;
+            let Some(ppa) = self.map.find(part.logical) else {
+                piece.fill(0);
+                continue;
+            };
+            self.counters.host_reads += 1;
+            if part.bytes == self.nand.geometry().page_bytes as usize {
+                self.nand.read(ppa, piece)?;
+            } else {
+                self.nand.read(ppa, &mut self.host_page)?;
+                piece.copy_from_slice(&self.host_page[part.inside..][..part.bytes]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells that host blocks are of no use any more. Mapped pages that are covered whole become
+    /// garbage and read as zeros, if trimming is on.
+    pub fn trim(&mut self, first: u64, block_count: u64) -> Result<()> {
+        let per_page = self.blocks_per_page();
+        let end = first.saturating_add(block_count);
+        if end > self.block_count() {
+            return Err(Error::PastTheEnd { first, end, limit: self.block_count() });
+        }
+        if self.options.is_trim_on {
+            for logical in first.div_ceil(per_page)..end / per_page {
+                self.map.remove(logical as u32);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything survive a power loss of the machine that emulates.
+    pub fn sync(&self) -> Result<()> {
+        self.nand.sync()
+    }
+
+    /// What was done since opening.
+    pub fn counters(&self) -> FtlCounters {
+        self.counters
+    }
+
+    /// The device below.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// The device below, to set faults.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    /// RAM of the mapping in bytes.
+    pub fn ram_bytes(&self) -> u64 {
+        self.map.ram_bytes()
+    }
+
+    /// Write amplification since opening. Asserts that the layer's counters explain every program
+    /// that the device counted.
+    pub fn write_amplification(&self) -> WriteAmplification {
+        let counters = &self.counters;
+        let flash_programs = self.nand.counters().of(PageType::Host).programs;
+        let explained = counters.host_programs + counters.gc_programs + counters.failed_programs;
+        assert_eq!(flash_programs, explained, "each program is the host's or the collection's");
+        let page_bytes = u64::from(self.nand.geometry().page_bytes);
+        WriteAmplification {
+            host_bytes: counters.host_blocks_written * u64::from(HOST_BLOCK_BYTES),
+            page_bytes: counters.host_programs * page_bytes,
+            flash_bytes: flash_programs * page_bytes,
+        }
+    }
+
+    /// Checks the mapping's invariant; for tests.
+    pub fn is_consistent(&self) -> bool {
+        self.map.is_consistent()
+    }
+
+    /// A mapped page that the request covers in part.
+    fn modify(&mut self, part: &Part, piece: &[u8]) -> Result<()> {
+        let mut page = std::mem::take(&mut self.host_page);
+        let done = self.modify_into(part, piece, &mut page);
+        self.host_page = page;
+        done
+    }
+
+    fn modify_into(&mut self, part: &Part, piece: &[u8], page: &mut [u8]) -> Result<()> {
+        match self.map.find(part.logical) {
+            Some(ppa) => {
+                self.counters.rmw_reads += 1;
+                self.nand.read(ppa, page)?;
+            }
+            None => page.fill(0),
+        }
+        page[part.inside..part.inside + part.bytes].copy_from_slice(piece);
+        self.counters.partial_programs += 1;
+        self.place(part.logical, page, Stream::Host)
+    }
+
+    fn blocks_per_page(&self) -> u64 {
+        u64::from(self.nand.geometry().page_bytes / HOST_BLOCK_BYTES)
+    }
+
+    fn check_range(&self, first: u64, len: usize) -> Result<()> {
+        let end = first.saturating_add(len as u64 / u64::from(HOST_BLOCK_BYTES));
+        let limit = self.block_count();
+        if end > limit {
+            return Err(Error::PastTheEnd { first, end, limit });
+        }
+        if !len.is_multiple_of(HOST_BLOCK_BYTES as usize) {
+            return Err(Error::BadRequest { bytes: len });
+        }
+        Ok(())
+    }
+
+    /// The mapped pages that a range touches, in order.
+    fn parts(&self, first: u64, len: usize) -> impl Iterator<Item = Part> + use<> {
+        let page_bytes = u64::from(self.nand.geometry().page_bytes);
+        let mut at = first * u64::from(HOST_BLOCK_BYTES);
+        let end = at + len as u64;
+        std::iter::from_fn(move || {
+            let inside = at % page_bytes;
+            let bytes = (page_bytes - inside).min(end - at);
+            let part = Part {
+                logical: (at / page_bytes) as u32,
+                inside: inside as usize,
+                bytes: bytes as usize,
+            };
+            at += bytes;
+            (bytes > 0).then_some(part)
+        })
+    }
+}
+
+/// The part of a request that falls on one mapped page.
+struct Part {
+    logical: u32,
+    inside: usize,
+    bytes: usize,
+}
+
+/// Logical pages of a device: what over-provisioning leaves, and never so many that collection
+/// could stop making progress.
+fn logical_pages(geometry: &Geometry, options: &FtlOptions) -> Result<u32> {
+    geometry.check()?;
+    if geometry.page_bytes < HOST_BLOCK_BYTES {
+        return Err(Error::BadGeometry("a page holds at least one host block of 4096 bytes"));
+    }
+    if options.over_provision_percent > 90 {
+        return Err(Error::BadGeometry("at most 90 percent are set aside"));
+    }
+    let visible_percent = u64::from(100 - options.over_provision_percent);
+    let usable_blocks = geometry.block_count.saturating_sub(MIN_SPARE_BLOCKS);
+    let usable_pages = u64::from(usable_blocks) * u64::from(geometry.block_pages);
+    let pages = (geometry.page_count() * visible_percent / 100).min(usable_pages);
+    if pages == 0 {
+        return Err(Error::BadGeometry("a block SSD has more than 5 blocks"));
+    }
+    Ok(pages as u32)
+}

@@ -1,0 +1,125 @@
+//! Rebuilds the mapping from the spare bytes of all pages.
+//!
+//! 1. Of all intact pages of a logical page, the one with the largest program number is current.
+//! 2. A torn page is the last one of its block, for nothing is programmed past it; and its block is
+//!    the one that its stream opened last, for no block is resumed by a later session. There a
+//!    damaged last page does not count: its older version is current, for nobody acknowledged the
+//!    new one. What lies beside it moves and the block is erased, before the host may write: so no
+//!    torn page is older than the last session.
+//! 3. Spare bytes that are damaged anywhere else are rot: the page might have been current, so the
+//!    device is refused. Data that are damaged anywhere else stay mapped: their reader is told.
+//! 4. Every block that holds anything is sealed. One that reads as erased may be disturbed, so it
+//!    is erased before use.
+//!
+//! Rot in the last page of a frontier cannot be told from a torn program. What `trim` forgot comes
+//! back, as far as it was not collected.
+
+use super::Ftl;
+use super::space::{RECOVERY_SLOT, Stream, Use};
+use crate::error::{Error, Result};
+use crate::nand::{Oob, PageType, Ppa, Spare};
+
+impl Ftl {
+    pub(super) fn recover(&mut self) -> Result<()> {
+        let block_count = self.nand.geometry().block_count;
+        let mut blocks = Vec::with_capacity(block_count as usize);
+        for block in 0..block_count {
+            blocks.push(self.nand.read_spares(block)?);
+        }
+        let mut newest = vec![0; self.map.logical_pages() as usize];
+        let mut torn = Vec::new();
+        for (block, spares) in (0..).zip(&blocks) {
+            let is_frontier = may_be_frontier(&blocks, spares);
+            if self.recover_block(block, spares, is_frontier, &mut newest)? {
+                torn.push(block);
+            }
+        }
+        for block in torn {
+            self.empty(block, Stream::Recovery)?;
+        }
+        if let Some(ppa) = self.frontiers[RECOVERY_SLOT].take() {
+            self.uses[ppa.block as usize] = Use::Sealed;
+        }
+        Ok(())
+    }
+
+    /// Takes the pages of one block. Whether its last page is torn.
+    fn recover_block(
+        &mut self,
+        block: u32,
+        spares: &[Spare],
+        is_frontier: bool,
+        newest: &mut [u64],
+    ) -> Result<bool> {
+        let is_retired = self.nand.is_retired(block);
+        let used = spares.iter().rposition(|spare| *spare != Spare::Erased);
+        self.uses[block as usize] = match (is_retired, used) {
+            (true, _) => Use::Retired,
+            (false, None) => Use::FreeUnerased,
+            (false, Some(_)) => Use::Sealed,
+        };
+        let Some(last) = used.map(|last| last as u32) else { return Ok(false) };
+        let is_half_erased = spares.iter().all(|spare| *spare == Spare::Damaged);
+        if is_half_erased {
+            return Ok(!is_retired);
+        }
+        for (page, spare) in (0..=last).zip(spares) {
+            let ppa = Ppa { block, page };
+            let may_be_torn = page == last && (is_frontier || is_retired);
+            match spare {
+                Spare::Valid(oob) => {
+                    self.program_seq = self.program_seq.max(oob.tag.program_seq);
+                    if may_be_torn && !self.is_whole(ppa)? {
+                        return Ok(!is_retired);
+                    }
+                    self.take(ppa, oob, newest)?;
+                }
+                _ if may_be_torn => return Ok(!is_retired),
+                _ => return Err(Error::PageDamaged(ppa, "spare bytes, and not by a power cut")),
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_whole(&mut self, ppa: Ppa) -> Result<bool> {
+        let mut data = std::mem::take(&mut self.gc_page);
+        let read = self.nand.read(ppa, &mut data);
+        self.gc_page = data;
+        match read {
+            Ok(_) => Ok(true),
+            Err(Error::PageDamaged(..)) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn take(&mut self, ppa: Ppa, oob: &Oob, newest: &mut [u64]) -> Result<()> {
+        let tag = &oob.tag;
+        let corrupt = |why: String| Err(Error::Corrupt { what: "block SSD", why });
+        if tag.page_type != PageType::Host {
+            return corrupt(format!("{ppa} is a {} page", tag.page_type.name()));
+        }
+        let Some(slot) = newest.get_mut(usize::try_from(tag.owner).unwrap_or(usize::MAX)) else {
+            let (owner, limit) = (tag.owner, self.map.logical_pages());
+            return corrupt(format!("{ppa} holds logical page {owner} of {limit}"));
+        };
+        if tag.program_seq > *slot {
+            *slot = tag.program_seq;
+            self.map.assign(tag.owner as u32, ppa);
+        }
+        Ok(())
+    }
+}
+
+/// Whether no block of the same stream was opened later. A block whose first page is damaged has
+/// no other, or is half-erased.
+fn may_be_frontier(blocks: &[Vec<Spare>], spares: &[Spare]) -> bool {
+    let opened = |spares: &[Spare]| match spares.first() {
+        Some(Spare::Valid(oob)) => Some((oob.tag.level, oob.tag.program_seq)),
+        _ => None,
+    };
+    let Some((stream, at)) = opened(spares) else { return true };
+    let is_later = |other: &Vec<Spare>| {
+        opened(other).is_some_and(|(other_stream, later)| other_stream == stream && later > at)
+    };
+    usize::from(stream) == RECOVERY_SLOT || !blocks.iter().any(is_later)
+}

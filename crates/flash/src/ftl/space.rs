@@ -1,0 +1,234 @@
+//! Where the next page goes: frontiers, free blocks, greedy collection, bad blocks, wear.
+//!
+//! The host opens a block only while `RESERVED_BLOCKS` more stay free, so that a collection, which
+//! fills at most one new block, always finds one even if a program fails meanwhile.
+//!
+//! Progress: logical pages fill at most all blocks but `MIN_SPARE_BLOCKS`. Of the others, at most
+//! two are frontiers and at most `RESERVED_BLOCKS` are free when a collection runs, so one more
+//! block's worth of garbage lies in sealed blocks, and the victim with the fewest valid pages has
+//! some. Each collection then gains at least one page.
+
+use super::{Ftl, GcFrontier};
+use crate::error::{Error, Result};
+use crate::nand::{PageTag, PageType, Ppa};
+
+/// Frontier of the pages that recovery moves; also the level in their tags.
+pub(super) const RECOVERY_SLOT: usize = 2;
+pub(super) const RESERVED_BLOCKS: usize = 2;
+pub(super) const MIN_SPARE_BLOCKS: u32 = 5;
+/// A gap of erase counts from which cold blocks are moved.
+pub(super) const WEAR_GAP: u64 = 100;
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Host,
+    Gc,
+    /// What lay beside a torn page, moved at open.
+    Recovery,
+}
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Erased in this session.
+    Free,
+    /// Reads as erased, but a power cut may have disturbed its first page: erased before use.
+    FreeUnerased,
+    Frontier,
+    Sealed,
+    /// A program failed here: retired, to be evacuated.
+    Failing,
+    Retired,
+}
+
+impl Ftl {
+    /// Programs a logical page at the stream's frontier and maps it there. A failed program is done
+    /// again elsewhere and dooms its block.
+    pub(super) fn place(&mut self, logical: u32, data: &[u8], stream: Stream) -> Result<()> {
+        loop {
+            let ppa = self.next_page(stream)?;
+            self.program_seq += 1;
+            let tag = PageTag {
+                page_type: PageType::Host,
+                level: self.slot(stream) as u8,
+                program_seq: self.program_seq,
+                txn: 0,
+                owner: u64::from(logical),
+                index: 0,
+            };
+            match self.nand.program(ppa, data, tag) {
+                Ok(()) => {
+                    self.advance(stream, ppa);
+                    self.map.assign(logical, ppa);
+                    return Ok(());
+                }
+                Err(Error::ProgramFailed(_)) => {
+                    self.counters.failed_programs += 1;
+                    // Marked at once, so that recovery does not take the lost page for rot.
+                    self.nand.retire(ppa.block)?;
+                    self.uses[ppa.block as usize] = Use::Failing;
+                    self.frontiers[self.slot(stream)] = None;
+                }
+                Err(other) => {
+                    self.counters.failed_programs += u64::from(matches!(other, Error::PowerCut));
+                    return Err(other);
+                }
+            }
+        }
+    }
+
+    /// Moves what failing blocks hold.
+    pub(super) fn retire_failing(&mut self) -> Result<()> {
+        while let Some(block) = self.find_block(Use::Failing) {
+            self.move_valid(block, Stream::Gc)?;
+            self.uses[block as usize] = Use::Retired;
+        }
+        Ok(())
+    }
+
+    fn slot(&self, stream: Stream) -> usize {
+        match stream {
+            Stream::Host => 0,
+            Stream::Gc => usize::from(self.options.gc_frontier == GcFrontier::Split),
+            Stream::Recovery => RECOVERY_SLOT,
+        }
+    }
+
+    fn advance(&mut self, stream: Stream, ppa: Ppa) {
+        let is_full = ppa.page + 1 == self.nand.geometry().block_pages;
+        if is_full {
+            self.uses[ppa.block as usize] = Use::Sealed;
+        }
+        let slot = self.slot(stream);
+        self.frontiers[slot] = (!is_full).then_some(Ppa { page: ppa.page + 1, ..ppa });
+    }
+
+    fn next_page(&mut self, stream: Stream) -> Result<Ppa> {
+        let slot = self.slot(stream);
+        if stream == Stream::Host {
+            while self.frontiers[slot].is_none() && self.free_count() <= RESERVED_BLOCKS {
+                // With a shared frontier the collection may have opened a block: look again.
+                self.collect()?;
+            }
+        }
+        if let Some(ppa) = self.frontiers[slot] {
+            return Ok(ppa);
+        }
+        let block = self.open_block()?;
+        self.uses[block as usize] = Use::Frontier;
+        let ppa = Ppa { block, page: 0 };
+        self.frontiers[slot] = Some(ppa);
+        Ok(ppa)
+    }
+
+    /// The least worn free block, erased.
+    fn open_block(&mut self) -> Result<u32> {
+        loop {
+            let free = |block: &u32| self.is_free(*block);
+            let blocks = (0..self.uses.len() as u32).filter(free);
+            let least_worn = blocks.min_by_key(|&block| self.nand.erase_count(block));
+            let block = least_worn.ok_or(Error::OutOfBlocks)?;
+            if self.uses[block as usize] == Use::Free || self.erase(block)? {
+                return Ok(block);
+            }
+        }
+    }
+
+    pub(super) fn free_count(&self) -> usize {
+        (0..self.uses.len() as u32).filter(|&block| self.is_free(block)).count()
+    }
+
+    fn is_free(&self, block: u32) -> bool {
+        matches!(self.uses[block as usize], Use::Free | Use::FreeUnerased)
+    }
+
+    fn find_block(&self, wanted: Use) -> Option<u32> {
+        self.uses.iter().position(|&used| used == wanted).map(|block| block as u32)
+    }
+
+    /// Greedy: empties the sealed block with the fewest valid pages, the least worn among equals.
+    fn collect(&mut self) -> Result<()> {
+        let key = |block: u32| (self.map.valid_pages(block), self.nand.erase_count(block));
+        let victim = self.sealed().min_by_key(|&block| key(block)).ok_or(Error::OutOfBlocks)?;
+        if self.map.valid_pages(victim) == self.nand.geometry().block_pages {
+            return Err(Error::OutOfBlocks);
+        }
+        self.counters.collections += 1;
+        self.empty(victim, Stream::Gc)?;
+        self.level_wear(victim)
+    }
+
+    /// If the block just erased is far more worn than the least worn sealed one, what lies there is
+    /// cold: it moves, and its block goes round again.
+    fn level_wear(&mut self, erased: u32) -> Result<()> {
+        let coldest = self.sealed().min_by_key(|&block| self.nand.erase_count(block));
+        let Some(coldest) = coldest.filter(|_| self.free_count() > RESERVED_BLOCKS) else {
+            return Ok(());
+        };
+        if self.nand.erase_count(erased) > self.nand.erase_count(coldest) + WEAR_GAP {
+            self.counters.wear_moves += 1;
+            self.empty(coldest, Stream::Gc)?;
+        }
+        Ok(())
+    }
+
+    fn sealed(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.uses.len() as u32).filter(|&block| self.uses[block as usize] == Use::Sealed)
+    }
+
+    /// Moves the valid pages of a block away and erases it. A page that cannot be read stays where
+    /// it is, mapped, so that its reader gets an error and not an older version; the block is then
+    /// retired, for what it holds must not be erased.
+    pub(super) fn empty(&mut self, block: u32, stream: Stream) -> Result<()> {
+        self.move_valid(block, stream)?;
+        if self.map.valid_pages(block) > 0 {
+            self.nand.retire(block)?;
+            self.uses[block as usize] = Use::Retired;
+            return Ok(());
+        }
+        self.erase(block).map(|_| ())
+    }
+
+    fn move_valid(&mut self, block: u32, stream: Stream) -> Result<()> {
+        let mut data = std::mem::take(&mut self.gc_page);
+        let moved = self.move_pages(block, stream, &mut data);
+        self.gc_page = data;
+        moved
+    }
+
+    fn move_pages(&mut self, block: u32, stream: Stream, data: &mut [u8]) -> Result<()> {
+        for page in 0..self.nand.geometry().block_pages {
+            let ppa = Ppa { block, page };
+            let Some(logical) = self.map.owner(ppa) else { continue };
+            self.counters.gc_reads += 1;
+            match self.nand.read(ppa, data) {
+                Ok(_) => {
+                    self.place(logical, data, stream)?;
+                    self.counters.gc_programs += 1;
+                }
+                Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
+                    self.counters.unreadable_pages += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Erases a block into a free one; one that cannot be erased is retired. Whether it is free.
+    fn erase(&mut self, block: u32) -> Result<bool> {
+        self.counters.erases += 1;
+        let erased = self.nand.erase(block);
+        let now = match erased {
+            Ok(()) => Use::Free,
+            Err(Error::EraseFailed { .. }) => {
+                self.nand.retire(block)?;
+                Use::Retired
+            }
+            Err(other) => return Err(other),
+        };
+        self.uses[block as usize] = now;
+        Ok(now == Use::Free)
+    }
+}

@@ -1,0 +1,302 @@
+//! The metadata page of a table: which pages it has, and which part of each. Little-endian:
+//!
+//! ```text
+//!  0 magic u32 | 4 level u32 | 8 table id u64 | 16 txn u64 | 24 min_seq u64 | 32 max_seq u64
+//! 40 tombstones u64 | 48 counter u32 | 52 entry_count u32 | 56 used_bytes u32
+//! 60 crc32c of bytes 0..60 and of the entries | 64 entries
+//! entry: page u32 | page_count u16 | stratum u8 | flags u8 (1 charged, 2 tombstones)
+//!        record_count u32 | lo length u16 | hi length u16 | lo | hi
+//! ```
+//!
+//! Clips are mandatory: without them a page shared by two tables, or one that a later compaction
+//! cut, would answer for keys that are another page's.
+
+use crate::error::{Error, Result};
+
+const MAGIC: u32 = 0x5445_4d52; // "RMET"
+const HEADER_BYTES: usize = 64;
+const CRC_AT: usize = 60;
+const ENTRY_BYTES: usize = 16;
+const IS_CHARGED: u8 = 1;
+const HAS_TOMBSTONES: u8 = 2;
+
+/// A range of keys: from `lo` on, up to but without `hi`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    /// First key inside.
+    pub lo: Vec<u8>,
+    /// First key after it.
+    pub hi: Vec<u8>,
+}
+
+impl Clip {
+    /// The range of the keys of a page: to just after its largest.
+    pub fn of_keys(min: &[u8], max: &[u8]) -> Clip {
+        Clip { lo: min.to_vec(), hi: [max, &[0]].concat() }
+    }
+
+    /// Whether the key is inside.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *self.lo <= *key && *key < *self.hi
+    }
+
+    /// Whether the two have a key in common.
+    pub fn overlaps(&self, other: &Clip) -> bool {
+        self.lo < other.hi && other.lo < self.hi
+    }
+}
+
+/// A reference of a table to a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the page.
+    pub page: u32,
+    /// Pages of the group: 1, or more for a value larger than a page.
+    pub page_count: u16,
+    /// Age inside the table: of two entries with the key, the higher stratum is newer.
+    pub stratum: u8,
+    /// Counts towards the size of this table.
+    pub is_charged: bool,
+    /// The page holds deletes.
+    pub has_tombstones: bool,
+    /// Records of the page, those outside the clip included.
+    pub record_count: u32,
+    /// The keys for which the page answers here.
+    pub clip: Clip,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// Unique for ever.
+    pub id: u64,
+    /// Where it lives.
+    pub level: u8,
+    /// Transaction that made it.
+    pub txn: u64,
+    /// Number of strata.
+    pub counter: u8,
+    /// Smallest sequence number of its pages.
+    pub min_seq: u64,
+    /// Largest.
+    pub max_seq: u64,
+    /// Deletes in its pages.
+    pub tombstones: u64,
+    /// Sorted by `clip.lo`; clips of one stratum are disjoint.
+    pub entries: Vec<Entry>,
+}
+
+impl TableMeta {
+    /// The smallest range that holds all clips; `None` without entries.
+    pub fn fence(&self) -> Option<Clip> {
+        let lo = self.entries.first()?.clip.lo.clone();
+        let hi = self.entries.iter().map(|entry| &entry.clip.hi).max()?.clone();
+        Some(Clip { lo, hi })
+    }
+
+    /// Pages that count towards its size.
+    pub fn charged_pages(&self) -> u32 {
+        let charged = self.entries.iter().filter(|entry| entry.is_charged);
+        charged.map(|entry| u32::from(entry.page_count)).sum()
+    }
+
+    /// Length of the encoding; it must fit a page.
+    pub fn encoded_bytes(entries: &[Entry]) -> usize {
+        let keys = |entry: &Entry| entry.clip.lo.len() + entry.clip.hi.len();
+        HEADER_BYTES + entries.iter().map(|entry| ENTRY_BYTES + keys(entry)).sum::<usize>()
+    }
+
+    /// The page's bytes; `None` if they do not fit.
+    pub fn encode(&self, page_bytes: usize) -> Option<Vec<u8>> {
+        let used_bytes = TableMeta::encoded_bytes(&self.entries);
+        if used_bytes > page_bytes {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(page_bytes);
+        bytes.extend_from_slice(&MAGIC.to_le_bytes());
+        bytes.extend_from_slice(&u32::from(self.level).to_le_bytes());
+        for word in [self.id, self.txn, self.min_seq, self.max_seq, self.tombstones] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for word in [u32::from(self.counter), self.entries.len() as u32, used_bytes as u32, 0] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for entry in &self.entries {
+            let flags = if entry.is_charged { IS_CHARGED } else { 0 }
+                | if entry.has_tombstones { HAS_TOMBSTONES } else { 0 };
+            bytes.extend_from_slice(&entry.page.to_le_bytes());
+            bytes.extend_from_slice(&entry.page_count.to_le_bytes());
+            bytes.extend_from_slice(&[entry.stratum, flags]);
+            bytes.extend_from_slice(&entry.record_count.to_le_bytes());
+            for key in [&entry.clip.lo, &entry.clip.hi] {
+                bytes.extend_from_slice(&u16::try_from(key.len()).ok()?.to_le_bytes());
+            }
+            bytes.extend_from_slice(&entry.clip.lo);
+            bytes.extend_from_slice(&entry.clip.hi);
+        }
+        let crc = checksum(&bytes);
+        bytes[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        bytes.resize(page_bytes, 0);
+        Some(bytes)
+    }
+
+    /// Decodes and checks: order, disjoint strata, counter.
+    pub fn decode(bytes: &[u8]) -> Result<TableMeta> {
+        let corrupt = |why: &str| Error::Corrupt { what: "metadata page", why: why.to_string() };
+        let table = decode(bytes).ok_or_else(|| corrupt("its layout or checksum"))?;
+        table.check().map_err(corrupt)?;
+        Ok(table)
+    }
+
+    /// The invariants of a table.
+    pub fn check(&self) -> std::result::Result<(), &'static str> {
+        if self.entries.is_empty() {
+            return Err("it has no entries");
+        }
+        if !self.entries.is_sorted_by(|one, two| one.clip.lo <= two.clip.lo) {
+            return Err("its entries are not sorted");
+        }
+        let mut ends: Vec<&[u8]> = vec![&[]; usize::from(self.counter)];
+        for entry in &self.entries {
+            if entry.clip.lo >= entry.clip.hi || entry.page_count == 0 {
+                return Err("an entry is empty");
+            }
+            let end = ends.get_mut(usize::from(entry.stratum)).ok_or("a stratum is too high")?;
+            if *entry.clip.lo < **end {
+                return Err("entries of one stratum overlap");
+            }
+            *end = &entry.clip.hi;
+        }
+        Ok(())
+    }
+}
+
+/// Over the header without the checksum's place, and the entries.
+fn checksum(used: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&used[..CRC_AT]), &used[HEADER_BYTES..])
+}
+
+/// Takes fields off the front.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<TableMeta> {
+    let mut rest = Rest(bytes);
+    if rest.u32()? != MAGIC {
+        return None;
+    }
+    let level = u8::try_from(rest.u32()?).ok()?;
+    let (id, txn, min_seq, max_seq) = (rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?);
+    let tombstones = rest.u64()?;
+    let counter = u8::try_from(rest.u32()?).ok()?;
+    let (entry_count, used_bytes, crc) = (rest.u32()?, rest.u32()? as usize, rest.u32()?);
+    let used = bytes.get(..used_bytes).filter(|used| used.len() >= HEADER_BYTES)?;
+    if checksum(used) != crc || entry_count as usize > used_bytes / ENTRY_BYTES {
+        return None;
+    }
+    let mut rest = Rest(&used[HEADER_BYTES..]);
+    let mut entries = Vec::with_capacity(entry_count as usize);
+    for _ in 0..entry_count {
+        entries.push(decode_entry(&mut rest)?);
+    }
+    let table = TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries };
+    rest.0.is_empty().then_some(table)
+}
+
+fn decode_entry(rest: &mut Rest<'_>) -> Option<Entry> {
+    let (page, page_count) = (rest.u32()?, rest.u16()?);
+    let [stratum, flags] = rest.array()?;
+    let record_count = rest.u32()?;
+    let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
+    let lo = rest.bytes(usize::from(lo_len))?.to_vec();
+    let hi = rest.bytes(usize::from(hi_len))?.to_vec();
+    Some(Entry {
+        page,
+        page_count,
+        stratum,
+        is_charged: flags & IS_CHARGED != 0,
+        has_tombstones: flags & HAS_TOMBSTONES != 0,
+        record_count,
+        clip: Clip { lo, hi },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(page: u32, stratum: u8, lo: &str, hi: &str) -> Entry {
+        let clip = Clip { lo: lo.into(), hi: hi.into() };
+        let (is_charged, has_tombstones) = (page.is_multiple_of(2), stratum > 0);
+        Entry { page, page_count: 1, stratum, is_charged, has_tombstones, record_count: 7, clip }
+    }
+
+    fn table(entries: Vec<Entry>) -> TableMeta {
+        let (min_seq, max_seq) = (3, 99);
+        TableMeta { id: 8, level: 2, txn: 5, counter: 2, min_seq, max_seq, tombstones: 1, entries }
+    }
+
+    fn sound() -> TableMeta {
+        table(vec![entry(4, 0, "a", "c"), entry(9, 1, "b", "f"), entry(5, 0, "c", "d")])
+    }
+
+    #[test]
+    fn a_table_comes_back() {
+        let table = sound();
+        let bytes = table.encode(512).unwrap();
+        assert_eq!((bytes.len(), TableMeta::decode(&bytes).unwrap()), (512, table.clone()));
+        assert_eq!(table.fence(), Some(Clip { lo: "a".into(), hi: "f".into() }));
+        assert_eq!(table.charged_pages(), 1);
+        assert!(table.encode(64 + 3 * 18 - 1).is_none() && table.encode(64 + 3 * 18).is_some());
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found() {
+        let bytes = sound().encode(64 + 3 * 18).unwrap();
+        for at in 0..bytes.len() {
+            for mask in [1, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= mask;
+                assert!(TableMeta::decode(&damaged).is_err(), "byte {at}");
+            }
+            assert!(TableMeta::decode(&bytes[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn impossible_tables_are_refused() {
+        let wrong = [
+            vec![],
+            vec![entry(1, 0, "b", "c"), entry(2, 0, "a", "b")],
+            vec![entry(1, 0, "a", "c"), entry(2, 0, "b", "d")],
+            vec![entry(1, 2, "a", "c")],
+            vec![entry(1, 0, "c", "c")],
+        ];
+        for entries in wrong {
+            assert!(TableMeta::decode(&table(entries).encode(512).unwrap()).is_err());
+        }
+    }
+}

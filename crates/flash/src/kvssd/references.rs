@@ -1,0 +1,81 @@
+//! How many tables' entries refer to each page, and which tables have pages in each block. In RAM;
+//! the metadata pages are the truth.
+
+use std::collections::BTreeMap;
+
+use super::meta_page::TableMeta;
+
+/// Most references of a page: what 3 bits hold.
+pub const MAX_PAGE_REFERENCES: u8 = 7;
+/// Most tables of a block that a remapping may touch.
+pub const MAX_BLOCK_TABLES: usize = 5;
+
+/// Reference counts and lists. A page group counts at its first page.
+#[derive(Clone, Debug)]
+pub struct References {
+    block_pages: u32,
+    counts: Vec<u8>,
+    /// Per block: each table with its number of entries there.
+    lists: Vec<BTreeMap<u64, u32>>,
+}
+
+impl References {
+    /// Nothing is referred to.
+    pub fn new(block_count: u32, block_pages: u32) -> References {
+        References {
+            block_pages,
+            counts: vec![0; block_count as usize * block_pages as usize],
+            lists: vec![BTreeMap::new(); block_count as usize],
+        }
+    }
+
+    /// References of a page.
+    pub fn count(&self, page: u32) -> u8 {
+        self.counts.get(page as usize).copied().unwrap_or(0)
+    }
+
+    /// Block of a page.
+    pub fn block(&self, page: u32) -> u32 {
+        page / self.block_pages
+    }
+
+    /// Tables with pages in a block.
+    pub fn tables(&self, block: u32) -> impl Iterator<Item = u64> + '_ {
+        self.lists.get(block as usize).into_iter().flat_map(|list| list.keys().copied())
+    }
+
+    /// Counts the entries of a new table.
+    pub fn add(&mut self, table: &TableMeta) {
+        for entry in &table.entries {
+            self.counts[entry.page as usize] += 1;
+            let block = self.block(entry.page) as usize;
+            *self.lists[block].entry(table.id).or_insert(0) += 1;
+        }
+    }
+
+    /// Takes them back; returns the first pages of the groups that nobody refers to any more.
+    pub fn remove(&mut self, table: &TableMeta) -> Vec<u32> {
+        let mut garbage = Vec::new();
+        for entry in &table.entries {
+            let count = &mut self.counts[entry.page as usize];
+            *count -= 1;
+            if *count == 0 {
+                garbage.push(entry.page);
+            }
+            let block = self.block(entry.page) as usize;
+            if let Some(in_block) = self.lists[block].get_mut(&table.id) {
+                *in_block -= 1;
+                if *in_block == 0 {
+                    self.lists[block].remove(&table.id);
+                }
+            }
+        }
+        garbage
+    }
+
+    /// RAM as a controller would pack it: 3 bits a page, 4 bytes for each place of a list.
+    pub fn ram_bytes(&self) -> u64 {
+        let places: usize = self.lists.iter().map(|list| list.len().max(MAX_BLOCK_TABLES)).sum();
+        (self.counts.len() as u64 * 3).div_ceil(8) + 4 * places as u64
+    }
+}

@@ -1,0 +1,377 @@
+//! Plans a compaction of upper tables into lower ones: which outputs are made of pages that exist,
+//! and which must be rewritten.
+//!
+//! 1. The strata of the upper tables are put above the lower ones. Tables that overlap each other
+//!    (level 0) stack, oldest first; disjoint ones share their strata.
+//! 2. All entries are sorted by `clip.lo`; among equals those of the lowest stratum come first.
+//! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
+//!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
+//!    were remapped from above, are ever shared by two outputs.
+//! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
+//!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
+//!    are renumbered to follow its lower ones without a gap.
+//! 5. Adjacent outputs that are to be rewritten become one merge.
+//!
+//! A shared page is charged to the leftmost remapped output that has it, if it was charged to an
+//! input; a page whose charged sharer died first is charged to nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::meta_page::{Clip, Entry, TableMeta};
+use super::references::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, References};
+
+/// The tables of a compaction.
+#[derive(Clone, Copy, Debug)]
+pub struct CompactionInput<'a> {
+    /// Upper tables, oldest first.
+    pub upper: &'a [TableMeta],
+    /// Whether they may overlap each other, as in level 0.
+    pub is_stacked: bool,
+    /// Lower tables: all that overlap the upper ones, disjoint.
+    pub lower: &'a [TableMeta],
+}
+
+/// What a remapped table may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemapLimits {
+    /// TH: most strata; 0 rewrites everything (nLSM).
+    pub threshold: u8,
+    /// Most pages of a table.
+    pub table_pages: u32,
+    /// Bytes of a page, which the metadata must fit.
+    pub page_bytes: usize,
+}
+
+/// One output of a compaction, in key order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A table of these entries; nothing but its metadata page is written.
+    Remap {
+        /// Clipped to the output, with their new strata.
+        entries: Vec<Entry>,
+        /// Number of strata.
+        counter: u8,
+    },
+    /// The records of these entries, to be merged into new pages.
+    Rewrite {
+        /// Clipped to the output; strata as in the compaction.
+        entries: Vec<Entry>,
+    },
+}
+
+/// An entry with its stratum in the whole compaction.
+struct Reference<'a> {
+    entry: &'a Entry,
+    stratum: u16,
+    is_lower: bool,
+}
+
+/// Keys of one output: from a cut, if it is not the first, to the next, if it is not the last.
+#[derive(Clone, Copy)]
+struct Range<'a> {
+    lo: Option<&'a [u8]>,
+    hi: Option<&'a [u8]>,
+}
+
+/// Plans a compaction.
+pub fn plan_compaction(
+    input: &CompactionInput<'_>,
+    references: &References,
+    limits: &RemapLimits,
+) -> Vec<Output> {
+    let sorted = collect(input);
+    let cuts = walk(&sorted, limits.table_pages);
+    let mut planned = Planned::new(input, references);
+    let mut outputs = Vec::new();
+    let mut rewriting: Option<Range<'_>> = None;
+    for range in ranges(&cuts) {
+        let inside: Vec<(usize, Entry)> = clipped(&sorted, range).collect();
+        if let Some((entries, counter)) = planned.remap(&sorted, &inside, limits) {
+            outputs.extend(rewriting.take().map(|range| rewrite(&sorted, range)));
+            outputs.push(Output::Remap { entries, counter });
+        } else {
+            let lo = rewriting.map_or(range.lo, |first| first.lo);
+            rewriting = Some(Range { lo, hi: range.hi });
+        }
+    }
+    outputs.extend(rewriting.map(|range| rewrite(&sorted, range)));
+    outputs
+}
+
+fn collect<'a>(input: &CompactionInput<'a>) -> Vec<Reference<'a>> {
+    let strata = |tables: &[TableMeta]| {
+        tables.iter().map(|table| u16::from(table.counter)).max().unwrap_or(0)
+    };
+    let mut sorted = Vec::new();
+    let mut push = |table: &'a TableMeta, shift: u16, is_lower: bool| {
+        sorted.extend(table.entries.iter().map(|entry| Reference {
+            entry,
+            stratum: u16::from(entry.stratum) + shift,
+            is_lower,
+        }));
+    };
+    let mut shift = strata(input.lower);
+    input.lower.iter().for_each(|table| push(table, 0, true));
+    for table in input.upper {
+        push(table, shift, false);
+        if input.is_stacked {
+            shift += u16::from(table.counter);
+        }
+    }
+    sorted.sort_by(|one, two| {
+        (&one.entry.clip.lo, one.stratum).cmp(&(&two.entry.clip.lo, two.stratum))
+    });
+    sorted
+}
+
+/// The keys at which outputs are cut.
+fn walk<'a>(sorted: &[Reference<'a>], table_pages: u32) -> Vec<&'a [u8]> {
+    let mut cuts = Vec::new();
+    let mut charged_pages = 0;
+    for reference in sorted {
+        if charged_pages + 1 >= table_pages && reference.stratum == 0 {
+            cuts.push(&reference.entry.clip.lo[..]);
+            charged_pages = 0;
+        }
+        if reference.entry.is_charged {
+            charged_pages += u32::from(reference.entry.page_count);
+        }
+    }
+    cuts
+}
+
+fn ranges<'a>(cuts: &[&'a [u8]]) -> Vec<Range<'a>> {
+    let starts = std::iter::once(None).chain(cuts.iter().copied().map(Some));
+    let ends = cuts.iter().copied().map(Some).chain(std::iter::once(None));
+    starts.zip(ends).map(|(lo, hi)| Range { lo, hi }).collect()
+}
+
+/// The entries with keys in a range, with their positions, cut to it.
+fn clipped<'a>(
+    sorted: &'a [Reference<'_>],
+    range: Range<'a>,
+) -> impl Iterator<Item = (usize, Entry)> + 'a {
+    sorted.iter().enumerate().filter_map(move |(at, reference)| {
+        let clip = &reference.entry.clip;
+        let lo = range.lo.map_or(&clip.lo[..], |lo| lo.max(&clip.lo));
+        let hi = range.hi.map_or(&clip.hi[..], |hi| hi.min(&clip.hi));
+        (lo < hi).then(|| {
+            let clip = Clip { lo: lo.to_vec(), hi: hi.to_vec() };
+            (at, Entry { clip, ..reference.entry.clone() })
+        })
+    })
+}
+
+fn rewrite(sorted: &[Reference<'_>], range: Range<'_>) -> Output {
+    Output::Rewrite { entries: clipped(sorted, range).map(|(_, entry)| entry).collect() }
+}
+
+/// What the outputs planned so far add to counts and lists.
+struct Planned<'a> {
+    references: &'a References,
+    input_ids: BTreeSet<u64>,
+    page_counts: BTreeMap<u32, u8>,
+    block_tables: BTreeMap<u32, usize>,
+    /// Positions of entries that are charged to an output already.
+    charged: BTreeSet<usize>,
+}
+
+impl<'a> Planned<'a> {
+    fn new(input: &CompactionInput<'_>, references: &'a References) -> Planned<'a> {
+        Planned {
+            references,
+            input_ids: input.upper.iter().chain(input.lower).map(|table| table.id).collect(),
+            page_counts: BTreeMap::new(),
+            block_tables: BTreeMap::new(),
+            charged: BTreeSet::new(),
+        }
+    }
+
+    /// The entries of a remapped output and its counter; `None` if a limit forbids it.
+    fn remap(
+        &mut self,
+        sorted: &[Reference<'_>],
+        inside: &[(usize, Entry)],
+        limits: &RemapLimits,
+    ) -> Option<(Vec<Entry>, u8)> {
+        let (strata, counter) = renumber(sorted, inside);
+        if counter > u16::from(limits.threshold) || !self.has_room(inside) {
+            return None;
+        }
+        let entry = |(at, entry): &(usize, Entry)| Entry {
+            stratum: strata[&sorted[*at].stratum],
+            is_charged: entry.is_charged && !self.charged.contains(at),
+            ..entry.clone()
+        };
+        let entries: Vec<Entry> = inside.iter().map(entry).collect();
+        let charged = entries.iter().filter(|entry| entry.is_charged);
+        let charged_pages: u32 = charged.map(|entry| u32::from(entry.page_count)).sum();
+        let fits = charged_pages <= limits.table_pages
+            && TableMeta::encoded_bytes(&entries) <= limits.page_bytes;
+        if !fits {
+            return None;
+        }
+        self.commit(inside);
+        Some((entries, counter as u8))
+    }
+
+    /// The lists are taken without the inputs, which leave them; the counts with them, for they
+    /// are decremented only after the commit.
+    fn has_room(&self, inside: &[(usize, Entry)]) -> bool {
+        let mut more: BTreeMap<u32, u8> = BTreeMap::new();
+        inside.iter().all(|(_, entry)| {
+            let added = more.entry(entry.page).or_insert(0);
+            let planned = self.page_counts.get(&entry.page).copied().unwrap_or(0);
+            let count = self.references.count(entry.page) + planned + *added;
+            *added += 1;
+            let block = self.references.block(entry.page);
+            let others = self.references.tables(block).filter(|id| !self.input_ids.contains(id));
+            let tables = others.count() + self.block_tables.get(&block).copied().unwrap_or(0);
+            count < MAX_PAGE_REFERENCES && tables < MAX_BLOCK_TABLES
+        })
+    }
+
+    fn commit(&mut self, inside: &[(usize, Entry)]) {
+        let mut blocks = BTreeSet::new();
+        for (at, entry) in inside {
+            *self.page_counts.entry(entry.page).or_insert(0) += 1;
+            blocks.insert(self.references.block(entry.page));
+            self.charged.insert(*at);
+        }
+        for block in blocks {
+            *self.block_tables.entry(block).or_insert(0) += 1;
+        }
+    }
+}
+
+/// New strata of an output: lower ones stay, upper ones follow. And their number.
+fn renumber(sorted: &[Reference<'_>], inside: &[(usize, Entry)]) -> (BTreeMap<u16, u8>, u16) {
+    let of = |is_lower: bool| -> BTreeSet<u16> {
+        let references = inside.iter().map(|(at, _)| &sorted[*at]);
+        references.filter(|one| one.is_lower == is_lower).map(|one| one.stratum).collect()
+    };
+    let (lower, upper) = (of(true), of(false));
+    let first_free = lower.last().map_or(0, |highest| highest + 1);
+    let counter = first_free + upper.len() as u16;
+    let moved = upper.into_iter().zip(first_free..);
+    let strata = lower.into_iter().map(|stratum| (stratum, stratum)).chain(moved);
+    // Truncation cannot matter: an output with more strata than TH, a u8, is not remapped.
+    (strata.map(|(old, new)| (old, new as u8)).collect(), counter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: RemapLimits = RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096 };
+
+    fn entry(page: u32, stratum: u8, keys: &str) -> Entry {
+        let clip = Clip { lo: keys[..1].into(), hi: keys[1..].into() };
+        let (page_count, is_charged, record_count) = (1, true, 1);
+        Entry { page, page_count, stratum, is_charged, has_tombstones: false, record_count, clip }
+    }
+
+    fn table(id: u64, entries: Vec<Entry>) -> TableMeta {
+        let counter = entries.iter().map(|entry| entry.stratum + 1).max().unwrap();
+        let (level, txn, min_seq, max_seq, tombstones) = (1, 1, 1, 1, 0);
+        TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries }
+    }
+
+    fn plan(upper: &[TableMeta], lower: &[TableMeta], limits: &RemapLimits) -> Vec<String> {
+        let mut references = References::new(8, 8);
+        upper.iter().chain(lower).for_each(|table| references.add(table));
+        show(plan_compaction(
+            &CompactionInput { upper, is_stacked: false, lower },
+            &references,
+            limits,
+        ))
+    }
+
+    fn show(outputs: Vec<Output>) -> Vec<String> {
+        let text = |entries: &[Entry]| -> String {
+            let one = |entry: &Entry| {
+                let key = |key: &[u8]| String::from_utf8_lossy(key).to_string();
+                let charged = if entry.is_charged { "" } else { "'" };
+                let (lo, hi) = (key(&entry.clip.lo), key(&entry.clip.hi));
+                format!(" {}.{}{charged}[{lo}{hi})", entry.page, entry.stratum)
+            };
+            entries.iter().map(one).collect()
+        };
+        let line = |output: &Output| match output {
+            Output::Remap { entries, counter } => format!("remap {counter}:{}", text(entries)),
+            Output::Rewrite { entries } => format!("rewrite:{}", text(entries)),
+        };
+        outputs.iter().map(line).collect()
+    }
+
+    /// Figure 3 of the paper: an overlap page shared by two outputs, charged to the left one.
+    #[test]
+    fn a_page_across_a_cut_is_shared() {
+        let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];
+        let lower = [
+            table(2, vec![entry(8, 0, "ab"), entry(9, 0, "bd"), entry(10, 0, "df")]),
+            table(3, vec![entry(11, 0, "fh"), entry(12, 0, "hk")]),
+        ];
+        let expected = [
+            "remap 2: 8.0[ab) 1.1[ac) 9.0[bd)",
+            "remap 2: 10.0[df) 2.1[dh) 11.0[fh)",
+            "remap 2: 2.1'[hj) 12.0[hk)",
+        ];
+        assert_eq!(plan(&upper, &lower, &LIMITS), expected);
+    }
+
+    #[test]
+    fn strata_over_the_threshold_are_rewritten_as_one_merge() {
+        let upper = [table(1, vec![entry(1, 0, "az")])];
+        let lower = [
+            table(2, vec![entry(8, 0, "ac"), entry(9, 1, "bd"), entry(10, 0, "df")]),
+            table(3, vec![entry(11, 0, "fh"), entry(12, 0, "hk"), entry(13, 0, "km")]),
+            table(4, vec![entry(14, 0, "mz")]),
+        ];
+        let planned = plan(&upper, &lower, &LIMITS);
+        assert!(planned[0].starts_with("rewrite: "), "{planned:?}");
+        assert!(planned[1..].iter().all(|line| line.starts_with("remap 2:")), "{planned:?}");
+        let rewritten = plan(&upper, &lower, &RemapLimits { threshold: 0, ..LIMITS });
+        assert_eq!(rewritten.len(), 1, "nLSM: one merge of everything: {rewritten:?}");
+        let all = plan(&upper, &lower, &RemapLimits { threshold: 3, ..LIMITS });
+        assert!(all.iter().all(|line| line.starts_with("remap")), "{all:?}");
+    }
+
+    #[test]
+    fn full_counters_and_lists_force_a_rewrite() {
+        let upper = [table(1, vec![entry(1, 0, "ab")])];
+        let lower = [table(2, vec![entry(8, 0, "ab")])];
+        let input = CompactionInput { upper: &upper, is_stacked: false, lower: &lower };
+        let mut references = References::new(8, 8);
+        upper.iter().chain(&lower).for_each(|table| references.add(table));
+        let is_remapped = |references: &References| {
+            let planned = plan_compaction(&input, references, &LIMITS);
+            matches!(planned[..], [Output::Remap { .. }])
+        };
+        let mut counted = references.clone();
+        for count in 1..=8 {
+            assert_eq!(counted.count(8), count);
+            assert_eq!(is_remapped(&counted), count < 7, "{count} references");
+            counted.add(&lower[0]);
+        }
+        for others in 0..7 {
+            assert_eq!(is_remapped(&references), others < 5, "{others} other tables in the block");
+            references.add(&table(10 + others, vec![entry(9 + others as u32 % 4, 0, "ab")]));
+        }
+        let tiny = RemapLimits { page_bytes: 64 + 2 * 18 - 1, ..LIMITS };
+        assert!(plan(&upper, &lower, &tiny)[0].starts_with("rewrite"));
+    }
+
+    #[test]
+    fn references_come_and_go() {
+        let mut references = References::new(2, 8);
+        let (one, two) = (table(1, vec![entry(3, 0, "ac")]), table(2, vec![entry(3, 0, "cd")]));
+        references.add(&one);
+        references.add(&two);
+        assert_eq!((references.count(3), references.tables(0).count()), (2, 2));
+        assert!(references.remove(&one).is_empty());
+        assert_eq!(references.remove(&two), [3]);
+        assert_eq!(references.tables(0).count(), 0);
+        assert_eq!(references.ram_bytes(), 16 * 3 / 8 + 4 * 2 * 5);
+    }
+}

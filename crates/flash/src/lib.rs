@@ -1,0 +1,20 @@
+//! Emulated NAND flash and what is built on it: counters and simulated time, never wall time.
+//!
+//! * [`nand`]: pages, blocks, spare bytes, program and erase rules, timing, wear, faults.
+//! * [`ftl`]: an ordinary block SSD over it, page-mapped.
+//! * [`block`]: files on that SSD behind the storage trait, so that the file engine runs on it.
+//! * [`kvssd`]: what a KVSSD's firmware decides: page formats, remapping compaction, lookups.
+//!
+//! Everything lives in one image file and survives a restart and a power cut. Not here: the file
+//! engine, which is one user of this crate among others.
+
+#![forbid(unsafe_code)]
+
+pub mod block;
+mod error;
+pub mod ftl;
+pub mod kvssd;
+pub mod nand;
+mod random;
+
+pub use error::{Error, Result, Rule};

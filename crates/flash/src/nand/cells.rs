@@ -1,0 +1,238 @@
+//! The cells as bytes of an image, and what the emulator notes about them. No rules, no faults.
+//!
+//! ```text
+//! header 4 KiB | block 0 | block 1 | ...
+//! block: record 4 KiB | spare area, to a multiple of 4 KiB | data of all pages
+//! record: magic u32 | flags u32 | erase_count u64 | block u32 | crc32c u32; zeros if never written
+//! spare area: per page the spare bytes and a stamp
+//! stamp: generation u64 | state u32 | crc32c u32
+//! ```
+//!
+//! A page counts as programmed if its stamp carries the block's generation, which is one more than
+//! its erase count. So an erase writes one record, not four megabytes, and a fresh image is a hole.
+//! Data go first and the stamp last: a program that dies with the process leaves the page erased.
+
+use super::geometry::{Geometry, Ppa};
+use super::header::HEADER_BYTES;
+use super::image::Image;
+use super::oob::{u32_at, u64_at};
+use crate::error::{Error, Result};
+
+const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
+const RECORD_BYTES: usize = 24;
+const RECORD_AREA_BYTES: u64 = 4096;
+const STAMP_BYTES: usize = 16;
+const IS_RETIRED: u32 = 1;
+const IS_HALF_ERASED: u32 = 2;
+
+/// State of a page in its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    Programmed = 1,
+    /// A torn program that left the page looking erased.
+    Disturbed = 2,
+}
+
+/// What the emulator knows of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BlockState {
+    pub(super) erase_count: u64,
+    pub(super) is_retired: bool,
+    pub(super) is_half_erased: bool,
+    /// Pages below are programmed, well or badly; the others read as erased.
+    pub(super) programmed_pages: u32,
+    /// The first page that reads as erased is disturbed.
+    pub(super) is_disturbed: bool,
+}
+
+impl BlockState {
+    fn encode(&self, block: u32) -> [u8; RECORD_BYTES] {
+        let flags = if self.is_retired { IS_RETIRED } else { 0 }
+            | if self.is_half_erased { IS_HALF_ERASED } else { 0 };
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&flags.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.erase_count.to_le_bytes());
+        bytes[16..20].copy_from_slice(&block.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..20]);
+        bytes[20..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if the record is damaged.
+    fn decode(block: u32, bytes: &[u8]) -> Option<BlockState> {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Some(BlockState::default());
+        }
+        let flags = u32_at(bytes, 4)?;
+        let is_intact = u32_at(bytes, 0)? == RECORD_MAGIC
+            && flags & !(IS_RETIRED | IS_HALF_ERASED) == 0
+            && u32_at(bytes, 16)? == block
+            && u32_at(bytes, 20)? == crc32c::crc32c(bytes.get(..20)?);
+        is_intact.then_some(BlockState {
+            erase_count: u64_at(bytes, 8)?,
+            is_retired: flags & IS_RETIRED != 0,
+            is_half_erased: flags & IS_HALF_ERASED != 0,
+            ..BlockState::default()
+        })
+    }
+}
+
+/// The cells of a device.
+pub(super) struct Cells {
+    image: Box<dyn Image>,
+    geometry: Geometry,
+    pub(super) blocks: Vec<BlockState>,
+    /// Spare bytes and stamp of one page, made once.
+    slot: Vec<u8>,
+}
+
+impl Cells {
+    /// All blocks erased; the image is extended to its length.
+    pub(super) fn create(image: Box<dyn Image>, geometry: Geometry) -> Result<Cells> {
+        image.set_len(image_bytes(&geometry))?;
+        Ok(Cells::over(image, geometry))
+    }
+
+    /// Reads every block's record and stamps.
+    pub(super) fn open(image: Box<dyn Image>, geometry: Geometry) -> Result<Cells> {
+        let (found_bytes, expected_bytes) = (image.len_bytes()?, image_bytes(&geometry));
+        if found_bytes < expected_bytes {
+            return Err(Error::CutShort { found_bytes, expected_bytes });
+        }
+        let mut cells = Cells::over(image, geometry);
+        let mut spares = Vec::new();
+        for block in 0..geometry.block_count {
+            let mut record = [0; RECORD_BYTES];
+            cells.image.read_at(cells.block_offset(block), &mut record)?;
+            let state = BlockState::decode(block, &record);
+            cells.blocks[block as usize] = state.ok_or(Error::BlockRecordDamaged { block })?;
+            cells.read_spares(block, &mut spares)?;
+            cells.find_programmed(block, &spares);
+        }
+        Ok(cells)
+    }
+
+    fn over(image: Box<dyn Image>, geometry: Geometry) -> Cells {
+        let blocks = vec![BlockState::default(); geometry.block_count as usize];
+        let slot = vec![0; geometry.spare_bytes as usize + STAMP_BYTES];
+        Cells { image, geometry, blocks, slot }
+    }
+
+    pub(super) fn block(&self, block: u32) -> &BlockState {
+        &self.blocks[block as usize]
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.image.sync()
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.image.place()
+    }
+
+    pub(super) fn write_data(&self, ppa: Ppa, data: &[u8]) -> Result<()> {
+        self.image.write_at(self.data_offset(ppa), data)
+    }
+
+    /// Writes spare bytes and stamp: from here on the page is what the stamp says.
+    pub(super) fn write_spare(&mut self, ppa: Ppa, spare: &[u8], stamp: Stamp) -> Result<()> {
+        let state = self.block(ppa.block);
+        let generation = state.erase_count + 1;
+        let spare_bytes = self.geometry.spare_bytes as usize;
+        self.slot[..spare_bytes].copy_from_slice(spare);
+        let place = &mut self.slot[spare_bytes..];
+        place[..8].copy_from_slice(&generation.to_le_bytes());
+        place[8..12].copy_from_slice(&(stamp as u32).to_le_bytes());
+        let crc = stamp_checksum(&self.geometry, ppa, &place[..12]);
+        place[12..].copy_from_slice(&crc.to_le_bytes());
+        self.image.write_at(self.spare_offset(ppa), &self.slot)?;
+        let state = &mut self.blocks[ppa.block as usize];
+        match stamp {
+            Stamp::Programmed => state.programmed_pages = ppa.page + 1,
+            Stamp::Disturbed => state.is_disturbed = true,
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_data(&self, ppa: Ppa, data: &mut [u8]) -> Result<()> {
+        self.image.read_at(self.data_offset(ppa), data)
+    }
+
+    pub(super) fn read_spare(&self, ppa: Ppa, spare: &mut [u8]) -> Result<()> {
+        self.image.read_at(self.spare_offset(ppa), spare)
+    }
+
+    /// Spare bytes and stamps of a whole block, `slot_bytes` apart.
+    pub(super) fn read_spares(&self, block: u32, spares: &mut Vec<u8>) -> Result<()> {
+        spares.resize(self.slot_bytes() * self.geometry.block_pages as usize, 0);
+        self.image.read_at(self.spare_offset(Ppa { block, page: 0 }), spares)
+    }
+
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.geometry.spare_bytes as usize + STAMP_BYTES
+    }
+
+    /// Changes a block's record, on the image first.
+    pub(super) fn set_block(&mut self, block: u32, state: BlockState) -> Result<()> {
+        self.image.write_at(self.block_offset(block), &state.encode(block))?;
+        self.blocks[block as usize] = state;
+        Ok(())
+    }
+
+    /// A stamp that is neither zero, nor stale, nor intact was hit by rot: its page counts as
+    /// programmed and its own checksums judge it.
+    fn find_programmed(&mut self, block: u32, spares: &[u8]) {
+        let state = &mut self.blocks[block as usize];
+        let generation = state.erase_count + 1;
+        let spare_bytes = self.geometry.spare_bytes as usize;
+        for (page, slot) in (0..).zip(spares.chunks_exact(spare_bytes + STAMP_BYTES)) {
+            let stamp = &slot[spare_bytes..];
+            if stamp.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            let crc = stamp_checksum(&self.geometry, Ppa { block, page }, &stamp[..12]);
+            let is_intact = u32_at(stamp, 12) == Some(crc);
+            let is_current = u64_at(stamp, 0) == Some(generation);
+            let is_disturbed = u32_at(stamp, 8) == Some(Stamp::Disturbed as u32);
+            match (is_intact, is_current, is_disturbed) {
+                (true, false, _) => {}
+                (true, true, true) => state.is_disturbed = true,
+                _ => state.programmed_pages = page + 1,
+            }
+        }
+    }
+
+    fn block_offset(&self, block: u32) -> u64 {
+        HEADER_BYTES as u64 + u64::from(block) * block_stride(&self.geometry)
+    }
+
+    fn spare_offset(&self, ppa: Ppa) -> u64 {
+        let slots = u64::from(ppa.page) * self.slot_bytes() as u64;
+        self.block_offset(ppa.block) + RECORD_AREA_BYTES + slots
+    }
+
+    fn data_offset(&self, ppa: Ppa) -> u64 {
+        let data = u64::from(ppa.page) * u64::from(self.geometry.page_bytes);
+        let spares = spare_area_bytes(&self.geometry);
+        self.block_offset(ppa.block) + RECORD_AREA_BYTES + spares + data
+    }
+}
+
+fn stamp_checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(bytes), &geometry.flat(ppa).to_le_bytes())
+}
+
+fn spare_area_bytes(geometry: &Geometry) -> u64 {
+    let slot_bytes = u64::from(geometry.spare_bytes) + STAMP_BYTES as u64;
+    (slot_bytes * u64::from(geometry.block_pages)).next_multiple_of(4096)
+}
+
+fn block_stride(geometry: &Geometry) -> u64 {
+    RECORD_AREA_BYTES + spare_area_bytes(geometry) + geometry.block_bytes()
+}
+
+/// Length of the image of a device.
+pub(super) fn image_bytes(geometry: &Geometry) -> u64 {
+    HEADER_BYTES as u64 + u64::from(geometry.block_count) * block_stride(geometry)
+}

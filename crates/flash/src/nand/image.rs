@@ -1,0 +1,187 @@
+//! Where the bytes of an image live: a file with positioned I/O, or memory for tests. No mapping.
+//! Knows nothing of blocks and pages.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+/// Positioned bytes. Never written bytes read as zeros.
+pub trait Image: Send + Sync {
+    /// Fills `buf`; past the end is an error.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Writes all of `data`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Length in bytes.
+    fn len_bytes(&self) -> Result<u64>;
+    /// Cuts, or extends with zeros that take no space.
+    fn set_len(&self, len_bytes: u64) -> Result<()>;
+    /// Makes everything written so far survive a power loss of this machine.
+    fn sync(&self) -> Result<()>;
+    /// Path or name, for messages.
+    fn place(&self) -> String;
+}
+
+/// An image in a file, locked for as long as it is open.
+#[derive(Debug)]
+pub struct FileImage {
+    file: File,
+    path: PathBuf,
+}
+
+impl FileImage {
+    /// Makes a new file; an existing one is not touched.
+    pub fn create(path: &Path) -> Result<FileImage> {
+        let mut options = OpenOptions::new();
+        FileImage::locked(options.read(true).write(true).create_new(true).mode(0o600), path)
+    }
+
+    /// Opens an existing file.
+    pub fn open(path: &Path) -> Result<FileImage> {
+        FileImage::locked(OpenOptions::new().read(true).write(true), path)
+    }
+
+    fn locked(options: &OpenOptions, path: &Path) -> Result<FileImage> {
+        let place = path.display().to_string();
+        let failed = |what, source| Error::Image { what, place: place.clone(), source };
+        let file = options.open(path).map_err(|source| failed("open", source))?;
+        match file.try_lock() {
+            Ok(()) => Ok(FileImage { file, path: path.to_path_buf() }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { place }),
+            Err(TryLockError::Error(source)) => Err(failed("lock", source)),
+        }
+    }
+
+    fn check<T>(&self, what: &'static str, result: io::Result<T>) -> Result<T> {
+        result.map_err(|source| Error::Image { what, place: self.place(), source })
+    }
+}
+
+impl Image for FileImage {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check("read", self.file.read_exact_at(buf, offset))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check("write", self.file.write_all_at(data, offset))
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.check("take the length of", self.file.metadata().map(|metadata| metadata.len()))
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.check("set the length of", self.file.set_len(len_bytes))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check("sync", self.file.sync_data())
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// An image in memory. Clones share it, so that a test can open it again after a power cut.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryImage {
+    content: Arc<Mutex<Content>>,
+}
+
+/// Chunks that were never written are absent.
+#[derive(Debug, Default)]
+struct Content {
+    len_bytes: u64,
+    chunks: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl MemoryImage {
+    /// An empty image that shares nothing with any other.
+    pub fn new() -> MemoryImage {
+        MemoryImage::default()
+    }
+
+    /// A copy that shares nothing with this one.
+    pub fn duplicate(&self) -> MemoryImage {
+        let content = self.content.lock();
+        let copy = Content { len_bytes: content.len_bytes, chunks: content.chunks.clone() };
+        MemoryImage { content: Arc::new(Mutex::new(copy)) }
+    }
+}
+
+/// Splits a range at chunk borders: (chunk, offset inside, range of the buffer).
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let inside = (at % CHUNK_BYTES) as usize;
+        let step = (CHUNK_BYTES as usize - inside).min(len - done);
+        let piece = (at / CHUNK_BYTES, inside, done..done + step);
+        done += step;
+        (step > 0).then_some(piece)
+    })
+}
+
+impl Image for MemoryImage {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let content = self.content.lock();
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > content.len_bytes) {
+            let source = io::ErrorKind::UnexpectedEof.into();
+            return Err(Error::Image { what: "read", place: self.place(), source });
+        }
+        for (chunk, inside, range) in pieces(offset, buf.len()) {
+            let part = &mut buf[range];
+            match content.chunks.get(&chunk) {
+                Some(bytes) => part.copy_from_slice(&bytes[inside..inside + part.len()]),
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut content = self.content.lock();
+        content.len_bytes = content.len_bytes.max(offset + data.len() as u64);
+        for (chunk, inside, range) in pieces(offset, data.len()) {
+            let empty = || vec![0; CHUNK_BYTES as usize].into_boxed_slice();
+            let bytes = content.chunks.entry(chunk).or_insert_with(empty);
+            let part = &data[range];
+            bytes[inside..inside + part.len()].copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        Ok(self.content.lock().len_bytes)
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        let mut content = self.content.lock();
+        content.len_bytes = len_bytes;
+        let first_gone = len_bytes.div_ceil(CHUNK_BYTES);
+        content.chunks.split_off(&first_gone);
+        let inside = (len_bytes % CHUNK_BYTES) as usize;
+        if let Some(last) = content.chunks.get_mut(&(len_bytes / CHUNK_BYTES)) {
+            last[inside..].fill(0);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        "in memory".to_string()
+    }
+}

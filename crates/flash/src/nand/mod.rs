@@ -1,0 +1,380 @@
+//! A NAND flash device over one image: the rules, the faults, the time and the wear. It knows no
+//! firmware: what the tags of pages mean is not decided here.
+//!
+//! Rules, each an error and never a repair: only erased pages are programmed, in order inside a
+//! block, never past a torn one; an erased page reads 0xFF; a retired block is left alone.
+//!
+//! A power cut ends the device: every later operation fails until the image is opened again.
+
+mod cells;
+mod counters;
+mod faults;
+mod geometry;
+mod header;
+mod image;
+mod oob;
+mod timing;
+
+use crate::error::{Error, Result, Rule};
+use cells::{BlockState, Cells, Stamp};
+pub use counters::{NandCounters, TypeCounters, Wear};
+use faults::{Fate, Faults, TornErase, TornProgram};
+pub use faults::{FaultPlan, FiredFaults};
+pub use geometry::{Geometry, Ppa};
+pub use image::{FileImage, Image, MemoryImage};
+pub use oob::{Oob, PageTag, PageType, Spare};
+use timing::Clock;
+pub use timing::Timing;
+
+/// What a cell reads that nothing was programmed to.
+const ERASED: u8 = 0xff;
+/// What the pages of a half-erased block read.
+const HALF_ERASED: u8 = 0xa5;
+
+/// A flash device.
+pub struct Nand {
+    geometry: Geometry,
+    cells: Cells,
+    /// Type of the first page of each block, if that page is intact.
+    block_types: Vec<Option<PageType>>,
+    clock: Clock,
+    counters: NandCounters,
+    faults: Faults,
+    /// Spare bytes of one page.
+    spare: Vec<u8>,
+}
+
+impl std::fmt::Debug for Nand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Nand({}, {})", self.place(), self.geometry)
+    }
+}
+
+impl Nand {
+    /// Makes a device of erased blocks over an empty image.
+    pub fn create(image: Box<dyn Image>, geometry: Geometry, timing: Timing) -> Result<Nand> {
+        geometry.check()?;
+        header::write(&*image, &geometry)?;
+        Ok(Nand::over(Cells::create(image, geometry)?, geometry, timing))
+    }
+
+    /// Opens a device, of the geometry asked for if one is.
+    pub fn open(image: Box<dyn Image>, asked: Option<Geometry>, timing: Timing) -> Result<Nand> {
+        let geometry = header::read(&*image)?;
+        if let Some(asked) = asked.filter(|asked| *asked != geometry) {
+            return Err(Error::OtherGeometry { image: geometry, asked });
+        }
+        let mut nand = Nand::over(Cells::open(image, geometry)?, geometry, timing);
+        for block in 0..geometry.block_count {
+            nand.block_types[block as usize] = match nand.spare_of(Ppa { block, page: 0 })? {
+                Spare::Valid(oob) => Some(oob.tag.page_type),
+                Spare::Erased | Spare::Damaged => None,
+            };
+        }
+        Ok(nand)
+    }
+
+    fn over(cells: Cells, geometry: Geometry, timing: Timing) -> Nand {
+        Nand {
+            geometry,
+            cells,
+            block_types: vec![None; geometry.block_count as usize],
+            clock: Clock::new(timing, &geometry),
+            counters: NandCounters::default(),
+            faults: Faults::default(),
+            spare: vec![ERASED; geometry.spare_bytes as usize],
+        }
+    }
+
+    /// Programs a page. After an error but for a broken rule the page is lost.
+    pub fn program(&mut self, ppa: Ppa, data: &[u8], tag: PageTag) -> Result<()> {
+        self.check_alive(ppa)?;
+        self.check_program(ppa, data)?;
+        let fate = self.faults.fate_of_program(data.len());
+        if ppa.page == 0 {
+            self.block_types[ppa.block as usize] = Some(tag.page_type);
+        }
+        self.counters.live(Some(tag.page_type)).programs += 1;
+        self.clock.program(ppa.block, self.transfer_bytes(data.len()));
+        let erase_count = self.cells.block(ppa.block).erase_count;
+        let oob = Oob { tag, erase_count, data_crc: crc32c::crc32c(data) };
+        oob.encode(&self.geometry, ppa, &mut self.spare);
+        match fate {
+            Fate::Done => self.write_page(ppa, data),
+            Fate::Fails => {
+                self.spare.fill(ERASED);
+                self.write_page(ppa, data)?;
+                Err(Error::ProgramFailed(ppa))
+            }
+            Fate::PowerCut(torn) => {
+                self.tear_program(ppa, data, torn)?;
+                Err(Error::PowerCut)
+            }
+        }
+    }
+
+    /// Reads a page whole and checks it.
+    pub fn read(&mut self, ppa: Ppa, data: &mut [u8]) -> Result<Oob> {
+        let spare = self.read_unchecked(ppa, data)?;
+        match spare {
+            Spare::Erased => Err(Error::PageErased(ppa)),
+            Spare::Damaged => Err(Error::PageDamaged(ppa, "spare bytes")),
+            Spare::Valid(oob) if oob.data_crc != crc32c::crc32c(data) => {
+                Err(Error::PageDamaged(ppa, "data checksum"))
+            }
+            Spare::Valid(oob) => Ok(oob),
+        }
+    }
+
+    /// Reads the bytes of a page, whatever they are: 0xFF if it is erased.
+    pub fn read_unchecked(&mut self, ppa: Ppa, data: &mut [u8]) -> Result<Spare> {
+        self.check_alive(ppa)?;
+        if data.len() != self.geometry.page_bytes as usize {
+            return Err(Error::RuleBroken(ppa, Rule::WholePage));
+        }
+        self.count_read(ppa, data.len());
+        if self.faults.is_uncorrectable(ppa) {
+            return Err(Error::Uncorrectable(ppa));
+        }
+        let state = self.cells.block(ppa.block);
+        if state.is_half_erased {
+            data.fill(HALF_ERASED);
+        } else if ppa.page >= state.programmed_pages {
+            data.fill(ERASED);
+        } else {
+            self.cells.read_data(ppa, data)?;
+        }
+        self.spare_of(ppa)
+    }
+
+    /// Reads the spare bytes of a page only.
+    pub fn read_spare(&mut self, ppa: Ppa) -> Result<Spare> {
+        self.check_alive(ppa)?;
+        self.count_read(ppa, 0);
+        if self.faults.is_uncorrectable(ppa) {
+            return Ok(Spare::Damaged);
+        }
+        self.spare_of(ppa)
+    }
+
+    /// Reads the spare bytes of all pages of a block, as a scan at boot does.
+    pub fn read_spares(&mut self, block: u32) -> Result<Vec<Spare>> {
+        self.check_alive(Ppa { block, page: 0 })?;
+        let mut bytes = Vec::new();
+        self.cells.read_spares(block, &mut bytes)?;
+        let mut spares = Vec::with_capacity(self.geometry.block_pages as usize);
+        for (page, slot) in (0..).zip(bytes.chunks_exact(self.cells.slot_bytes())) {
+            let ppa = Ppa { block, page };
+            self.count_read(ppa, 0);
+            let is_unreadable = self.faults.is_uncorrectable(ppa);
+            let spare = &slot[..self.geometry.spare_bytes as usize];
+            spares.push(if is_unreadable { Spare::Damaged } else { self.judge(ppa, spare) });
+        }
+        Ok(spares)
+    }
+
+    /// Erases a block.
+    pub fn erase(&mut self, block: u32) -> Result<()> {
+        let ppa = Ppa { block, page: 0 };
+        self.check_alive(ppa)?;
+        if self.cells.block(block).is_retired {
+            return Err(Error::RuleBroken(ppa, Rule::NotRetired));
+        }
+        let fate = self.faults.fate_of_erase();
+        self.counters.live(self.block_types[block as usize]).erases += 1;
+        self.clock.erase(block);
+        let erase_count = self.cells.block(block).erase_count;
+        let erased = BlockState { erase_count: erase_count + 1, ..BlockState::default() };
+        let half = BlockState { is_half_erased: true, ..self.cells.block(block).clone() };
+        match fate {
+            Fate::Done => {
+                self.block_types[block as usize] = None;
+                self.cells.set_block(block, erased)
+            }
+            Fate::Fails => {
+                self.cells.set_block(block, half)?;
+                Err(Error::EraseFailed { block })
+            }
+            Fate::PowerCut(torn) => {
+                match torn {
+                    TornErase::NotBegun => {}
+                    TornErase::Half => self.cells.set_block(block, half)?,
+                    TornErase::Complete => self.cells.set_block(block, erased)?,
+                }
+                Err(Error::PowerCut)
+            }
+        }
+    }
+
+    /// Marks a block as bad for ever. What it holds stays readable.
+    pub fn retire(&mut self, block: u32) -> Result<()> {
+        self.check_alive(Ppa { block, page: 0 })?;
+        let state = BlockState { is_retired: true, ..self.cells.block(block).clone() };
+        self.cells.set_block(block, state)
+    }
+
+    /// Makes everything survive a power loss of the machine that emulates. The emulated device
+    /// needs no such call: a program that returned is durable.
+    pub fn sync(&self) -> Result<()> {
+        if self.faults.is_power_cut {
+            return Err(Error::PowerCut);
+        }
+        self.cells.sync()
+    }
+
+    /// Sizes of the device.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Times of the device.
+    pub fn timing(&self) -> Timing {
+        self.clock.timing()
+    }
+
+    /// Simulated time from opening until everything issued so far is done.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.clock.idle_ns()
+    }
+
+    /// Operations since opening.
+    pub fn counters(&self) -> NandCounters {
+        self.counters
+    }
+
+    /// Erases of a block in its life.
+    pub fn erase_count(&self, block: u32) -> u64 {
+        self.cells.block(block).erase_count
+    }
+
+    /// Whether a block is marked as bad.
+    pub fn is_retired(&self, block: u32) -> bool {
+        self.cells.block(block).is_retired
+    }
+
+    /// Whether every page of a block reads as erased. A disturbed first page does so too.
+    pub fn looks_erased(&self, block: u32) -> bool {
+        let state = self.cells.block(block);
+        state.programmed_pages == 0 && !state.is_half_erased
+    }
+
+    /// How worn the device is.
+    pub fn wear(&self) -> Wear {
+        let in_use = || self.cells.blocks.iter().filter(|state| !state.is_retired);
+        let block_count = in_use().count() as u32;
+        Wear {
+            min: in_use().map(|state| state.erase_count).min().unwrap_or(0),
+            max: in_use().map(|state| state.erase_count).max().unwrap_or(0),
+            sum: self.cells.blocks.iter().map(|state| state.erase_count).sum(),
+            block_count,
+            retired_count: self.geometry.block_count - block_count,
+        }
+    }
+
+    /// Replaces the plan of faults; its ordinals count from here.
+    pub fn set_faults(&mut self, plan: FaultPlan) {
+        self.faults.set(plan);
+    }
+
+    /// Programs and erases since the plan of faults was set.
+    pub fn mutation_count(&self) -> u64 {
+        self.faults.mutation_count()
+    }
+
+    /// Faults that happened since the device was opened.
+    pub fn fired_faults(&self) -> FiredFaults {
+        self.faults.fired
+    }
+
+    /// Path or name of the image.
+    pub fn place(&self) -> String {
+        self.cells.place()
+    }
+
+    fn check_alive(&self, ppa: Ppa) -> Result<()> {
+        if self.faults.is_power_cut {
+            return Err(Error::PowerCut);
+        }
+        if !self.geometry.contains(ppa) {
+            return Err(Error::NoSuchPage(ppa));
+        }
+        Ok(())
+    }
+
+    fn check_program(&self, ppa: Ppa, data: &[u8]) -> Result<()> {
+        let state = self.cells.block(ppa.block);
+        let broken = |rule| Err(Error::RuleBroken(ppa, rule));
+        if data.len() != self.geometry.page_bytes as usize {
+            return broken(Rule::WholePage);
+        }
+        if state.is_retired {
+            return broken(Rule::NotRetired);
+        }
+        if state.is_half_erased || ppa.page < state.programmed_pages {
+            return broken(Rule::ProgramErasedOnly);
+        }
+        if state.is_disturbed {
+            return broken(Rule::NotPastTorn);
+        }
+        if ppa.page > state.programmed_pages {
+            return broken(Rule::ProgramInOrder);
+        }
+        Ok(())
+    }
+
+    fn write_page(&mut self, ppa: Ppa, data: &[u8]) -> Result<()> {
+        self.cells.write_data(ppa, data)?;
+        self.cells.write_spare(ppa, &self.spare, Stamp::Programmed)
+    }
+
+    fn tear_program(&mut self, ppa: Ppa, data: &[u8], torn: TornProgram) -> Result<()> {
+        let mut data = data.to_vec();
+        match torn {
+            TornProgram::NotBegun => return Ok(()),
+            TornProgram::LooksErased => {
+                return self.cells.write_spare(ppa, &self.spare, Stamp::Disturbed);
+            }
+            TornProgram::Prefix { bytes } => {
+                data[bytes..].fill(ERASED);
+                self.spare.fill(ERASED);
+            }
+            TornProgram::Garbled { from, bytes } => {
+                data[from..from + bytes].iter_mut().for_each(|byte| *byte ^= HALF_ERASED);
+            }
+            TornProgram::Complete => {}
+        }
+        self.write_page(ppa, &data)
+    }
+
+    fn count_read(&mut self, ppa: Ppa, data_bytes: usize) {
+        self.counters.live(self.block_types[ppa.block as usize]).reads += 1;
+        self.clock.read(ppa.block, self.transfer_bytes(data_bytes));
+    }
+
+    fn transfer_bytes(&self, data_bytes: usize) -> u64 {
+        data_bytes as u64 + u64::from(self.geometry.spare_bytes)
+    }
+
+    fn spare_of(&mut self, ppa: Ppa) -> Result<Spare> {
+        let mut spare = std::mem::take(&mut self.spare);
+        let read = self.cells.read_spare(ppa, &mut spare);
+        let judged = self.judge(ppa, &spare);
+        self.spare = spare;
+        read.map(|()| judged)
+    }
+
+    /// Spare bytes of an earlier life of the block are damage: the image lost a page.
+    fn judge(&self, ppa: Ppa, spare: &[u8]) -> Spare {
+        let state = self.cells.block(ppa.block);
+        if state.is_half_erased {
+            return Spare::Damaged;
+        }
+        if ppa.page >= state.programmed_pages {
+            return Spare::Erased;
+        }
+        match Oob::decode(&self.geometry, ppa, spare) {
+            Some(oob) if oob.erase_count == state.erase_count => Spare::Valid(oob),
+            _ => Spare::Damaged,
+        }
+    }
+}
