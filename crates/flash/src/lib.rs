@@ -16,5 +16,6 @@ pub mod ftl;
 pub mod kvssd;
 pub mod nand;
 mod random;
+mod rest;
 
 pub use error::{Error, Result, Rule};

@@ -49,6 +49,11 @@ pub fn find(name: &str) -> Result<&'static dyn MergePolicy, UnknownPolicy> {
         return Ok(*policy);
     }
     let all: Vec<&'static str> = POLICIES.iter().map(|policy| policy.name()).collect();
+    Err(UnknownPolicy { name: name.to_owned(), nearest: nearest(name, &all), all })
+}
+
+/// The names that somebody may have meant, closest first; often none.
+pub fn nearest(name: &str, all: &[&'static str]) -> Vec<&'static str> {
     // A third of the letters wrong is still a typing error; more is another word.
     let allowed = (name.chars().count() / 3).max(2);
     let mut nearest: Vec<(usize, &'static str)> = all
@@ -57,8 +62,7 @@ pub fn find(name: &str) -> Result<&'static dyn MergePolicy, UnknownPolicy> {
         .filter(|(distance, known)| *distance <= allowed || is_part_of(name, known))
         .collect();
     nearest.sort_unstable();
-    let nearest = nearest.into_iter().map(|(_, known)| known).collect();
-    Err(UnknownPolicy { name: name.to_owned(), nearest, all })
+    nearest.into_iter().map(|(_, known)| known).collect()
 }
 
 /// `fragmented` for `fragmented-leveling`; three letters at least, or everything matches.
@@ -66,7 +70,8 @@ fn is_part_of(name: &str, known: &str) -> bool {
     name.len() >= 3 && known.contains(name)
 }
 
-fn suggest(nearest: &[&'static str]) -> String {
+/// ` (did you mean ..?)`, or nothing.
+pub fn suggest(nearest: &[&'static str]) -> String {
     match nearest {
         [] => String::new(),
         names => format!(" (did you mean {}?)", names.join(" or ")),
@@ -74,7 +79,7 @@ fn suggest(nearest: &[&'static str]) -> String {
 }
 
 /// Levenshtein distance in characters. O(|a| |b|) time, O(|b|) memory.
-pub fn edit_distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {

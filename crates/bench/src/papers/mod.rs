@@ -1,7 +1,7 @@
 //! What the papers measured, measured here: each paper's claims as rows of numbers. One file and
 //! one registry line per paper. Counters, not clocks: a row is the same on every machine.
 
-use runstone::policy::registry::edit_distance;
+use runstone::policy::registry::{nearest, suggest};
 use runstone::{Error, Result};
 
 mod autumn;
@@ -46,14 +46,8 @@ pub static PAPERS: &[Paper] = &[
 /// The paper of a name.
 pub fn find(name: &str) -> Result<&'static Paper> {
     PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| {
-        let names: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
-        let allowed = (name.chars().count() / 3).max(2);
-        let near = names.iter().filter(|known| edit_distance(name, known) <= allowed);
-        let near: Vec<&str> = near.copied().collect();
-        let guess = match near.is_empty() {
-            true => String::new(),
-            false => format!(" (did you mean {}?)", near.join(" or ")),
-        };
+        let names: Vec<&'static str> = PAPERS.iter().map(|paper| paper.name).collect();
+        let guess = suggest(&nearest(name, &names));
         let choice = format!("choose among: {}", names.join(", "));
         Error::invalid(format!("no paper is named {name:?}{guess}"), choice)
     })

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::options::{IntraLevel, MIN_TABLE_BYTES, PolicyOptions};
+use runstone::policy::options::{IntraLevel, PolicyOptions};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode};
 
@@ -304,6 +304,7 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         // Reads are compared by tables: filters would hide what overlaps.
         options.filter_bits_per_key_x10 = 0;
         let mut tree = Tree::new(options, VALUE_BYTES)?;
+        tree.records = operations;
         for _ in 0..operations {
             let record = tree.rng.below(operations);
             tree.put(record)?;
@@ -415,8 +416,8 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
             size_ratio,
             l0_trigger: 4,
             base_bytes: BASE_BYTES,
-            table_bytes: SPLIT_BYTES.max(MIN_TABLE_BYTES),
-            split_bytes: SPLIT_BYTES.max(MIN_TABLE_BYTES),
+            table_bytes: SPLIT_BYTES,
+            split_bytes: SPLIT_BYTES,
             access_bytes: ACCESS_BYTES,
             ..PolicyOptions::default()
         },
@@ -432,6 +433,7 @@ struct Tree {
     values: ValueGenerator,
     value_bytes: usize,
     rng: Rng,
+    /// Keys are those of the numbers below this.
     records: u64,
     operations: u64,
     before: CounterValues,
@@ -496,9 +498,8 @@ impl Tree {
     }
 
     fn uniform_gets(&mut self, gets: u64) -> Result<()> {
-        let records = self.records.max(gets / 2);
         for _ in 0..gets {
-            let record = self.rng.below(records);
+            let record = self.rng.below(self.records);
             self.store.get(key(record))?;
             self.look()?;
         }

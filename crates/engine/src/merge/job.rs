@@ -331,7 +331,9 @@ impl Inner {
             merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta().bytes).sum();
         let split_bytes = keyspace.options.load().shape.split_bytes;
         let rule = histogram.choose((bytes / split_bytes).max(1));
-        let chosen = rule.resolve(&[]).map_err(|error| Error::invalid(error.to_string(), ""))?;
+        let chosen = rule
+            .resolve(&[])
+            .map_err(|error| Error::invalid(error.to_string(), "name a prefix rule"))?;
         tracing::info!(keyspace = keyspace.name, prefix = %rule, "tables are cut by this prefix");
         Ok(prefixer.insert(chosen).clone())
     }

@@ -279,7 +279,7 @@ fn settle_prefixer(
         return Err(Error::invalid(
             format!("tables of this keyspace are cut by prefix {stored}, not by {given}"),
             format!(
-                "the rule cannot change: set prefix to {stored:?} or \"auto\", or dump and reload"
+                "the rule cannot change: set prefix to \"{stored}\" or \"auto\", or dump and reload"
             ),
         ));
     }

@@ -13,6 +13,7 @@ use runstone_storage::Category;
 
 use super::extents::{Extents, Run};
 use crate::error::{Error, Result};
+use crate::rest::Rest;
 
 /// A place and a name in it.
 pub(super) type Path = (String, String);
@@ -84,32 +85,8 @@ fn put_path(bytes: &mut Vec<u8>, path: &Path) {
     }
 }
 
-/// What is not decoded yet.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let len = u16::from_le_bytes(self.array()?);
-        String::from_utf8(self.bytes(usize::from(len))?.to_vec()).ok()
-    }
-
-    fn path(&mut self) -> Option<Path> {
-        Some((self.text()?, self.text()?))
-    }
+fn path(rest: &mut Rest<'_>) -> Option<Path> {
+    Some((rest.text()?, rest.text()?))
 }
 
 fn decode(rest: &mut Rest<'_>) -> Option<Record> {
@@ -123,8 +100,8 @@ fn decode(rest: &mut Rest<'_>) -> Option<Record> {
             let extents = decode_extents(rest)?;
             Some(Record::Inode { id, category, len_bytes, extents })
         }
-        [3] => Some(Record::Name { id: rest.u64()?, path: rest.path()? }),
-        [4] => Some(Record::NoName { path: rest.path()? }),
+        [3] => Some(Record::Name { id: rest.u64()?, path: path(rest)? }),
+        [4] => Some(Record::NoName { path: path(rest)? }),
         _ => None,
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! 1. Of all intact pages of a logical page, the one with the largest program number is current.
 //! 2. A torn page is the last one of its block, for nothing is programmed past it; and its block is
-//!    the one that its stream opened last, for no block is resumed by a later session. There a
+//!    the one that its stream opened last, for no block is resumed after another open. There a
 //!    damaged last page does not count: its older version is current, for nobody acknowledged the
 //!    new one. What lies beside it moves and the block is erased, before the host may write: so no
-//!    torn page is older than the last session.
+//!    torn page is older than the last open.
 //! 3. Spare bytes that are damaged anywhere else are rot: the page might have been current, so the
 //!    device is refused. Data that are damaged anywhere else stay mapped: their reader is told.
 //! 4. Every block that holds anything is sealed. One that reads as erased may be disturbed, so it

@@ -31,7 +31,7 @@ pub(super) enum Stream {
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Erased in this session.
+    /// Erased since the device was opened.
     Free,
     /// Reads as erased, but a power cut may have disturbed its first page: erased before use.
     FreeUnerased,

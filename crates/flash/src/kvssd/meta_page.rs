@@ -12,6 +12,7 @@
 //! cut, would answer for keys that are another page's.
 
 use crate::error::{Error, Result};
+use crate::rest::Rest;
 
 const MAGIC: u32 = 0x5445_4d52; // "RMET"
 const HEADER_BYTES: usize = 64;
@@ -174,33 +175,6 @@ impl TableMeta {
 /// Over the header without the checksum's place, and the entries.
 fn checksum(used: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&used[..CRC_AT]), &used[HEADER_BYTES..])
-}
-
-/// Takes fields off the front.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
 }
 
 fn decode(bytes: &[u8]) -> Option<TableMeta> {
