@@ -51,6 +51,19 @@ pub enum Event {
         /// Which limit.
         cause: &'static str,
     },
+    /// Garbage of a value file was collected.
+    ValuesCollected {
+        /// Keyspace name.
+        keyspace: String,
+        /// Which group.
+        group: u32,
+        /// Bytes of its records before.
+        bytes_before: u64,
+        /// Bytes that somebody still needs.
+        bytes_after: u64,
+        /// Bytes copied.
+        bytes_written: u64,
+    },
     /// A background job failed.
     BackgroundError {
         /// Why.

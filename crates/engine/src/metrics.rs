@@ -51,6 +51,18 @@ counters! {
     get_hits,
     /// Writes (operations of batches).
     writes,
+    /// Bytes of records that flushes and merges appended to value files.
+    value_bytes_written,
+    /// Groups of value files collected, or chunks of logs.
+    value_collections,
+    /// Bytes read by collections.
+    value_gc_bytes_read,
+    /// Bytes written by collections.
+    value_gc_bytes_written,
+    /// Times that a value file grew beyond its share, because nothing could be freed.
+    value_grown,
+    /// Reads of separated values.
+    values_read,
     /// Commits (batches).
     commits,
     /// Key and value bytes written by users.

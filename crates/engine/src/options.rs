@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::event::EventListener;
 use crate::table::builder::TableLayout;
+use crate::value::options::ValueOptions;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,6 +205,8 @@ pub struct KeyspaceOptions {
     pub l0_slowdown_runs: u32,
     /// Level-0 runs at which writers wait.
     pub l0_stop_runs: u32,
+    /// Where values lie.
+    pub values: ValueOptions,
     /// Merge debt at which writers begin to be slowed down; twice as much stops them. 0: no limit.
     pub debt_slowdown_bytes: u64,
 }
@@ -225,6 +228,7 @@ impl Default for KeyspaceOptions {
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,
             debt_slowdown_bytes: 16 << 30,
+            values: ValueOptions::default(),
         }
     }
 }
@@ -389,6 +393,7 @@ impl KeyspaceOptions {
         let policy = self.merge_policy()?;
         policy.check(&self.shape)?;
         self.prefix_rule()?;
+        self.values.check()?;
         let ranges: [(&str, u64, u64, u64); 7] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),

@@ -12,6 +12,8 @@ pub enum Bug {
     /// A merge drops tombstones whenever its output is the deepest level, although tables outside
     /// the merge may overlap there (rule I4).
     TombstonesDroppedByDepth,
+    /// Collection of values keeps only the newest version of each key, whatever snapshots see.
+    CollectionForgetsSnapshots,
 }
 
 thread_local! {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::table::block::Block;
 use crate::table::index::Partition;
+use crate::value::record::Footer;
 
 /// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
 const ENTRY_OVERHEAD_BYTES: u64 = 151;
@@ -46,6 +47,8 @@ pub enum Cached {
     Block(Arc<Block>),
     /// Index and filter of a stretch of blocks.
     Partition(Arc<Partition>),
+    /// Where the records of a collected segment of a value file lie.
+    Footer(Arc<Footer>),
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +60,7 @@ impl quick_cache::Weighter<CacheKey, Cached> for Weight {
             + match value {
                 Cached::Block(block) => block.size_bytes() as u64,
                 Cached::Partition(partition) => partition.size_bytes() as u64,
+                Cached::Footer(footer) => footer.size_bytes() as u64,
             }
     }
 }

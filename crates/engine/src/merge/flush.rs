@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use runstone_policy::plan::Cut;
-use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+use runstone_policy::shape::{Edit, Placement, RunSlot};
 use runstone_storage::Category;
 
 use crate::error::Result;
@@ -22,33 +22,30 @@ use crate::event::Event;
 use crate::key::SeqNo;
 use crate::memtable::Memtable;
 use crate::merge::cutter::Cutter;
-use crate::merge::job::{KeepRule, KeyRange, Output, merge_streams};
+use crate::merge::job::{KeepRule, KeyRange, Merged, Output, merge_streams};
 use crate::metrics::Counter;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
+use crate::value::place::{Placed, Placer};
 use crate::version::record::Change;
 use crate::write::wal::segment_name;
 
-/// Writes a memtable to one table at level 0; `None` if nothing in it is visible to anyone.
+/// Writes a memtable to one table at level 0 and what it separates to the value file; no table if
+/// nothing in it is visible to anyone.
 pub(crate) fn write_memtable(
     inner: &Inner,
     keyspace: &KeyspaceInner,
     memtable: &Arc<Memtable>,
-) -> Result<Option<Arc<Table>>> {
+) -> Result<Merged> {
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
     let whole = Cutter::new(Cut::Size(u64::MAX), 0, 0);
-    let output = Output::new(inner, options.layout(shape, 0), whole);
+    let mut output = Output::new(inner, options.layout(shape, 0), whole);
+    output.placer = Placer::new(&keyspace.values.load_full(), &options.values);
     let keep = KeepRule::new(inner.visible_points(), None);
-    let merged = merge_streams(
-        vec![Source::memtable(memtable)],
-        KeyRange::default(),
-        output,
-        keep,
-        &|| Ok(()),
-    )?;
-    Ok(merged.tables.into_iter().next())
+    let sources = vec![Source::memtable(memtable)];
+    merge_streams(sources, KeyRange::default(), output, keep, &|| Ok(()))
 }
 
 impl Inner {
@@ -58,7 +55,9 @@ impl Inner {
         let Some(memtable) = keyspace.view.load().immutable.last().cloned() else {
             return Ok(false);
         };
-        let table = write_memtable(self, keyspace, &memtable)?;
+        self.make_value_room(keyspace, memtable.user_bytes(), memtable.entry_count())?;
+        let Merged { tables, placed, .. } = write_memtable(self, keyspace, &memtable)?;
+        let table = tables.into_iter().next();
         if self.others_unflushed(keyspace) {
             self.sync_through(memtable.max_seq())
                 .inspect_err(|_| self.discard(table.as_slice()))?;
@@ -76,7 +75,7 @@ impl Inner {
             ..Edit::default()
         };
         let floor = self
-            .install_flush(keyspace, &edit, &memtable)
+            .install_flush(keyspace, &edit, &memtable, placed)
             .inspect_err(|_| self.discard_uninstalled(table.as_slice()))?;
         if let Some(table) = &table {
             self.metrics
@@ -105,15 +104,21 @@ impl Inner {
         keyspace: &Arc<KeyspaceInner>,
         edit: &Edit,
         memtable: &Memtable,
+        placed: Option<Placed>,
     ) -> Result<u64> {
         let mut manifest = self.manifest.lock();
         let version = self.next_version(keyspace, edit)?;
         let log_start = self.log_floor_without(keyspace, memtable);
         let flushed_seq = memtable.max_seq();
-        let change = Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() };
-        self.append_edit(&mut manifest, change, log_start)?;
+        let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
+        if let Some(placed) = &placed {
+            changes.push(Change::Values { id: keyspace.id, edit: placed.edit.clone() });
+        }
+        self.append_edit(&mut manifest, changes, log_start)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
+        // Values before the pointers to them.
+        self.publish_values(placed);
         self.swap_version(keyspace, version, 1);
         Ok(log_start.0)
     }

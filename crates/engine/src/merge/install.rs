@@ -6,8 +6,10 @@ use runstone_policy::shape::{Edit, Table};
 
 use crate::error::Result;
 use crate::key::SeqNo;
+use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner, ManifestState, View};
 use crate::table::table_name;
+use crate::value::place::Placed;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 use crate::version::manifest::Manifest;
@@ -28,22 +30,32 @@ impl Inner {
     pub(crate) fn append_edit(
         &self,
         manifest: &mut ManifestState,
-        change: Change,
+        changes: Vec<Change>,
         (log_floor, log_start_seq): (u64, SeqNo),
     ) -> Result<()> {
         use std::sync::atomic::Ordering::*;
         let last_seq = manifest.flushed.values().copied().max().unwrap_or(0);
-        let edit_seq = match &change {
+        let edit_seq = changes.iter().map(|change| match change {
             Change::Edit { flushed_seq, .. } => *flushed_seq,
             _ => 0,
-        };
+        });
+        let edit_seq = edit_seq.max().unwrap_or(0);
         let counters = Change::Counters {
             next_file: self.next_file.load(Relaxed),
             last_seq: last_seq.max(edit_seq),
             log_floor,
             log_start_seq,
         };
-        manifest.append(&[counters, change])
+        let all: Vec<Change> = std::iter::once(counters).chain(changes).collect();
+        manifest.append(&all)
+    }
+
+    /// Makes values visible whose edit was logged.
+    pub(crate) fn publish_values(&self, placed: impl IntoIterator<Item = Placed>) {
+        for placed in placed {
+            self.metrics.add(Counter::value_bytes_written, placed.bytes());
+            placed.publish();
+        }
     }
 
     /// Replaces the version of a keyspace; the `flushed` oldest waiting memtables leave with it.

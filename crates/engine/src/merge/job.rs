@@ -24,6 +24,9 @@ use crate::store::{Inner, KeyspaceInner};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::iterator::Access;
+use crate::value::layout::ValueEdit;
+use crate::value::place::{Placed, Placer};
+use crate::value::record::{Pointer, record_bytes};
 use crate::version::handle::TableHandle;
 use crate::version::record::Change;
 use crate::version::{RunTables, Version, chains};
@@ -40,12 +43,22 @@ pub(crate) struct KeepRule {
     key: Vec<u8>,
     /// Stripe of the last version of `key` that was kept or spent; `None` before the first.
     stripe: Option<usize>,
+    /// Whether the version before the present one, if of the same stripe, is a value pointer.
+    behind_pointer: bool,
+    last_is_pointer: bool,
 }
 
 impl KeepRule {
     pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> KeepRule {
         assert!(!points.is_empty(), "at least the present is visible");
-        KeepRule { points, guard, key: Vec::new(), stripe: None }
+        KeepRule {
+            points,
+            guard,
+            key: Vec::new(),
+            stripe: None,
+            behind_pointer: false,
+            last_is_pointer: false,
+        }
     }
 
     /// Whether the key differs from that of the previous call.
@@ -67,6 +80,10 @@ impl KeepRule {
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);
+        self.behind_pointer = std::mem::replace(
+            &mut self.last_is_pointer,
+            kind_of(trailer) == Kind::ValuePointer as u8,
+        );
         if shadowed {
             return false;
         }
@@ -78,18 +95,19 @@ impl KeepRule {
 }
 
 /// Where merged entries go.
-#[derive(Clone)]
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     layout: TableLayout,
     cutter: Cutter,
     /// Id of the table of the first cell, if the cells are known before; else a new one each time.
     first_id: Option<u64>,
+    /// Separates values and brings them back; none where entries stay as they are.
+    pub(crate) placer: Option<Placer>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, layout: TableLayout, cutter: Cutter) -> Output<'a> {
-        Output { inner, layout, cutter, first_id: None }
+        Output { inner, layout, cutter, first_id: None, placer: None }
     }
 
     /// Tables of known cells, with ids in a row from `first_id`: so that a table is the same,
@@ -100,7 +118,7 @@ impl<'a> Output<'a> {
         cutter: Cutter,
         first_id: u64,
     ) -> Output<'a> {
-        Output { inner, layout, cutter, first_id: Some(first_id) }
+        Output { inner, layout, cutter, first_id: Some(first_id), placer: None }
     }
 
     fn create_table(&self) -> Result<(u64, TableBuilder)> {
@@ -127,9 +145,24 @@ pub(crate) struct Merged {
     /// Inputs that go to the output level as they are.
     pub(crate) moved: Vec<Arc<Table>>,
     pub(crate) dropped: u64,
+    /// Records of value files that nothing points to any more, with their bytes, where no newer
+    /// record of the key says so.
+    pub(crate) dead: Vec<(Pointer, u32)>,
+    /// Values that were separated, durable but not visible yet.
+    pub(crate) placed: Option<Placed>,
 }
 
 impl Merged {
+    /// A pointer was dropped for a deletion or an inline value, which leave no record in its group
+    /// (spec: value placement §3, deletes).
+    fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let pointer = Pointer::decode(value)
+            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))?;
+        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+        self.dead.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
+        Ok(())
+    }
+
     fn placed(&self) -> Vec<Arc<Table>> {
         self.tables.iter().chain(&self.moved).cloned().collect()
     }
@@ -154,6 +187,13 @@ pub(crate) fn merge_streams(
         output.inner.discard(&merged.tables);
         return Err(error);
     }
+    merged.placed = match output.placer.map(Placer::finish).transpose() {
+        Ok(placed) => placed.flatten(),
+        Err(error) => {
+            output.inner.discard(&merged.tables);
+            return Err(error);
+        }
+    };
     Ok(merged)
 }
 
@@ -193,9 +233,18 @@ fn fill_tables(
                 Some(table) => table,
                 None => open.insert(output.create_table()?),
             };
-            builder.add(key, trailer, streams.value())?;
+            match &mut output.placer {
+                None => builder.add(key, trailer, streams.value())?,
+                Some(placer) => {
+                    let (trailer, value) = placer.place(key, trailer, streams.value())?;
+                    builder.add(key, trailer, value)?;
+                }
+            }
         } else {
             merged.dropped += 1;
+            if kind_of(trailer) == Kind::ValuePointer as u8 && !keep.behind_pointer {
+                merged.note_dead(key, streams.value())?;
+            }
         }
         streams.step()?;
     }
@@ -260,7 +309,9 @@ impl Inner {
             }
         }
         let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Merged::placed).collect();
-        if let Err(error) = self.install_plan(keyspace, plan, &outputs) {
+        let edits = self.value_edits(keyspace, &done);
+        let placed: Vec<Placed> = done.iter_mut().filter_map(|one| one.placed.take()).collect();
+        if let Err(error) = self.install_plan(keyspace, plan, &outputs, edits, placed) {
             done.iter().for_each(|merged| self.discard_uninstalled(&merged.tables));
             return Err(error);
         }
@@ -274,18 +325,25 @@ impl Inner {
         version: &Version,
         merge: &Merge,
     ) -> Result<Merged> {
-        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
+        let options = keyspace.options.load();
+        let mut layout = options.layout(&version.shape, merge.output_level);
+        let least_id = merge.input_ids().min().unwrap_or(u64::MAX);
+        let values = keyspace.values.load_full();
+        let placer = self.placer_for(&values, &options.values, least_id);
         let tables = || merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
         let bytes: u64 = tables().map(|table| table.bytes).sum();
         let entries: u64 = tables().map(|table| table.entries).sum();
-        if let Some((partitioner, table_bytes)) = sliced_cut(merge.cut, bytes) {
+        if let Some((partitioner, table_bytes)) =
+            sliced_cut(merge.cut, bytes).filter(|_| placer.is_none())
+        {
             return self.run_sliced(version, merge, layout, partitioner, table_bytes);
         }
         if matches!(merge.cut, Cut::Prefix { .. }) {
             layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
         }
         let sources = merge_sources(version, merge, &BTreeSet::new())?;
-        let output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
+        let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
+        output.placer = placer;
         let keep = self.keep_rule(version, merge);
         merge_streams(sources, KeyRange::default(), output, keep, &|| self.check_cancelled())
     }
@@ -344,7 +402,7 @@ impl Inner {
         self.check_open()
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.scheduler.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -353,6 +411,8 @@ impl Inner {
         keyspace: &Arc<KeyspaceInner>,
         plan: &Plan,
         outputs: &[Vec<Arc<Table>>],
+        edits: Vec<ValueEdit>,
+        placed: Vec<Placed>,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         // Handles outlive the store and the keyspace: what they started must not be installed then.
@@ -370,10 +430,19 @@ impl Inner {
         let version = self.next_version(keyspace, &edit)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
         let log_start = manifest.log_start;
-        let change = Change::Edit { id: keyspace.id, flushed_seq, edit };
-        self.append_edit(&mut manifest, change, log_start)?;
+        let id = keyspace.id;
+        let mut changes = vec![Change::Edit { id, flushed_seq, edit }];
+        let placed_edits = placed.iter().map(|placed| &placed.edit);
+        changes.extend(
+            placed_edits.chain(&edits).map(|edit| Change::Values { id, edit: edit.clone() }),
+        );
+        let gone = self.files_left_behind(keyspace, &version);
+        changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
+        self.append_edit(&mut manifest, changes, log_start)?;
+        self.publish_values(placed);
+        self.publish_dead(keyspace, &edits);
         self.swap_version(keyspace, version, 0);
-        Ok(())
+        self.remove_value_files(keyspace, &gone)
     }
 
     fn report_merge(

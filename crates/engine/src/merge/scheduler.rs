@@ -40,6 +40,7 @@ fn yield_to_foreground(niceness: i32) {
 enum Job {
     Flush(Arc<KeyspaceInner>),
     Merge(Arc<KeyspaceInner>, Arc<Version>, Plan),
+    Collect(Arc<KeyspaceInner>),
     PrepareSpare,
     Purge,
 }
@@ -49,8 +50,18 @@ enum Job {
 enum Claim {
     Flush(KeyspaceId),
     Merge(KeyspaceId, Plan),
+    Collect(KeyspaceId),
     /// Jobs that run one at a time, by name.
     Single(&'static str),
+}
+
+impl Claim {
+    fn is_of(&self, id: KeyspaceId) -> bool {
+        match self {
+            Claim::Flush(own) | Claim::Merge(own, _) | Claim::Collect(own) => *own == id,
+            Claim::Single(_) => false,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +70,8 @@ struct State {
     next_claim: u64,
     /// Keyspaces in which a full compaction runs or waits.
     exclusive: BTreeSet<KeyspaceId>,
+    /// Keyspaces whose options change: no job of theirs starts.
+    frozen: BTreeSet<KeyspaceId>,
     /// After a full disk, nothing is tried before this.
     retry_at: Option<Instant>,
 }
@@ -108,9 +121,7 @@ impl Scheduler {
     /// Waits until no job of a keyspace runs.
     pub(crate) fn wait_for_keyspace(&self, id: KeyspaceId) {
         let mut state = self.state.lock();
-        let owns =
-            |claim: &Claim| matches!(claim, Claim::Flush(k) | Claim::Merge(k, _) if *k == id);
-        while state.running.iter().any(|(_, claim)| owns(claim)) {
+        while state.running.iter().any(|(_, claim)| claim.is_of(id)) {
             self.ended.wait(&mut state);
         }
     }
@@ -124,6 +135,7 @@ impl Scheduler {
         let claim = match job {
             Job::Flush(keyspace) => Claim::Flush(keyspace.id),
             Job::Merge(keyspace, _, plan) => Claim::Merge(keyspace.id, plan.clone()),
+            Job::Collect(keyspace) => Claim::Collect(keyspace.id),
             Job::PrepareSpare => Claim::Single("spare"),
             Job::Purge => Claim::Single("purge"),
         };
@@ -226,7 +238,10 @@ impl Inner {
             state.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
         };
         let flush = keyspaces.values().find(|keyspace| {
-            self.flush_is_due(keyspace) && !flushing(keyspace.id) && !keyspace.dropped.load(Relaxed)
+            self.flush_is_due(keyspace)
+                && !flushing(keyspace.id)
+                && !state.frozen.contains(&keyspace.id)
+                && !keyspace.dropped.load(Relaxed)
         });
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
@@ -243,7 +258,23 @@ impl Inner {
         if !merges {
             return None;
         }
+        let collect = keyspaces.values().find(|keyspace| self.collection_is_due(state, keyspace));
+        if let Some(keyspace) = collect {
+            return Some(Job::Collect(Arc::clone(keyspace)));
+        }
         keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
+    }
+
+    /// One collection of a keyspace runs at a time.
+    fn collection_is_due(&self, state: &State, keyspace: &KeyspaceInner) -> bool {
+        let values = keyspace.values.load();
+        let Some(store) = &values.current else { return false };
+        let running = |claim: &Claim| matches!(claim, Claim::Collect(id) if *id == keyspace.id);
+        !keyspace.dropped.load(Relaxed)
+            && !state.frozen.contains(&keyspace.id)
+            && !state.running.iter().any(|(_, claim)| running(claim))
+            && store.may_collect()
+            && store.wants_collection(&keyspace.options.load().values, 0, &self.visible_points())
     }
 
     fn next_merge(&self, state: &State, keyspace: &Arc<KeyspaceInner>) -> Option<Job> {
@@ -282,6 +313,10 @@ impl Inner {
                 flushed.map(drop)
             }
             Job::Merge(keyspace, version, plan) => self.run_plan(keyspace, version, plan),
+            Job::Collect(keyspace) => match &keyspace.values.load_full().current {
+                Some(store) => self.collect_values(keyspace, store).map(drop),
+                None => Ok(()),
+            },
             Job::PrepareSpare => self.prepare_log(),
             Job::Purge => {
                 self.purge_files();
@@ -393,14 +428,20 @@ impl Inner {
         self.scheduler.wake.notify_all();
     }
 
-    /// Runs `change` while no merge of the keyspace runs.
-    pub(crate) fn without_merges<T>(
+    /// Runs `change` while no job of the keyspace runs.
+    pub(crate) fn without_jobs<T>(
         &self,
         keyspace: &KeyspaceInner,
         change: impl FnOnce() -> T,
     ) -> T {
-        drop(self.hold_merges(keyspace));
+        let mut state = self.hold_merges(keyspace);
+        state.frozen.insert(keyspace.id);
+        while state.running.iter().any(|(_, claim)| claim.is_of(keyspace.id)) {
+            self.scheduler.ended.wait(&mut state);
+        }
+        drop(state);
         let outcome = change();
+        self.scheduler.state.lock().frozen.remove(&keyspace.id);
         self.resume_merges(keyspace);
         outcome
     }

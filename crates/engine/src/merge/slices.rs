@@ -90,6 +90,7 @@ impl Inner {
                 Ok(part) => {
                     merged.tables.extend(part.tables);
                     merged.dropped += part.dropped;
+                    merged.dead.extend(part.dead);
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -17,6 +17,7 @@ use crate::store::{Inner, Keyspace, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
+use crate::value::place::Values;
 use crate::version::ReadLevel;
 
 /// How to read.
@@ -26,11 +27,12 @@ pub struct ReadOptions {
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
     fill_cache: bool,
+    keys_only: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        ReadOptions { snapshot: None, start: None, end: None, fill_cache: true }
+        ReadOptions { snapshot: None, start: None, end: None, fill_cache: true, keys_only: false }
     }
 }
 
@@ -52,6 +54,12 @@ impl ReadOptions {
     pub fn with_prefix(self, prefix: &[u8]) -> Self {
         let end = prefix_successor(prefix);
         self.with_bounds(Some(prefix), end.as_deref())
+    }
+
+    /// Leaves separated values unread; a cursor then shows them as empty.
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
     }
 
     /// Whether blocks that are read enter the block cache; turn it off for one-time scans of
@@ -86,6 +94,11 @@ pub struct Cursor {
     steps: u64,
     /// Keeps memtables and tables.
     _view: Arc<View>,
+    /// Where separated values are.
+    values: Arc<Values>,
+    keys_only: bool,
+    /// Keeps separated values.
+    _held: Option<Snapshot>,
 }
 
 impl Cursor {
@@ -93,14 +106,20 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
-        // The view before the number, as for gets.
+        // Separated values are kept for registered readers only. Those register before they take
+        // the view; others take the view before the number, as gets do.
+        let separated = !keyspace.inner.values.load().is_empty();
+        let held = options
+            .snapshot
+            .clone()
+            .or_else(|| separated.then(|| Snapshot::new(Arc::clone(&keyspace.store))));
         let view = keyspace.inner.view.load_full();
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
             place: Place::Nowhere,
-            seq: options.snapshot.as_ref().map_or(now, Snapshot::seq),
+            seq: held.as_ref().map_or(now, Snapshot::seq),
             start: options.start,
             end: options.end,
             saved_key: Vec::new(),
@@ -108,6 +127,9 @@ impl Cursor {
             store: Arc::clone(&keyspace.store),
             steps: 0,
             _view: view,
+            values: keyspace.inner.values.load_full(),
+            keys_only: options.keys_only,
+            _held: held,
         })
     }
 
@@ -131,8 +153,8 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
-            (Place::Forward, _) => self.merge.value(),
-            (Place::Backward, Some(value)) => value,
+            (_, Some(value)) => value,
+            (Place::Forward, None) => self.merge.value(),
             _ => &[],
         }
     }
@@ -140,8 +162,8 @@ impl Cursor {
     /// Value of the current entry, to be kept beyond the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
-            (Place::Forward, _) => self.merge.pin_value(),
-            (Place::Backward, Some(value)) => value.clone(),
+            (_, Some(value)) => value.clone(),
+            (Place::Forward, None) => self.merge.pin_value(),
             _ => Value::owned([]),
         }
     }
@@ -235,6 +257,7 @@ impl Cursor {
 
     /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
     fn settle_forward(&mut self, mut skipping: bool) -> Result<()> {
+        self.saved_value = None;
         while let Some((key, trailer)) = self.merge.current() {
             if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
                 break;
@@ -243,6 +266,11 @@ impl Cursor {
             if visible && !(skipping && key == &self.saved_key[..]) {
                 match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Put) => {
+                        self.place = Place::Forward;
+                        return Ok(());
+                    }
+                    Some(Kind::ValuePointer) => {
+                        self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
                         self.place = Place::Forward;
                         return Ok(());
                     }
@@ -263,6 +291,8 @@ impl Cursor {
     /// Moves back to the last key with a visible value.
     fn settle_backward(&mut self) -> Result<()> {
         self.saved_value = None;
+        // An older version's value may have been collected: only the deciding one is fetched.
+        let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
         while let Some((key, trailer)) = self.merge.current() {
             if self.start.as_ref().is_some_and(|start| key < &start[..]) {
@@ -270,7 +300,7 @@ impl Cursor {
             }
             if seq_of(trailer) <= self.seq {
                 if deciding && key != &self.saved_key[..] {
-                    if self.saved_value.is_some() {
+                    if self.saved_value.is_some() || pointer.is_some() {
                         break;
                     }
                     deciding = false;
@@ -280,17 +310,48 @@ impl Cursor {
                     self.saved_key.extend_from_slice(key);
                     deciding = true;
                 }
+                pointer = None;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Put) => Some(self.merge.pin_value()),
+                    Some(Kind::ValuePointer) => {
+                        pointer = Some((trailer, self.merge.value().to_vec()));
+                        None
+                    }
                     Some(Kind::Delete) => None,
                     _ => return Err(crate::store::unsupported_kind(trailer)),
                 };
             }
             self.merge.step()?;
         }
+        if let Some((trailer, pointer)) = pointer {
+            self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
+        }
         let found = self.saved_value.is_some();
         self.place = if found { Place::Backward } else { Place::Nowhere };
         Ok(())
+    }
+
+    /// Whether a separated value of the current entry is where its pointer says. O(1) reads.
+    pub(crate) fn value_is_there(&self) -> Result<bool> {
+        let Some((_, trailer)) = self.merge.current() else { return Ok(true) };
+        if kind_of(trailer) != Kind::ValuePointer as u8 {
+            return Ok(true);
+        }
+        let pointer = self.values.pointer(self.merge.value())?;
+        self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
+    }
+
+    /// The separated value that a version points to.
+    fn fetch(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Value> {
+        if self.keys_only {
+            return Ok(Value::owned([]));
+        }
+        self.store.metrics.add(Counter::values_read, 1);
+        let value = self.values.resolve(key, trailer, pointer)?;
+        value.ok_or_else(|| {
+            let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+            crate::error::Error::corruption("a value file", 0, what)
+        })
     }
 
     fn count_seek(&self) {

@@ -14,10 +14,12 @@ use super::{Inner, KeyspaceInner, View};
 use crate::error::{Error, Result};
 use crate::key::{Kind, compare, kind_of, seq_of};
 use crate::metrics::{IoCounters, MetricsSnapshot};
+use crate::read::cursor::ReadOptions;
 use crate::table::filter;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::table::table_name;
+use crate::value::place::Values;
 use crate::version::handle::TableHandle;
 use crate::version::manifest::{Manifest, StoreState, read_current, read_manifest};
 
@@ -28,7 +30,9 @@ pub struct VerifyReport {
     pub tables: u64,
     /// Entries read.
     pub entries: u64,
-    /// Bytes of those tables.
+    /// Records of value files read.
+    pub records: u64,
+    /// Bytes of those tables and records.
     pub bytes: u64,
     /// One line per damaged file.
     pub damage: Vec<Damage>,
@@ -116,8 +120,15 @@ impl Inner {
         }
     }
 
+    /// Bytes of all value files.
+    pub(crate) fn value_file_bytes(&self) -> u64 {
+        let keyspaces = self.keyspaces.read();
+        let values = keyspaces.values().map(|keyspace| keyspace.values.load_full());
+        values.map(|values| values.all().map(|store| store.file_bytes()).sum::<u64>()).sum()
+    }
+
     /// Checks the manifest and every table; damage is collected, other errors end the walk.
-    pub(crate) fn verify(&self) -> Result<VerifyReport> {
+    pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.manifest.lock();
@@ -137,6 +148,21 @@ impl Inner {
                 report.entries += entries.as_ref().copied().unwrap_or(0);
                 report.note(entries.map(drop))?;
             }
+            let values = keyspace.values.load_full();
+            for store in values.all() {
+                for group in &store.layout().groups {
+                    let records = store.verify(&group.segments);
+                    report.records += records.as_ref().copied().unwrap_or(0);
+                    report.bytes += group.bytes();
+                    report.note(records.map(drop))?;
+                }
+            }
+            if !values.is_empty() {
+                report.note(verify_pointers(super::Keyspace::new(
+                    Arc::clone(self),
+                    Arc::clone(keyspace),
+                )))?;
+            }
         }
         Ok(report)
     }
@@ -155,9 +181,18 @@ impl Inner {
             true => self.pin_state(),
             false => self.pin_flushed_state()?,
         };
-        for handle in pinned.iter().flat_map(|view| view.version.handles()) {
+        for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
             let name = table_name(handle.meta().id);
             self.storage.link_into(&name, Category::Table, &*target)?;
+        }
+        // Value files are written in place: what the state names is copied. The state holds the
+        // segments, so that their slots are not used again meanwhile.
+        for (keyspace, described) in pinned.iter().zip(state.keyspaces.values()) {
+            for layout in &described.values {
+                if let Some(store) = keyspace.values.file(layout.number) {
+                    store.copy_to(layout, &*target)?;
+                }
+            }
         }
         let number = state.next_file;
         state.next_file += 1;
@@ -169,19 +204,29 @@ impl Inner {
     }
 }
 
+/// A keyspace's files, held.
+struct Pinned {
+    view: Arc<View>,
+    values: Arc<Values>,
+}
+
 impl Inner {
     /// What the manifest says now, with the tables held.
-    fn pin_state(&self) -> (StoreState, Vec<Arc<View>>) {
+    fn pin_state(&self) -> (StoreState, Vec<Pinned>) {
         let manifest = self.manifest.lock();
         let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
-        let views = keyspaces.values().map(|keyspace| keyspace.view.load_full()).collect();
-        (self.store_state(&manifest), views)
+        let pin = |keyspace: &Arc<KeyspaceInner>| Pinned {
+            view: keyspace.view.load_full(),
+            values: keyspace.values.load_full(),
+        };
+        let pinned = keyspaces.values().map(pin).collect();
+        (self.store_state(&manifest), pinned)
     }
 
     /// The same, of one moment for all keyspaces, with everything before it in tables: memtables
     /// are replaced together, and no newer one is flushed until the state is taken. Else a batch
     /// over two keyspaces could be in the copy by half (P3).
-    fn pin_flushed_state(&self) -> Result<(StoreState, Vec<Arc<View>>)> {
+    fn pin_flushed_state(&self) -> Result<(StoreState, Vec<Pinned>)> {
         self.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
         let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
@@ -212,6 +257,21 @@ impl VerifyReport {
             other => other,
         }
     }
+}
+
+/// Follows the pointer of every visible version; others may lead nowhere.
+fn verify_pointers(keyspace: super::Keyspace) -> Result<()> {
+    let options = ReadOptions::default().keys_only().fill_cache(false);
+    let mut cursor = keyspace.cursor(options)?;
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        if !cursor.value_is_there()? {
+            let what = format!("the value of key \"{}\" is gone", cursor.key().escape_ascii());
+            return Err(Error::corruption("a value file", 0, what));
+        }
+        cursor.next()?;
+    }
+    Ok(())
 }
 
 /// Reads a whole table; returns its entries.
@@ -291,7 +351,7 @@ impl super::Keyspace {
             .values()
             .map(|keyspace| keyspace.view.load().version.shape.bytes())
             .sum();
-        tables + log + manifest
+        tables + self.store.value_file_bytes() + log + manifest
     }
 
     /// Sequence number of the newest visible write.

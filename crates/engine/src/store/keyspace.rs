@@ -19,6 +19,7 @@ use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::table::filter;
 use crate::table::reader::ProbeStats;
+use crate::value::store::ValueUsage;
 use crate::value::{INLINE_BYTES, Value};
 
 /// A handle to a keyspace; cheap to clone.
@@ -96,40 +97,70 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         // The view before the number: whatever the view has lost to merges is shadowed by writes
         // that were visible when the view was made.
+        let key = key.as_ref();
         let view = self.inner.view.load();
         let seq = self.store.visible_seq.load(Acquire);
-        self.get_in(&view, key.as_ref(), seq)
+        match self.get_in(&view, key, seq)? {
+            Got::Value(value) => Ok(value),
+            Got::Moved => {
+                // The version was replaced meanwhile, and its value collected. Who registers first
+                // is not overtaken again.
+                drop(view);
+                self.get_at(key, &Snapshot::new(Arc::clone(&self.store)))
+            }
+        }
     }
 
     /// Looks a key up as of a snapshot of the same store.
     pub fn get_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Value>> {
         self.check_snapshot(snapshot)?;
-        let view = self.inner.view.load();
-        self.get_in(&view, key.as_ref(), snapshot.seq())
+        self.get_registered(key.as_ref(), snapshot.seq())
+    }
+
+    /// Looks up at a number that a snapshot holds: its values are kept.
+    fn get_registered(&self, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        // A merge may have taken the version's value to another file since the view was loaded;
+        // the next view says so.
+        for _ in 0..3 {
+            if let Got::Value(value) = self.get_in(&self.inner.view.load(), key, seq)? {
+                return Ok(value);
+            }
+        }
+        let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+        Err(Error::corruption("a value file", 0, what))
     }
 
     /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
     /// sorted order, so that neighbours share blocks while those are in the processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         let view = self.inner.view.load();
-        let seq = self.store.visible_seq.load(Acquire);
+        // Values of one moment: where they are collected, that takes a snapshot.
+        let separated = !self.inner.values.load().is_empty();
+        let held = separated.then(|| Snapshot::new(Arc::clone(&self.store)));
+        let now = || self.store.visible_seq.load(Acquire);
+        let seq = held.as_ref().map_or_else(now, Snapshot::seq);
+        let view = if separated { self.inner.view.load() } else { view };
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
         let mut values = vec![None; keys.len()];
         for i in order {
-            values[i] = self.get_in(&view, keys[i].as_ref(), seq)?;
+            let key = keys[i].as_ref();
+            values[i] = match self.get_in(&view, key, seq)? {
+                Got::Value(value) => value,
+                Got::Moved => self.get_registered(key, seq)?,
+            };
         }
         Ok(values)
     }
 
-    fn get_in(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+    fn get_in(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {
         let started = sampled().then(Instant::now);
         let mut stats = ProbeStats::default();
-        let value = get_value(view, key, seq, &mut stats)?;
+        let value = self.get_value(view, key, seq, &mut stats)?;
         self.store.metrics.add_all(&[
             (Counter::gets, 1),
             (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
-            (Counter::get_hits, u64::from(value.is_some())),
+            (Counter::get_hits, u64::from(matches!(value, Got::Value(Some(_))))),
             (Counter::tables_probed, stats.tables),
             (Counter::filter_negatives, stats.filter_negatives),
             (Counter::filter_false_positives, stats.false_positives),
@@ -144,6 +175,50 @@ impl Keyspace {
             self.store.metrics.get_ns.record(started.elapsed());
         }
         Ok(value)
+    }
+
+    fn get_value(
+        &self,
+        view: &View,
+        key: &[u8],
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Got> {
+        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            if let Some(record) = memtable.get(key, seq) {
+                stats.in_memtable = true;
+                if kind_of(record.trailer()) == Kind::Delete as u8 {
+                    return Ok(Got::Value(None));
+                }
+                let value = record.value();
+                return Ok(Got::Value(Some(match value.len() {
+                    0..=INLINE_BYTES => Value::owned(value),
+                    _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
+                })));
+            }
+        }
+        let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
+            return Ok(Got::Value(None));
+        };
+        match Kind::from_u8(kind_of(found.trailer)) {
+            Some(Kind::Delete) => Ok(Got::Value(None)),
+            Some(Kind::Put) => {
+                Ok(Got::Value(Some(Value::pinned(block, found.value_at, found.value_len))))
+            }
+            Some(Kind::ValuePointer) => {
+                self.store.metrics.add(Counter::values_read, 1);
+                let pointer = block.slice(found.value_at, found.value_len);
+                let value = self.inner.values.load().resolve(key, found.trailer, pointer)?;
+                Ok(value.map_or(Got::Moved, |value| Got::Value(Some(value))))
+            }
+            _ => Err(unsupported_kind(found.trailer)),
+        }
+    }
+
+    /// What the keyspace's value files hold; empty where all values are inline.
+    pub fn value_usage(&self) -> Vec<ValueUsage> {
+        let points = self.store.visible_points();
+        self.inner.values.load().all().map(|store| store.usage(&points)).collect()
     }
 
     /// A cursor over the keyspace as of now; position it before use.
@@ -202,6 +277,14 @@ impl Keyspace {
     }
 }
 
+/// What a look-up found.
+enum Got {
+    /// The value, or that there is none.
+    Value(Option<Value>),
+    /// A version whose value was collected: a newer one exists.
+    Moved,
+}
+
 /// Where a get ended.
 fn hit_counter(stats: &ProbeStats) -> Counter {
     match stats.hit_level {
@@ -211,30 +294,6 @@ fn hit_counter(stats: &ProbeStats) -> Counter {
         Some(2) => Counter::hits_level_2,
         Some(3) => Counter::hits_level_3,
         Some(_) => Counter::hits_deeper,
-    }
-}
-
-fn get_value(view: &View, key: &[u8], seq: SeqNo, stats: &mut ProbeStats) -> Result<Option<Value>> {
-    for memtable in std::iter::once(&view.active).chain(&view.immutable) {
-        if let Some(record) = memtable.get(key, seq) {
-            stats.in_memtable = true;
-            if kind_of(record.trailer()) == Kind::Delete as u8 {
-                return Ok(None);
-            }
-            let value = record.value();
-            return Ok(Some(match value.len() {
-                0..=INLINE_BYTES => Value::owned(value),
-                _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
-            }));
-        }
-    }
-    let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
-        return Ok(None);
-    };
-    match Kind::from_u8(kind_of(found.trailer)) {
-        Some(Kind::Delete) => Ok(None),
-        Some(Kind::Put) => Ok(Some(Value::pinned(block, found.value_at, found.value_len))),
-        _ => Err(unsupported_kind(found.trailer)),
     }
 }
 

@@ -40,6 +40,7 @@ use crate::merge::scheduler::Scheduler;
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::options::{Durability, KeyspaceOptions, Options, WriteOptions};
 use crate::value::Value;
+use crate::value::place::Values;
 use crate::version::Version;
 use crate::version::handle::TableContext;
 use crate::version::manifest::Manifest;
@@ -76,6 +77,8 @@ pub(crate) struct KeyspaceInner {
     pub(crate) quiet_at: AtomicU64,
     /// How tables are cut by key prefix, once that is known.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
+    /// Where its values lie.
+    pub(crate) values: ArcSwap<Values>,
 }
 
 /// The manifest, and what it last said.
@@ -234,6 +237,13 @@ impl Store {
     /// Runs one flush or merge if one is due; with [`crate::Background::Manual`] nobody else does.
     pub fn run_one_job(&self) -> Result<bool> {
         self.inner.run_one_job()
+    }
+
+    /// Collects garbage of value files until no group promises a slot, and gives the space back.
+    pub fn collect_values(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
+        all.iter().try_for_each(|keyspace| self.inner.collect_all_values(keyspace))
     }
 
     /// Makes a copy of the store, as of now, in a new directory: hard links where possible.

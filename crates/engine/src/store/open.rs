@@ -31,6 +31,10 @@ use crate::merge::flush::write_memtable;
 use crate::merge::scheduler::{self, Scheduler};
 use crate::metrics::Metrics;
 use crate::options::{Background, KeyspaceOptions, Options};
+use crate::value::layout::Layout;
+use crate::value::options::{ValueOptions, ValuePlacement};
+use crate::value::place::{Placed, Values};
+use crate::value::store::{ValueStore, values_name};
 use crate::version::Version;
 use crate::version::handle::{TableContext, TableHandle};
 use crate::version::manifest::{
@@ -88,7 +92,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     }
     let files = storage.list()?;
     let ours = |name: &str| {
-        let known = ["manifest", "wal", "table"];
+        let known = ["manifest", "wal", "table", "values"];
         name == LOCK_NAME
             || name.starts_with(CURRENT)
             || known.iter().any(|extension| number_in(name, extension).is_some())
@@ -98,7 +102,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
     // Tables or a log without `CURRENT`: not a fresh directory, but a store that lost its root.
-    let needed = ["table", "wal"];
+    let needed = ["table", "wal", "values"];
     let lost = files.iter().find(|file| {
         needed.iter().any(|extension| number_in(&file.name, extension).is_some())
             && file.len_bytes > 0
@@ -141,12 +145,8 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
             }
         }
         None => {
-            let fresh = KeyspaceState {
-                name: DEFAULT_KEYSPACE.to_string(),
-                options: given.cloned().unwrap_or_default().to_toml(),
-                flushed_seq: 0,
-                shape: Default::default(),
-            };
+            let options = given.cloned().unwrap_or_default().to_toml();
+            let fresh = KeyspaceState::new(DEFAULT_KEYSPACE.to_string(), options);
             state.keyspaces.insert(0, fresh);
         }
     }
@@ -181,6 +181,10 @@ fn assemble(
     for (id, keyspace) in &state.keyspaces {
         flushed.insert(*id, keyspace.flushed_seq);
         let made = make_keyspace(*id, keyspace, &tables, &pool, &options.prefix_extractors)?;
+        if !options.read_only {
+            let settled = settle_values(&made, &made.options.load().values, &tables, &next_file)?;
+            made.values.store(Arc::new(settled));
+        }
         keyspaces.insert(*id, Arc::new(made));
     }
     let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
@@ -248,6 +252,14 @@ pub(super) fn make_keyspace(
         Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
     });
     let active = Memtable::new(pool, options.write_buffer_bytes as usize);
+    let mut values = Values::default();
+    for layout in &state.values {
+        let store = Arc::new(ValueStore::open(tables, layout.clone())?);
+        match store.retired_at() {
+            0 => values.current = Some(store),
+            _ => values.retired.push(store),
+        }
+    }
     Ok(KeyspaceInner {
         id,
         name: state.name.clone(),
@@ -263,7 +275,55 @@ pub(super) fn make_keyspace(
         changes: AtomicU64::new(1),
         quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),
+        values: ArcSwap::from_pointee(values),
     })
+}
+
+/// The value files that go with these options: the present one if it fits, else a new one (or
+/// none, for inline values) beside the retired ones.
+fn settle_values(
+    keyspace: &KeyspaceInner,
+    options: &ValueOptions,
+    tables: &TableContext,
+    next_file: &AtomicU64,
+) -> Result<Values> {
+    let old = keyspace.values.load_full();
+    let wanted = options.placement;
+    let mut values = Values { current: None, retired: old.retired.clone() };
+    if let Some(current) = &old.current {
+        if current.placement == wanted {
+            check_same_file(&current.layout(), options)?;
+            values.current = Some(Arc::clone(current));
+            return Ok(values);
+        }
+        values.retired.push(Arc::clone(current));
+    }
+    if wanted != ValuePlacement::Inline {
+        let number = next_file.fetch_add(1, Relaxed);
+        let layout = Layout::new(number, wanted, options.slot_bytes, options.group_count());
+        values.current = Some(Arc::new(ValueStore::create(tables, layout)?));
+    }
+    if let Some(current) = &old.current {
+        current.retire(next_file.load(Relaxed));
+    }
+    Ok(values)
+}
+
+/// Groups and slots are for ever: pointers and places depend on them.
+fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
+    let fixed = [
+        ("values.groups", layout.groups.len() as u64, u64::from(options.group_count())),
+        ("values.slot_bytes", layout.slot_bytes.into(), options.slot_bytes.into()),
+    ];
+    for (name, stored, given) in fixed {
+        if stored != given {
+            return Err(Error::invalid(
+                format!("option {name} is {given}, but the keyspace was made with {stored}"),
+                format!("it cannot change: set {name} to {stored}, or dump and reload"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// How tables are cut by prefix: as they were, or as the options say if none was yet.
@@ -341,9 +401,12 @@ fn spill(
     if memtable.is_empty() {
         return Ok(());
     }
-    if let Some(table) = write_memtable(inner, keyspace, memtable)? {
+    let flushed = write_memtable(inner, keyspace, memtable)?;
+    if let Some(table) = flushed.tables.into_iter().next() {
         new_tables.entry(keyspace.id).or_default().push(table);
     }
+    // The manifest that recovery ends with describes all of it.
+    flushed.placed.into_iter().for_each(Placed::publish);
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
     let active = Arc::new(inner.new_memtable(&options));
@@ -390,16 +453,15 @@ fn remove_orphans(inner: &Inner) -> Result<()> {
     let manifest = inner.manifest.lock();
     let current = manifest.log.as_ref().map(Manifest::number);
     let keyspaces = inner.keyspaces.read();
-    let live: BTreeSet<u64> = keyspaces
-        .values()
-        .flat_map(|keyspace| {
-            let view = keyspace.view.load();
-            view.version.handles().map(|handle| handle.meta().id).collect::<Vec<_>>()
-        })
-        .collect();
+    let mut live: BTreeSet<u64> = BTreeSet::new();
+    for keyspace in keyspaces.values() {
+        live.extend(keyspace.view.load().version.handles().map(|handle| handle.meta().id));
+        live.extend(keyspace.values.load().all().map(|store| store.number));
+    }
     for file in inner.storage.list()? {
         let name = &file.name;
-        let orphan = match (number_in(name, "table"), number_in(name, "manifest")) {
+        let data = number_in(name, "table").or(number_in(name, "values"));
+        let orphan = match (data, number_in(name, "manifest")) {
             (Some(id), _) => !live.contains(&id),
             (_, Some(number)) => Some(number) != current,
             _ => number_in(name, "wal").is_some() || name == "CURRENT.new",
@@ -444,6 +506,7 @@ impl Inner {
             options: keyspace.options.load().to_toml(),
             flushed_seq: manifest.flushed.get(&keyspace.id).copied().unwrap_or(0),
             shape: keyspace.view.load().version.shape.clone(),
+            values: keyspace.values.load().all().map(|store| store.layout()).collect(),
         };
         StoreState {
             uid: manifest.uid,
@@ -482,17 +545,22 @@ impl Inner {
             return Ok(());
         }
         self.check_writable()?;
-        self.without_merges(keyspace, || {
+        self.without_jobs(keyspace, || {
             let mut manifest = self.manifest.lock();
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
-            let change = Change::Keyspace {
+            let values = settle_values(keyspace, &options.values, &self.tables, &self.next_file)?;
+            let mut changes = vec![Change::Keyspace {
                 id: keyspace.id,
                 name: keyspace.name.clone(),
                 options: options.to_toml(),
-            };
-            manifest.append(&[change])?;
+            }];
+            if options.values.placement != keyspace.options.load().values.placement {
+                changes.extend(value_files(keyspace.id, &values));
+            }
+            manifest.append(&changes)?;
+            keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             keyspace.options.store(Arc::new(options));
             keyspace.changes.fetch_add(1, AcqRel);
@@ -510,17 +578,16 @@ impl Inner {
             // Another thread was faster; what exists wins.
             return Ok(());
         }
-        let state = KeyspaceState {
-            name: name.to_string(),
-            options: options.to_toml(),
-            flushed_seq: 0,
-            shape: Default::default(),
-        };
+        let state = KeyspaceState::new(name.to_string(), options.to_toml());
         let id = manifest.next_keyspace;
         let extractors = &self.options.prefix_extractors;
         let made = make_keyspace(id, &state, &self.tables, &self.pool, extractors)?;
+        let values = settle_values(&made, &options.values, &self.tables, &self.next_file)?;
         let (name, options) = (state.name, state.options);
-        manifest.append(&[Change::Keyspace { id, name, options }])?;
+        let mut changes = vec![Change::Keyspace { id, name, options }];
+        changes.extend(value_files(id, &values));
+        manifest.append(&changes)?;
+        made.values.store(Arc::new(values));
         manifest.next_keyspace += 1;
         self.keyspaces.write().insert(id, Arc::new(made));
         Ok(())
@@ -552,8 +619,14 @@ impl Inner {
         others.iter().for_each(|other| self.refresh_pressure(other));
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());
-        Ok(())
+        let values = keyspace.values.load_full();
+        values.all().try_for_each(|store| Ok(self.storage.remove(&values_name(store.number))?))
     }
+}
+
+/// The manifest's description of all value files of a keyspace.
+fn value_files(id: KeyspaceId, values: &Values) -> impl Iterator<Item = Change> {
+    values.all().map(move |store| Change::ValueFile { id, layout: store.layout() })
 }
 
 impl ManifestState {

@@ -24,6 +24,7 @@ use crate::log::{
     BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next,
     newer_format,
 };
+use crate::value::layout::Layout;
 use crate::version::record::{self, BadRecord, Change};
 
 /// Names the manifest in force.
@@ -48,6 +49,20 @@ pub struct KeyspaceState {
     pub flushed_seq: SeqNo,
     /// The tree.
     pub shape: Shape,
+    /// Value files; at most one of them, the last, is not retired.
+    pub values: Vec<Layout>,
+}
+
+impl KeyspaceState {
+    /// A keyspace without data.
+    pub fn new(name: String, options: String) -> KeyspaceState {
+        KeyspaceState { name, options, flushed_seq: 0, shape: Shape::default(), values: Vec::new() }
+    }
+
+    fn value_file(&mut self, number: u64) -> std::result::Result<&mut Layout, String> {
+        let found = self.values.iter_mut().find(|layout| layout.number == number);
+        found.ok_or_else(|| format!("names unknown value file {number}"))
+    }
 }
 
 /// Everything that the manifest says.
@@ -79,12 +94,8 @@ impl StoreState {
                 self.log_start_seq = *log_start_seq;
             }
             Change::Keyspace { id, name, options } => {
-                let entry = self.keyspaces.entry(*id).or_insert_with(|| KeyspaceState {
-                    name: String::new(),
-                    options: String::new(),
-                    flushed_seq: 0,
-                    shape: Shape::default(),
-                });
+                let fresh = || KeyspaceState::new(String::new(), String::new());
+                let entry = self.keyspaces.entry(*id).or_insert_with(fresh);
                 entry.name.clone_from(name);
                 entry.options.clone_from(options);
             }
@@ -101,6 +112,21 @@ impl StoreState {
                 let entry = self.keyspace(*id)?;
                 entry.shape = check_shape(shape)?;
                 entry.flushed_seq = *flushed_seq;
+            }
+            Change::ValueFile { id, layout } => {
+                layout.check()?;
+                let entry = self.keyspace(*id)?;
+                entry.values.retain(|known| known.number != layout.number);
+                entry.values.push(layout.clone());
+                entry.values.sort_by_key(|layout| layout.number);
+            }
+            Change::Values { id, edit } => {
+                self.keyspace(*id)?.value_file(edit.store)?.apply(edit)?;
+            }
+            Change::ValueFileGone { id, number } => {
+                let entry = self.keyspace(*id)?;
+                entry.value_file(*number)?;
+                entry.values.retain(|known| known.number != *number);
             }
         }
         Ok(())
@@ -132,6 +158,8 @@ impl StoreState {
                 flushed_seq: keyspace.flushed_seq,
                 shape: keyspace.shape.clone(),
             });
+            let files = keyspace.values.iter().cloned();
+            changes.extend(files.map(|layout| Change::ValueFile { id: *id, layout }));
         }
         changes
     }

@@ -7,6 +7,8 @@
 //!            3 keyspace: id, name, options TOML   4 dropped keyspace: id
 //!            5 edit: keyspace id, flushed seq, shape edit
 //!            6 whole shape: keyspace id, flushed seq, state, levels
+//!            7 value file: keyspace id, layout        8 value edit: keyspace id, edit
+//!            9 value file gone: keyspace id, number   (layout, edit: `value/layout.rs`)
 //!            a record without changes is a seal
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
@@ -26,6 +28,7 @@ use runstone_policy::sketch::Sketch;
 
 use crate::batch::KeyspaceId;
 use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+use crate::value::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,27 @@ pub enum Change {
         flushed_seq: SeqNo,
         /// The tree.
         shape: Shape,
+    },
+    /// A value file of a keyspace came, or is described anew.
+    ValueFile {
+        /// Whose.
+        id: KeyspaceId,
+        /// The file.
+        layout: Layout,
+    },
+    /// A value file changed.
+    Values {
+        /// Whose.
+        id: KeyspaceId,
+        /// The change.
+        edit: ValueEdit,
+    },
+    /// No table points to a value file any more.
+    ValueFileGone {
+        /// Whose.
+        id: KeyspaceId,
+        /// Its number.
+        number: u64,
     },
 }
 
@@ -141,6 +165,21 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, *flushed_seq);
             encode_shape(shape, out);
             6
+        }
+        Change::ValueFile { id, layout } => {
+            put_varint(out, u64::from(*id));
+            put_layout(out, layout);
+            7
+        }
+        Change::Values { id, edit } => {
+            put_varint(out, u64::from(*id));
+            put_edit(out, edit);
+            8
+        }
+        Change::ValueFileGone { id, number } => {
+            put_varint(out, u64::from(*id));
+            put_varint(out, *number);
+            9
         }
     }
 }
@@ -281,6 +320,9 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             flushed_seq: body.take_varint()?,
             shape: take_shape(body)?,
         },
+        7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
+        8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
+        9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         _ => return Err(BadRecord::Newer),
     })
 }

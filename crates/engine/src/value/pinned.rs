@@ -21,8 +21,20 @@ pub struct Value(Repr);
 #[derive(Clone)]
 enum Repr {
     Owned(Box<[u8]>),
-    Block { block: Arc<Block>, at: u32, len: u32 },
-    Memtable { memtable: Arc<Memtable>, record: RecordRef },
+    Block {
+        block: Arc<Block>,
+        at: u32,
+        len: u32,
+    },
+    Memtable {
+        memtable: Arc<Memtable>,
+        record: RecordRef,
+    },
+    /// The end of a record of a value file.
+    Record {
+        bytes: Arc<Vec<u8>>,
+        at: u32,
+    },
 }
 
 impl Value {
@@ -33,6 +45,11 @@ impl Value {
 
     pub(crate) fn pinned(block: Arc<Block>, at: u32, len: u32) -> Value {
         Value(Repr::Block { block, at, len })
+    }
+
+    /// The bytes of a record from `at` on.
+    pub(crate) fn of_record(bytes: Vec<u8>, at: usize) -> Value {
+        Value(Repr::Record { bytes: Arc::new(bytes), at: at as u32 })
     }
 
     /// Pins a large record of `memtable`.
@@ -47,6 +64,7 @@ impl Deref for Value {
         match &self.0 {
             Repr::Owned(bytes) => bytes,
             Repr::Block { block, at, len } => block.slice(*at, *len),
+            Repr::Record { bytes, at } => &bytes[*at as usize..],
             Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
         }
     }

@@ -1,0 +1,26 @@
+//! Where values lie: inline in the tables, or apart in a value file with the tree holding pointers
+//! (spec: value placement; HashKV, ATC'18; WiscKey, FAST'16).
+//!
+//! * `options`: the choice, per keyspace.
+//! * `record`: bytes of records, footers and pointers.
+//! * `layout`: which records lie where, as metadata; changes by edits of the manifest only.
+//! * `pool`: slots of the file.
+//! * `store`: an open value file: reading, and the state behind it.
+//! * `session`: appends of one flush, merge or collection.
+//! * `place`: what a flush or merge does with each value.
+//! * `collect`: garbage collection of a group, without a look at the tree.
+//! * `vlog`: garbage collection of a log at its tail, which asks the tree.
+//! * `pinned`: the value type that readers get.
+
+pub(crate) mod collect;
+pub(crate) mod layout;
+pub(crate) mod options;
+mod pinned;
+pub(crate) mod place;
+pub(crate) mod pool;
+pub(crate) mod record;
+pub(crate) mod session;
+pub(crate) mod store;
+
+pub(crate) use pinned::INLINE_BYTES;
+pub use pinned::Value;

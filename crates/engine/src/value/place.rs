@@ -1,0 +1,225 @@
+//! What flushes and merges do with values: which go to the value file, and which come back.
+//!
+//! A flush separates what is large enough. A merge leaves pointers as they are, unless the keyspace
+//! changed its placement since its inputs were written: then large inline values go to the present
+//! value file, and values of a retired one move there or back into the tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::key::{Kind, kind_of, pack, seq_of};
+use crate::merge::job::Merged;
+use crate::store::{Inner, KeyspaceInner};
+use crate::value::Value;
+use crate::value::layout::{GroupEdit, ValueEdit};
+use crate::value::options::{ValueOptions, ValuePlacement};
+use crate::value::record::Pointer;
+use crate::value::session::Session;
+use crate::value::store::{ValueStore, values_name};
+use crate::version::Version;
+
+/// The value files of a keyspace.
+#[derive(Debug, Default)]
+pub(crate) struct Values {
+    /// Where values go; none where they are inline.
+    pub(crate) current: Option<Arc<ValueStore>>,
+    /// Where they went before, as long as a table may point there.
+    pub(crate) retired: Vec<Arc<ValueStore>>,
+}
+
+impl Values {
+    /// All files, the present one last.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ValueStore>> {
+        self.retired.iter().chain(&self.current)
+    }
+
+    /// The file of a number.
+    pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueStore>> {
+        self.all().find(|store| store.number == number)
+    }
+
+    /// Whether no value was ever separated.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_none() && self.retired.is_empty()
+    }
+
+    /// Tables below this number were written under another placement.
+    pub(crate) fn settled_from(&self) -> u64 {
+        let retired = self.retired.iter().map(|store| store.retired_at()).max().unwrap_or(0);
+        retired.max(self.current.as_ref().map_or(0, |store| store.number))
+    }
+
+    /// The value of a version whose entry holds `bytes`; `None` if its record is gone.
+    pub(crate) fn resolve(&self, key: &[u8], trailer: u64, bytes: &[u8]) -> Result<Option<Value>> {
+        let pointer = self.pointer(bytes)?;
+        match self.file(pointer.store) {
+            Some(store) => store.read(&pointer, key, seq_of(trailer)),
+            None => Ok(None),
+        }
+    }
+
+    /// Decodes the pointer of an entry.
+    pub(crate) fn pointer(&self, bytes: &[u8]) -> Result<Pointer> {
+        Pointer::decode(bytes)
+            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
+    }
+}
+
+/// Rewrites the entries of one flush or merge.
+#[derive(Debug)]
+pub(crate) struct Placer {
+    values: Arc<Values>,
+    session: Option<Session>,
+    separate_at: usize,
+    pointer: Vec<u8>,
+    fetched: Option<Value>,
+}
+
+impl Placer {
+    /// For entries that go by the present options. `None` if there is nothing to rewrite.
+    pub(crate) fn new(values: &Arc<Values>, options: &ValueOptions) -> Option<Placer> {
+        if values.is_empty() {
+            return None;
+        }
+        Some(Placer {
+            session: values.current.as_ref().map(Session::new),
+            values: Arc::clone(values),
+            separate_at: options.separate_at as usize,
+            pointer: Vec::new(),
+            fetched: None,
+        })
+    }
+
+    /// The entry to store for a version.
+    pub(crate) fn place<'a>(
+        &'a mut self,
+        key: &[u8],
+        trailer: u64,
+        value: &'a [u8],
+    ) -> Result<(u64, &'a [u8])> {
+        let kind = Kind::from_u8(kind_of(trailer));
+        let value = match kind {
+            Some(Kind::ValuePointer) => {
+                let pointer = self.values.pointer(value)?;
+                let current = self.values.current.as_ref().map(|store| store.number);
+                if Some(pointer.store) == current {
+                    return Ok((trailer, value));
+                }
+                let found = self.values.resolve(key, trailer, value)?;
+                let found = found.ok_or_else(|| {
+                    Error::corruption("a table", 0, "a pointer to a retired file leads nowhere")
+                })?;
+                &**self.fetched.insert(found)
+            }
+            Some(Kind::Put) => value,
+            _ => return Ok((trailer, value)),
+        };
+        let seq = seq_of(trailer);
+        match &mut self.session {
+            Some(session) if value.len() >= self.separate_at => {
+                session.append(key, seq, value)?.encode(&mut self.pointer);
+                Ok((pack(seq, Kind::ValuePointer), &self.pointer))
+            }
+            _ => Ok((pack(seq, Kind::Put), value)),
+        }
+    }
+
+    /// Makes what was appended durable.
+    pub(crate) fn finish(self) -> Result<Option<Placed>> {
+        let Some(mut session) = self.session else { return Ok(None) };
+        let edit = session.finish()?;
+        Ok(Some(Placed { session, edit }))
+    }
+}
+
+/// Values that are durable and wait for the edit that names them. Dropping it forgets them.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    session: Session,
+    pub(crate) edit: ValueEdit,
+}
+
+impl Placed {
+    /// Bytes of records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.session.bytes
+    }
+
+    /// The edit was logged: readers may find the values.
+    pub(crate) fn publish(self) {
+        self.session.store().publish(&self.edit);
+        self.session.commit();
+    }
+}
+
+impl Inner {
+    /// What merges found dead, by value file. Logs find that out for themselves.
+    pub(crate) fn value_edits(&self, keyspace: &KeyspaceInner, done: &[Merged]) -> Vec<ValueEdit> {
+        let values = keyspace.values.load();
+        let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
+        for (pointer, bytes) in done.iter().flat_map(|merged| &merged.dead) {
+            let grouped = values
+                .file(pointer.store)
+                .is_some_and(|store| store.placement == ValuePlacement::HashGrouped);
+            if grouped {
+                let groups = files.entry(pointer.store).or_default();
+                groups.entry(pointer.group).or_default().push((pointer.voff, *bytes));
+            }
+        }
+        let group_edit = |(group, dead)| GroupEdit { group, dead, ..GroupEdit::default() };
+        let edit = |(store, groups): (u64, BTreeMap<u32, Vec<(u64, u32)>>)| ValueEdit {
+            store,
+            groups: groups.into_iter().map(group_edit).collect(),
+        };
+        files.into_iter().map(edit).collect()
+    }
+
+    /// Makes logged notices of dead records known.
+    pub(crate) fn publish_dead(&self, keyspace: &KeyspaceInner, edits: &[ValueEdit]) {
+        let values = keyspace.values.load();
+        for edit in edits {
+            if let Some(store) = values.file(edit.store) {
+                store.publish(edit);
+            }
+        }
+    }
+
+    /// Retired value files that no table of `version` can point to.
+    pub(crate) fn files_left_behind(
+        &self,
+        keyspace: &KeyspaceInner,
+        version: &Version,
+    ) -> Vec<u64> {
+        let values = keyspace.values.load();
+        if values.retired.is_empty() {
+            return Vec::new();
+        }
+        let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
+        let left = values.retired.iter().filter(|store| least >= store.retired_at());
+        left.map(|store| store.number).collect()
+    }
+
+    /// Forgets value files that the manifest no longer names. Who reads one of them still may: the
+    /// file lives as long as it is open.
+    pub(crate) fn remove_value_files(&self, keyspace: &KeyspaceInner, gone: &[u64]) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let old = keyspace.values.load_full();
+        let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
+        let retired = kept.cloned().collect();
+        keyspace.values.store(Arc::new(Values { current: old.current.clone(), retired }));
+        gone.iter().try_for_each(|number| Ok(self.storage.remove(&values_name(*number))?))
+    }
+
+    /// What merges whose smallest input is table `least_id` do with values.
+    pub(crate) fn placer_for(
+        &self,
+        values: &Arc<Values>,
+        options: &ValueOptions,
+        least_id: u64,
+    ) -> Option<Placer> {
+        if least_id >= values.settled_from() { None } else { Placer::new(values, options) }
+    }
+}

@@ -1,0 +1,120 @@
+//! Which slots of a value file are free. Slots are given out lowest first, so that the end of the
+//! file empties and can be cut off. Pure; derived from the segments at open.
+
+use std::collections::BTreeSet;
+
+/// Free slots of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    free: BTreeSet<u32>,
+    /// Slots that the file has.
+    end: u32,
+}
+
+impl Pool {
+    /// The pool of a file in which these extents (first slot, slots) are taken. `None` if two of
+    /// them overlap. Takes memory for every free slot below the last taken one: what the extents
+    /// say must have been held against the length of the file.
+    pub(crate) fn of_taken(taken: impl Iterator<Item = (u32, u32)>) -> Option<Pool> {
+        let mut taken: Vec<(u32, u32)> = taken.collect();
+        taken.sort_unstable();
+        let mut pool = Pool::default();
+        for (first, count) in taken {
+            if first < pool.end {
+                return None;
+            }
+            let end = first.checked_add(count)?;
+            pool.free.extend(pool.end..first);
+            pool.end = end;
+        }
+        Some(pool)
+    }
+
+    /// Takes `count` neighbouring slots: the lowest that are free, else at the end. `None` when
+    /// the file would pass 2^32 slots. O(free slots) for more than one.
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
+        let mut run = 0;
+        let mut found = None;
+        let mut last = None;
+        for slot in &self.free {
+            let joins = last.is_some_and(|last: u32| last + 1 == *slot);
+            run = if joins { run + 1 } else { 1 };
+            last = Some(*slot);
+            if run == count {
+                found = Some(slot + 1 - count);
+                break;
+            }
+        }
+        if let Some(first) = found {
+            (first..first + count).for_each(|slot| {
+                self.free.remove(&slot);
+            });
+            return Some(first);
+        }
+        // Free slots at the very end count too.
+        let first = match last.filter(|last| last + 1 == self.end) {
+            Some(_) => self.end - run,
+            None => self.end,
+        };
+        let end = first.checked_add(count)?;
+        (first..self.end).for_each(|slot| {
+            self.free.remove(&slot);
+        });
+        self.end = end;
+        Some(first)
+    }
+
+    /// Gives slots back.
+    pub(crate) fn give(&mut self, first: u32, count: u32) {
+        self.free.extend(first..first + count);
+    }
+
+    /// Forgets free slots at the end; tells how many slots are left.
+    pub(crate) fn cut_end(&mut self) -> u32 {
+        while self.end > 0 && self.free.remove(&(self.end - 1)) {
+            self.end -= 1;
+        }
+        self.end
+    }
+
+    /// Slots of the file.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Slots that are taken.
+    pub(crate) fn used(&self) -> u64 {
+        u64::from(self.end) - self.free.len() as u64
+    }
+
+    /// Free slots, ascending.
+    pub(crate) fn free(&self) -> impl Iterator<Item = u32> {
+        self.free.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_lowest_first_and_in_a_row() {
+        let mut pool = Pool::of_taken([(5, 1), (0, 1), (2, 2)].into_iter()).expect("disjoint");
+        assert_eq!((pool.end(), pool.used()), (6, 4), "1 and 4 are free");
+        assert_eq!(pool.take(2), Some(6), "no two in a row");
+        assert_eq!(pool.take(1), Some(1));
+        assert_eq!(pool.take(1), Some(4));
+        assert_eq!(pool.take(1), Some(8));
+        pool.give(7, 2);
+        assert_eq!(pool.take(4), Some(7), "grows from the free end");
+        pool.give(5, 6);
+        assert_eq!(pool.cut_end(), 5);
+        assert_eq!((pool.end(), pool.used(), pool.free().count()), (5, 5, 0));
+    }
+
+    #[test]
+    fn overlapping_extents_are_refused() {
+        assert!(Pool::of_taken([(0, 2), (1, 1)].into_iter()).is_none());
+        assert!(Pool::of_taken([(u32::MAX, 2)].into_iter()).is_none());
+    }
+}

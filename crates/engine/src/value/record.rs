@@ -1,0 +1,240 @@
+//! Bytes of separated values: records, footers of collected segments, and the pointers that the
+//! tree holds.
+//!
+//! ```text
+//! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
+//! footer  := (voff u64 | offset u32)* | checksum u32          sorted by voff
+//! pointer := store varint | group varint | voff varint | value bytes varint
+//! ```
+//!
+//! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
+//! the offset in the segment: what an earlier life of a slot left behind is never taken for a
+//! record. A record never spans segments.
+
+use crate::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
+use crate::key::{MAX_SEQ, SeqNo};
+
+/// Bytes of a record before its key.
+pub(crate) const HEADER_BYTES: usize = 18;
+/// Bytes of one footer entry.
+pub(crate) const FOOTER_ENTRY_BYTES: usize = 12;
+const CHECKSUM_BYTES: usize = 4;
+/// A value. Other kinds are of newer releases.
+const KIND_VALUE: u8 = 1;
+
+/// Bytes of a record.
+pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
+    (HEADER_BYTES + key_bytes + value_bytes) as u64
+}
+
+/// Bytes of a footer.
+pub(crate) fn footer_bytes(records: u32) -> u64 {
+    u64::from(records) * FOOTER_ENTRY_BYTES as u64 + CHECKSUM_BYTES as u64
+}
+
+/// A pointer of the tree. Stable: collection moves the record and keeps the voff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    /// File number of the value file.
+    pub(crate) store: u64,
+    pub(crate) group: u32,
+    /// Position in the group's endless stream; never used again.
+    pub(crate) voff: u64,
+    pub(crate) value_bytes: u32,
+}
+
+impl Pointer {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        put_varint(out, self.store);
+        put_varint(out, u64::from(self.group));
+        put_varint(out, self.voff);
+        put_varint(out, u64::from(self.value_bytes));
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Pointer> {
+        let mut reader = Reader::new(bytes);
+        let store = reader.take_varint()?;
+        let group = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
+        let voff = reader.take_varint()?;
+        let value_bytes = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
+        if !reader.is_empty() {
+            return Err(Truncated);
+        }
+        Ok(Pointer { store, group, voff, value_bytes })
+    }
+}
+
+/// Seeds the checksums of one segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seal {
+    seed: u64,
+}
+
+impl Seal {
+    pub(crate) fn new(uid: u64, generation: u64) -> Seal {
+        Seal { seed: xxhash_rust::xxh3::xxh3_64_with_seed(&generation.to_le_bytes(), uid) }
+    }
+
+    fn checksum(self, offset: u64, bytes: &[u8]) -> u32 {
+        xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.seed.wrapping_add(offset)) as u32
+    }
+
+    /// Appends a record that will lie at `offset` of the segment.
+    pub(crate) fn put(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8], value: &[u8]) {
+        let at = out.len();
+        out.extend_from_slice(&[0; CHECKSUM_BYTES]);
+        out.extend_from_slice(&(seq << 8 | u64::from(KIND_VALUE)).to_le_bytes());
+        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+        let sum = self.checksum(offset, &out[at + CHECKSUM_BYTES..]);
+        out[at..at + CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// The record that starts at the beginning of `bytes`, which lies at `offset` of the segment.
+    pub(crate) fn take(self, bytes: &[u8], offset: u64) -> Result<Record<'_>, &'static str> {
+        const SHORT: &str = "a record is cut short";
+        let sum = u32_at(bytes, 0).ok_or(SHORT)?;
+        let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
+        let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
+        let value_bytes = u32_at(bytes, 14).ok_or(SHORT)? as usize;
+        let len = HEADER_BYTES + usize::from(key_bytes) + value_bytes;
+        let whole = bytes.get(..len).ok_or(SHORT)?;
+        if self.checksum(offset, &whole[CHECKSUM_BYTES..]) != sum {
+            return Err("the checksum of a record does not match");
+        }
+        if word as u8 != KIND_VALUE || word >> 8 > MAX_SEQ {
+            return Err("a record is of unknown kind");
+        }
+        let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
+        Ok(Record { seq: word >> 8, key, value, len })
+    }
+
+    /// Appends the footer of records at (voff, offset), which will lie at `offset` of the segment.
+    pub(crate) fn put_footer(self, out: &mut Vec<u8>, offset: u64, places: &[(u64, u32)]) {
+        let at = out.len();
+        for (voff, offset) in places {
+            out.extend_from_slice(&voff.to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+        }
+        let sum = self.checksum(offset, &out[at..]);
+        out.extend_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Checks a footer.
+    pub(crate) fn take_footer(self, bytes: &[u8], offset: u64) -> Option<Footer> {
+        let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
+        let fits = entries.len().is_multiple_of(FOOTER_ENTRY_BYTES);
+        let right = fits && u32_at(sum, 0)? == self.checksum(offset, entries);
+        right.then(|| Footer { entries: entries.into() })
+    }
+}
+
+/// A record that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) seq: SeqNo,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    /// Bytes of the whole record.
+    pub(crate) len: usize,
+}
+
+/// Where the records of a collected segment lie.
+#[derive(Debug)]
+pub struct Footer {
+    entries: Box<[u8]>,
+}
+
+impl Footer {
+    /// Offset of the record with this voff. O(log records).
+    pub(crate) fn find(&self, voff: u64) -> Option<u32> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let (found, offset) = self.entry(middle)?;
+            match found.cmp(&voff) {
+                std::cmp::Ordering::Equal => return Some(offset),
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    /// Records.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() / FOOTER_ENTRY_BYTES
+    }
+
+    /// The i-th (voff, offset).
+    pub(crate) fn entry(&self, i: usize) -> Option<(u64, u32)> {
+        let at = i * FOOTER_ENTRY_BYTES;
+        Some((u64_at(&self.entries, at)?, u32_at(&self.entries, at + 8)?))
+    }
+
+    /// Memory taken.
+    pub fn size_bytes(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_bound_to_their_place_and_their_slots_life() {
+        let seal = Seal::new(7, 3);
+        let mut bytes = Vec::new();
+        seal.put(&mut bytes, 0, 9, b"key", b"value");
+        let behind = bytes.len() as u64;
+        seal.put(&mut bytes, behind, 10, b"", b"");
+        let first = seal.take(&bytes, 0).expect("whole");
+        assert_eq!((first.seq, first.key, first.value), (9, &b"key"[..], &b"value"[..]));
+        assert_eq!(first.len as u64, record_bytes(3, 5));
+        let rest = &bytes[first.len..];
+        assert_eq!(seal.take(rest, first.len as u64).expect("whole").seq, 10);
+        assert!(seal.take(rest, 0).is_err(), "another offset");
+        assert!(Seal::new(7, 4).take(&bytes, 0).is_err(), "another life of the slot");
+        assert!(Seal::new(8, 3).take(&bytes, 0).is_err(), "another file");
+        for at in 0..first.len {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(seal.take(&damaged, 0).is_err(), "byte {at}");
+            assert!(seal.take(&bytes[..at], 0).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn footers_find_and_refuse() {
+        let seal = Seal::new(1, 1);
+        let places: Vec<(u64, u32)> = (0..50u32).map(|i| (u64::from(i) * 10 + 5, i * 7)).collect();
+        let mut bytes = Vec::new();
+        seal.put_footer(&mut bytes, 100, &places);
+        assert_eq!(bytes.len() as u64, footer_bytes(50));
+        let footer = seal.take_footer(&bytes, 100).expect("whole");
+        for (voff, offset) in &places {
+            assert_eq!(footer.find(*voff), Some(*offset));
+            assert_eq!(footer.find(voff + 1), None);
+        }
+        assert!(seal.take_footer(&bytes, 99).is_none());
+        assert!(seal.take_footer(&bytes[1..], 100).is_none());
+        assert!(seal.take_footer(&[], 0).is_none());
+    }
+
+    #[test]
+    fn pointers_round_trip() {
+        let pointer = Pointer { store: 300, group: 5, voff: 1 << 40, value_bytes: 1 << 20 };
+        let mut bytes = Vec::new();
+        pointer.encode(&mut bytes);
+        assert_eq!(Pointer::decode(&bytes), Ok(pointer));
+        for cut in 0..bytes.len() {
+            assert!(Pointer::decode(&bytes[..cut]).is_err());
+        }
+        bytes.push(0);
+        assert!(Pointer::decode(&bytes).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! Appends of one flush or merge to a value file.
+//!
+//! 1. `append` gives each record its place in its group's stream and buffers it; buffers are
+//!    written when they are full.
+//! 2. `finish` writes what is left and syncs the file, once. The edit it returns goes into the same
+//!    manifest record as the tables that point to the records.
+//! 3. `commit`, after the edit was published, gives segments with room back. A session that is
+//!    dropped before leaves nothing behind: its slots are free again, and what it wrote behind the
+//!    end of a known segment is not part of that.
+//!
+//! Sessions may run side by side: a segment with room belongs to one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::error::{Error, Result};
+use crate::key::SeqNo;
+use crate::value::layout::{GroupEdit, Segment, ValueEdit};
+use crate::value::record::{Pointer, record_bytes};
+use crate::value::store::ValueStore;
+
+/// Buffered bytes of one group after which they are written.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// Records that are being added to a value file.
+#[derive(Debug)]
+pub(crate) struct Session {
+    store: Arc<ValueStore>,
+    groups: BTreeMap<u32, GroupWriter>,
+    committed: bool,
+    /// Bytes of records appended.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+struct GroupWriter {
+    /// The segment that is being filled.
+    open: Option<Segment>,
+    /// Segments that are full.
+    full: Vec<Segment>,
+    /// The segment that the session found open, as it was.
+    found: Option<Segment>,
+    /// Bytes of `open` that are not written yet.
+    buffer: Vec<u8>,
+    keys: Sketch,
+}
+
+impl Session {
+    pub(crate) fn new(store: &Arc<ValueStore>) -> Session {
+        store.state.lock().sessions += 1;
+        Session { store: Arc::clone(store), groups: BTreeMap::new(), committed: false, bytes: 0 }
+    }
+
+    /// The file that it appends to.
+    pub(crate) fn store(&self) -> &Arc<ValueStore> {
+        &self.store
+    }
+
+    /// Appends one version of a key.
+    pub(crate) fn append(&mut self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<Pointer> {
+        let group = self.store.group_of(key);
+        let writer = self.groups.entry(group).or_insert_with(|| {
+            let found = self.store.state.lock().open.remove(&group);
+            GroupWriter {
+                open: found,
+                found,
+                full: Vec::new(),
+                buffer: Vec::new(),
+                keys: Sketch::of_nothing(),
+            }
+        });
+        let bytes = record_bytes(key.len(), value.len());
+        self.bytes += bytes;
+        writer.keys.add(ValueStore::sketch_hash(key));
+        let segment = writer.segment_for(&self.store, group, bytes)?;
+        let (offset, large) = (segment.bytes, segment.slots > 1);
+        let (seal, voff) = (self.store.seal(segment), segment.voff + offset);
+        segment.bytes += bytes;
+        segment.records += 1;
+        seal.put(&mut writer.buffer, offset, seq, key, value);
+        if large || writer.buffer.len() >= WRITE_BYTES {
+            writer.write_out(&self.store)?;
+        }
+        if large {
+            writer.full.extend(writer.open.take());
+        }
+        let value_bytes = value.len() as u32;
+        Ok(Pointer { store: self.store.number, group, voff, value_bytes })
+    }
+
+    /// Writes and syncs everything; the edit that makes it part of the file.
+    pub(crate) fn finish(&mut self) -> Result<ValueEdit> {
+        for writer in self.groups.values_mut() {
+            writer.write_out(&self.store)?;
+        }
+        if !self.groups.is_empty() {
+            self.store.file.sync()?;
+        }
+        let state = self.store.state.lock();
+        let groups = self.groups.iter().map(|(group, writer)| GroupEdit {
+            group: *group,
+            end_voff: state.layout.groups[*group as usize].end_voff,
+            place: writer.full.iter().chain(&writer.open).copied().collect(),
+            keys: writer.keys.clone(),
+            ..GroupEdit::default()
+        });
+        Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
+    }
+
+    /// The edit was published: segments with room are open to the next session.
+    pub(crate) fn commit(mut self) {
+        let mut state = self.store.state.lock();
+        for (group, writer) in &self.groups {
+            let open = writer.open.filter(|open| open.bytes < self.store.slot_bytes);
+            if let Some(open) = open {
+                state.open.entry(*group).or_insert(open);
+            }
+        }
+        drop(state);
+        self.committed = true;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut state = self.store.state.lock();
+        state.sessions -= 1;
+        if !self.committed {
+            for (group, writer) in &self.groups {
+                let found = writer.found.map(|segment| segment.generation);
+                for segment in writer.full.iter().chain(&writer.open) {
+                    if Some(segment.generation) != found {
+                        state.pool.give(segment.slot, segment.slots);
+                    }
+                }
+                if let Some(found) = writer.found {
+                    state.open.entry(*group).or_insert(found);
+                }
+            }
+        }
+        drop(state);
+        self.store.ended.notify_all();
+    }
+}
+
+impl GroupWriter {
+    /// The segment that the next record of so many bytes goes to. One that is larger than a slot
+    /// gets an extent of its own.
+    fn segment_for(&mut self, store: &ValueStore, group: u32, bytes: u64) -> Result<&mut Segment> {
+        let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
+        if !fits {
+            self.write_out(store)?;
+            self.full.extend(self.open.take());
+            let slots = u32::try_from(bytes.div_ceil(store.slot_bytes)).map_err(|_| {
+                Error::invalid("a value takes 2^32 slots", "raise values.slot_bytes")
+            })?;
+            let segment = store.state.lock().take(group, slots, store.slot_bytes)?;
+            let position = store.position(&segment);
+            self.open = Some(segment);
+            store.file.allocate(position, u64::from(slots) * store.slot_bytes)?;
+        }
+        self.open.as_mut().ok_or_else(|| store.corrupt(0, "no segment is open"))
+    }
+
+    /// Writes what is buffered of the open segment.
+    fn write_out(&mut self, store: &ValueStore) -> Result<()> {
+        let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
+        let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
+        store.file.write_at(at, &self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,531 @@
+//! An open value file: one file of equal slots, which groups take and give back.
+//!
+//! ```text
+//! file   := header (4 KiB) | slot*
+//! header := magic "RunValue" | format u32 | slot bytes u32 | uid u64 | checksum u32 | zeros
+//! ```
+//!
+//! One file, because one sync per flush is what costs: 64 appends of 4 KiB and one sync take
+//! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms (spec: value placement §2).
+//!
+//! * A reader loads the segments of a group, finds the record and reads it: one device read, no
+//!   lock. What it loaded keeps the slots from being used again until it lets go.
+//! * The layout changes by edits that the manifest has logged (`publish`).
+//! * A slot that an edit freed can be taken again when nobody holds the segments from before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+use runstone_policy::sketch::Sketch;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::cache::{Cache, CacheKey, Cached};
+use crate::codec::{u32_at, u64_at};
+use crate::error::{Error, Result};
+use crate::key::SeqNo;
+use crate::log::newer_format;
+use crate::value::Value;
+use crate::value::layout::{Layout, Segment, ValueEdit};
+use crate::value::options::{ValueOptions, ValuePlacement};
+use crate::value::pool::Pool;
+use crate::value::record::{Footer, HEADER_BYTES, Pointer, Seal, footer_bytes, record_bytes};
+use crate::version::handle::TableContext;
+
+/// Format of value files.
+const VALUE_FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"RunValue";
+/// Where the first slot begins.
+const FIRST_SLOT: u64 = 4096;
+
+/// File name of a value file.
+pub(crate) fn values_name(number: u64) -> String {
+    format!("{number:06}.values")
+}
+
+/// An open value file.
+#[derive(Debug)]
+pub(crate) struct ValueStore {
+    pub(crate) number: u64,
+    pub(crate) placement: ValuePlacement,
+    pub(crate) slot_bytes: u64,
+    uid: u64,
+    pub(crate) file: Arc<dyn StorageFile>,
+    cache: Arc<Cache>,
+    /// What readers see of each group.
+    segments: Box<[ArcSwap<Vec<Segment>>]>,
+    pub(crate) state: Mutex<State>,
+    /// A collection or a session ended.
+    pub(crate) ended: Condvar,
+    /// See [`Layout::retired_at`].
+    retired_at: AtomicU64,
+}
+
+/// What changes under the lock of a value file.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) layout: Layout,
+    pub(crate) pool: Pool,
+    next_generation: u64,
+    /// Segments with room that no session uses now, by group.
+    pub(crate) open: BTreeMap<u32, Segment>,
+    /// Sessions that run.
+    pub(crate) sessions: usize,
+    /// Whether a collection runs.
+    pub(crate) collecting: bool,
+    /// Keys written to the group being collected since it was sealed.
+    pub(crate) fresh: Option<(u32, Sketch)>,
+    /// Extents that no segment names any more, with what old readers may still hold.
+    leaving: Vec<(Arc<Vec<Segment>>, Vec<Segment>)>,
+    /// By group: bytes that the last collection kept for these snapshots only.
+    pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
+    /// Groups with a damaged record: never collected, nothing of them is dropped.
+    pub(crate) quarantined: BTreeSet<u32>,
+}
+
+impl ValueStore {
+    /// Makes the file of an empty layout; durable when the directory is synced next.
+    pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+        let file = context.storage.create(&values_name(layout.number), Category::Value)?;
+        let uid = context.table_uid(layout.number);
+        file.write_at(0, &header(layout.slot_bytes, uid))?;
+        file.sync()?;
+        context.storage.sync_dir()?;
+        ValueStore::new(context, layout, file)
+    }
+
+    /// Opens the file of a layout that the manifest describes.
+    pub(crate) fn open(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+        let name = values_name(layout.number);
+        let bad = |what: String| Error::corruption("manifest", 0, format!("{name}: {what}"));
+        layout.check().map_err(bad)?;
+        let file = context.storage.open(&name, Category::Value)?;
+        let mut bytes = [0; 28];
+        let len = file.len()?;
+        if len < FIRST_SLOT {
+            return Err(Error::corruption(name, len, "the file is cut short"));
+        }
+        file.read_at(0, &mut bytes)?;
+        check_header(&bytes, layout.slot_bytes, context.table_uid(layout.number), &name)?;
+        check_length(&layout, len)?;
+        ValueStore::new(context, layout, file)
+    }
+
+    fn new(
+        context: &TableContext,
+        layout: Layout,
+        file: Arc<dyn StorageFile>,
+    ) -> Result<ValueStore> {
+        let all = || layout.groups.iter().flat_map(|group| group.segments.iter());
+        let pool = Pool::of_taken(all().map(|segment| (segment.slot, segment.slots)));
+        let pool = pool.ok_or_else(|| {
+            let what = format!("{}: two segments share a slot", values_name(layout.number));
+            Error::corruption("manifest", 0, what)
+        })?;
+        let next_generation = all().map(|segment| segment.generation + 1).max().unwrap_or(1);
+        let readers = layout.groups.iter().map(|group| ArcSwap::new(Arc::clone(&group.segments)));
+        let slot_bytes = u64::from(layout.slot_bytes);
+        let open = (0..).zip(&layout.groups).filter_map(|(i, group)| {
+            let last = group.segments.last()?;
+            let goes_on = !last.collected
+                && last.slots == 1
+                && last.bytes < slot_bytes
+                && last.voff.checked_add(slot_bytes)? == group.end_voff;
+            goes_on.then_some((i, *last))
+        });
+        Ok(ValueStore {
+            number: layout.number,
+            placement: layout.placement,
+            slot_bytes,
+            uid: context.table_uid(layout.number),
+            file,
+            cache: Arc::clone(&context.cache),
+            segments: readers.collect(),
+            retired_at: AtomicU64::new(layout.retired_at),
+            ended: Condvar::new(),
+            state: Mutex::new(State {
+                open: open.collect(),
+                pool,
+                next_generation,
+                layout,
+                sessions: 0,
+                collecting: false,
+                fresh: None,
+                leaving: Vec::new(),
+                pinned: BTreeMap::new(),
+                quarantined: BTreeSet::new(),
+            }),
+        })
+    }
+
+    /// Tables below this number may point here although values go elsewhere; 0: they go here.
+    pub(crate) fn retired_at(&self) -> u64 {
+        self.retired_at.load(Acquire)
+    }
+
+    /// Values go elsewhere from now on.
+    pub(crate) fn retire(&self, tables_below: u64) {
+        self.retired_at.store(tables_below, Release);
+        self.state.lock().layout.retired_at = tables_below;
+    }
+
+    /// What the manifest says of this file.
+    pub(crate) fn layout(&self) -> Layout {
+        self.state.lock().layout.clone()
+    }
+
+    /// The group that a key's values go to.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u32 {
+        let count = self.segments.len() as u128;
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, self.uid);
+        ((u128::from(hash) * count) >> 64) as u32
+    }
+
+    /// Hash of a key for the groups' sketches; independent of the group.
+    pub(crate) fn sketch_hash(key: &[u8]) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(key)
+    }
+
+    /// Seeds the checksums of a segment.
+    pub(crate) fn seal(&self, segment: &Segment) -> Seal {
+        Seal::new(self.uid, segment.generation)
+    }
+
+    /// Where a segment begins in the file.
+    pub(crate) fn position(&self, segment: &Segment) -> u64 {
+        FIRST_SLOT + u64::from(segment.slot) * self.slot_bytes
+    }
+
+    pub(crate) fn corrupt(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(values_name(self.number), offset, what)
+    }
+
+    /// Reads the value that version `seq` of `key` points to; `None` if the record is gone, which
+    /// a reader without a snapshot may meet after a collection.
+    pub(crate) fn read(&self, pointer: &Pointer, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        let Some(group) = self.segments.get(pointer.group as usize) else {
+            return Err(self.corrupt(0, format!("a pointer names group {}", pointer.group)));
+        };
+        // Held until the record is checked: its slot is not used again meanwhile.
+        let segments = group.load();
+        let Some((segment, offset)) = self.find(&segments, pointer.voff)? else { return Ok(None) };
+        let len = record_bytes(key.len(), pointer.value_bytes as usize);
+        let place = self.position(&segment) + offset;
+        if offset + len > segment.bytes {
+            return Err(self.corrupt(place, "a pointer leads beyond its segment"));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.file.read_at(place, &mut bytes)?;
+        let record = self.seal(&segment).take(&bytes, offset);
+        let record = record.map_err(|what| self.corrupt(place, what))?;
+        if record.key != key || record.seq != seq {
+            return Err(self.corrupt(place, "the record is of another version"));
+        }
+        Ok(Some(Value::of_record(bytes, HEADER_BYTES + key.len())))
+    }
+
+    /// Whether the record is there; reads at most a footer.
+    pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
+        let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
+        Ok(self.find(&group.load(), pointer.voff)?.is_some())
+    }
+
+    /// Segment and offset of a record. O(log segments + log records of one).
+    pub(crate) fn find(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, u64)>> {
+        let at = segments.partition_point(|segment| segment.voff <= voff);
+        let Some(segment) = at.checked_sub(1).map(|at| segments[at]) else { return Ok(None) };
+        if segment.collected {
+            let offset = self.footer(&segment)?.find(voff);
+            return Ok(offset.map(|offset| (segment, u64::from(offset))));
+        }
+        let offset = voff - segment.voff;
+        Ok((offset < segment.bytes).then_some((segment, offset)))
+    }
+
+    /// The footer of a collected segment, through the cache.
+    pub(crate) fn footer(&self, segment: &Segment) -> Result<Arc<Footer>> {
+        let key = CacheKey { uid: self.uid, offset: segment.generation };
+        if let Some(Cached::Footer(footer)) = self.cache.get(key) {
+            return Ok(footer);
+        }
+        let mut bytes = vec![0; footer_bytes(segment.records) as usize];
+        let place = self.position(segment) + segment.bytes;
+        self.file.read_at(place, &mut bytes)?;
+        let footer = self.seal(segment).take_footer(&bytes, segment.bytes);
+        let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
+        let footer = Arc::new(footer);
+        self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
+        Ok(footer)
+    }
+
+    /// Whether an edit fits, before it is logged.
+    pub(crate) fn check(&self, edit: &ValueEdit) -> Result<()> {
+        let state = self.state.lock();
+        let bad = |what| self.corrupt(0, format!("an edit does not fit: {what}"));
+        edit.groups.iter().try_for_each(|group| {
+            let old = state.layout.group(group.group).map_err(bad)?;
+            old.apply(group, self.slot_bytes).map(drop).map_err(bad)
+        })
+    }
+
+    /// Makes a logged (and checked) edit visible.
+    pub(crate) fn publish(&self, edit: &ValueEdit) {
+        let mut state = self.state.lock();
+        for group in &edit.groups {
+            let at = group.group as usize;
+            let Some(Ok(next)) =
+                state.layout.groups.get(at).map(|old| old.apply(group, self.slot_bytes))
+            else {
+                unreachable!("the edit was checked under the manifest lock")
+            };
+            let segments = Arc::clone(&next.segments);
+            let old = std::mem::replace(&mut state.layout.groups[at], next).segments;
+            self.segments[at].store(segments);
+            let gone = |segment: &&Segment| group.remove.contains(&segment.generation);
+            let gone: Vec<Segment> = old.iter().filter(gone).copied().collect();
+            if !gone.is_empty() {
+                state.leaving.push((old, gone));
+            }
+            if group.collected.is_none()
+                && let Some((_, fresh)) = state.fresh.as_mut().filter(|(g, _)| *g == group.group)
+            {
+                fresh.merge(&group.keys);
+            }
+        }
+    }
+
+    /// What the file holds and what collection knows about it, by group.
+    pub(crate) fn usage(&self, points: &[SeqNo]) -> ValueUsage {
+        let state = self.state.lock();
+        let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
+            let pinned = state.pinned_bytes(i, points);
+            GroupUsage {
+                bytes: group.bytes(),
+                records: group.records(),
+                slots: group.segments.iter().map(|segment| u64::from(segment.slots)).sum(),
+                garbage_bytes: group.garbage_bytes(),
+                dead_bytes: group.dead.values().map(|bytes| u64::from(*bytes)).sum(),
+                pinned_bytes: pinned,
+                quarantined: state.quarantined.contains(&i),
+            }
+        });
+        ValueUsage {
+            file: values_name(self.number),
+            placement: self.placement,
+            retired: self.retired_at() != 0,
+            slot_bytes: self.slot_bytes,
+            used_slots: state.pool.used(),
+            file_slots: state.pool.end().into(),
+            groups: groups.collect(),
+        }
+    }
+
+    /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
+    pub(crate) fn limit_slots(&self, state: &State, options: &ValueOptions) -> u64 {
+        let groups = &state.layout.groups;
+        let follows = options.capacity_bytes == 0;
+        let capacity = match follows {
+            false => options.capacity_bytes,
+            true => groups.iter().map(|g| g.bytes().saturating_sub(g.garbage_bytes())).sum(),
+        };
+        let with_reserve =
+            u128::from(capacity) * u128::from(1000 + options.reserve_permille) / 1000;
+        let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
+        // One slot that is being filled and one that a collection left half full, for each group.
+        slots + if follows { 2 * groups.len() as u64 } else { 0 }
+    }
+
+    /// Bytes that the file takes on disk.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        FIRST_SLOT + u64::from(self.state.lock().pool.end()) * self.slot_bytes
+    }
+
+    /// Cuts free slots off the end of the file; punches the others if asked. Space that will be
+    /// needed again soon is better kept: overwriting is faster than fresh blocks (spec §2).
+    pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        state.reclaim();
+        let before = state.pool.end();
+        let end = state.pool.cut_end();
+        if end < before && self.file.len()? > FIRST_SLOT + u64::from(end) * self.slot_bytes {
+            self.file.set_len(FIRST_SLOT + u64::from(end) * self.slot_bytes)?;
+        }
+        if punch {
+            for slot in state.pool.free() {
+                self.file.punch(FIRST_SLOT + u64::from(slot) * self.slot_bytes, self.slot_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what a layout names to a file of the same name.
+    pub(crate) fn copy_to(&self, layout: &Layout, target: &dyn Storage) -> Result<()> {
+        let file = target.create(&values_name(self.number), Category::Value)?;
+        file.write_at(0, &header(layout.slot_bytes, self.uid))?;
+        let mut buffer = Vec::new();
+        for segment in layout.groups.iter().flat_map(|group| group.segments.iter()) {
+            buffer.resize(segment.stored_bytes() as usize, 0);
+            let position = self.position(segment);
+            self.file.read_at(position, &mut buffer)?;
+            file.write_at(position, &buffer)?;
+        }
+        Ok(file.sync()?)
+    }
+}
+
+impl State {
+    /// A new segment of `slots` for records of `group`, and room for them in its stream.
+    pub(crate) fn take(&mut self, group: u32, slots: u32, slot_bytes: u64) -> Result<Segment> {
+        self.reclaim();
+        let full = || {
+            Error::invalid(
+                "a value file has 2^32 slots or its stream 2^64 bytes",
+                "raise values.slot_bytes in a keyspace of its own",
+            )
+        };
+        let end_voff = self.layout.groups[group as usize].end_voff;
+        let end = end_voff.checked_add(u64::from(slots) * slot_bytes).ok_or_else(full)?;
+        let slot = self.pool.take(slots).ok_or_else(full)?;
+        self.layout.groups[group as usize].end_voff = end;
+        Ok(Segment { voff: end_voff, ..self.output(slot, slots) })
+    }
+
+    /// A new segment for the output of a collection, which keeps the voffs of its records.
+    pub(crate) fn take_output(&mut self, slots: u32) -> Result<Segment> {
+        self.reclaim();
+        let slot = self.pool.take(slots).ok_or_else(|| {
+            Error::invalid("a value file has 2^32 slots", "raise values.slot_bytes")
+        })?;
+        Ok(Segment { collected: true, ..self.output(slot, slots) })
+    }
+
+    fn output(&mut self, slot: u32, slots: u32) -> Segment {
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        Segment { slot, slots, collected: false, generation, voff: 0, bytes: 0, records: 0 }
+    }
+
+    /// Makes slots free whose last reader has gone.
+    pub(crate) fn reclaim(&mut self) {
+        let pool = &mut self.pool;
+        self.leaving.retain(|(old, gone)| {
+            let held = Arc::strong_count(old) > 1;
+            if !held {
+                gone.iter().for_each(|segment| pool.give(segment.slot, segment.slots));
+            }
+            held
+        });
+    }
+
+    /// Bytes of a group that only snapshots keep, as far as the last collection found.
+    pub(crate) fn pinned_bytes(&self, group: u32, points: &[SeqNo]) -> u64 {
+        match self.pinned.get(&group) {
+            Some((bytes, held)) if held.iter().all(|seq| points.contains(seq)) => *bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// What a value file holds.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ValueUsage {
+    /// File name inside the store.
+    pub file: String,
+    /// How its records are arranged.
+    pub placement: ValuePlacement,
+    /// Whether new values go elsewhere.
+    pub retired: bool,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// Slots that hold records.
+    pub used_slots: u64,
+    /// Slots of the file.
+    pub file_slots: u64,
+    /// One entry per group.
+    pub groups: Vec<GroupUsage>,
+}
+
+/// What a group of a value file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct GroupUsage {
+    /// Bytes of records.
+    pub bytes: u64,
+    /// Records.
+    pub records: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Bytes that a collection would probably free if no snapshot held them.
+    pub garbage_bytes: u64,
+    /// Of those, bytes that merges found dead.
+    pub dead_bytes: u64,
+    /// Of the garbage, bytes that the last collection had to keep for snapshots that still live.
+    pub pinned_bytes: u64,
+    /// Whether a damaged record keeps the group from being collected.
+    pub quarantined: bool,
+}
+
+impl ValueUsage {
+    /// Bytes of records.
+    pub fn bytes(&self) -> u64 {
+        self.groups.iter().map(|group| group.bytes).sum()
+    }
+
+    /// Bytes that collection would probably free.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.groups.iter().map(|group| group.garbage_bytes).sum()
+    }
+
+    /// Bytes of the slots that hold records.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_slots * self.slot_bytes
+    }
+}
+
+/// Every committed byte lies inside the file.
+fn check_length(layout: &Layout, len: u64) -> Result<()> {
+    let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
+    let slot_bytes = u64::from(layout.slot_bytes);
+    let end_of = |segment: &Segment| {
+        FIRST_SLOT + u64::from(segment.slot) * slot_bytes + segment.stored_bytes()
+    };
+    match segments.map(end_of).max().filter(|end| *end > len) {
+        None => Ok(()),
+        Some(end) => {
+            let what = format!("the file is cut short: {end} bytes are needed");
+            Err(Error::corruption(values_name(layout.number), len, what))
+        }
+    }
+}
+
+fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VALUE_FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&slot_bytes.to_le_bytes());
+    bytes.extend_from_slice(&uid.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes) as u32;
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes.resize(FIRST_SLOT as usize, 0);
+    bytes
+}
+
+fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Result<()> {
+    let bad = |what: &str| Err(Error::corruption(name, 0, what));
+    let sum = u32_at(bytes, 24);
+    if &bytes[..8] != MAGIC || sum != Some(xxhash_rust::xxh3::xxh3_64(&bytes[..24]) as u32) {
+        return bad("the header does not check");
+    }
+    match u32_at(bytes, 8) {
+        Some(VALUE_FORMAT) => {}
+        Some(newer) if newer > VALUE_FORMAT => return Err(newer_format(name, newer)),
+        _ => return bad("the header has no known format"),
+    }
+    if u64_at(bytes, 16) != Some(uid) {
+        return bad("the file is of another store");
+    }
+    if u32_at(bytes, 12) != Some(slot_bytes) {
+        return bad("the slots have another size than the manifest says");
+    }
+    Ok(())
+}
