@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
     Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, Options,
-    ReadOptions, Snapshot, Store, WalMode, WriteOptions,
+    ReadOptions, Snapshot, Store, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -41,6 +41,8 @@ pub enum Operation {
     Flush,
     /// Everything to one run.
     Compact,
+    /// Garbage of value files, as far as any is known.
+    Collect,
     /// A background job.
     RunOneJob,
     /// Closes and opens again.
@@ -67,7 +69,8 @@ fn operation(random: &mut Random) -> Operation {
         77..79 => Operation::Sync,
         79..85 => Operation::Flush,
         85..86 => Operation::Compact,
-        86..98 => Operation::RunOneJob,
+        86..87 => Operation::Collect,
+        87..98 => Operation::RunOneJob,
         _ => Operation::Reopen,
     }
 }
@@ -124,6 +127,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone::policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
+    keyspace.values = value_options(seed);
     Options {
         memory_budget_bytes: 2 << 20,
         background,
@@ -134,6 +138,34 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
         keyspace: Some(keyspace),
         ..Options::default()
     }
+}
+
+/// Value options that make small workloads separate and collect; half of the seeds do.
+fn value_options(seed: u64) -> ValueOptions {
+    let mut random = Random::new(seed ^ 0x7a1_0e5);
+    let placements = [
+        ValuePlacement::HashGrouped,
+        ValuePlacement::Inline,
+        ValuePlacement::Vlog,
+        ValuePlacement::Inline,
+    ];
+    ValueOptions {
+        placement: placements[random.below(4) as usize],
+        separate_at: [1, 60, 1000][random.below(3) as usize],
+        groups: 1 + random.below(3) as u32,
+        slot_bytes: 4096 << random.below(2),
+        reserve_permille: [50, 300][random.below(2) as usize],
+        vlog_chunk_bytes: 8192,
+        ..ValueOptions::default()
+    }
+}
+
+/// The same options with another placement.
+pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.placement = placement;
+    }
+    options
 }
 
 /// A store under test, with its oracle.
@@ -194,6 +226,7 @@ impl Run {
                 self.store().compact()?;
                 self.oracle.synced();
             }
+            Operation::Collect => self.store().collect_values()?,
             Operation::RunOneJob => {
                 self.store().run_one_job()?;
             }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
-use runstone::{Background, Error, Options, Store};
+use runstone::{Background, Error, Options, Store, ValueOptions, ValuePlacement};
 use runstone_sim::oracle::{Oracle, State, Write};
 use runstone_sim::workload::{self, Operation, Run, generate, keyspaces, read_all};
 
 type Image = BTreeMap<String, Vec<u8>>;
 
 fn options(read_only: bool) -> Options {
-    Options { read_only, ..workload::options(3, Background::Manual) }
+    let options = workload::options(3, Background::Manual);
+    Options { read_only, ..workload::placed(options, ValuePlacement::Inline) }
 }
 
 fn image_of(storage: &MemoryStorage) -> Image {
@@ -35,11 +36,25 @@ fn storage_of(image: &Image) -> MemoryStorage {
     storage
 }
 
+/// The same with every value apart, in hash groups.
+fn separated(read_only: bool) -> Options {
+    let mut options = workload::placed(options(read_only), ValuePlacement::HashGrouped);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values =
+            ValueOptions { separate_at: 1, groups: 1, slot_bytes: 4096, ..keyspace.values.clone() };
+    }
+    options
+}
+
 /// A store with tables on two levels, deletes, and (unless closed) a log with unflushed writes.
 fn small_store(closed: bool) -> (Image, Oracle) {
+    small_store_with(options(false), closed)
+}
+
+fn small_store_with(options: Options, closed: bool) -> (Image, Oracle) {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-    let store = Store::open_on(shared, options(false)).expect("fresh");
+    let store = Store::open_on(shared, options).expect("fresh");
     let mut run = Run::new(store, Oracle::default());
     let mut operations = generate(77, 70);
     operations.retain(|operation| !matches!(operation, Operation::Reopen));
@@ -62,13 +77,18 @@ fn small_store(closed: bool) -> (Image, Oracle) {
 
 /// Opens and reads everything; `Ok(None)` if the store told of damage.
 fn look(image: &Image, read_only: bool) -> Option<State> {
+    look_with(image, options(read_only))
+}
+
+fn look_with(image: &Image, options: Options) -> Option<State> {
+    let read_only = options.read_only;
     let storage: Arc<dyn Storage> = Arc::new(storage_of(image));
     let told = |error: Error| {
         let text = error.to_string();
         assert!(!text.is_empty() && !error.hint().is_empty());
         None::<State>
     };
-    let store = match Store::open_on(storage, options(read_only)) {
+    let store = match Store::open_on(storage, options) {
         Ok(store) => store,
         Err(error) => return told(error),
     };
@@ -142,6 +162,31 @@ fn every_truncation_of_every_file_is_told() {
             if let Some(state) = look(&bad, len % 2 == 0) {
                 assert_eq!(&state, oracle.state(), "{name} cut to {len} of {}", bytes.len());
             }
+        }
+    }
+}
+
+/// Free slots and old records may hold anything; what is live is told.
+#[test]
+fn every_byte_of_a_value_file() {
+    let (image, oracle) = small_store_with(separated(false), true);
+    let name = image.keys().find(|name| name.ends_with(".values")).expect("values are apart");
+    let live: usize = oracle.state().values().map(Vec::len).sum();
+    let mut told = 0;
+    for at in 0..image[name].len() {
+        let mut bad = image.clone();
+        bad.get_mut(name).expect("known")[at] ^= 1 << (at % 8);
+        match look_with(&bad, separated(at % 2 == 0)) {
+            None => told += 1,
+            Some(state) => assert_eq!(&state, oracle.state(), "{name} byte {at}"),
+        }
+    }
+    assert!(live > 0 && told > live, "{told} bytes told, {live} are live");
+    for len in 0..image[name].len() {
+        let mut bad = image.clone();
+        bad.get_mut(name).expect("known").truncate(len);
+        if let Some(state) = look_with(&bad, separated(len % 2 == 0)) {
+            assert_eq!(&state, oracle.state(), "{name} cut to {len}");
         }
     }
 }

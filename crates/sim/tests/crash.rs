@@ -2,9 +2,9 @@
 //! eight seeds of any policy and two seeds of each: promises P1-P5, P8 and P10.
 
 use runstone::policy::registry::POLICIES;
-use runstone::{Background, Options};
+use runstone::{Background, Options, ValuePlacement};
 use runstone_sim::crash::{Crash, count_operations, crash_at};
-use runstone_sim::workload::{generate, options, options_for};
+use runstone_sim::workload::{generate, options, options_for, placed};
 
 const OPERATIONS: usize = 200;
 
@@ -38,6 +38,23 @@ seeds!(
     seed_7 = 7,
     seed_8 = 8
 );
+
+/// Values apart from their keys, whatever the seed would have drawn.
+fn with_values_placed(placement: ValuePlacement) {
+    for seed in [11, 12, 13] {
+        crash_everywhere(&placed(options(seed, Background::Manual), placement));
+    }
+}
+
+#[test]
+fn values_in_hash_groups() {
+    with_values_placed(ValuePlacement::HashGrouped);
+}
+
+#[test]
+fn values_in_a_log() {
+    with_values_placed(ValuePlacement::Vlog);
+}
 
 /// Two halves, so that two cores share them.
 fn every_policy(seed: u64) {

@@ -7,10 +7,15 @@ use std::sync::Arc;
 use runstone::policy::registry::POLICIES;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Options, Snapshot, Store};
+use runstone::{Background, Options, Snapshot, Store, ValuePlacement};
 use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;
-use runstone_sim::workload::{Operation, Run, generate, keyspaces, options_for, read_all};
+use runstone_sim::workload::{
+    Operation, Run, generate, keyspaces, options, options_for, placed, read_all,
+};
+
+const PLACEMENTS: [ValuePlacement; 3] =
+    [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped];
 
 fn open(storage: &MemoryStorage, options: &Options) -> Result<Store, runstone::Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
@@ -39,6 +44,22 @@ fn every_policy_answers_alike() {
             .map(|policy| {
                 let options = options_for(policy.name(), seed, Background::Manual);
                 let run = run(&options, &operations);
+                read_all(run.store.as_ref().expect("open"), None).expect("reads")
+            })
+            .collect();
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}");
+    }
+}
+
+/// The same over placements of values, under a few policies.
+#[test]
+fn every_placement_answers_alike() {
+    for seed in 20..28 {
+        let operations = generate(seed, 1500);
+        let answers: Vec<State> = PLACEMENTS
+            .iter()
+            .map(|placement| {
+                let run = run(&placed(options(seed, Background::Manual), *placement), &operations);
                 read_all(run.store.as_ref().expect("open"), None).expect("reads")
             })
             .collect();
@@ -135,10 +156,15 @@ fn check_targets(store: &Store, place: &str) {
 
 /// Whether a run with the bug ends in a wrong answer for one of some seeds.
 fn finds(bug: Bug) -> bool {
+    let options = |seed| options_for("adaptive-tiering", seed, Background::Manual);
+    finds_with(bug, options)
+}
+
+fn finds_with(bug: Bug, options: impl Fn(u64) -> Options) -> bool {
     let silent = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let wrong = |seed: u64| {
-        let options = options_for("adaptive-tiering", seed, Background::Manual);
+        let options = options(seed);
         let work = || seeded::with(bug, || drop(run(&options, &generate(seed, 1500))));
         catch_unwind(AssertUnwindSafe(work)).is_err()
     };
@@ -155,4 +181,10 @@ fn a_get_that_stops_at_the_first_hit_is_found() {
 #[test]
 fn a_tombstone_dropped_by_depth_is_found() {
     assert!(finds(Bug::TombstonesDroppedByDepth));
+}
+
+#[test]
+fn a_collection_that_forgets_snapshots_is_found() {
+    let options = |seed| placed(options(seed, Background::Manual), ValuePlacement::HashGrouped);
+    assert!(finds_with(Bug::CollectionForgetsSnapshots, options));
 }

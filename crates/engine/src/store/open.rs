@@ -34,7 +34,7 @@ use crate::options::{Background, KeyspaceOptions, Options};
 use crate::value::layout::Layout;
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::place::{Placed, Values};
-use crate::value::store::{ValueStore, values_name};
+use crate::value::store::{FIRST_SLOT, ValueStore, values_name};
 use crate::version::Version;
 use crate::version::handle::{TableContext, TableHandle};
 use crate::version::manifest::{
@@ -102,10 +102,12 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
     // Tables or a log without `CURRENT`: not a fresh directory, but a store that lost its root.
-    let needed = ["table", "wal", "values"];
+    // A value file without slots is made before the first manifest, and holds nothing.
+    let needed = [("table", 0), ("wal", 0), ("values", FIRST_SLOT)];
     let lost = files.iter().find(|file| {
-        needed.iter().any(|extension| number_in(&file.name, extension).is_some())
-            && file.len_bytes > 0
+        needed.iter().any(|(extension, empty_bytes)| {
+            number_in(&file.name, extension).is_some() && file.len_bytes > *empty_bytes
+        })
     });
     if let Some(lost) = lost {
         return Err(Error::corruption(

@@ -38,7 +38,7 @@ use crate::version::handle::TableContext;
 const VALUE_FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"RunValue";
 /// Where the first slot begins.
-const FIRST_SLOT: u64 = 4096;
+pub(crate) const FIRST_SLOT: u64 = 4096;
 
 /// File name of a value file.
 pub(crate) fn values_name(number: u64) -> String {
