@@ -1,7 +1,7 @@
 //! An atomic batch of writes across keyspaces, held in the form in which the log stores it.
 //!
 //! ```text
-//! operation := kind u8 | keyspace varint | key bytes | value bytes (puts only)
+//! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes)
 //! ```
 
 use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
@@ -22,7 +22,7 @@ pub struct Batch {
 /// One write of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// Put or delete.
+    /// Put, delete, or a value pointer that collection moved.
     pub kind: Kind,
     /// Where.
     pub keyspace: KeyspaceId,
@@ -64,7 +64,7 @@ impl Batch {
         self.bytes.push(kind as u8);
         put_varint(&mut self.bytes, u64::from(keyspace));
         put_bytes(&mut self.bytes, key);
-        if kind == Kind::Put {
+        if kind != Kind::Delete {
             put_bytes(&mut self.bytes, value);
         }
         self.count += 1;
@@ -139,7 +139,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
     let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     let key = reader.take_bytes()?;
     let value = match kind {
-        Kind::Put => reader.take_bytes()?,
+        Kind::Put | Kind::Relocate => reader.take_bytes()?,
         Kind::Delete => &[],
         _ => return Err(Truncated),
     };

@@ -27,9 +27,9 @@ pub enum Kind {
     Merge = 2,
     /// Deletes a range of keys. Reserved.
     RangeDelete = 3,
-    /// The value is a pointer into a value file. Reserved.
+    /// The value is a pointer into a value file.
     ValuePointer = 4,
-    /// A value pointer rewritten by garbage collection. Reserved.
+    /// The same, written by garbage collection: the record is of an older version with this value.
     Relocate = 5,
 }
 
@@ -72,6 +72,13 @@ pub fn seq_of(trailer: u64) -> SeqNo {
 #[inline]
 pub fn kind_of(trailer: u64) -> u8 {
     trailer as u8
+}
+
+/// Whether the value of an entry of this trailer lies in a value file.
+#[inline]
+pub fn is_pointer(trailer: u64) -> bool {
+    let kind = kind_of(trailer);
+    kind == Kind::ValuePointer as u8 || kind == Kind::Relocate as u8
 }
 
 /// Compares internal keys.

@@ -14,6 +14,9 @@ pub enum Bug {
     TombstonesDroppedByDepth,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.
     CollectionForgetsSnapshots,
+    /// Collection of a log writes the new place of a value although its key was written since it
+    /// was looked up.
+    RelocationOverwritesNewer,
 }
 
 thread_local! {

@@ -56,6 +56,8 @@ impl Inner {
             return Ok(false);
         };
         self.make_value_room(keyspace, memtable.user_bytes(), memtable.entry_count())?;
+        let values = keyspace.values.load_full();
+        let _no_collection = values.log().map(|log| log.flushing.lock());
         let Merged { tables, placed, .. } = write_memtable(self, keyspace, &memtable)?;
         let table = tables.into_iter().next();
         if self.others_unflushed(keyspace) {

@@ -14,7 +14,7 @@ use runstone_policy::shape::{Level, Table};
 
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::key::{Kind, SeqNo, kind_of, seq_of};
+use crate::key::{Kind, SeqNo, is_pointer, kind_of, seq_of};
 use crate::merge::cutter::Cutter;
 use crate::merge::slices::sliced_cut;
 use crate::metrics::Counter;
@@ -80,10 +80,7 @@ impl KeepRule {
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);
-        self.behind_pointer = std::mem::replace(
-            &mut self.last_is_pointer,
-            kind_of(trailer) == Kind::ValuePointer as u8,
-        );
+        self.behind_pointer = std::mem::replace(&mut self.last_is_pointer, is_pointer(trailer));
         if shadowed {
             return false;
         }
@@ -242,7 +239,7 @@ fn fill_tables(
             }
         } else {
             merged.dropped += 1;
-            if kind_of(trailer) == Kind::ValuePointer as u8 && !keep.behind_pointer {
+            if is_pointer(trailer) && !keep.behind_pointer {
                 merged.note_dead(key, streams.value())?;
             }
         }

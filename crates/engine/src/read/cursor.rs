@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use crate::error::Result;
-use crate::key::{Kind, SeqNo, kind_of, prefix_successor, seek_trailer, seq_of};
+use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
@@ -269,7 +269,7 @@ impl Cursor {
                         self.place = Place::Forward;
                         return Ok(());
                     }
-                    Some(Kind::ValuePointer) => {
+                    Some(Kind::ValuePointer | Kind::Relocate) => {
                         self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
                         self.place = Place::Forward;
                         return Ok(());
@@ -313,7 +313,7 @@ impl Cursor {
                 pointer = None;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Put) => Some(self.merge.pin_value()),
-                    Some(Kind::ValuePointer) => {
+                    Some(Kind::ValuePointer | Kind::Relocate) => {
                         pointer = Some((trailer, self.merge.value().to_vec()));
                         None
                     }
@@ -334,7 +334,7 @@ impl Cursor {
     /// Whether a separated value of the current entry is where its pointer says. O(1) reads.
     pub(crate) fn value_is_there(&self) -> Result<bool> {
         let Some((_, trailer)) = self.merge.current() else { return Ok(true) };
-        if kind_of(trailer) != Kind::ValuePointer as u8 {
+        if !is_pointer(trailer) {
             return Ok(true);
         }
         let pointer = self.values.pointer(self.merge.value())?;

@@ -12,7 +12,7 @@ use runstone_policy::shape::Shape;
 use super::{Inner, KeyspaceInner, Snapshot, View};
 use crate::batch::{Batch, KeyspaceId, check_sizes};
 use crate::error::{Error, Result};
-use crate::key::{Kind, SeqNo, kind_of};
+use crate::key::{Kind, SeqNo, is_pointer, kind_of};
 use crate::memtable::btree::RecordRef;
 use crate::metrics::{Counter, sampled};
 use crate::options::{KeyspaceOptions, WriteOptions};
@@ -187,10 +187,13 @@ impl Keyspace {
         for memtable in std::iter::once(&view.active).chain(&view.immutable) {
             if let Some(record) = memtable.get(key, seq) {
                 stats.in_memtable = true;
-                if kind_of(record.trailer()) == Kind::Delete as u8 {
+                let (trailer, value) = (record.trailer(), record.value());
+                if kind_of(trailer) == Kind::Delete as u8 {
                     return Ok(Got::Value(None));
                 }
-                let value = record.value();
+                if is_pointer(trailer) {
+                    return self.follow(key, trailer, value);
+                }
                 return Ok(Got::Value(Some(match value.len() {
                     0..=INLINE_BYTES => Value::owned(value),
                     _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
@@ -205,14 +208,17 @@ impl Keyspace {
             Some(Kind::Put) => {
                 Ok(Got::Value(Some(Value::pinned(block, found.value_at, found.value_len))))
             }
-            Some(Kind::ValuePointer) => {
-                self.store.metrics.add(Counter::values_read, 1);
-                let pointer = block.slice(found.value_at, found.value_len);
-                let value = self.inner.values.load().resolve(key, found.trailer, pointer)?;
-                Ok(value.map_or(Got::Moved, |value| Got::Value(Some(value))))
+            Some(Kind::ValuePointer | Kind::Relocate) => {
+                self.follow(key, found.trailer, block.slice(found.value_at, found.value_len))
             }
             _ => Err(unsupported_kind(found.trailer)),
         }
+    }
+
+    fn follow(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Got> {
+        self.store.metrics.add(Counter::values_read, 1);
+        let value = self.inner.values.load().resolve(key, trailer, pointer)?;
+        Ok(value.map_or(Got::Moved, |value| Got::Value(Some(value))))
     }
 
     /// What the keyspace's value files hold; empty where all values are inline.

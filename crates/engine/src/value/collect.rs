@@ -26,7 +26,7 @@ use crate::key::SeqNo;
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
-use crate::value::options::ValueOptions;
+use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::footer_bytes;
 use crate::value::store::{State, ValueStore};
 use crate::version::manifest::Manifest;
@@ -49,16 +49,16 @@ pub(crate) enum Collected {
 
 /// A record of the group being collected.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(super) struct Entry {
     /// Where its key is in the arena.
     key_at: usize,
     key_bytes: u32,
-    seq: SeqNo,
-    voff: u64,
+    pub(super) seq: SeqNo,
+    pub(super) voff: u64,
     /// Index of the segment, and the place in it.
-    segment: u32,
-    offset: u32,
-    bytes: u32,
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+    pub(super) bytes: u32,
 }
 
 /// A sealed group.
@@ -71,11 +71,17 @@ struct Sealed {
 
 /// What a scan found.
 #[derive(Debug, Default)]
-struct Scanned {
+pub(super) struct Scanned {
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     /// Bytes of segments, as far as they are held.
-    held: Vec<Option<Vec<u8>>>,
+    pub(super) held: Vec<Option<Vec<u8>>>,
+}
+
+impl Scanned {
+    pub(super) fn key(&self, entry: &Entry) -> &[u8] {
+        &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
+    }
 }
 
 /// What stays of a group.
@@ -116,6 +122,9 @@ impl ValueStore {
     /// The group to collect. A linear look at some hundred numbers costs less than keeping a heap
     /// right over every append would.
     fn choose(&self, state: &State, points: &[SeqNo]) -> Option<u32> {
+        if self.placement == ValuePlacement::Vlog {
+            return self.log_wants_collection(state, points).then_some(0);
+        }
         let gain = |(i, group): (u32, &crate::value::layout::Group)| {
             let freed = group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points));
             (freed, i)
@@ -139,16 +148,22 @@ impl ValueStore {
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone() })
     }
 
-    fn unseal(&self) {
+    pub(super) fn unseal(&self) {
         let mut state = self.state.lock();
         state.collecting = false;
-        state.fresh = None;
+        if self.placement == ValuePlacement::HashGrouped {
+            state.fresh = None;
+        }
         drop(state);
         self.ended.notify_all();
     }
 
     /// Step 4, first half.
-    fn scan(&self, segments: &[Segment], cancelled: &dyn Fn() -> Result<()>) -> Result<Scanned> {
+    pub(super) fn scan(
+        &self,
+        segments: &[Segment],
+        cancelled: &dyn Fn() -> Result<()>,
+    ) -> Result<Scanned> {
         let mut scanned = Scanned::default();
         let mut held_bytes = 0;
         for (i, segment) in (0..).zip(segments) {
@@ -373,9 +388,12 @@ impl Inner {
     /// Collects the group of a keyspace's value file that promises most.
     pub(crate) fn collect_values(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &Arc<KeyspaceInner>,
         store: &Arc<ValueStore>,
     ) -> Result<Collected> {
+        if store.placement == ValuePlacement::Vlog {
+            return self.collect_log(keyspace, store);
+        }
         let sealed = match store.seal_group(&self.visible_points()) {
             Ok(sealed) => sealed,
             Err(outcome) => return Ok(outcome),
@@ -419,7 +437,7 @@ impl Inner {
         };
         let edit = ValueEdit { store: store.number, groups: vec![edit] };
         drop(sealed.segments);
-        self.install_collection(keyspace, store, edit)
+        self.install_values(keyspace, store, edit)
             .inspect_err(|_| self.give_back_uninstalled(store, &outputs))?;
         let after = kept.live_bytes + kept.pinned_bytes;
         store.state.lock().pinned.insert(sealed.group, (kept.pinned_bytes, snapshots_of(&points)));
@@ -438,7 +456,8 @@ impl Inner {
         store.shrink(false)
     }
 
-    fn install_collection(
+    /// Logs an edit of a value file and makes it visible.
+    pub(super) fn install_values(
         &self,
         keyspace: &KeyspaceInner,
         store: &ValueStore,
@@ -470,7 +489,7 @@ impl Inner {
     /// frees something. What happens when nothing can be freed is the keyspace's choice.
     pub(crate) fn make_value_room(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &Arc<KeyspaceInner>,
         bytes: u64,
         entries: u64,
     ) -> Result<()> {
@@ -508,7 +527,7 @@ impl Inner {
     }
 
     /// Collects as long as that frees something, then gives free slots back to the file system.
-    pub(crate) fn collect_all_values(&self, keyspace: &KeyspaceInner) -> Result<()> {
+    pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         let values = keyspace.values.load_full();
         let Some(store) = &values.current else { return Ok(()) };
         loop {

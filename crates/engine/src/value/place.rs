@@ -34,6 +34,11 @@ impl Values {
         self.retired.iter().chain(&self.current)
     }
 
+    /// The present file, if it is a log.
+    pub(crate) fn log(&self) -> Option<&ValueStore> {
+        self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
+    }
+
     /// The file of a number.
     pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueStore>> {
         self.all().find(|store| store.number == number)
@@ -54,7 +59,7 @@ impl Values {
     pub(crate) fn resolve(&self, key: &[u8], trailer: u64, bytes: &[u8]) -> Result<Option<Value>> {
         let pointer = self.pointer(bytes)?;
         match self.file(pointer.store) {
-            Some(store) => store.read(&pointer, key, seq_of(trailer)),
+            Some(store) => store.read(&pointer, key, trailer),
             None => Ok(None),
         }
     }
@@ -100,7 +105,7 @@ impl Placer {
     ) -> Result<(u64, &'a [u8])> {
         let kind = Kind::from_u8(kind_of(trailer));
         let value = match kind {
-            Some(Kind::ValuePointer) => {
+            Some(Kind::ValuePointer | Kind::Relocate) => {
                 let pointer = self.values.pointer(value)?;
                 let current = self.values.current.as_ref().map(|store| store.number);
                 if Some(pointer.store) == current {
@@ -154,15 +159,12 @@ impl Placed {
 }
 
 impl Inner {
-    /// What merges found dead, by value file. Logs find that out for themselves.
+    /// What merges found dead, by value file.
     pub(crate) fn value_edits(&self, keyspace: &KeyspaceInner, done: &[Merged]) -> Vec<ValueEdit> {
         let values = keyspace.values.load();
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
         for (pointer, bytes) in done.iter().flat_map(|merged| &merged.dead) {
-            let grouped = values
-                .file(pointer.store)
-                .is_some_and(|store| store.placement == ValuePlacement::HashGrouped);
-            if grouped {
+            if values.file(pointer.store).is_some() {
                 let groups = files.entry(pointer.store).or_default();
                 groups.entry(pointer.group).or_default().push((pointer.voff, *bytes));
             }

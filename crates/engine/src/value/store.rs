@@ -13,7 +13,7 @@
 //! * The layout changes by edits that the manifest has logged (`publish`).
 //! * A slot that an edit freed can be taken again when nobody holds the segments from before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -25,7 +25,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::cache::{Cache, CacheKey, Cached};
 use crate::codec::{u32_at, u64_at};
 use crate::error::{Error, Result};
-use crate::key::SeqNo;
+use crate::key::{Kind, SeqNo, kind_of, seq_of};
 use crate::log::newer_format;
 use crate::value::Value;
 use crate::value::layout::{Layout, Segment, ValueEdit};
@@ -59,6 +59,8 @@ pub(crate) struct ValueStore {
     pub(crate) state: Mutex<State>,
     /// A collection or a session ended.
     pub(crate) ended: Condvar,
+    /// Held by flushes and collections of a log: see `vlog`.
+    pub(crate) flushing: Mutex<()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
 }
@@ -75,14 +77,31 @@ pub(crate) struct State {
     pub(crate) sessions: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
-    /// Keys written to the group being collected since it was sealed.
+    /// Keys written to the group being collected since it was sealed; to a log, since the pass
+    /// began.
     pub(crate) fresh: Option<(u32, Sketch)>,
     /// Extents that no segment names any more, with what old readers may still hold.
     leaving: Vec<(Arc<Vec<Segment>>, Vec<Segment>)>,
     /// By group: bytes that the last collection kept for these snapshots only.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
+    /// Of a log: segments whose live values have moved, and the last number given to those. They
+    /// go when no snapshot is older.
+    pub(crate) condemned: VecDeque<(u64, SeqNo)>,
+    /// Of a log: the pass of collection over everything that was there when it began.
+    pub(crate) pass: Option<Pass>,
+    /// Of a log: where it ended when a whole pass found nothing.
+    pub(crate) quiet_at: u64,
     /// Groups with a damaged record: never collected, nothing of them is dropped.
     pub(crate) quarantined: BTreeSet<u32>,
+}
+
+/// A pass of collection over a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    /// Where the log ended when the pass began: it ends when the tail gets there.
+    pub(crate) end_voff: u64,
+    /// Bytes that were found dead.
+    pub(crate) dead_bytes: u64,
 }
 
 impl ValueStore {
@@ -145,6 +164,7 @@ impl ValueStore {
             segments: readers.collect(),
             retired_at: AtomicU64::new(layout.retired_at),
             ended: Condvar::new(),
+            flushing: Mutex::new(()),
             state: Mutex::new(State {
                 open: open.collect(),
                 pool,
@@ -155,6 +175,9 @@ impl ValueStore {
                 fresh: None,
                 leaving: Vec::new(),
                 pinned: BTreeMap::new(),
+                condemned: VecDeque::new(),
+                pass: None,
+                quiet_at: 0,
                 quarantined: BTreeSet::new(),
             }),
         })
@@ -202,9 +225,14 @@ impl ValueStore {
         Error::corruption(values_name(self.number), offset, what)
     }
 
-    /// Reads the value that version `seq` of `key` points to; `None` if the record is gone, which
-    /// a reader without a snapshot may meet after a collection.
-    pub(crate) fn read(&self, pointer: &Pointer, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+    /// Reads the value that a version of `key` points to; `None` if the record is gone, which a
+    /// reader without a snapshot may meet after a collection.
+    pub(crate) fn read(
+        &self,
+        pointer: &Pointer,
+        key: &[u8],
+        trailer: u64,
+    ) -> Result<Option<Value>> {
         let Some(group) = self.segments.get(pointer.group as usize) else {
             return Err(self.corrupt(0, format!("a pointer names group {}", pointer.group)));
         };
@@ -220,7 +248,8 @@ impl ValueStore {
         self.file.read_at(place, &mut bytes)?;
         let record = self.seal(&segment).take(&bytes, offset);
         let record = record.map_err(|what| self.corrupt(place, what))?;
-        if record.key != key || record.seq != seq {
+        let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
+        if record.key != key || !(moved || record.seq == seq_of(trailer)) {
             return Err(self.corrupt(place, "the record is of another version"));
         }
         Ok(Some(Value::of_record(bytes, HEADER_BYTES + key.len())))

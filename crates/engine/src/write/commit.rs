@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::key::{MAX_SEQ, SeqNo, pack};
+use crate::key::{Kind, MAX_SEQ, SeqNo, pack, seq_of};
 use crate::memtable::Memtable;
 use crate::metrics::{Counter, sampled};
 use crate::options::Durability;
@@ -126,8 +126,60 @@ impl Inner {
         Ok(())
     }
 
-    fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
+    /// Writes value pointers that collection has moved, each unless its key was written since: a
+    /// conditional update. `moves`: key, sequence number of the version that points to the old
+    /// place, new pointer. The caller sees to it that no memtable of the keyspace is flushed
+    /// between the look-up of those versions and this. Returns the last number given out.
+    pub(crate) fn commit_relocations(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        moves: &[(Vec<u8>, SeqNo, Vec<u8>)],
+    ) -> Result<SeqNo> {
+        self.check_writable()?;
         let mut state = self.commit.lock();
+        // Whoever has a number must have inserted too, or would be overtaken here.
+        self.wait_visible(state.next_seq - 1);
+        let view = keyspace.view.load();
+        let mut batch = Batch::new();
+        for (key, seq, pointer) in moves {
+            let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
+            let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
+            #[cfg(feature = "seeded-bugs")]
+            let newest = newest
+                .filter(|_| !crate::seeded::is_on(crate::seeded::Bug::RelocationOverwritesNewer));
+            if newest.is_none_or(|record| seq_of(record.trailer()) <= *seq) {
+                batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
+            }
+        }
+        drop(view);
+        if batch.is_empty() {
+            return Ok(state.next_seq - 1);
+        }
+        let share = Share { keyspace, count: batch.len(), user_bytes: batch.user_bytes() };
+        let shares = [share];
+        let (first_seq, views) = self.log_locked(&mut state, &batch, &shares)?;
+        drop(state);
+        let last_seq = first_seq + batch.len() - 1;
+        insert(&batch, &shares, views.as_slice(), first_seq);
+        self.publish(first_seq, last_seq);
+        for view in views.as_slice() {
+            if view.active.is_full() {
+                self.rotate_if_active(keyspace, &view.active);
+            }
+        }
+        Ok(last_seq)
+    }
+
+    fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
+        self.log_locked(&mut self.commit.lock(), batch, shares)
+    }
+
+    fn log_locked(
+        &self,
+        state: &mut CommitState,
+        batch: &Batch,
+        shares: &[Share<'_>],
+    ) -> Result<(SeqNo, Views)> {
         if state.closed {
             return Err(Error::Closed);
         }
