@@ -7,6 +7,7 @@ use runstone::{Error, Result};
 mod autumn;
 mod context;
 mod engine;
+mod hashkv;
 mod partitioning;
 mod ptierdb;
 mod report;
@@ -30,6 +31,11 @@ pub static PAPERS: &[Paper] = &[
         name: "autumn",
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
+    },
+    Paper {
+        name: "hashkv",
+        doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
+        run: hashkv::run,
     },
     Paper {
         name: "partitioning",

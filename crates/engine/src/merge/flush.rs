@@ -55,7 +55,7 @@ impl Inner {
         let Some(memtable) = keyspace.view.load().immutable.last().cloned() else {
             return Ok(false);
         };
-        self.make_value_room(keyspace, memtable.user_bytes(), memtable.entry_count())?;
+        self.make_value_room(keyspace, &memtable)?;
         let values = keyspace.values.load_full();
         let _no_collection = values.log().map(|log| log.flushing.lock());
         let Merged { tables, placed, .. } = write_memtable(self, keyspace, &memtable)?;

@@ -23,11 +23,12 @@ use runstone_policy::sketch::Sketch;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::SeqNo;
+use crate::memtable::{Memtable, MemtableIter};
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
-use crate::value::record::footer_bytes;
+use crate::value::record::{footer_bytes, record_bytes};
 use crate::value::store::{State, ValueStore};
 use crate::version::manifest::Manifest;
 use crate::version::record::Change;
@@ -111,6 +112,16 @@ impl ValueStore {
         state.reclaim();
         state.pool.used() + need_slots > self.limit_slots(&state, options)
             && self.choose(&state, points).is_some()
+    }
+
+    /// Slots that these bytes take beyond the open segments.
+    fn planned_slots(&self, state: &State, bytes: &BTreeMap<u32, u64>) -> u64 {
+        let slots = |(group, bytes): (&u32, &u64)| {
+            let open = state.open.get(group);
+            let room = open.map_or(0, |open| self.slot_bytes.saturating_sub(open.bytes));
+            bytes.saturating_sub(room).div_ceil(self.slot_bytes)
+        };
+        bytes.iter().map(slots).sum()
     }
 
     /// Whether neither a collection nor a session runs. If so, looking further is worth it.
@@ -485,13 +496,12 @@ impl Inner {
         }
     }
 
-    /// Sees to it that a flush of so many bytes and entries finds room, collecting as long as that
-    /// frees something. What happens when nothing can be freed is the keyspace's choice.
+    /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
+    /// when nothing can be freed is the keyspace's choice.
     pub(crate) fn make_value_room(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        bytes: u64,
-        entries: u64,
+        memtable: &Arc<Memtable>,
     ) -> Result<()> {
         let values = keyspace.values.load_full();
         let Some(store) = &values.current else { return Ok(()) };
@@ -499,15 +509,15 @@ impl Inner {
             return Ok(());
         }
         let options = &keyspace.options.load().values;
-        let groups = u64::from(options.group_count());
         let follows = options.capacity_bytes == 0;
-        let need = if follows { 0 } else { bytes / store.slot_bytes + entries.min(groups) };
+        let bytes = if follows { BTreeMap::new() } else { planned_bytes(store, options, memtable) };
         let started = std::time::Instant::now();
         loop {
             let points = self.visible_points();
             let over = {
                 let mut state = store.state.lock();
                 state.reclaim();
+                let need = store.planned_slots(&state, &bytes);
                 state.pool.used() + need > store.limit_slots(&state, options)
             };
             if !over {
@@ -580,6 +590,25 @@ impl Inner {
             ),
         })
     }
+}
+
+/// Bytes of records that a flush of the memtable adds to each group, at most.
+fn planned_bytes(
+    store: &ValueStore,
+    options: &ValueOptions,
+    memtable: &Arc<Memtable>,
+) -> BTreeMap<u32, u64> {
+    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek_to_first();
+    while let Some(record) = iter.record() {
+        let (key, value) = (record.key(), record.value());
+        if value.len() >= options.separate_at as usize {
+            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value.len());
+        }
+        iter.next();
+    }
+    bytes
 }
 
 /// Snapshots among the points: all but the present.

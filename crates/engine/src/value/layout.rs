@@ -66,6 +66,18 @@ pub struct Group {
     pub live_keys: u64,
     /// The keys of all records.
     pub keys: Sketch,
+    /// Derived from the above.
+    totals: Totals,
+}
+
+/// Sums over a group, taken when it changes: every look for work asks for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    bytes: u64,
+    records: u64,
+    slots: u64,
+    dead_bytes: u64,
+    garbage_bytes: u64,
 }
 
 impl Default for Group {
@@ -77,6 +89,7 @@ impl Default for Group {
             live_bytes: 0,
             live_keys: 0,
             keys: Sketch::of_nothing(),
+            totals: Totals::default(),
         }
     }
 }
@@ -84,12 +97,22 @@ impl Default for Group {
 impl Group {
     /// Bytes of all records.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.bytes).sum()
+        self.totals.bytes
     }
 
     /// Number of records.
     pub fn records(&self) -> u64 {
-        self.segments.iter().map(|segment| u64::from(segment.records)).sum()
+        self.totals.records
+    }
+
+    /// Slots of all segments.
+    pub fn slots(&self) -> u64 {
+        self.totals.slots
+    }
+
+    /// Bytes of records that merges found dead.
+    pub fn dead_bytes(&self) -> u64 {
+        self.totals.dead_bytes
     }
 
     /// Bytes that a collection would probably free: what was written since the last one, less the
@@ -97,30 +120,51 @@ impl Group {
     /// is exact (HashKV §3.3: the group with the most writes); for new keys it is as good as the
     /// sketch, whose two estimates share their error.
     pub fn garbage_bytes(&self) -> u64 {
+        self.totals.garbage_bytes
+    }
+
+    fn sum(&mut self) {
+        let mut totals = Totals::default();
+        for segment in self.segments.iter() {
+            totals.bytes = totals.bytes.saturating_add(segment.bytes);
+            totals.records += u64::from(segment.records);
+            totals.slots += u64::from(segment.slots);
+        }
+        let dead = self.dead.values().map(|bytes| u64::from(*bytes));
+        totals.dead_bytes = dead.sum();
+        self.totals = totals;
+        self.totals.garbage_bytes = self.estimate_garbage();
+    }
+
+    fn estimate_garbage(&self) -> u64 {
         let bytes = self.bytes();
         let written = bytes.saturating_sub(self.live_bytes);
         let records = self.records().max(1);
         let keys = self.keys.estimate().unwrap_or(records).min(records);
         let new_keys = keys.saturating_sub(self.live_keys);
         let new_bytes = (u128::from(new_keys) * u128::from(bytes) / u128::from(records)) as u64;
-        let dead: u64 = self.dead.values().map(|bytes| u64::from(*bytes)).sum();
-        (written.saturating_sub(new_bytes) + dead).min(bytes)
+        written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
     /// The group after an edit; a reason if the edit does not fit.
     pub fn apply(&self, edit: &GroupEdit, slot_bytes: u64) -> Result<Group, String> {
         let mut next = self.clone();
-        let mut segments: BTreeMap<u64, Segment> =
-            self.segments.iter().map(|segment| (segment.generation, *segment)).collect();
-        for generation in &edit.remove {
-            segments
-                .remove(generation)
-                .ok_or_else(|| format!("removes unknown segment {generation}"))?;
+        let mut leaving: BTreeSet<u64> = edit.remove.iter().copied().collect();
+        let mut segments = Vec::with_capacity(self.segments.len() + edit.place.len());
+        segments.extend(
+            self.segments.iter().filter(|segment| !leaving.remove(&segment.generation)).copied(),
+        );
+        if let Some(generation) = leaving.first() {
+            return Err(format!("removes unknown segment {generation}"));
         }
         for segment in &edit.place {
-            segments.insert(segment.generation, *segment);
+            // What is placed is mostly at the end.
+            let known = segments.iter_mut().rev().find(|one| one.generation == segment.generation);
+            match known {
+                Some(known) => *known = *segment,
+                None => segments.push(*segment),
+            }
         }
-        let mut segments: Vec<Segment> = segments.into_values().collect();
         segments.sort_by_key(|segment| segment.voff);
         next.end_voff = self.end_voff.max(edit.end_voff);
         check_segments(&segments, next.end_voff, slot_bytes)?;
@@ -136,6 +180,7 @@ impl Group {
             }
             None => next.keys.merge(&edit.keys),
         }
+        next.sum();
         Ok(next)
     }
 }
@@ -299,7 +344,10 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
         let keys = take_sketch(reader)?;
         let segments = Arc::new(take_list(reader, take_segment)?);
         let dead = take_list(reader, take_dead)?.into_iter().collect();
-        Ok(Group { segments, end_voff, dead, live_bytes, live_keys, keys })
+        let totals = Totals::default();
+        let mut group = Group { segments, end_voff, dead, live_bytes, live_keys, keys, totals };
+        group.sum();
+        Ok(group)
     })?;
     Ok(Layout { number, placement, slot_bytes, retired_at, groups })
 }

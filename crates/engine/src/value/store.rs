@@ -333,9 +333,9 @@ impl ValueStore {
             GroupUsage {
                 bytes: group.bytes(),
                 records: group.records(),
-                slots: group.segments.iter().map(|segment| u64::from(segment.slots)).sum(),
+                slots: group.slots(),
                 garbage_bytes: group.garbage_bytes(),
-                dead_bytes: group.dead.values().map(|bytes| u64::from(*bytes)).sum(),
+                dead_bytes: group.dead_bytes(),
                 pinned_bytes: pinned,
                 quarantined: state.quarantined.contains(&i),
             }
