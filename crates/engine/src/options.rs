@@ -406,6 +406,15 @@ impl KeyspaceOptions {
                 ));
             }
         }
+        if self.shape.table_bytes < u64::from(self.block_bytes) {
+            return Err(Error::invalid(
+                format!(
+                    "table_bytes is {}, less than a block ({})",
+                    self.shape.table_bytes, self.block_bytes
+                ),
+                "raise table_bytes or lower block_bytes: a table is cut between blocks at best",
+            ));
+        }
         let ordered = self.shape.l0_trigger < self.l0_slowdown_runs
             && self.l0_slowdown_runs < self.l0_stop_runs;
         if !ordered {
@@ -522,6 +531,9 @@ mod tests {
         assert!(refused(tall).contains("24 runs rest in level 0; l0_slowdown_runs is 24"));
         assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
         assert!(refused("[shape]\nsplit_bytes = 0").contains("split_bytes"));
+        assert!(refused("[shape]\ntable_bytes = 4095").contains("at least 4096"));
+        let coarse = "block_bytes = 65536\n[shape]\ntable_bytes = 32768";
+        assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
         assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
         assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
         assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
@@ -533,5 +545,8 @@ mod tests {
             ..Options::default()
         };
         assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
+        let none = Options { merge_slices: Some(0), ..Options::default() };
+        let none = none.check().expect_err("no slice merges nothing").to_string();
+        assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");
     }
 }

@@ -74,7 +74,15 @@ fn key_sets() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         .map(|n| format!("https://example.org/{}/{:03}", n >> 62, n >> 53).into_bytes())
         .collect();
     let one = mixed(6000).map(|n| format!("same/{:02}", n >> 59).into_bytes()).collect();
-    vec![("numbers", numbers), ("trailing NULs", nulls), ("URLs", urls), ("few keys", one)]
+    // Longer than a block's index entry would like, and the same in every bit that tells first.
+    let long = mixed(3000).map(|n| [&[b'p'; 600][..], &n.to_be_bytes()[..2]].concat()).collect();
+    vec![
+        ("numbers", numbers),
+        ("trailing NULs", nulls),
+        ("URLs", urls),
+        ("few keys", one),
+        ("one long prefix", long),
+    ]
 }
 
 #[test]
@@ -154,6 +162,80 @@ fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
     store.put("again", "x").unwrap();
     store.compact().unwrap();
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 1);
+}
+
+/// One user key is never split (I2), however much of it snapshots keep alive.
+#[test]
+fn one_user_key_larger_than_a_table() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store =
+        Store::open_on(storage, options("universal", Partitioner::GlobalRange, 4)).unwrap();
+    let long = vec![b'k'; 3 * THETA as usize];
+    let mut snapshots = Vec::new();
+    for round in 0..60u8 {
+        store.put("fat", vec![round; 1000]).unwrap();
+        store.put(&long, [round]).unwrap();
+        store.put(format!("zz{round:02}"), [round; 300]).unwrap();
+        snapshots.push(store.snapshot());
+        if round % 5 == 4 {
+            store.flush().unwrap();
+        }
+    }
+    store.compact().unwrap();
+    let shape = store.default_keyspace().shape();
+    let holding = |key: &[u8]| {
+        shape.tables().filter(|(_, table)| table.overlaps(key, key)).count()
+    };
+    assert_eq!((holding(b"fat"), holding(&long)), (1, 1), "{shape:?}");
+    assert!(shape.tables().count() > 2, "the rest is cut");
+    for (round, snapshot) in (0u8..).zip(&snapshots) {
+        assert_eq!(store.default_keyspace().get_at("fat", snapshot).unwrap().unwrap()[0], round);
+        assert_eq!(store.default_keyspace().get_at(&long, snapshot).unwrap().unwrap()[0], round);
+    }
+    assert!(store.verify().unwrap().is_clean());
+}
+
+/// A merge of nothing is no merge; a merge that leaves nothing leaves no table.
+#[test]
+fn empty_merges() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store =
+        Store::open_on(storage, options("leveling", Partitioner::GlobalRange, 4)).unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.metrics().counters.merges, 0);
+    for round in 0..3 {
+        for i in 0..2000u32 {
+            match round {
+                1 => store.delete(i.to_be_bytes()).unwrap(),
+                _ => store.delete((i ^ 0x5500).to_be_bytes()).unwrap(),
+            }
+        }
+        store.flush().unwrap();
+    }
+    store.compact().unwrap();
+    assert_eq!(store.default_keyspace().shape().tables().count(), 0, "tombstones of nothing");
+    assert_eq!(store.default_keyspace().iter().unwrap().count(), 0);
+}
+
+#[test]
+fn options_that_cannot_partition_are_refused_at_open() {
+    let refused = |options: Options| {
+        let opened = Store::open_on(Arc::new(MemoryStorage::new()), options);
+        opened.expect_err("refused").to_string()
+    };
+    let with = |change: &dyn Fn(&mut Options, &mut KeyspaceOptions)| {
+        let mut options = options("universal", Partitioner::Prefix, 1);
+        let mut keyspace = options.keyspace.take().unwrap();
+        change(&mut options, &mut keyspace);
+        options.keyspace = Some(keyspace);
+        refused(options)
+    };
+    let small = with(&|_, keyspace| keyspace.block_bytes = 2 * THETA as u32);
+    assert!(small.contains("less than a block"), "{small}");
+    let zero = with(&|options, _| options.merge_slices = Some(0));
+    assert!(zero.contains("merge_slices is 0"), "{zero}");
+    let unknown = with(&|_, keyspace| keyspace.prefix = "custom(tenant)".into());
+    assert!(unknown.contains("tenant"), "{unknown}");
 }
 
 /// Every other range is rewritten; what lies between moves.

@@ -151,6 +151,10 @@ fn blocks_of(handle: &TableHandle) -> Result<Vec<Block>> {
         let partition = reader.partition(part)?;
         for i in 0..partition.block_count() {
             let last_key: Box<[u8]> = partition.separators.key(i).into();
+            if *last_key < *handle.meta().min_key {
+                // Behind a trim: nobody sees the block.
+                continue;
+            }
             let bytes = partition.block_range(i).map_or(0, |(_, len)| len);
             blocks.push(Block { from_key, last_key: last_key.clone(), bytes });
             from_key = last_key;

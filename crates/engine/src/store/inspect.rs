@@ -216,7 +216,7 @@ impl VerifyReport {
 
 /// Reads a whole table; returns its entries.
 fn verify_table(handle: &TableHandle) -> Result<u64> {
-    verify_entries(handle.reader()?, handle.meta())
+    verify_entries(handle.reader()?, handle.file_meta())
 }
 
 fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
