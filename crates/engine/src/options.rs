@@ -43,6 +43,18 @@ pub enum Compression {
     Zstd,
 }
 
+/// When the outputs of a large merge become part of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeInstall {
+    /// All at once, when it is done. Until then the store holds inputs and outputs.
+    #[default]
+    Atomic,
+    /// Part by part: inputs give back their space as the merge gets past them, and what is done is
+    /// not done again after a close or a crash. An edit of the manifest, hence a sync, per part.
+    Incremental,
+}
+
 /// How the write-ahead log reaches the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -198,6 +210,8 @@ pub struct KeyspaceOptions {
     /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
     /// by it.
     pub prefix: String,
+    /// When the outputs of a large merge become part of the tree: `atomic` or `incremental`.
+    pub merge_install: MergeInstall,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -221,6 +235,7 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key_x10: 100,
             filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
+            merge_install: MergeInstall::Atomic,
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::storage::{Category, MemoryStorage, Storage};
-use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Store};
 
 const THETA: u64 = 8 << 10;
 
@@ -102,10 +102,49 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
     }
 }
 
+/// The same options, with merges installed part by part.
+fn incremental(mut options: Options) -> Options {
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.merge_install = MergeInstall::Incremental;
+    }
+    options
+}
+
+#[test]
+fn part_by_part_under_every_partitioner_and_policy() {
+    for (name, keys) in key_sets() {
+        for partitioner in PARTITIONERS {
+            for policy in runstone::policy::registry::POLICIES {
+                let place = format!("{name}, {partitioner:?}, {}, part by part", policy.name());
+                let storage = Arc::new(MemoryStorage::new());
+                let options = incremental(options(policy.name(), *partitioner, 3));
+                let store = Store::open_on(storage.clone(), options.clone()).unwrap();
+                let snapshot = store.snapshot();
+                let model = fill(&store, &keys);
+                check(&store, &model, &place);
+                store.compact().unwrap();
+                check(&store, &model, &place);
+                assert!(snapshot_is_empty(&store, &snapshot), "{place}");
+                let shape = store.default_keyspace().shape();
+                assert!(shape.pending.is_none() && shape.trims.is_empty(), "{place}: {shape:?}");
+                drop(snapshot);
+                store.close().unwrap();
+                check(&Store::open_on(storage, options).unwrap(), &model, &place);
+            }
+        }
+    }
+}
+
+fn snapshot_is_empty(store: &Store, snapshot: &runstone::Snapshot) -> bool {
+    let options = runstone::ReadOptions::default().at(snapshot);
+    let mut cursor = store.default_keyspace().cursor(options).unwrap();
+    cursor.seek_to_first().unwrap();
+    !cursor.valid()
+}
+
 /// All table files of a store, after it was filled and merged.
-fn files(partitioner: Partitioner, policy: &str, slices: usize) -> BTreeMap<String, Vec<u8>> {
+fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
-    let options = options(policy, partitioner, slices);
     let store = Store::open_on(storage.clone(), options).unwrap();
     let keys: Vec<Vec<u8>> = mixed(8000).map(|n| n.to_be_bytes().to_vec()).collect();
     fill(&store, &keys);
@@ -127,16 +166,19 @@ fn files(partitioner: Partitioner, policy: &str, slices: usize) -> BTreeMap<Stri
 fn the_number_of_slices_does_not_show_in_the_files() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange, Partitioner::LocalRange] {
         for policy in ["universal", "leveling"] {
-            let one = files(partitioner, policy, 1);
-            assert!(one.len() > 8, "{partitioner:?}: {}", one.len());
-            for slices in [2, 8] {
-                let many = files(partitioner, policy, slices);
-                assert_eq!(
-                    one.keys().collect::<Vec<_>>(),
-                    many.keys().collect::<Vec<_>>(),
-                    "{partitioner:?}, {policy}, {slices} slices"
-                );
-                assert!(one == many, "{partitioner:?}, {policy}, {slices} slices");
+            for install in [std::convert::identity, incremental] {
+                let files = |slices| files(install(options(policy, partitioner, slices)));
+                let one = files(1);
+                assert!(one.len() > 8, "{partitioner:?}: {}", one.len());
+                for slices in [2, 8] {
+                    let many = files(slices);
+                    assert_eq!(
+                        one.keys().collect::<Vec<_>>(),
+                        many.keys().collect::<Vec<_>>(),
+                        "{partitioner:?}, {policy}, {slices} slices"
+                    );
+                    assert!(one == many, "{partitioner:?}, {policy}, {slices} slices");
+                }
             }
         }
     }
@@ -168,8 +210,7 @@ fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
 #[test]
 fn one_user_key_larger_than_a_table() {
     let storage = Arc::new(MemoryStorage::new());
-    let store =
-        Store::open_on(storage, options("universal", Partitioner::GlobalRange, 4)).unwrap();
+    let store = Store::open_on(storage, options("universal", Partitioner::GlobalRange, 4)).unwrap();
     let long = vec![b'k'; 3 * THETA as usize];
     let mut snapshots = Vec::new();
     for round in 0..60u8 {
@@ -183,9 +224,7 @@ fn one_user_key_larger_than_a_table() {
     }
     store.compact().unwrap();
     let shape = store.default_keyspace().shape();
-    let holding = |key: &[u8]| {
-        shape.tables().filter(|(_, table)| table.overlaps(key, key)).count()
-    };
+    let holding = |key: &[u8]| shape.tables().filter(|(_, table)| table.overlaps(key, key)).count();
     assert_eq!((holding(b"fat"), holding(&long)), (1, 1), "{shape:?}");
     assert!(shape.tables().count() > 2, "the rest is cut");
     for (round, snapshot) in (0u8..).zip(&snapshots) {
@@ -199,8 +238,7 @@ fn one_user_key_larger_than_a_table() {
 #[test]
 fn empty_merges() {
     let storage = Arc::new(MemoryStorage::new());
-    let store =
-        Store::open_on(storage, options("leveling", Partitioner::GlobalRange, 4)).unwrap();
+    let store = Store::open_on(storage, options("leveling", Partitioner::GlobalRange, 4)).unwrap();
     store.compact().unwrap();
     assert_eq!(store.metrics().counters.merges, 0);
     for round in 0..3 {

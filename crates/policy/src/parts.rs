@@ -24,11 +24,11 @@
 //! and before another, which is neither of the two trees. Levels that overlap and plans that rename
 //! levels are left out for the same reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::edit::edit_for;
-use crate::plan::{Merge, MergeInput, Plan};
+use crate::plan::{MergeInput, Plan};
 use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 
 /// Whether the plan may be installed part by part, see the module docs. O(tables log tables).
@@ -38,7 +38,7 @@ pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
         let level = |input: &MergeInput| matches!(shape.level(input.level), Level::Runs(_));
         merge.inputs.iter().all(level) && merge.slot != RunSlot::Overlapping
     });
-    let tables: std::collections::BTreeMap<TableId, &Arc<Table>> =
+    let tables: BTreeMap<TableId, &Arc<Table>> =
         shape.tables().map(|(_, table)| (table.id, table)).collect();
     let bounds = |ids: Vec<TableId>| {
         let found = || ids.iter().filter_map(|id| tables.get(id));
@@ -52,25 +52,12 @@ pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
     keeps_levels && in_runs && steps.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// What is left of a plan in a shape in which some of its parts are done: without the inputs that
-/// have left, and without the merges that have none any more. O(tables).
-pub fn rest_of(shape: &Shape, plan: &Plan) -> Plan {
-    let ids: BTreeSet<TableId> = shape.tables().map(|(_, table)| table.id).collect();
-    let mut rest = plan.clone();
-    for input in rest.merges.iter_mut().flat_map(|merge| &mut merge.inputs) {
-        input.tables.retain(|id| ids.contains(id));
-    }
-    for merge in &mut rest.merges {
-        merge.inputs.retain(|input| !input.tables.is_empty());
-    }
-    rest.merges.retain(|merge| !merge.inputs.is_empty());
-    rest
-}
-
 /// The edit after which the first merge of `rest` is done for all keys below `bound`, or for all
-/// keys (`None`). `placed`: its outputs below the bound that are not in the tree yet, and inputs
-/// below it that move. With the last part of the last merge come the moves of the plan and what it
-/// stores. O(tables).
+/// keys (`None`). `rest` is what is left of the plan: the plan itself, then the `pending` of the
+/// edit before. `placed`: outputs below the bound that are not in the tree yet, and inputs below it
+/// that move. `waiting`: inputs that will move later; they are not trimmed, since no output holds
+/// their keys. With the last part of the last merge come the moves of the plan and its cursors.
+/// O(tables).
 ///
 /// # Panics
 /// If no merge is left.
@@ -78,24 +65,24 @@ pub fn part_edit(
     shape: &Shape,
     rest: &Plan,
     placed: &[Arc<Table>],
+    waiting: &BTreeSet<TableId>,
     bound: Option<&[u8]>,
 ) -> Edit {
     if let (None, [_]) = (bound, rest.merges.as_slice()) {
         return edit_for(shape, rest, &[placed.to_vec()]);
     }
     let merge = &rest.merges[0];
-    let mut edit = Edit {
-        place: placed.iter().map(|table| placement(merge, table)).collect(),
-        ..Edit::default()
+    let placement = |table: &Arc<Table>| Placement {
+        level: merge.output_level,
+        slot: merge.slot,
+        table: Arc::clone(table),
     };
-    let inputs: BTreeSet<TableId> = merge.input_ids().collect();
+    let mut edit = Edit { place: placed.iter().map(placement).collect(), ..Edit::default() };
+    let inputs: BTreeSet<TableId> = merge.input_ids().filter(|id| !waiting.contains(id)).collect();
     for (_, table) in shape.tables().filter(|(_, table)| inputs.contains(&table.id)) {
         match bound {
-            Some(bound) if *table.max_key >= *bound => {
-                if *table.min_key < *bound {
-                    edit.trim.push((table.id, bound.into()));
-                }
-            }
+            Some(bound) if *table.min_key >= *bound => {}
+            Some(bound) if *table.max_key >= *bound => edit.trim.push((table.id, bound.into())),
             _ => edit.remove.push(table.id),
         }
     }
@@ -108,8 +95,4 @@ pub fn part_edit(
     left.merges.retain(|merge| !merge.inputs.is_empty());
     edit.pending = Some(Arc::new(left));
     edit
-}
-
-fn placement(merge: &Merge, table: &Arc<Table>) -> Placement {
-    Placement { level: merge.output_level, slot: merge.slot, table: Arc::clone(table) }
 }

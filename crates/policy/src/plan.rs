@@ -195,7 +195,8 @@ impl Busy {
             busy.ranges.extend(plan.ranges(shape));
         }
         for merge in shape.pending.iter().flat_map(|plan| &plan.merges) {
-            let is_output = |run: &&Run| merge.output_level == 0 && merge.slot.run() == Some(run.id);
+            let is_output =
+                |run: &&Run| merge.output_level == 0 && merge.slot.run() == Some(run.id);
             let output = shape.level(0).runs().iter().filter(is_output);
             busy.tables.extend(output.flat_map(|run| &run.tables).map(|table| table.id));
         }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
-    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, Options,
-    ReadOptions, Snapshot, Store, WalMode, WriteOptions,
+    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, MergeInstall,
+    Options, ReadOptions, Snapshot, Store, WalMode, WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -124,6 +124,9 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone::policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
+    if stack.one_in(2) {
+        keyspace.merge_install = MergeInstall::Incremental;
+    }
     Options {
         memory_budget_bytes: 2 << 20,
         background,

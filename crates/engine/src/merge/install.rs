@@ -112,9 +112,10 @@ impl Inner {
             if !self.scheduler.is_closing() {
                 table.evict(&self.tables);
             }
-            if let Err(error) = self.storage.remove(&table_name(table.meta.id)) {
+            match self.storage.remove(&table_name(table.meta.id)) {
+                Ok(()) => self.tables.disk.remove(table.meta.bytes),
                 // The next open removes it as an orphan.
-                tracing::warn!(%error, "an obsolete table was left behind");
+                Err(error) => tracing::warn!(%error, "an obsolete table was left behind"),
             }
         }
     }
@@ -130,7 +131,9 @@ impl Inner {
     pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
         for table in tables {
             // Whatever stays is removed as an orphan at the next open.
-            let _ = self.storage.remove(&table_name(table.id));
+            if self.storage.remove(&table_name(table.id)).is_ok() {
+                self.tables.disk.remove(table.bytes);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl RunIter {
         if self.iter.is_none() || self.table != table {
             let handle = &self.run.tables[table];
             let reader = Arc::clone(handle.reader()?);
-            self.iter = Some(TableIter::new(reader, self.access).from_key(handle.trim_key()));
+            self.iter = Some(TableIter::new(reader, self.access).starting_at(handle.trim_key()));
             self.table = table;
         }
         Ok(self.iter.as_mut())

@@ -76,6 +76,8 @@ pub(crate) struct KeyspaceInner {
     pub(crate) quiet_at: AtomicU64,
     /// How tables are cut by key prefix, once that is known.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
+    /// Held by the plan that is installed part by part: the tree notes one at most.
+    pub(crate) parting: Mutex<()>,
 }
 
 /// The manifest, and what it last said.

@@ -32,7 +32,7 @@ use crate::merge::scheduler::{self, Scheduler};
 use crate::metrics::Metrics;
 use crate::options::{Background, KeyspaceOptions, Options};
 use crate::version::Version;
-use crate::version::handle::{TableContext, TableHandle};
+use crate::version::handle::{DiskUse, TableContext, TableHandle};
 use crate::version::manifest::{
     CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
@@ -168,6 +168,7 @@ fn assemble(
         cache: Arc::clone(&cache),
         store_uid: state.uid,
         purge: Mutex::default(),
+        disk: Arc::new(DiskUse::of(state.keyspaces.values().map(|k| k.shape.bytes()).sum())),
     });
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
@@ -263,6 +264,7 @@ pub(super) fn make_keyspace(
         changes: AtomicU64::new(1),
         quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),
+        parting: Mutex::new(()),
     })
 }
 

@@ -69,7 +69,7 @@ impl TableIter {
     }
 
     /// The same for a table of which only the user keys from `floor` on are to be seen.
-    pub fn from_key(self, floor: Option<&[u8]>) -> Self {
+    pub fn starting_at(self, floor: Option<&[u8]>) -> Self {
         TableIter { floor: floor.map(Box::from), ..self }
     }
 

@@ -27,6 +27,39 @@ pub struct TableContext {
     pub store_uid: u64,
     /// Tables whose files may be removed.
     pub purge: Mutex<Vec<Obsolete>>,
+    /// What all table files take, those of no tree included.
+    pub disk: Arc<DiskUse>,
+}
+
+/// Bytes of finished table files, whoever still needs them, and the most that there were since the
+/// store was opened. The difference to what the tree holds is what merges borrow.
+#[derive(Debug, Default)]
+pub struct DiskUse {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl DiskUse {
+    /// At open: what the trees hold.
+    pub fn of(bytes: u64) -> DiskUse {
+        DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
+    }
+
+    /// A file was finished.
+    pub fn add(&self, bytes: u64) {
+        let now = self.now.fetch_add(bytes, Relaxed) + bytes;
+        self.peak.fetch_max(now, Relaxed);
+    }
+
+    /// A file was removed.
+    pub fn remove(&self, bytes: u64) {
+        self.now.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes now, and at the most.
+    pub fn now_and_peak(&self) -> (u64, u64) {
+        (self.now.load(Relaxed), self.peak.load(Relaxed))
+    }
 }
 
 impl TableContext {

@@ -325,6 +325,7 @@ mod tests {
             cache: Arc::new(Cache::new(1 << 20)),
             store_uid: 7,
             purge: Default::default(),
+            disk: Default::default(),
         });
         let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
             let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);

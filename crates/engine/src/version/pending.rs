@@ -121,10 +121,9 @@ fn put_cut(out: &mut Vec<u8>, cut: Cut) {
 fn take_cut(reader: &mut Reader<'_>) -> Decoded<Cut> {
     match reader.take_varint()? {
         0 => Ok(Cut::Size(reader.take_varint()?)),
-        1 => Ok(Cut::Prefix {
-            split_bytes: reader.take_varint()?,
-            cap_bytes: reader.take_varint()?,
-        }),
+        1 => {
+            Ok(Cut::Prefix { split_bytes: reader.take_varint()?, cap_bytes: reader.take_varint()? })
+        }
         2 => Ok(Cut::Cells {
             partitioner: take_partitioner(reader)?,
             table_bytes: reader.take_varint()?,
