@@ -115,6 +115,8 @@ counters! {
     slice_critical_bytes,
     /// The same if merges were split by whole tables only (components of key overlap).
     component_critical_bytes,
+    /// Parts of merges that were installed by an edit of their own.
+    merge_parts,
     /// Entries dropped by merges: shadowed versions and spent tombstones.
     entries_dropped,
     /// Syncs of the log.
@@ -298,6 +300,11 @@ pub struct MetricsSnapshot {
     pub io: Vec<IoCounters>,
     /// Bytes of live tables.
     pub table_bytes: u64,
+    /// Bytes of all finished table files: also of those that a running merge has written, and of
+    /// those that have left the tree and still have readers.
+    pub table_file_bytes: u64,
+    /// The most of these since the store was opened.
+    pub peak_table_file_bytes: u64,
     /// Entries in live tables.
     pub table_entries: u64,
     /// Memory of live filters, in bits.
@@ -351,6 +358,8 @@ impl MetricsSnapshot {
             ("pinned_bytes", "Pinned index and filters.", self.memory.pinned_bytes),
             ("cache_bytes", "Block cache.", self.memory.cache_bytes),
             ("table_bytes", "Live tables.", self.table_bytes),
+            ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
+            ("peak_table_file_bytes", "Most of these.", self.peak_table_file_bytes),
             ("wal_bytes", "Log segments in use.", self.wal_bytes),
             ("merge_debt_bytes", "Bytes still to be merged.", self.merge_debt_bytes),
             ("pressure_permille", "Back-pressure.", u64::from(self.pressure.permille)),

@@ -44,6 +44,18 @@ pub enum Compression {
     Zstd,
 }
 
+/// When the outputs of a large merge become part of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeInstall {
+    /// All at once, when it is done. Until then the store holds inputs and outputs.
+    #[default]
+    Atomic,
+    /// Part by part: inputs give back their space as the merge gets past them, and what is done is
+    /// not done again after a close or a crash. An edit of the manifest, hence a sync, per part.
+    Incremental,
+}
+
 /// How the write-ahead log reaches the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -199,6 +211,8 @@ pub struct KeyspaceOptions {
     /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
     /// by it.
     pub prefix: String,
+    /// When the outputs of a large merge become part of the tree: `atomic` or `incremental`.
+    pub merge_install: MergeInstall,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -224,6 +238,7 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key_x10: 100,
             filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
+            merge_install: MergeInstall::Atomic,
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,
@@ -411,6 +426,15 @@ impl KeyspaceOptions {
                 ));
             }
         }
+        if self.shape.table_bytes < u64::from(self.block_bytes) {
+            return Err(Error::invalid(
+                format!(
+                    "table_bytes is {}, less than a block ({})",
+                    self.shape.table_bytes, self.block_bytes
+                ),
+                "raise table_bytes or lower block_bytes: a table is cut between blocks at best",
+            ));
+        }
         let ordered = self.shape.l0_trigger < self.l0_slowdown_runs
             && self.l0_slowdown_runs < self.l0_stop_runs;
         if !ordered {
@@ -527,6 +551,9 @@ mod tests {
         assert!(refused(tall).contains("24 runs rest in level 0; l0_slowdown_runs is 24"));
         assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
         assert!(refused("[shape]\nsplit_bytes = 0").contains("split_bytes"));
+        assert!(refused("[shape]\ntable_bytes = 4095").contains("at least 4096"));
+        let coarse = "block_bytes = 65536\n[shape]\ntable_bytes = 32768";
+        assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
         assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
         assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
         assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
@@ -538,5 +565,8 @@ mod tests {
             ..Options::default()
         };
         assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
+        let none = Options { merge_slices: Some(0), ..Options::default() };
+        let none = none.check().expect_err("no slice merges nothing").to_string();
+        assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::storage::{Category, MemoryStorage, Storage};
-use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Store};
 
 const THETA: u64 = 8 << 10;
 
@@ -74,7 +74,15 @@ fn key_sets() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         .map(|n| format!("https://example.org/{}/{:03}", n >> 62, n >> 53).into_bytes())
         .collect();
     let one = mixed(6000).map(|n| format!("same/{:02}", n >> 59).into_bytes()).collect();
-    vec![("numbers", numbers), ("trailing NULs", nulls), ("URLs", urls), ("few keys", one)]
+    // Longer than a block's index entry would like, and the same in every bit that tells first.
+    let long = mixed(3000).map(|n| [&[b'p'; 600][..], &n.to_be_bytes()[..2]].concat()).collect();
+    vec![
+        ("numbers", numbers),
+        ("trailing NULs", nulls),
+        ("URLs", urls),
+        ("few keys", one),
+        ("one long prefix", long),
+    ]
 }
 
 #[test]
@@ -94,10 +102,49 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
     }
 }
 
+/// The same options, with merges installed part by part.
+fn incremental(mut options: Options) -> Options {
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.merge_install = MergeInstall::Incremental;
+    }
+    options
+}
+
+#[test]
+fn part_by_part_under_every_partitioner_and_policy() {
+    for (name, keys) in key_sets() {
+        for partitioner in PARTITIONERS {
+            for policy in runstone::policy::registry::POLICIES {
+                let place = format!("{name}, {partitioner:?}, {}, part by part", policy.name());
+                let storage = Arc::new(MemoryStorage::new());
+                let options = incremental(options(policy.name(), *partitioner, 3));
+                let store = Store::open_on(storage.clone(), options.clone()).unwrap();
+                let snapshot = store.snapshot();
+                let model = fill(&store, &keys);
+                check(&store, &model, &place);
+                store.compact().unwrap();
+                check(&store, &model, &place);
+                assert!(snapshot_is_empty(&store, &snapshot), "{place}");
+                let shape = store.default_keyspace().shape();
+                assert!(shape.pending.is_none() && shape.trims.is_empty(), "{place}: {shape:?}");
+                drop(snapshot);
+                store.close().unwrap();
+                check(&Store::open_on(storage, options).unwrap(), &model, &place);
+            }
+        }
+    }
+}
+
+fn snapshot_is_empty(store: &Store, snapshot: &runstone::Snapshot) -> bool {
+    let options = runstone::ReadOptions::default().at(snapshot);
+    let mut cursor = store.default_keyspace().cursor(options).unwrap();
+    cursor.seek_to_first().unwrap();
+    !cursor.valid()
+}
+
 /// All table files of a store, after it was filled and merged.
-fn files(partitioner: Partitioner, policy: &str, slices: usize) -> BTreeMap<String, Vec<u8>> {
+fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
-    let options = options(policy, partitioner, slices);
     let store = Store::open_on(storage.clone(), options).unwrap();
     let keys: Vec<Vec<u8>> = mixed(8000).map(|n| n.to_be_bytes().to_vec()).collect();
     fill(&store, &keys);
@@ -119,16 +166,19 @@ fn files(partitioner: Partitioner, policy: &str, slices: usize) -> BTreeMap<Stri
 fn the_number_of_slices_does_not_show_in_the_files() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange, Partitioner::LocalRange] {
         for policy in ["universal", "leveling"] {
-            let one = files(partitioner, policy, 1);
-            assert!(one.len() > 8, "{partitioner:?}: {}", one.len());
-            for slices in [2, 8] {
-                let many = files(partitioner, policy, slices);
-                assert_eq!(
-                    one.keys().collect::<Vec<_>>(),
-                    many.keys().collect::<Vec<_>>(),
-                    "{partitioner:?}, {policy}, {slices} slices"
-                );
-                assert!(one == many, "{partitioner:?}, {policy}, {slices} slices");
+            for install in [std::convert::identity, incremental] {
+                let files = |slices| files(install(options(policy, partitioner, slices)));
+                let one = files(1);
+                assert!(one.len() > 8, "{partitioner:?}: {}", one.len());
+                for slices in [2, 8] {
+                    let many = files(slices);
+                    assert_eq!(
+                        one.keys().collect::<Vec<_>>(),
+                        many.keys().collect::<Vec<_>>(),
+                        "{partitioner:?}, {policy}, {slices} slices"
+                    );
+                    assert!(one == many, "{partitioner:?}, {policy}, {slices} slices");
+                }
             }
         }
     }
@@ -154,6 +204,76 @@ fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
     store.put("again", "x").unwrap();
     store.compact().unwrap();
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 1);
+}
+
+/// One user key is never split (I2), however much of it snapshots keep alive.
+#[test]
+fn one_user_key_larger_than_a_table() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage, options("universal", Partitioner::GlobalRange, 4)).unwrap();
+    let long = vec![b'k'; 3 * THETA as usize];
+    let mut snapshots = Vec::new();
+    for round in 0..60u8 {
+        store.put("fat", vec![round; 1000]).unwrap();
+        store.put(&long, [round]).unwrap();
+        store.put(format!("zz{round:02}"), [round; 300]).unwrap();
+        snapshots.push(store.snapshot());
+        if round % 5 == 4 {
+            store.flush().unwrap();
+        }
+    }
+    store.compact().unwrap();
+    let shape = store.default_keyspace().shape();
+    let holding = |key: &[u8]| shape.tables().filter(|(_, table)| table.overlaps(key, key)).count();
+    assert_eq!((holding(b"fat"), holding(&long)), (1, 1), "{shape:?}");
+    assert!(shape.tables().count() > 2, "the rest is cut");
+    for (round, snapshot) in (0u8..).zip(&snapshots) {
+        assert_eq!(store.default_keyspace().get_at("fat", snapshot).unwrap().unwrap()[0], round);
+        assert_eq!(store.default_keyspace().get_at(&long, snapshot).unwrap().unwrap()[0], round);
+    }
+    assert!(store.verify().unwrap().is_clean());
+}
+
+/// A merge of nothing is no merge; a merge that leaves nothing leaves no table.
+#[test]
+fn empty_merges() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage, options("leveling", Partitioner::GlobalRange, 4)).unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.metrics().counters.merges, 0);
+    for round in 0..3 {
+        for i in 0..2000u32 {
+            match round {
+                1 => store.delete(i.to_be_bytes()).unwrap(),
+                _ => store.delete((i ^ 0x5500).to_be_bytes()).unwrap(),
+            }
+        }
+        store.flush().unwrap();
+    }
+    store.compact().unwrap();
+    assert_eq!(store.default_keyspace().shape().tables().count(), 0, "tombstones of nothing");
+    assert_eq!(store.default_keyspace().iter().unwrap().count(), 0);
+}
+
+#[test]
+fn options_that_cannot_partition_are_refused_at_open() {
+    let refused = |options: Options| {
+        let opened = Store::open_on(Arc::new(MemoryStorage::new()), options);
+        opened.expect_err("refused").to_string()
+    };
+    let with = |change: &dyn Fn(&mut Options, &mut KeyspaceOptions)| {
+        let mut options = options("universal", Partitioner::Prefix, 1);
+        let mut keyspace = options.keyspace.take().unwrap();
+        change(&mut options, &mut keyspace);
+        options.keyspace = Some(keyspace);
+        refused(options)
+    };
+    let small = with(&|_, keyspace| keyspace.block_bytes = 2 * THETA as u32);
+    assert!(small.contains("less than a block"), "{small}");
+    let zero = with(&|options, _| options.merge_slices = Some(0));
+    assert!(zero.contains("merge_slices is 0"), "{zero}");
+    let unknown = with(&|_, keyspace| keyspace.prefix = "custom(tenant)".into());
+    assert!(unknown.contains("tenant"), "{unknown}");
 }
 
 /// Every other range is rewritten; what lies between moves.

@@ -17,6 +17,7 @@ pub mod options;
 mod overlap;
 pub mod overlapping;
 pub mod partition;
+pub mod parts;
 pub mod plan;
 pub mod policies;
 pub mod policy;

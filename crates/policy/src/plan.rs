@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::partition::Partitioner;
-use crate::shape::{RunSlot, Shape, Table, TableId};
+use crate::shape::{Run, RunSlot, Shape, Table, TableId};
 
 /// A decision. Installed as one atomic edit once all of its merges are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,6 +183,9 @@ impl Busy {
     ///
     /// A relabelled level is owned with all that it holds, though no table is rewritten: the same
     /// level relabelled twice would not fit the shape the second time.
+    ///
+    /// So is the run of level 0 into which a pending plan writes: in a stack the run stands for an
+    /// interval of flushes, which it keeps only as long as it keeps its place.
     pub fn of<'a>(shape: &Shape, running: impl IntoIterator<Item = &'a Plan>) -> Busy {
         let mut busy = Busy::default();
         for plan in running {
@@ -190,6 +193,12 @@ impl Busy {
             let renamed = plan.relabel.iter().flat_map(|(from, _)| shape.level(*from).tables());
             busy.tables.extend(renamed.map(|table| table.id));
             busy.ranges.extend(plan.ranges(shape));
+        }
+        for merge in shape.pending.iter().flat_map(|plan| &plan.merges) {
+            let is_output =
+                |run: &&Run| merge.output_level == 0 && merge.slot.run() == Some(run.id);
+            let output = shape.level(0).runs().iter().filter(is_output);
+            busy.tables.extend(output.flat_map(|run| &run.tables).map(|table| table.id));
         }
         busy
     }

@@ -8,12 +8,14 @@
 //! * tables of one run have disjoint user-key ranges and are sorted;
 //! * runs of a level are ordered newest first; a run takes the slot of the runs it replaces;
 //! * only a level of kind [`Level::Overlapping`] may hold tables that overlap;
-//! * a table id lives in one place.
+//! * a table id lives in one place;
+//! * a trimmed table shows a part of its file that ends where the file does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::overlapping::OverlappingTables;
+use crate::plan::Plan;
 use crate::prefix::PrefixRule;
 use crate::sketch::Sketch;
 
@@ -154,6 +156,12 @@ pub struct Shape {
     pub levels: Vec<Level>,
     /// The policy's memory.
     pub state: PolicyState,
+    /// Tables that show only their keys from `min_key` on, with the smallest key of the file: the
+    /// inputs of a merge that is installed part by part ([`crate::parts`]). All other numbers of
+    /// such a table are those of the file, so bounds for what it shows.
+    pub trims: BTreeMap<TableId, Box<[u8]>>,
+    /// What is left of such a plan. A hint: the tree is sound without it.
+    pub pending: Option<Arc<Plan>>,
 }
 
 /// Where a table goes inside its level.
@@ -171,6 +179,16 @@ pub enum RunSlot {
     Overlapping,
 }
 
+impl RunSlot {
+    /// The run's id.
+    pub fn run(self) -> Option<RunId> {
+        match self {
+            RunSlot::Join(id) | RunSlot::New(id) | RunSlot::Oldest(id) => Some(id),
+            RunSlot::Overlapping => None,
+        }
+    }
+}
+
 /// A table placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
@@ -182,9 +200,14 @@ pub struct Placement {
     pub table: Arc<Table>,
 }
 
-/// An atomic change of a shape: removals first, then relabels, then placements, then state.
+/// An atomic change of a shape: trims first, then removals, relabels, placements, state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
+    /// Tables of runs that show only their keys from this one on, until they leave.
+    pub trim: Vec<(TableId, Box<[u8]>)>,
+    /// What is left of a plan of which this edit installs a part. An edit without it that removes
+    /// a table of the plan noted before ends that plan.
+    pub pending: Option<Arc<Plan>>,
     /// Ids that leave.
     pub remove: Vec<TableId>,
     /// Levels that get another number, all of their tables at once: (from, to); the target is
@@ -221,6 +244,8 @@ pub enum EditError {
     Layout { level: u32 },
     #[error("level {from} cannot become level {to}, which holds tables")]
     Relabel { from: u32, to: u32 },
+    #[error("table {0} cannot be trimmed there: it is in no run, or has no such keys")]
+    Trim(TableId),
     #[error("tables are cut by {old}, not by {new}")]
     Prefix { old: PrefixRule, new: PrefixRule },
     #[error("level {0} is beyond the deepest level allowed ({max})", max = Shape::MAX_LEVELS - 1)]
@@ -263,7 +288,11 @@ impl Shape {
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
         let old_l0_count = next.level(0).runs().len();
-        let touched = next.remove_tables(&edit.remove)?;
+        let trimmed = next.trim_tables(&edit.trim)?;
+        let mut touched = next.remove_tables(&edit.remove)?;
+        for (level, slot) in trimmed {
+            touched.entry(level).and_modify(|old| *old = slot.min(*old)).or_insert(slot);
+        }
         for (from, to) in &edit.relabel {
             next.relabel(*from, *to)?;
         }
@@ -288,6 +317,7 @@ impl Shape {
             next.levels.pop();
         }
         next.check_unique(&edit.place)?;
+        next.settle_pending(edit);
         for (level, key) in &edit.cursors {
             next.state.cursors.insert(*level, key.clone());
         }
@@ -319,6 +349,47 @@ impl Shape {
             for (back, run) in (0..).zip(&mut runs[..new_count]) {
                 run.last_flush = (old_count + 1).max(self.state.flush_count.saturating_sub(back));
             }
+        }
+    }
+
+    /// Raises the smallest key that tables show; returns, per level, the slot of the newest run
+    /// that shows less.
+    fn trim_tables(
+        &mut self,
+        trims: &[(TableId, Box<[u8]>)],
+    ) -> Result<BTreeMap<u32, usize>, EditError> {
+        let mut touched = BTreeMap::new();
+        for (id, from_key) in trims {
+            let mut found = None;
+            for (index, level) in (0u32..).zip(&mut self.levels) {
+                let Level::Runs(runs) = level else { continue };
+                for (slot, run) in runs.iter_mut().enumerate() {
+                    let table = run.tables.iter_mut().find(|table| table.id == *id);
+                    found = found.or(table.map(|table| (index, slot, table)));
+                }
+            }
+            let (index, slot, table) = found.ok_or(EditError::Trim(*id))?;
+            if *from_key < table.min_key || *from_key > table.max_key {
+                return Err(EditError::Trim(*id));
+            }
+            self.trims.entry(*id).or_insert_with(|| table.min_key.clone());
+            *table = Arc::new(Table { min_key: from_key.clone(), ..(**table).clone() });
+            let newest = touched.entry(index).or_insert(slot);
+            *newest = slot.min(*newest);
+        }
+        Ok(touched)
+    }
+
+    /// Trims of tables that have left are forgotten, and a pending plan whose tables were taken.
+    fn settle_pending(&mut self, edit: &Edit) {
+        if !self.trims.is_empty() {
+            let ids: BTreeSet<TableId> = self.tables().map(|(_, table)| table.id).collect();
+            self.trims.retain(|id, _| ids.contains(id));
+        }
+        let Some(old) = self.pending.as_ref().or(edit.pending.as_ref()) else { return };
+        let ids: BTreeSet<TableId> = old.table_ids().collect();
+        if edit.pending.is_some() || edit.remove.iter().any(|id| ids.contains(id)) {
+            self.pending.clone_from(&edit.pending);
         }
     }
 

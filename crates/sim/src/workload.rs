@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
-    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, Options,
-    ReadOptions, Snapshot, Store, ValueOptions, ValuePlacement, WalMode, WriteOptions,
+    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, MergeInstall,
+    Options, ReadOptions, Snapshot, Store, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -128,6 +128,9 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     let partitioners = runstone::policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
     keyspace.values = value_options(seed);
+    if stack.one_in(2) {
+        keyspace.merge_install = MergeInstall::Incremental;
+    }
     Options {
         memory_budget_bytes: 2 << 20,
         background,

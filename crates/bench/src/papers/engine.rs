@@ -46,6 +46,7 @@ impl Data {
 pub struct Loaded {
     /// The store.
     pub store: Store,
+    storage: Arc<MemoryStorage>,
     data: Data,
     values: ValueGenerator,
     rng: Rng,
@@ -97,11 +98,28 @@ impl Loaded {
             keyspace: Some(keyspace),
             ..Options::default()
         };
-        let store = Store::open_on(Arc::new(MemoryStorage::new()), options)?;
+        let storage = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage.clone(), options)?;
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
-        Ok(Loaded { store, data, values, rng, records: 0, unflushed: 0 })
+        Ok(Loaded { store, storage, data, values, rng, records: 0, unflushed: 0 })
+    }
+
+    /// The same tree with a cache of next to nothing, so that block reads count what reads need,
+    /// and with fresh counters.
+    pub fn without_cache(self) -> Result<Loaded> {
+        let Loaded { store, storage, data, values, rng, records, unflushed } = self;
+        store.close()?;
+        let options = Options {
+            background: Background::Manual,
+            seed: Some(1),
+            wal_mode: WalMode::Write,
+            memory_budget_bytes: 1 << 20,
+            ..Options::default()
+        };
+        let store = Store::open_on(storage.clone(), options)?;
+        Ok(Loaded { store, storage, data, values, rng, records, unflushed })
     }
 
     /// Writes all records and does all jobs; level 0 stays as it is, which is the tree of a stack.
@@ -189,6 +207,16 @@ impl Loaded {
             assert!(value.is_none(), "record {record} was never written");
         }
         Ok(gets)
+    }
+
+    /// Gets that many records that are there.
+    pub fn get_present(&mut self, gets: u64) -> Result<()> {
+        for _ in 0..gets {
+            let record = self.rng.below(self.records);
+            let value = self.store.get(self.key(record))?;
+            assert!(value.is_some(), "record {record} was written");
+        }
+        Ok(())
     }
 
     /// Seeks that many times and reads `length` entries each.

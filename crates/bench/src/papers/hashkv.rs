@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runstone::metrics::CounterValues;
 use runstone::policy::options::PolicyOptions;
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -63,7 +62,6 @@ struct Design {
 struct Phase {
     operations: u64,
     took: Duration,
-    counters: CounterValues,
     wal_bytes: u64,
     table_bytes: u64,
     value_bytes: u64,
@@ -102,7 +100,7 @@ struct Bench {
     values: ValueGenerator,
     value_bytes: usize,
     records: u64,
-    seen: (CounterValues, [u64; 3], Instant),
+    seen: ([u64; 3], Instant),
     operations: u64,
     user_bytes: u64,
 }
@@ -122,7 +120,7 @@ impl Bench {
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options)?;
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
-        let seen = (CounterValues::default(), [0; 3], Instant::now());
+        let seen = ([0; 3], Instant::now());
         let (operations, user_bytes) = (0, 0);
         Ok(Bench { store, rng, values, value_bytes, records, seen, operations, user_bytes })
     }
@@ -163,12 +161,10 @@ impl Bench {
         };
         let bytes = [written("wal"), written("table"), written("value")];
         let now = Instant::now();
-        let (counters, before, since) =
-            std::mem::replace(&mut self.seen, (metrics.counters.clone(), bytes, now));
+        let (before, since) = std::mem::replace(&mut self.seen, (bytes, now));
         Phase {
             operations: std::mem::take(&mut self.operations),
             took: now - since,
-            counters: metrics.counters.since(&counters),
             wal_bytes: bytes[0] - before[0],
             table_bytes: bytes[1] - before[1],
             value_bytes: bytes[2] - before[2],
@@ -242,21 +238,10 @@ fn overall(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         for _ in 0..3 {
             phases.push(bench.update(records)?);
         }
-        for (i, phase) in phases.iter().enumerate() {
-            eprintln!(
-                "{name} P{i}: {:.0}/s, {}  {:?} gc {} r {} w {} grown {}",
-                phase.per_second(),
-                phase.bytes_text(),
-                phase.took,
-                phase.counters.value_collections,
-                phase.counters.value_gc_bytes_read,
-                phase.counters.value_gc_bytes_written,
-                phase.counters.value_grown,
-            );
-        }
-        for usage in bench.store.default_keyspace().value_usage() {
-            eprintln!("   {} of {} bytes", usage.used_bytes(), data);
-        }
+        let Some(last) = phases.last() else { continue };
+        let here = format!("{:.0} per second, {}", last.per_second(), last.bytes_text());
+        let claim = format!("updates and bytes per user byte of P3: {name} (experiment 1)");
+        report.show(&claim, "not comparable", here, "see the ratios");
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ pub mod terminal;
 use std::sync::Arc;
 
 use runstone::Keyspace;
+use runstone::policy::partition::CutKey;
+use runstone::policy::partition::slices::{Slice, Slices};
 use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::LevelTarget;
 use runstone::policy::shape::{Level, Shape, Table};
@@ -25,6 +27,10 @@ pub struct Picture {
     pub bounds: Vec<Box<[u8]>>,
     pub memtable_bytes: u64,
     pub next_merge: Option<Plan>,
+    /// How its merges fall into cells and parts, in the plan's order.
+    pub slices: Vec<Slices>,
+    /// Whether it was begun, and parts of it are installed.
+    pub is_begun: bool,
 }
 
 /// A level.
@@ -58,13 +64,24 @@ impl Picture {
             .collect();
         bounds.sort_unstable();
         bounds.dedup();
+        let pending = shape.pending.as_deref().cloned();
+        let is_begun = pending.is_some();
+        let pick = || policy.pick(&shape, &Busy::default(), &Heat::default(), &options.shape);
+        let next_merge = pending.or_else(pick);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let slices = match &next_merge {
+            Some(plan) => keyspace.merge_slices(plan, cores)?,
+            None => Vec::new(),
+        };
         Ok(Picture {
             keyspace: keyspace.name().to_string(),
             policy: policy.name().to_string(),
             levels: levels(&shape, &targets),
             bounds,
             memtable_bytes: keyspace.memtable_bytes(),
-            next_merge: policy.pick(&shape, &Busy::default(), &Heat::default(), &options.shape),
+            next_merge,
+            slices,
+            is_begun,
         })
     }
 
@@ -79,10 +96,27 @@ impl Picture {
         runs.map(|run| run.tables.len()).sum()
     }
 
+    /// Where a key lies on an axis of `width` units.
+    pub fn place_key(&self, key: &[u8], width: usize) -> usize {
+        self.rank(key) * width / self.bounds.len().max(1)
+    }
+
+    /// Where a part of a merge lies: from, to. At least one unit.
+    pub fn place_part(&self, part: &Slice, width: usize) -> (usize, usize) {
+        let from = part.lo.as_ref().map_or(0, |key| self.place_key(key, width));
+        let to = part.hi.as_ref().map_or(width, |key| self.place_key(key, width));
+        let from = from.min(width.saturating_sub(1));
+        (from, to.clamp(from + 1, width.max(from + 1)))
+    }
+
+    fn rank(&self, key: &[u8]) -> usize {
+        self.bounds.partition_point(|bound| **bound < *key)
+    }
+
     /// Where a table lies on an axis of `width` units: from, to. At least one unit.
     pub fn place(&self, table: &Table, width: usize) -> (usize, usize) {
         let count = self.bounds.len().max(1);
-        let rank = |key: &[u8]| self.bounds.partition_point(|bound| **bound < *key);
+        let rank = |key: &[u8]| self.rank(key);
         let from = rank(&table.min_key) * width / count;
         let to = (rank(&table.max_key) + 1) * width / count;
         (from.min(width.saturating_sub(1)), to.max(from + 1).min(width))
@@ -91,9 +125,20 @@ impl Picture {
     /// Why the next merge would run.
     pub fn next_merge_text(&self) -> String {
         match &self.next_merge {
+            Some(plan) if self.is_begun => format!("goes on: {}", plan.why),
             Some(plan) => plan.why.clone(),
             None => "none is due".to_string(),
         }
+    }
+
+    /// Where its outputs are cut, all merges together.
+    pub fn cuts(&self) -> impl Iterator<Item = &CutKey> {
+        self.slices.iter().flat_map(|slices| &slices.cuts)
+    }
+
+    /// Its parts, all merges together, in the order of plan and keys.
+    pub fn parts(&self) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().flat_map(|slices| &slices.slices)
     }
 
     /// The picture for machines.
@@ -107,12 +152,27 @@ impl Picture {
             "levels": self.levels.iter().map(LevelPicture::to_json).collect::<Vec<_>>(),
             "next_merge": self.next_merge.as_ref().map(|plan| json!({
                 "why": plan.why,
+                "begun": self.is_begun,
+                "merges": self.slices.iter().map(slices_to_json).collect::<Vec<_>>(),
                 "tables": plan.table_ids().collect::<Vec<_>>(),
                 "output_levels": plan.merges.iter().map(|merge| merge.output_level)
                     .chain(plan.moves.iter().map(|step| step.to_level)).collect::<Vec<_>>(),
             })),
         })
     }
+}
+
+fn slices_to_json(slices: &Slices) -> Value {
+    let key = |key: &Option<CutKey>| key.as_ref().map(|key| shown(key));
+    let part = |part: &Slice| {
+        let (from_key, to_key) = (key(&part.lo), key(&part.hi));
+        json!({ "from_key": from_key, "to_key": to_key, "bytes": part.bytes })
+    };
+    json!({
+        "cell_bounds": slices.cuts.iter().map(|cut| shown(cut)).collect::<Vec<_>>(),
+        "parts": slices.slices.iter().map(part).collect::<Vec<_>>(),
+        "moves": slices.moves,
+    })
 }
 
 fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
@@ -270,6 +330,8 @@ pub mod tests {
             bounds,
             memtable_bytes: 100,
             next_merge: None,
+            slices: Vec::new(),
+            is_begun: false,
         }
     }
 

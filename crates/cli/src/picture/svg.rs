@@ -18,7 +18,7 @@ const LEVEL_HEIGHT: usize = 30;
 pub fn svg(picture: &Picture) -> String {
     let rows: usize = picture.levels.iter().map(|level| level.runs.len()).sum();
     let height =
-        MARGIN * 2 + picture.levels.len() * LEVEL_HEIGHT + rows * RUN_HEIGHT + 2 * LEVEL_HEIGHT;
+        MARGIN * 2 + picture.levels.len() * LEVEL_HEIGHT + rows * RUN_HEIGHT + 3 * LEVEL_HEIGHT;
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -40,8 +40,40 @@ pub fn svg(picture: &Picture) -> String {
         y = draw_level(&mut text, picture, level, y);
     }
     label(&mut text, MARGIN, y + 22, &format!("next merge: {}", picture.next_merge_text()));
+    draw_slices(&mut text, picture, y + LEVEL_HEIGHT);
     text.push_str("</svg>\n");
     text
+}
+
+/// The parts of the next merge as bars, and the bounds of its cells as lines across them.
+fn draw_slices(text: &mut String, picture: &Picture, y: usize) {
+    let count = picture.parts().count();
+    if count == 0 {
+        return;
+    }
+    label(text, MARGIN, y + 11, &format!("{count} parts"));
+    let axis_width = WIDTH - 2 * MARGIN - LABEL_WIDTH;
+    let left = MARGIN + LABEL_WIDTH;
+    for (i, part) in picture.parts().enumerate() {
+        let (from, to) = picture.place_part(part, axis_width);
+        let _ = writeln!(
+            text,
+            "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"{}\">\
+             <title>part {}: {}</title></rect>",
+            left + from,
+            to - from,
+            RUN_HEIGHT - 4,
+            ["#bbb", "#ddd"][i % 2],
+            i + 1,
+            size(part.bytes)
+        );
+    }
+    for cut in picture.cuts() {
+        let x = left + picture.place_key(cut, axis_width);
+        let to = y + RUN_HEIGHT - 4;
+        let _ =
+            writeln!(text, "<line x1=\"{x}\" y1=\"{y}\" x2=\"{x}\" y2=\"{to}\" stroke=\"#333\"/>");
+    }
 }
 
 fn draw_level(text: &mut String, picture: &Picture, level: &LevelPicture, top: usize) -> usize {

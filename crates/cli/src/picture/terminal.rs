@@ -52,7 +52,31 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
         text.push_str(&format!("{:margin$}█▓ tables by turns  ▚ several  · none\n", ""));
     }
     text.push_str(&format!("next merge: {}\n", picture.next_merge_text()));
+    text.push_str(&draw_slices(picture, width));
     text
+}
+
+/// The cells of the next merge, and the parts that it falls into, on the axis of the tree.
+fn draw_slices(picture: &Picture, width: usize) -> String {
+    if picture.parts().next().is_none() {
+        return String::new();
+    }
+    let mut bounds = vec!['·'; width];
+    for cut in picture.cuts() {
+        bounds[picture.place_key(cut, width).min(width - 1)] = '│';
+    }
+    let mut parts = vec!['·'; width];
+    for (i, part) in picture.parts().enumerate() {
+        let (from, to) = picture.place_part(part, width);
+        parts[from..to].fill(if i % 2 == 0 { '█' } else { '▓' });
+    }
+    let line = |name: &str, count: usize, drawn: Vec<char>| {
+        let drawn: String = drawn.into_iter().collect();
+        format!("    {name:<9}{count:>7}  {drawn}\n")
+    };
+    // Every merge has one cell more than cuts.
+    let cells = picture.cuts().count() + picture.slices.len();
+    line("cells", cells, bounds) + &line("parts", picture.parts().count(), parts)
 }
 
 /// The ends of the axis, without the directory that they share.
@@ -89,6 +113,8 @@ fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use runstone::policy::partition::slices::{Slice, Slices};
+
     use super::*;
 
     #[test]
@@ -100,6 +126,25 @@ mod tests {
         }
         assert!(text.contains("L0  9M of 12M (75%)  3 overlapping tables"), "{text}");
         assert_eq!(axis_ends(b"a/b/c", b"a/b/d"), ("..\"c\"".into(), "..\"d\"".into()));
+        assert!(!text.contains("parts"), "{text}");
         assert!(text.contains("run 7") && text.contains("next merge: none is due"), "{text}");
+    }
+
+    #[test]
+    fn the_next_merge_shows_its_cells_and_parts() {
+        let mut picture = crate::picture::tests::sample();
+        let key = |key: &[u8]| Some(Box::from(key));
+        let part = |lo, hi| Slice { lo, hi, bytes: 5 };
+        picture.slices = vec![Slices {
+            moves: vec![],
+            cuts: vec![(*b"b").into(), (*b"n").into()],
+            slices: vec![part(None, key(b"n")), part(key(b"n"), None)],
+        }];
+        let text = draw(&picture, 80);
+        let line = |name: &str| text.lines().find(|line| line.trim().starts_with(name)).unwrap();
+        assert!(line("cells").contains("3  ") && line("cells").matches('│').count() == 2, "{text}");
+        let parts = line("parts");
+        assert!(parts.contains("2  ") && parts.contains("█▓") && !parts.contains('·'), "{text}");
+        assert_eq!(parts.chars().count(), line("run 7").chars().count(), "{text}");
     }
 }

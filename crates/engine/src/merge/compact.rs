@@ -14,10 +14,12 @@ pub(crate) fn full_plan(
     options: &PolicyOptions,
 ) -> Option<Plan> {
     let deepest = shape.deepest()?;
-    if is_compact(shape, deepest) {
+    let targets = policy.targets(shape, options);
+    // A stack wants nothing below level 0: there its one run is where it belongs.
+    let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
+    if is_compact(shape, deepest) && (deepest > 0 || is_stack) {
         return None;
     }
-    let targets = policy.targets(shape, options);
     let bytes = shape.bytes();
     let fits = |level: &u32| {
         targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
@@ -42,7 +44,7 @@ pub(crate) fn full_plan(
     })
 }
 
-/// Whether the tree is one run below level 0, without tombstones.
+/// Whether the tree is one run, without tombstones.
 fn is_compact(shape: &Shape, deepest: u32) -> bool {
     let occupied = shape.levels.iter().filter(|level| !level.is_empty()).count();
     let is_one_run = match shape.level(deepest) {
@@ -50,5 +52,5 @@ fn is_compact(shape: &Shape, deepest: u32) -> bool {
         Level::Overlapping(tables) => tables.stats().depth == 1,
     };
     let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
-    occupied == 1 && deepest > 0 && is_one_run && tombstones == 0
+    occupied == 1 && is_one_run && tombstones == 0
 }

@@ -26,7 +26,7 @@ use crate::merge::job::{KeepRule, KeyRange, Merged, Output, merge_streams};
 use crate::metrics::Counter;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
-use crate::value::place::{Placed, Placer};
+use crate::value::place::{Placer, ValueChanges};
 use crate::version::record::Change;
 use crate::write::wal::segment_name;
 
@@ -77,7 +77,7 @@ impl Inner {
             ..Edit::default()
         };
         let floor = self
-            .install_flush(keyspace, &edit, &memtable, placed)
+            .install_flush(keyspace, &edit, &memtable, ValueChanges::of_flush(placed))
             .inspect_err(|_| self.discard_uninstalled(table.as_slice()))?;
         if let Some(table) = &table {
             self.metrics
@@ -106,21 +106,21 @@ impl Inner {
         keyspace: &Arc<KeyspaceInner>,
         edit: &Edit,
         memtable: &Memtable,
-        placed: Option<Placed>,
+        values: ValueChanges,
     ) -> Result<u64> {
         let mut manifest = self.manifest.lock();
         let version = self.next_version(keyspace, edit)?;
         let log_start = self.log_floor_without(keyspace, memtable);
         let flushed_seq = memtable.max_seq();
         let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
-        if let Some(placed) = &placed {
-            changes.push(Change::Values { id: keyspace.id, edit: placed.edit.clone() });
-        }
+        changes.extend(
+            values.edits().map(|edit| Change::Values { id: keyspace.id, edit: edit.clone() }),
+        );
         self.append_edit(&mut manifest, changes, log_start)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
         // Values before the pointers to them.
-        self.publish_values(placed);
+        self.publish_values(keyspace, values);
         self.swap_version(keyspace, version, 1);
         Ok(log_start.0)
     }

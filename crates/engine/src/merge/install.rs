@@ -6,10 +6,8 @@ use runstone_policy::shape::{Edit, Table};
 
 use crate::error::Result;
 use crate::key::SeqNo;
-use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner, ManifestState, View};
 use crate::table::table_name;
-use crate::value::place::Placed;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 use crate::version::manifest::Manifest;
@@ -48,14 +46,6 @@ impl Inner {
         };
         let all: Vec<Change> = std::iter::once(counters).chain(changes).collect();
         manifest.append(&all)
-    }
-
-    /// Makes values visible whose edit was logged.
-    pub(crate) fn publish_values(&self, placed: impl IntoIterator<Item = Placed>) {
-        for placed in placed {
-            self.metrics.add(Counter::value_bytes_written, placed.bytes());
-            placed.publish();
-        }
     }
 
     /// Replaces the version of a keyspace; the `flushed` oldest waiting memtables leave with it.
@@ -124,9 +114,10 @@ impl Inner {
             if !self.scheduler.is_closing() {
                 table.evict(&self.tables);
             }
-            if let Err(error) = self.storage.remove(&table_name(table.meta.id)) {
+            match self.storage.remove(&table_name(table.meta.id)) {
+                Ok(()) => self.tables.disk.remove(table.meta.bytes),
                 // The next open removes it as an orphan.
-                tracing::warn!(%error, "an obsolete table was left behind");
+                Err(error) => tracing::warn!(%error, "an obsolete table was left behind"),
             }
         }
     }
@@ -142,7 +133,9 @@ impl Inner {
     pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
         for table in tables {
             // Whatever stays is removed as an orphan at the next open.
-            let _ = self.storage.remove(&table_name(table.id));
+            if self.storage.remove(&table_name(table.id)).is_ok() {
+                self.tables.disk.remove(table.bytes);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::plan::{Cut, Merge, Plan};
 use runstone_policy::prefix::{PrefixHistogram, Prefixer};
-use runstone_policy::shape::{Level, Table};
+use runstone_policy::shape::{Edit, Level, Shape, Table};
 
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -24,8 +24,7 @@ use crate::store::{Inner, KeyspaceInner};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::iterator::Access;
-use crate::value::layout::ValueEdit;
-use crate::value::place::{Placed, Placer};
+use crate::value::place::{Placed, Placer, ValueChanges};
 use crate::value::record::{Pointer, record_bytes};
 use crate::version::handle::TableHandle;
 use crate::version::record::Change;
@@ -291,6 +290,21 @@ impl Inner {
     pub(crate) fn run_plan(
         &self,
         keyspace: &Arc<KeyspaceInner>,
+        version: Arc<Version>,
+        plan: &Plan,
+    ) -> Result<()> {
+        if let Some(_one_at_a_time) = keyspace.parting.try_lock()
+            && self.wants_parts(keyspace, &version, plan)
+        {
+            return self.run_in_parts(keyspace, version, plan);
+        }
+        self.run_whole(keyspace, &version, plan)
+    }
+
+    /// Installs it by one edit when all is done.
+    fn run_whole(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
         version: &Arc<Version>,
         plan: &Plan,
     ) -> Result<()> {
@@ -306,13 +320,12 @@ impl Inner {
             }
         }
         let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Merged::placed).collect();
-        let edits = self.value_edits(keyspace, &done);
-        let placed: Vec<Placed> = done.iter_mut().filter_map(|one| one.placed.take()).collect();
-        if let Err(error) = self.install_plan(keyspace, plan, &outputs, edits, placed) {
+        let values = self.value_changes(keyspace, &mut done);
+        if let Err(error) = self.install_plan(keyspace, plan, &outputs, values) {
             done.iter().for_each(|merged| self.discard_uninstalled(&merged.tables));
             return Err(error);
         }
-        self.report_merge(keyspace, version, plan, &done, started);
+        self.report_merge(keyspace, &plan.why, &Totals::of(version, plan, &done), started);
         Ok(())
     }
 
@@ -408,56 +421,57 @@ impl Inner {
         keyspace: &Arc<KeyspaceInner>,
         plan: &Plan,
         outputs: &[Vec<Arc<Table>>],
-        edits: Vec<ValueEdit>,
-        placed: Vec<Placed>,
+        values: ValueChanges,
     ) -> Result<()> {
-        let mut manifest = self.manifest.lock();
         // Handles outlive the store and the keyspace: what they started must not be installed then.
         self.check_open()?;
+        self.install_edit(keyspace, values, |shape| {
+            let mut edit = edit_for(shape, plan, outputs);
+            let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
+            if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
+                edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
+            }
+            edit
+        })?;
+        Ok(())
+    }
+
+    /// Installs what `make` says of the tree as it is then; the edit.
+    pub(crate) fn install_edit(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        values: ValueChanges,
+        make: impl FnOnce(&Shape) -> Edit,
+    ) -> Result<Edit> {
+        let mut manifest = self.manifest.lock();
         if keyspace.dropped.load(Acquire) {
             return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
         }
-        let shape = keyspace.view.load().version.shape.clone();
-        let mut edit = edit_for(&shape, plan, outputs);
-        if shape.state.prefix.is_none()
-            && plan.merges.iter().any(|merge| matches!(merge.cut, Cut::Prefix { .. }))
-        {
-            edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
-        }
+        let edit = make(&keyspace.view.load().version.shape);
         let version = self.next_version(keyspace, &edit)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
         let log_start = manifest.log_start;
         let id = keyspace.id;
-        let mut changes = vec![Change::Edit { id, flushed_seq, edit }];
-        let placed_edits = placed.iter().map(|placed| &placed.edit);
-        changes.extend(
-            placed_edits.chain(&edits).map(|edit| Change::Values { id, edit: edit.clone() }),
-        );
+        let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];
+        changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
         let gone = self.files_left_behind(keyspace, &version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         self.append_edit(&mut manifest, changes, log_start)?;
-        self.publish_values(placed);
-        self.publish_dead(keyspace, &edits);
+        // Values before the pointers to them.
+        self.publish_values(keyspace, values);
         self.swap_version(keyspace, version, 0);
-        self.remove_value_files(keyspace, &gone)
+        self.remove_value_files(keyspace, &gone)?;
+        Ok(edit)
     }
 
-    fn report_merge(
+    pub(crate) fn report_merge(
         &self,
         keyspace: &KeyspaceInner,
-        version: &Version,
-        plan: &Plan,
-        done: &[Merged],
+        why: &str,
+        totals: &Totals,
         started: Instant,
     ) {
-        let bytes_of = |id: u64| version.handle(id).map_or(0, |handle| handle.meta().bytes);
-        let inputs: Vec<u64> = plan.merges.iter().flat_map(Merge::input_ids).collect();
-        let moved_inside: u64 = done.iter().flat_map(|one| &one.moved).map(|t| t.bytes).sum();
-        let read_bytes = inputs.iter().map(|id| bytes_of(*id)).sum::<u64>() - moved_inside;
-        let written_bytes: u64 = done.iter().flat_map(|one| &one.tables).map(|t| t.bytes).sum();
-        let planned: u64 = plan.moves.iter().map(|step| bytes_of(step.table)).sum();
-        let moved_bytes = planned + moved_inside;
-        let dropped = done.iter().map(|one| one.dropped).sum();
+        let Totals { read_bytes, written_bytes, moved_bytes, dropped, .. } = *totals;
         self.metrics.add_all(&[
             (Counter::merges, 1),
             (Counter::merge_bytes_read, read_bytes),
@@ -465,23 +479,59 @@ impl Inner {
             (Counter::bytes_moved, moved_bytes),
             (Counter::entries_dropped, dropped),
         ]);
-        tracing::debug!(
-            keyspace = keyspace.name,
-            why = plan.why,
-            read_bytes,
-            written_bytes,
-            "merged"
-        );
+        tracing::debug!(keyspace = keyspace.name, why, read_bytes, written_bytes, "merged");
         self.emit(|| Event::Merged {
             keyspace: keyspace.name.clone(),
-            why: plan.why.clone(),
-            input_tables: inputs.len(),
-            output_tables: done.iter().map(|one| one.tables.len()).sum(),
-            moved_tables: plan.moves.len() + done.iter().map(|one| one.moved.len()).sum::<usize>(),
+            why: why.to_string(),
+            input_tables: totals.input_tables,
+            output_tables: totals.output_tables,
+            moved_tables: totals.moved_tables,
             read_bytes,
             written_bytes,
             took: started.elapsed(),
         });
+    }
+}
+
+/// What a plan did, for counters and events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) input_tables: usize,
+    pub(crate) output_tables: usize,
+    pub(crate) moved_tables: usize,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) moved_bytes: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Totals {
+    fn of(version: &Version, plan: &Plan, done: &[Merged]) -> Totals {
+        let bytes_of = |id: u64| version.handle(id).map_or(0, |handle| handle.meta().bytes);
+        let mut totals = Totals::default();
+        for merged in done {
+            totals.add_outputs(merged);
+            totals.add_moves(&merged.moved);
+        }
+        for id in plan.merges.iter().flat_map(Merge::input_ids) {
+            totals.input_tables += 1;
+            totals.read_bytes += bytes_of(id);
+        }
+        totals.read_bytes -= totals.moved_bytes;
+        totals.moved_tables += plan.moves.len();
+        totals.moved_bytes += plan.moves.iter().map(|step| bytes_of(step.table)).sum::<u64>();
+        totals
+    }
+
+    pub(crate) fn add_outputs(&mut self, merged: &Merged) {
+        self.output_tables += merged.tables.len();
+        self.written_bytes += merged.tables.iter().map(|table| table.bytes).sum::<u64>();
+        self.dropped += merged.dropped;
+    }
+
+    pub(crate) fn add_moves(&mut self, moved: &[Arc<Table>]) {
+        self.moved_tables += moved.len();
+        self.moved_bytes += moved.iter().map(|table| table.bytes).sum::<u64>();
     }
 }
 

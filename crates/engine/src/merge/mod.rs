@@ -5,6 +5,7 @@
 //! * [`job`]: the merges of a plan are executed.
 //! * [`cutter`]: where one output table ends and the next begins.
 //! * [`slices`]: a large merge in parts that run side by side.
+//! * [`parts`]: a large plan that is installed part by part.
 //! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
 //! * [`compact`]: the plan that merges everything.
 
@@ -13,5 +14,6 @@ mod cutter;
 pub(crate) mod flush;
 pub(crate) mod install;
 pub(crate) mod job;
+mod parts;
 pub(crate) mod scheduler;
-mod slices;
+pub(crate) mod slices;

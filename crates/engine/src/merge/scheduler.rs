@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use runstone_policy::partition::slices::slice_count;
 use runstone_policy::plan::{Busy, Plan};
+use runstone_policy::shape::Shape;
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
@@ -116,6 +117,15 @@ impl Scheduler {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Relaxed)
+    }
+
+    /// Waits until no job runs, of callers' threads either, so that what is left installs nothing
+    /// in a store that is closed. One whose job died has stopped the store: nobody waits for it.
+    pub(crate) fn wait_for_all(&self, is_stopped: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        while !state.running.is_empty() && !is_stopped() && !std::thread::panicking() {
+            self.ended.wait_for(&mut state, POLL);
+        }
     }
 
     /// Waits until no job of a keyspace runs.
@@ -292,7 +302,16 @@ impl Inner {
             Claim::Merge(id, plan) if *id == keyspace.id => Some(plan),
             _ => None,
         });
-        let busy = Busy::of(&version.shape, running);
+        let busy = Busy::of(&version.shape, running.clone());
+        // A plan that a crash or a close has interrupted goes first.
+        if let Some(pending) = &version.shape.pending {
+            let ids: BTreeSet<u64> = pending.table_ids().collect();
+            let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));
+            if !running.clone().any(is_it) {
+                let plan = Plan::clone(pending);
+                return Some(Job::Merge(Arc::clone(keyspace), version, plan));
+            }
+        }
         let policy = options.merge_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
         let plan = policy.pick(&version.shape, &busy, &heat, &options.shape);
@@ -305,16 +324,18 @@ impl Inner {
     }
 
     fn run_job(&self, claim: u64, job: Job) -> bool {
-        let outcome = match &job {
+        // Versions that the job held are released before the claim, so that files which became
+        // obsolete are on the purge list when others look.
+        let outcome = match job {
             Job::Flush(keyspace) => {
                 self.scheduler.flushing.fetch_add(1, Relaxed);
-                let flushed = self.flush_oldest(keyspace);
+                let flushed = self.flush_oldest(&keyspace);
                 self.scheduler.flushing.fetch_sub(1, Relaxed);
                 flushed.map(drop)
             }
-            Job::Merge(keyspace, version, plan) => self.run_plan(keyspace, version, plan),
+            Job::Merge(keyspace, version, plan) => self.run_plan(&keyspace, version, &plan),
             Job::Collect(keyspace) => match &keyspace.values.load_full().current {
-                Some(store) => self.collect_values(keyspace, store).map(drop),
+                Some(store) => self.collect_values(&keyspace, store).map(drop),
                 None => Ok(()),
             },
             Job::PrepareSpare => self.prepare_log(),
@@ -324,9 +345,6 @@ impl Inner {
             }
         };
         let outcome = outcome.and_then(|()| self.rotate_manifest_if_due());
-        // Versions that the job held are released before the claim, so that files which became
-        // obsolete are on the purge list when others look.
-        drop(job);
         let ok = outcome.is_ok();
         match outcome {
             Ok(()) => self.note_success(),
@@ -452,27 +470,42 @@ impl Inner {
         if self.scheduler.is_closing() {
             return Err(Error::Closed);
         }
-        let mut state = self.hold_merges(keyspace);
+        drop(self.hold_merges(keyspace));
         let options = keyspace.options.load();
-        let version = Arc::clone(&keyspace.view.load().version);
-        let plan = full_plan(&version.shape, options.merge_policy()?, &options.shape);
-        let claim = plan.as_ref().map(|plan| {
-            let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
-            self.scheduler.claim(&mut state, &job)
-        });
-        drop(state);
-        let outcome = match &plan {
-            Some(plan) => self.run_plan(keyspace, &version, plan),
-            None => Ok(()),
-        };
-        drop(version);
+        let full = |shape: &Shape| Ok(full_plan(shape, options.merge_policy()?, &options.shape));
+        // What is pending comes first: else all that is done of it would be done again.
+        let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
+        let outcome = self
+            .run_exclusively(keyspace, &pending)
+            .and_then(|()| self.run_exclusively(keyspace, &full));
         self.resume_merges(keyspace);
-        self.scheduler.release(claim.unwrap_or(0));
         if let Err(error) = &outcome
             && !matches!(error, Error::Closed | Error::UnknownKeyspace { .. })
         {
             self.note_job_error(error);
         }
+        outcome
+    }
+
+    /// Runs a plan in this thread, while merges are held.
+    fn run_exclusively(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        choose: &dyn Fn(&Shape) -> Result<Option<Plan>>,
+    ) -> Result<()> {
+        let (claim, version, plan) = {
+            let mut state = self.scheduler.state.lock();
+            // Closing waits for the claims that it finds.
+            if self.scheduler.is_closing() {
+                return Err(Error::Closed);
+            }
+            let version = Arc::clone(&keyspace.view.load().version);
+            let Some(plan) = choose(&version.shape)? else { return Ok(()) };
+            let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
+            (self.scheduler.claim(&mut state, &job), version, plan)
+        };
+        let outcome = self.run_plan(keyspace, version, &plan);
+        self.scheduler.release(claim);
         outcome
     }
 }

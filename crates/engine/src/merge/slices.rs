@@ -69,7 +69,7 @@ impl Inner {
         Ok(merged)
     }
 
-    fn count_slices(&self, inputs: &[SliceInput], plan: &Slices) {
+    pub(crate) fn count_slices(&self, inputs: &[SliceInput], plan: &Slices) {
         let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
         let whole = slices::components(&tables);
         let sizes = || plan.slices.iter().map(|slice| slice.bytes);
@@ -128,13 +128,13 @@ fn run_parts(
     })
 }
 
-fn panicked() -> Error {
+pub(crate) fn panicked() -> Error {
     Error::invalid("a part of a merge panicked", "report it; the inputs are untouched")
 }
 
 /// The inputs with their blocks, as far as their indexes tell. A separator is at or above the last
 /// key of its block and below the first key of the next: as good as either, as a bound.
-fn slice_inputs(version: &Version, merge: &Merge) -> Result<Vec<SliceInput>> {
+pub(crate) fn slice_inputs(version: &Version, merge: &Merge) -> Result<Vec<SliceInput>> {
     let mut inputs = Vec::new();
     for id in merge.input_ids() {
         let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
@@ -152,6 +152,10 @@ fn blocks_of(handle: &TableHandle) -> Result<Vec<Block>> {
         let partition = reader.partition(part)?;
         for i in 0..partition.block_count() {
             let last_key: Box<[u8]> = partition.separators.key(i).into();
+            if *last_key < *handle.meta().min_key {
+                // Behind a trim: nobody sees the block.
+                continue;
+            }
             let bytes = partition.block_range(i).map_or(0, |(_, len)| len);
             blocks.push(Block { from_key, last_key: last_key.clone(), bytes });
             from_key = last_key;

@@ -31,8 +31,9 @@ impl RunIter {
             return Ok(None);
         }
         if self.iter.is_none() || self.table != table {
-            let reader = Arc::clone(self.run.tables[table].reader()?);
-            self.iter = Some(TableIter::new(reader, self.access));
+            let handle = &self.run.tables[table];
+            let reader = Arc::clone(handle.reader()?);
+            self.iter = Some(TableIter::new(reader, self.access).starting_at(handle.trim_key()));
             self.table = table;
         }
         Ok(self.iter.as_mut())

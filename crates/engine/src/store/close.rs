@@ -117,6 +117,7 @@ impl Inner {
 
     /// Second half, when no worker runs: memtables are flushed, so that the next open finds no log.
     pub(crate) fn finish_close(&self) -> Result<()> {
+        self.scheduler.wait_for_all(|| self.is_stopped());
         let outcome = match self.options.read_only || self.is_stopped() {
             true => Ok(()),
             false => self.flush_at_close(),

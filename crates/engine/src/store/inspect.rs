@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use runstone_policy::partition::slices::{self, Slices, slice_count};
+use runstone_policy::plan::{Merge, Plan};
 use runstone_policy::policy::merge_debt_bytes;
 use runstone_policy::shape::Table;
 use runstone_storage::Category;
@@ -13,6 +15,7 @@ use serde::Serialize;
 use super::{Inner, KeyspaceInner, View};
 use crate::error::{Error, Result};
 use crate::key::{Kind, compare, kind_of, seq_of};
+use crate::merge::slices::{slice_inputs, sliced_cut};
 use crate::metrics::{IoCounters, MetricsSnapshot};
 use crate::read::cursor::ReadOptions;
 use crate::table::filter;
@@ -102,10 +105,13 @@ impl Inner {
             }
         }
         let user_bytes = counters.user_bytes_written.max(1);
+        let (table_file_bytes, peak_table_file_bytes) = self.tables.disk.now_and_peak();
         MetricsSnapshot {
             memory: self.cache.usage(),
             io,
             table_bytes,
+            table_file_bytes,
+            peak_table_file_bytes,
             table_entries,
             filter_bits,
             wal_bytes: self.commit.lock().wal.bytes(),
@@ -276,7 +282,7 @@ fn verify_pointers(keyspace: super::Keyspace) -> Result<()> {
 
 /// Reads a whole table; returns its entries.
 fn verify_table(handle: &TableHandle) -> Result<u64> {
-    verify_entries(handle.reader()?, handle.meta())
+    verify_entries(handle.reader()?, handle.file_meta())
 }
 
 fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
@@ -315,6 +321,23 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
 }
 
 impl super::Keyspace {
+    /// How the merges of a plan would fall into cells and into parts, if `cores` were idle; one
+    /// answer per merge, in the plan's order. A merge that is not planned by cells has no cut and
+    /// no part. Reads the indexes of the inputs.
+    pub fn merge_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
+        let version = Arc::clone(&self.inner.view.load().version);
+        let sliced = |merge: &Merge| {
+            let inputs = slice_inputs(&version, merge)?;
+            let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
+            let Some((partitioner, theta)) = sliced_cut(merge.cut, bytes) else {
+                return Ok(Slices::default());
+            };
+            let count = slice_count(cores, cores, bytes, theta);
+            Ok(slices::slice(&inputs, partitioner, theta, None, count))
+        };
+        plan.merges.iter().map(sliced).collect()
+    }
+
     /// Every live table with its level, shallow levels first.
     pub fn tables(&self) -> Result<Vec<TableDump>> {
         let view = self.inner.view.load();

@@ -79,6 +79,8 @@ pub(crate) struct KeyspaceInner {
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
     /// Where its values lie.
     pub(crate) values: ArcSwap<Values>,
+    /// Held by the plan that is installed part by part: the tree notes one at most.
+    pub(crate) parting: Mutex<()>,
 }
 
 /// The manifest, and what it last said.

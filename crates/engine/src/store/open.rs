@@ -36,7 +36,7 @@ use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::place::{Placed, Values};
 use crate::value::store::{FIRST_SLOT, ValueStore, values_name};
 use crate::version::Version;
-use crate::version::handle::{TableContext, TableHandle};
+use crate::version::handle::{DiskUse, TableContext, TableHandle};
 use crate::version::manifest::{
     CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
@@ -165,12 +165,7 @@ fn assemble(
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
     let pool = ChunkPool::new(POOL_BYTES, Some(Arc::clone(&cache)));
-    let tables = Arc::new(TableContext {
-        storage: Arc::clone(&storage),
-        cache: Arc::clone(&cache),
-        store_uid: state.uid,
-        purge: Mutex::default(),
-    });
+    let tables = table_context(&storage, &cache, &state);
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
         options.wal_mode,
@@ -184,8 +179,7 @@ fn assemble(
         flushed.insert(*id, keyspace.flushed_seq);
         let made = make_keyspace(*id, keyspace, &tables, &pool, &options.prefix_extractors)?;
         if !options.read_only {
-            let settled = settle_values(&made, &made.options.load().values, &tables, &next_file)?;
-            made.values.store(Arc::new(settled));
+            settle_placement(&made, &tables, &next_file)?;
         }
         keyspaces.insert(*id, Arc::new(made));
     }
@@ -224,6 +218,20 @@ fn assemble(
         scheduler: Scheduler::default(),
         health: Default::default(),
         lock: Mutex::new(Some(lock)),
+    })
+}
+
+fn table_context(
+    storage: &Arc<dyn Storage>,
+    cache: &Arc<Cache>,
+    state: &StoreState,
+) -> Arc<TableContext> {
+    Arc::new(TableContext {
+        storage: Arc::clone(storage),
+        cache: Arc::clone(cache),
+        store_uid: state.uid,
+        purge: Mutex::default(),
+        disk: Arc::new(DiskUse::of(state.keyspaces.values().map(|k| k.shape.bytes()).sum())),
     })
 }
 
@@ -278,7 +286,19 @@ pub(super) fn make_keyspace(
         quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),
         values: ArcSwap::from_pointee(values),
+        parting: Mutex::new(()),
     })
+}
+
+/// Brings a keyspace's value files in line with its options.
+fn settle_placement(
+    keyspace: &KeyspaceInner,
+    tables: &TableContext,
+    next_file: &AtomicU64,
+) -> Result<()> {
+    let settled = settle_values(keyspace, &keyspace.options.load().values, tables, next_file)?;
+    keyspace.values.store(Arc::new(settled));
+    Ok(())
 }
 
 /// The value files that go with these options: the present one if it fits, else a new one (or

@@ -26,7 +26,7 @@ use crate::table::frame;
 use crate::table::index::{KeyArray, PartitionBuilder};
 use crate::table::properties::Properties;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
-use crate::version::handle::TableContext;
+use crate::version::handle::{DiskUse, TableContext};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.
@@ -55,6 +55,7 @@ pub struct TableBuilder {
     layout: TableLayout,
     file: Arc<dyn StorageFile>,
     cache: Arc<Cache>,
+    disk: Arc<DiskUse>,
     id: u64,
     uid: u64,
     block: BlockBuilder,
@@ -89,6 +90,7 @@ impl TableBuilder {
             layout,
             file,
             cache: Arc::clone(&context.cache),
+            disk: Arc::clone(&context.disk),
             id,
             uid,
             pending: None,
@@ -264,6 +266,7 @@ impl TableBuilder {
         self.put_footer(root, properties);
         self.write_out()?;
         self.file.sync()?;
+        self.disk.add(self.written_bytes);
         let properties = self.properties;
         Ok(Table {
             id: self.id,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::table::block::{Block, BlockCursor};
+use crate::table::block::{BEFORE_ALL_VERSIONS, Block, BlockCursor};
 use crate::table::index::Partition;
 use crate::table::reader::{ProbeStats, TableReader};
 
@@ -32,6 +32,8 @@ pub enum Access {
 pub struct TableIter {
     table: Arc<TableReader>,
     access: Access,
+    /// Smaller user keys are not shown.
+    floor: Option<Box<[u8]>>,
     part: usize,
     partition: Option<Arc<Partition>>,
     block: usize,
@@ -52,6 +54,7 @@ impl TableIter {
         TableIter {
             table,
             access,
+            floor: None,
             part: 0,
             partition: None,
             block: 0,
@@ -63,6 +66,11 @@ impl TableIter {
             hinted_to: 0,
             stats: ProbeStats::default(),
         }
+    }
+
+    /// The same for a table of which only the user keys from `floor` on are to be seen.
+    pub fn starting_at(self, floor: Option<&[u8]>) -> Self {
+        TableIter { floor: floor.map(Box::from), ..self }
     }
 
     /// Whether the iterator is on an entry.
@@ -79,6 +87,9 @@ impl TableIter {
 
     /// To the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        if self.floor.is_some() {
+            return self.seek(b"", BEFORE_ALL_VERSIONS);
+        }
         self.load(0, |_| 0)?;
         self.in_block(BlockCursor::seek_to_first)
     }
@@ -86,11 +97,27 @@ impl TableIter {
     /// To the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.load(self.table.partition_count() - 1, |partition| partition.block_count() - 1)?;
-        self.in_block(BlockCursor::seek_to_last)
+        self.in_block(BlockCursor::seek_to_last)?;
+        self.stay_above_floor();
+        Ok(())
     }
 
     /// To the first entry at or behind the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        match self.floor.take() {
+            Some(floor) if *floor > *key => {
+                let sought = self.seek_in_file(&floor, BEFORE_ALL_VERSIONS);
+                self.floor = Some(floor);
+                sought
+            }
+            floor => {
+                self.floor = floor;
+                self.seek_in_file(key, trailer)
+            }
+        }
+    }
+
+    fn seek_in_file(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         let part = self.table.find_partition(key);
         if part >= self.table.partition_count() {
             self.drop_cursor();
@@ -130,7 +157,16 @@ impl TableIter {
             }
             self.in_block(BlockCursor::seek_to_last)?;
         }
+        self.stay_above_floor();
         Ok(())
+    }
+
+    /// After a step back.
+    fn stay_above_floor(&mut self) {
+        let Some(floor) = &self.floor else { return };
+        if self.cursor.as_ref().is_some_and(|at| at.valid() && *at.key() < **floor) {
+            self.drop_cursor();
+        }
     }
 
     fn skip_forward(&mut self) -> Result<()> {

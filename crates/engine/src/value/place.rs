@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{Kind, kind_of, pack, seq_of};
 use crate::merge::job::Merged;
+use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::Value;
 use crate::value::layout::{GroupEdit, ValueEdit};
@@ -158,13 +159,37 @@ impl Placed {
     }
 }
 
+/// What a flush or merge changes in value files; goes into one manifest record with its tables.
+#[derive(Debug, Default)]
+pub(crate) struct ValueChanges {
+    placed: Vec<Placed>,
+    dead: Vec<ValueEdit>,
+}
+
+impl ValueChanges {
+    /// Of a flush, which finds nothing dead.
+    pub(crate) fn of_flush(placed: Option<Placed>) -> ValueChanges {
+        ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
+    }
+
+    /// In the order in which they apply.
+    pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
+        self.placed.iter().map(|placed| &placed.edit).chain(&self.dead)
+    }
+}
+
 impl Inner {
-    /// What merges found dead, by value file.
-    pub(crate) fn value_edits(&self, keyspace: &KeyspaceInner, done: &[Merged]) -> Vec<ValueEdit> {
+    /// What merges did to value files: what they separated, and what they found dead.
+    pub(crate) fn value_changes(
+        &self,
+        keyspace: &KeyspaceInner,
+        done: &mut [Merged],
+    ) -> ValueChanges {
+        let placed = done.iter_mut().filter_map(|merged| merged.placed.take()).collect();
         let values = keyspace.values.load();
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
         for (pointer, bytes) in done.iter().flat_map(|merged| &merged.dead) {
-            if values.file(pointer.store).is_some() {
+            if values.file(pointer.store).is_some_and(|store| store.has_group(pointer.group)) {
                 let groups = files.entry(pointer.store).or_default();
                 groups.entry(pointer.group).or_default().push((pointer.voff, *bytes));
             }
@@ -174,13 +199,17 @@ impl Inner {
             store,
             groups: groups.into_iter().map(group_edit).collect(),
         };
-        files.into_iter().map(edit).collect()
+        ValueChanges { placed, dead: files.into_iter().map(edit).collect() }
     }
 
-    /// Makes logged notices of dead records known.
-    pub(crate) fn publish_dead(&self, keyspace: &KeyspaceInner, edits: &[ValueEdit]) {
+    /// Makes logged changes of value files visible.
+    pub(crate) fn publish_values(&self, keyspace: &KeyspaceInner, changes: ValueChanges) {
+        for placed in changes.placed {
+            self.metrics.add(Counter::value_bytes_written, placed.bytes());
+            placed.publish();
+        }
         let values = keyspace.values.load();
-        for edit in edits {
+        for edit in &changes.dead {
             if let Some(store) = values.file(edit.store) {
                 store.publish(edit);
             }

@@ -206,6 +206,11 @@ impl ValueStore {
         ((u128::from(hash) * count) >> 64) as u32
     }
 
+    /// Whether the file has the group.
+    pub(crate) fn has_group(&self, group: u32) -> bool {
+        (group as usize) < self.segments.len()
+    }
+
     /// Hash of a key for the groups' sketches; independent of the group.
     pub(crate) fn sketch_hash(key: &[u8]) -> u64 {
         xxhash_rust::xxh3::xxh3_64(key)

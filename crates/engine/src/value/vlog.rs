@@ -28,6 +28,7 @@ use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::record::Pointer;
 use crate::value::session::Session;
 use crate::value::store::{Pass, State, ValueStore};
+use crate::write::commit::Relocation;
 
 /// A live record: its key, the version that points to it, and where its bytes are.
 struct Live<'a> {
@@ -191,7 +192,7 @@ impl Inner {
         chunk: &[Segment],
         scanned: &Scanned,
         live: &[Live<'_>],
-    ) -> Result<(Vec<(Vec<u8>, SeqNo, Vec<u8>)>, u64)> {
+    ) -> Result<(Vec<Relocation>, u64)> {
         let mut session = Session::new(store);
         let mut moves = Vec::new();
         for Live { entry, seq } in live {
@@ -212,7 +213,7 @@ impl Inner {
             let record = record.map_err(|what| store.corrupt(place, what))?;
             let mut pointer = Vec::new();
             session.append(record.key, record.seq, record.value)?.encode(&mut pointer);
-            moves.push((record.key.to_vec(), *seq, pointer));
+            moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
         }
         let edit = session.finish()?;
         let written = session.bytes;

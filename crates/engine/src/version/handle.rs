@@ -27,6 +27,39 @@ pub struct TableContext {
     pub store_uid: u64,
     /// Tables whose files may be removed.
     pub purge: Mutex<Vec<Obsolete>>,
+    /// What all table files take, those of no tree included.
+    pub disk: Arc<DiskUse>,
+}
+
+/// Bytes of finished table files, whoever still needs them, and the most that there were since the
+/// store was opened. The difference to what the tree holds is what merges borrow.
+#[derive(Debug, Default)]
+pub struct DiskUse {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl DiskUse {
+    /// At open: what the trees hold.
+    pub fn of(bytes: u64) -> DiskUse {
+        DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
+    }
+
+    /// A file was finished.
+    pub fn add(&self, bytes: u64) {
+        let now = self.now.fetch_add(bytes, Relaxed) + bytes;
+        self.peak.fetch_max(now, Relaxed);
+    }
+
+    /// A file was removed.
+    pub fn remove(&self, bytes: u64) {
+        self.now.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes now, and at the most.
+    pub fn now_and_peak(&self) -> (u64, u64) {
+        (self.now.load(Relaxed), self.peak.load(Relaxed))
+    }
 }
 
 impl TableContext {
@@ -63,9 +96,10 @@ impl Obsolete {
     }
 }
 
-/// A table of the tree.
+/// A table file in use, however many versions show however much of it.
 #[derive(Debug)]
-pub struct TableHandle {
+struct TableFile {
+    /// All of it.
     meta: Arc<Table>,
     context: Arc<TableContext>,
     /// Opened at the first read: opening a store touches no table.
@@ -78,18 +112,31 @@ pub struct TableHandle {
     vain_reads: AtomicU64,
 }
 
+/// A table of the tree: a file, or what lies from some key on in it.
+#[derive(Debug)]
+pub struct TableHandle {
+    meta: Arc<Table>,
+    file: Arc<TableFile>,
+}
+
 impl TableHandle {
     /// A handle of a table that the manifest (or an edit about to be written) names.
     pub fn new(context: Arc<TableContext>, meta: Arc<Table>) -> TableHandle {
-        TableHandle {
-            meta,
+        let file = TableFile {
+            meta: Arc::clone(&meta),
             context,
             reader: OnceLock::new(),
             opening: Mutex::new(()),
             obsolete: AtomicBool::new(false),
             probes: AtomicU64::new(0),
             vain_reads: AtomicU64::new(0),
-        }
+        };
+        TableHandle { meta, file: Arc::new(file) }
+    }
+
+    /// A handle of the same file that shows less of it.
+    pub fn trimmed(&self, meta: Arc<Table>) -> TableHandle {
+        TableHandle { meta, file: Arc::clone(&self.file) }
     }
 
     /// Charges a get's look; tells whether it is time to ask the policy again. That is at powers
@@ -101,14 +148,14 @@ impl TableHandle {
             count.is_power_of_two() && count >= LEAST_HEAT
         };
         // Both are counted, since which one a policy goes by may change.
-        step(&self.probes) | (in_vain && step(&self.vain_reads))
+        step(&self.file.probes) | (in_vain && step(&self.file.vain_reads))
     }
 
     /// Accesses charged so far.
     pub fn accesses(&self, charge: Charge) -> u64 {
         match charge {
-            Charge::Probes => self.probes.load(Relaxed),
-            Charge::BlockReads => self.vain_reads.load(Relaxed),
+            Charge::Probes => self.file.probes.load(Relaxed),
+            Charge::BlockReads => self.file.vain_reads.load(Relaxed),
         }
     }
 
@@ -123,15 +170,32 @@ impl TableHandle {
         Arc::clone(&self.meta)
     }
 
-    /// The open table.
+    /// Metadata of the whole file.
+    pub fn file_meta(&self) -> &Table {
+        &self.file.meta
+    }
+
+    /// The smallest key that is shown, if the file holds smaller ones.
+    pub fn trim_key(&self) -> Option<&[u8]> {
+        (self.meta.min_key != self.file.meta.min_key).then_some(&*self.meta.min_key)
+    }
+
+    /// The open file; it knows nothing of a trim.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<TableReader>> {
-        match self.reader.get() {
+        match self.file.reader.get() {
             Some(reader) => Ok(reader),
-            None => self.open(),
+            None => self.file.open(),
         }
     }
 
+    /// The tree no longer names this table; the file goes when the last holder lets go.
+    pub fn mark_obsolete(&self) {
+        self.file.obsolete.store(true, Release);
+    }
+}
+
+impl TableFile {
     fn open(&self) -> Result<&Arc<TableReader>> {
         let _one_at_a_time = self.opening.lock();
         if let Some(reader) = self.reader.get() {
@@ -140,14 +204,9 @@ impl TableHandle {
         let reader = self.context.open(&self.meta)?;
         Ok(self.reader.get_or_init(|| Arc::new(reader)))
     }
-
-    /// The tree no longer names this table; the file goes when the last holder lets go.
-    pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Release);
-    }
 }
 
-impl Drop for TableHandle {
+impl Drop for TableFile {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
             let reader = self.reader.take();

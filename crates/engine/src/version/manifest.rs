@@ -195,7 +195,26 @@ fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
         }
     }
     checked.state = shape.state.clone();
+    check_pending(shape)?;
+    checked.trims = shape.trims.clone();
+    checked.pending = shape.pending.clone();
     Ok(checked)
+}
+
+/// Trims and a pending plan name tables of the tree.
+fn check_pending(shape: &Shape) -> std::result::Result<(), String> {
+    let keys: BTreeMap<u64, &[u8]> =
+        shape.tables().map(|(_, table)| (table.id, &*table.min_key)).collect();
+    for (id, file_min_key) in &shape.trims {
+        if keys.get(id).is_none_or(|min_key| **file_min_key > **min_key) {
+            return Err(format!("table {id} is trimmed to more than its file, or not there"));
+        }
+    }
+    let named = shape.pending.iter().flat_map(|plan| plan.table_ids());
+    match named.into_iter().find(|id| !keys.contains_key(id)) {
+        Some(id) => Err(format!("a pending plan names table {id}, which is not in the tree")),
+        None => Ok(()),
+    }
 }
 
 /// The open manifest.

@@ -2,11 +2,12 @@
 //!
 //! * [`Version`]: an immutable shape with its open tables; readers hold one by count.
 //! * [`manifest`]: the edit log, sole commit point of the store.
-//! * [`record`]: how edits are encoded.
+//! * [`record`]: how edits are encoded; `pending`: the plans in them.
 //! * [`handle`]: a table file with a life time; the last holder of an obsolete one removes it.
 
 pub mod handle;
 pub mod manifest;
+mod pending;
 pub mod record;
 
 use std::cmp::Reverse;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use runstone_policy::options::Charge;
 use runstone_policy::plan::Heat;
-use runstone_policy::shape::{Edit, Level, Shape, TableId};
+use runstone_policy::shape::{Edit, Level, Shape, Table, TableId};
 
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, head, seek_trailer, seq_of};
@@ -58,12 +59,20 @@ impl Version {
     pub fn next(
         &self,
         shape: Shape,
-        mut open: impl FnMut(&Arc<runstone_policy::shape::Table>) -> Arc<TableHandle>,
+        mut open: impl FnMut(&Arc<Table>) -> Arc<TableHandle>,
     ) -> Version {
         let mut handles = BTreeMap::new();
         for (_, table) in shape.tables() {
-            let known = self.handles.get(&table.id).map(Arc::clone);
-            handles.insert(table.id, known.unwrap_or_else(|| open(table)));
+            let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
+                (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
+                (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
+                (None, None) => open(table),
+                (None, Some(file_min_key)) => {
+                    let whole = Table { min_key: file_min_key.clone(), ..(**table).clone() };
+                    Arc::new(open(&Arc::new(whole)).trimmed(Arc::clone(table)))
+                }
+            };
+            handles.insert(table.id, handle);
         }
         let levels = shape.levels.iter().map(|level| read_level(level, &handles)).collect();
         Version { shape, levels, handles }
@@ -161,7 +170,7 @@ impl RunTables {
 }
 
 fn read_level(level: &Level, handles: &BTreeMap<TableId, Arc<TableHandle>>) -> ReadLevel {
-    let lookup = |table: &Arc<runstone_policy::shape::Table>| Arc::clone(&handles[&table.id]);
+    let lookup = |table: &Arc<Table>| Arc::clone(&handles[&table.id]);
     match level {
         Level::Runs(runs) => ReadLevel::Runs(
             runs.iter()
@@ -306,7 +315,6 @@ mod tests {
     use crate::table::filter;
     use crate::version::handle::TableContext;
     use runstone_policy::overlapping::OverlappingTables;
-    use runstone_policy::shape::Table;
     use runstone_storage::MemoryStorage;
 
     /// A level 2 of overlapping tables; each is a list of key and sequence number, which is also
@@ -317,6 +325,7 @@ mod tests {
             cache: Arc::new(Cache::new(1 << 20)),
             store_uid: 7,
             purge: Default::default(),
+            disk: Default::default(),
         });
         let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
             let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);

@@ -9,7 +9,9 @@
 //!            6 whole shape: keyspace id, flushed seq, state, levels
 //!            7 value file: keyspace id, layout        8 value edit: keyspace id, edit
 //!            9 value file gone: keyspace id, number   (layout, edit: `value/layout.rs`)
-//!            a record without changes is a seal
+//!            20 edit that is a part of a plan: as 5, then trims (new smallest keys), plan
+//!            21 whole shape with parts of a plan done: as 6, then trims (files' keys), plan
+//!            a record without changes is a seal; trims and plans are drawn in `pending`
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
 //! ```
@@ -29,6 +31,7 @@ use runstone_policy::sketch::Sketch;
 use crate::batch::KeyspaceId;
 use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::value::layout::{self, Layout, ValueEdit, put_edit, put_layout};
+use crate::version::pending::{put_plan, put_trims, take_plan, take_trims};
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,13 +161,23 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
             encode_edit(edit, out);
-            5
+            if edit.trim.is_empty() && edit.pending.is_none() {
+                return 5;
+            }
+            put_trims(out, edit.trim.iter().map(|(id, key)| (*id, &**key)));
+            put_plan(out, edit.pending.as_deref());
+            20
         }
         Change::Shape { id, flushed_seq, shape } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
             encode_shape(shape, out);
-            6
+            if shape.trims.is_empty() && shape.pending.is_none() {
+                return 6;
+            }
+            put_trims(out, shape.trims.iter().map(|(id, key)| (*id, &**key)));
+            put_plan(out, shape.pending.as_deref());
+            21
         }
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
@@ -192,14 +205,7 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
     put_varint(out, edit.place.len() as u64);
     for placement in &edit.place {
         put_varint(out, u64::from(placement.level));
-        let (slot, run) = match placement.slot {
-            RunSlot::Join(run) => (0, run),
-            RunSlot::New(run) => (1, run),
-            RunSlot::Overlapping => (2, 0),
-            RunSlot::Oldest(run) => (3, run),
-        };
-        put_varint(out, slot);
-        put_varint(out, run);
+        put_slot(out, placement.slot);
         encode_table(&placement.table, out);
     }
     put_varint(out, edit.cursors.len() as u64);
@@ -215,6 +221,17 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
         put_varint(out, u64::from(*to));
     }
     put_prefix_rule(out, edit.prefix.as_ref());
+}
+
+pub(super) fn put_slot(out: &mut Vec<u8>, slot: RunSlot) {
+    let number = match slot {
+        RunSlot::Join(_) => 0,
+        RunSlot::New(_) => 1,
+        RunSlot::Overlapping => 2,
+        RunSlot::Oldest(_) => 3,
+    };
+    put_varint(out, number);
+    put_varint(out, slot.run().unwrap_or(0));
 }
 
 /// Empty: none.
@@ -310,16 +327,23 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             options: take_string(body)?,
         },
         4 => Change::Dropped { id: take_u32(body)? },
-        5 => Change::Edit {
-            id: take_u32(body)?,
-            flushed_seq: body.take_varint()?,
-            edit: take_edit(body)?,
-        },
-        6 => Change::Shape {
-            id: take_u32(body)?,
-            flushed_seq: body.take_varint()?,
-            shape: take_shape(body)?,
-        },
+        5 | 20 => {
+            let (id, flushed_seq) = (take_u32(body)?, body.take_varint()?);
+            let mut edit = take_edit(body)?;
+            if tag == 20 {
+                (edit.trim, edit.pending) = (take_trims(body)?, take_plan(body)?);
+            }
+            Change::Edit { id, flushed_seq, edit }
+        }
+        6 | 21 => {
+            let (id, flushed_seq) = (take_u32(body)?, body.take_varint()?);
+            let mut shape = take_shape(body)?;
+            if tag == 21 {
+                shape.trims = take_trims(body)?.into_iter().collect();
+                shape.pending = take_plan(body)?;
+            }
+            Change::Shape { id, flushed_seq, shape }
+        }
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
@@ -327,16 +351,16 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
     })
 }
 
-fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
+pub(super) fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
     u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
 }
 
-fn take_string(reader: &mut Reader<'_>) -> Decoded<String> {
+pub(super) fn take_string(reader: &mut Reader<'_>) -> Decoded<String> {
     String::from_utf8(reader.take_bytes()?.to_vec()).map_err(|_| Truncated)
 }
 
 /// A list whose elements take at least one byte each.
-fn take_list<T>(
+pub(super) fn take_list<T>(
     reader: &mut Reader<'_>,
     mut element: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
 ) -> Decoded<Vec<T>> {
@@ -348,7 +372,7 @@ fn take_list<T>(
     Ok(list)
 }
 
-fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> {
+pub(super) fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> {
     Ok((take_u32(reader)?, reader.take_bytes()?.into()))
 }
 
@@ -357,14 +381,7 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
         remove: take_list(reader, |reader| reader.take_varint())?,
         place: take_list(reader, |reader| {
             let level = take_u32(reader)?;
-            let (slot, run) = (reader.take_varint()?, reader.take_varint()?);
-            let slot = match slot {
-                0 => RunSlot::Join(run),
-                1 => RunSlot::New(run),
-                2 => RunSlot::Overlapping,
-                3 => RunSlot::Oldest(run),
-                _ => return Err(Truncated),
-            };
+            let slot = take_slot(reader)?;
             Ok(Placement { level, slot, table: Arc::new(take_table(reader)?) })
         })?,
         cursors: take_list(reader, take_cursor)?,
@@ -375,7 +392,19 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
         flushes: reader.take_varint()?,
         relabel: take_list(reader, |reader| Ok((take_u32(reader)?, take_u32(reader)?)))?,
         prefix: take_prefix_rule(reader)?,
+        ..Edit::default()
     })
+}
+
+pub(super) fn take_slot(reader: &mut Reader<'_>) -> Decoded<RunSlot> {
+    let (slot, run) = (reader.take_varint()?, reader.take_varint()?);
+    match slot {
+        0 => Ok(RunSlot::Join(run)),
+        1 => Ok(RunSlot::New(run)),
+        2 => Ok(RunSlot::Overlapping),
+        3 => Ok(RunSlot::Oldest(run)),
+        _ => Err(Truncated),
+    }
 }
 
 fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
@@ -415,11 +444,15 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
         1 => Ok(Level::Overlapping(OverlappingTables::new(take_list(reader, table)?))),
         _ => Err(Truncated),
     })?;
-    Ok(Shape { levels, state: PolicyState { cursors, last_level, flush_count, prefix } })
+    let state = PolicyState { cursors, last_level, flush_count, prefix };
+    Ok(Shape { levels, state, ..Shape::default() })
 }
 
 #[cfg(test)]
 mod tests {
+    use runstone_policy::partition::Partitioner;
+    use runstone_policy::plan::{Cut, Merge, MergeInput, Move, Plan};
+
     use super::*;
 
     fn table(id: u64) -> Arc<Table> {
@@ -451,6 +484,7 @@ mod tests {
             flushes: 1,
             relabel: vec![(2, 3)],
             prefix: Some(PrefixRule::Fixed(8)),
+            ..Edit::default()
         };
         let shape = Shape {
             levels: vec![
@@ -463,6 +497,35 @@ mod tests {
                 flush_count: 77,
                 prefix: Some(PrefixRule::Delimiter((*b"/").into())),
             },
+            ..Shape::default()
+        };
+        let cells = Cut::Cells { partitioner: Partitioner::GlobalRange, table_bytes: 1 << 40 };
+        let prefix = Cut::Prefix { split_bytes: 300, cap_bytes: 4000 };
+        let merge = |cut| Merge {
+            inputs: vec![
+                MergeInput { level: 0, tables: vec![3, 1 << 30] },
+                MergeInput { level: 1, tables: vec![5] },
+            ],
+            output_level: 1,
+            slot: RunSlot::New(7),
+            cut,
+        };
+        let plan = Plan {
+            moves: vec![Move { table: 6, from_level: 0, to_level: 2, slot: RunSlot::Join(9) }],
+            merges: [cells, prefix, Cut::Size(7)].map(merge).to_vec(),
+            cursors: vec![(3, (*b"c").into())],
+            why: "because".into(),
+            ..Plan::default()
+        };
+        let part = Edit {
+            trim: vec![(3, (*b"b").into()), (5, (*b"").into())],
+            pending: Some(Arc::new(plan)),
+            ..edit.clone()
+        };
+        let begun = Shape {
+            trims: [(3, (*b"a").into())].into(),
+            pending: part.pending.clone(),
+            ..shape.clone()
         };
         vec![
             Change::Store { uid: u64::MAX },
@@ -471,6 +534,8 @@ mod tests {
             Change::Dropped { id: 2 },
             Change::Edit { id: 1, flushed_seq: 500, edit },
             Change::Shape { id: 1, flushed_seq: 500, shape },
+            Change::Edit { id: 1, flushed_seq: 501, edit: part },
+            Change::Shape { id: 1, flushed_seq: 501, shape: begun },
         ]
     }
 

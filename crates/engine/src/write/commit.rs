@@ -62,6 +62,16 @@ pub(crate) struct Share<'a> {
     pub(crate) user_bytes: u64,
 }
 
+/// A value that collection has moved.
+#[derive(Debug)]
+pub(crate) struct Relocation {
+    pub(crate) key: Vec<u8>,
+    /// Number of the version that points to the old place.
+    pub(crate) seq: SeqNo,
+    /// The new place, encoded.
+    pub(crate) pointer: Vec<u8>,
+}
+
 /// The views whose active memtables a batch goes to, one per share. Guards instead of counted
 /// references: two writers would fight over the memtable's count, twice per write.
 enum Views {
@@ -127,13 +137,12 @@ impl Inner {
     }
 
     /// Writes value pointers that collection has moved, each unless its key was written since: a
-    /// conditional update. `moves`: key, sequence number of the version that points to the old
-    /// place, new pointer. The caller sees to it that no memtable of the keyspace is flushed
+    /// conditional update. The caller sees to it that no memtable of the keyspace is flushed
     /// between the look-up of those versions and this. Returns the last number given out.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        moves: &[(Vec<u8>, SeqNo, Vec<u8>)],
+        moves: &[Relocation],
     ) -> Result<SeqNo> {
         self.check_writable()?;
         let mut state = self.commit.lock();
@@ -141,7 +150,7 @@ impl Inner {
         self.wait_visible(state.next_seq - 1);
         let view = keyspace.view.load();
         let mut batch = Batch::new();
-        for (key, seq, pointer) in moves {
+        for Relocation { key, seq, pointer } in moves {
             let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
             let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
             #[cfg(feature = "seeded-bugs")]

@@ -144,7 +144,8 @@ pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, table_bytes: u64
     limit.min(idle_cores).min(worth).max(1)
 }
 
-/// Sliced mode. O(blocks log blocks + tables^2 log blocks), and what the partitioner takes.
+/// Sliced mode. O(blocks log blocks + tables * rows * log blocks), and what the partitioner takes;
+/// there are as many rows as tables overlap at the deepest point, which is at most the runs.
 pub fn slice(
     inputs: &[SliceInput],
     partitioner: Partitioner,
@@ -154,12 +155,11 @@ pub fn slice(
 ) -> Slices {
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut merged: Vec<&SliceInput> = Vec::new();
-    for (at, input) in inputs.iter().enumerate() {
+    let rows = disjoint_rows(inputs);
+    for input in inputs {
         let is_large =
             input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR) && input.table.tombstones == 0;
-        let others = || inputs.iter().enumerate().filter(|(other, _)| *other != at);
-        let is_alone = || !others().any(|(_, other)| other.meets(&input.table));
-        if is_large && is_alone() {
+        if is_large && is_alone(input, &rows) {
             moving.push(input)
         } else {
             merged.push(input)
@@ -186,6 +186,34 @@ pub fn slice(
     cuts.dedup();
     let slices = pack(&histogram, &cuts, slice_count);
     Slices { moves, cuts, slices }
+}
+
+/// The inputs as rows of disjoint tables: each joins the first row that ends before it.
+fn disjoint_rows(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
+    let mut sorted: Vec<&SliceInput> = inputs.iter().collect();
+    sorted.sort_by_key(|input| (&input.table.min_key, &input.table.max_key));
+    let mut rows: Vec<Vec<&SliceInput>> = Vec::new();
+    for input in sorted {
+        let has_room = |row: &&mut Vec<&SliceInput>| {
+            row.last().is_none_or(|last| last.table.max_key < input.table.min_key)
+        };
+        match rows.iter_mut().find(has_room) {
+            Some(row) => row.push(input),
+            None => rows.push(vec![input]),
+        }
+    }
+    rows
+}
+
+/// Rule 1: whether no block of another input meets the table. In a row, those that can lie side by
+/// side.
+fn is_alone(input: &SliceInput, rows: &[Vec<&SliceInput>]) -> bool {
+    let Table { min_key, max_key, .. } = &*input.table;
+    rows.iter().all(|row| {
+        let from = row.partition_point(|other| other.table.max_key < *min_key);
+        let near = row[from..].iter().take_while(|other| other.table.min_key <= *max_key);
+        near.filter(|other| other.table.id != input.table.id).all(|o| !o.meets(&input.table))
+    })
 }
 
 impl SliceInput {

@@ -1,0 +1,98 @@
+//! A plan that is installed part by part, in key order, while it runs: what lies below a key K is
+//! as if the plan were done, what lies at or above it as if it had never begun. Pure; which parts
+//! there are and when one is done is the engine's.
+//!
+//! 1. An input that ends below K leaves. One that reaches over K is *trimmed*: it shows its keys
+//!    from K on only ([`crate::shape::Edit::trim`]). One that begins at or above K stays as it is.
+//! 2. Outputs of the keys below K arrive in the run where the whole plan would put them, and so do
+//!    inputs below K that move as they are.
+//! 3. The rest of the plan is noted in the shape ([`crate::shape::Shape::pending`]), so that
+//!    whoever opens the store next goes on with it.
+//!
+//! Why every such tree is sound. I1, I3 and I4 speak of one user key at a time, and for each user
+//! key the tree is either the one before the plan or the one after it: below K all of its versions
+//! are in the outputs and none in an input, above it the reverse. Both trees are sound. What of the
+//! order among runs: an input and the output run have no key in common, and inputs are neighbours
+//! in age, so it does not matter which of their slots the output run takes. A tombstone that the
+//! outputs have dropped has its victims in files that are still in use, but below K, where nobody
+//! looks for them. I2: K is a cut between two user keys. I6: each step is one edit.
+//!
+//! So the note is a hint and no obligation. An edit that takes one of the noted tables in another
+//! way makes it void, and the tree is sound without it.
+//!
+//! Only plans whose steps have no key in common are installed so: else a key could be past one step
+//! and before another, which is neither of the two trees. Levels that overlap and plans that rename
+//! levels are left out for the same reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::edit::edit_for;
+use crate::plan::{MergeInput, Plan};
+use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
+
+/// Whether the plan may be installed part by part, see the module docs. O(tables log tables).
+pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
+    let keeps_levels = plan.relabel.is_empty() && plan.last_level.is_none();
+    let in_runs = plan.merges.iter().all(|merge| {
+        let level = |input: &MergeInput| matches!(shape.level(input.level), Level::Runs(_));
+        merge.inputs.iter().all(level) && merge.slot != RunSlot::Overlapping
+    });
+    let tables: BTreeMap<TableId, &Arc<Table>> =
+        shape.tables().map(|(_, table)| (table.id, table)).collect();
+    let bounds = |ids: Vec<TableId>| {
+        let found = || ids.iter().filter_map(|id| tables.get(id));
+        let min_key = found().map(|table| &*table.min_key).min()?;
+        Some((min_key, found().map(|table| &*table.max_key).max()?))
+    };
+    let moves = plan.moves.iter().map(|step| bounds(vec![step.table]));
+    let merges = plan.merges.iter().map(|merge| bounds(merge.input_ids().collect()));
+    let Some(mut steps) = moves.chain(merges).collect::<Option<Vec<_>>>() else { return false };
+    steps.sort_unstable();
+    keeps_levels && in_runs && steps.windows(2).all(|pair| pair[0].1 < pair[1].0)
+}
+
+/// The edit after which the first merge of `rest` is done for all keys below `bound`, or for all
+/// keys (`None`). `rest` is what is left of the plan: the plan itself, then the `pending` of the
+/// edit before. `placed`: outputs below the bound that are not in the tree yet, and inputs below it
+/// that move. `waiting`: inputs that will move later; they are not trimmed, since no output holds
+/// their keys. With the last part of the last merge come the moves of the plan and its cursors.
+/// O(tables).
+///
+/// # Panics
+/// If no merge is left.
+pub fn part_edit(
+    shape: &Shape,
+    rest: &Plan,
+    placed: &[Arc<Table>],
+    waiting: &BTreeSet<TableId>,
+    bound: Option<&[u8]>,
+) -> Edit {
+    if let (None, [_]) = (bound, rest.merges.as_slice()) {
+        return edit_for(shape, rest, &[placed.to_vec()]);
+    }
+    let merge = &rest.merges[0];
+    let placement = |table: &Arc<Table>| Placement {
+        level: merge.output_level,
+        slot: merge.slot,
+        table: Arc::clone(table),
+    };
+    let mut edit = Edit { place: placed.iter().map(placement).collect(), ..Edit::default() };
+    let inputs: BTreeSet<TableId> = merge.input_ids().filter(|id| !waiting.contains(id)).collect();
+    for (_, table) in shape.tables().filter(|(_, table)| inputs.contains(&table.id)) {
+        match bound {
+            Some(bound) if *table.min_key >= *bound => {}
+            Some(bound) if *table.max_key >= *bound => edit.trim.push((table.id, bound.into())),
+            _ => edit.remove.push(table.id),
+        }
+    }
+    let gone: BTreeSet<TableId> = edit.remove.iter().copied().collect();
+    let mut left = rest.clone();
+    for input in &mut left.merges[0].inputs {
+        input.tables.retain(|id| !gone.contains(id));
+    }
+    left.merges[0].inputs.retain(|input| !input.tables.is_empty());
+    left.merges.retain(|merge| !merge.inputs.is_empty());
+    edit.pending = Some(Arc::new(left));
+    edit
+}
