@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Placement, Write};
-use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
+use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 
 const TINY: Geometry = Geometry {
@@ -24,7 +24,7 @@ fn tiny() -> KvSsdOptions {
         size_ratio: 4,
         l0_trigger: 2,
         checkpoint_commits: 8,
-        wear_gap: 2,
+        wear_gap: 1,
         ..KvSsdOptions::default()
     }
 }
@@ -350,4 +350,110 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
             device.verify().unwrap();
         }
     }
+}
+
+/// A device with tables, a journal, checkpoints and a memtable, and what it holds.
+fn filled() -> (Images, State) {
+    let images = Images::new();
+    let mut device = images.create(&tiny());
+    let mut state = State::new();
+    let steps = cut_workload();
+    assert!(run(&mut device, &steps[..1200], &mut state).1.is_none());
+    (images, state)
+}
+
+/// Opens a damaged device and reads everything: the right answers, or an error.
+fn judge(images: &Images, state: &State, place: &str) -> bool {
+    let Ok(mut device) = images.open() else { return false };
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        found.push((key.to_vec(), value.to_vec()));
+        true
+    };
+    let scanned = device.scan(None, Direction::Forward, u64::MAX, &mut visit);
+    let expected: Vec<_> = state.clone().into_iter().collect();
+    if scanned.is_ok() {
+        assert!(found == expected, "{place}: a wrong answer");
+    }
+    for (key, value) in state.iter().step_by(7) {
+        if let Ok(found) = device.get(key) {
+            assert_eq!(found.as_ref(), Some(value), "{place}: a wrong answer");
+        }
+    }
+    scanned.is_ok()
+}
+
+/// A byte of every page is flipped, data or spare, one page at a time: an error, or what was there.
+#[test]
+fn flipped_bytes_are_found() {
+    let (images, state) = filled();
+    let len = images.flash.len_bytes().unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    for at in (4096..len).step_by(397) {
+        let damaged = images.duplicate();
+        let mut byte = [0];
+        damaged.flash.read_at(at, &mut byte).unwrap();
+        if byte[0] == 0 {
+            continue;
+        }
+        damaged.flash.write_at(at, &[byte[0] ^ 0x24]).unwrap();
+        match judge(&damaged, &state, &format!("byte {at}")) {
+            true => harmless += 1,
+            false => refused += 1,
+        }
+    }
+    assert!(refused > 50 && harmless > 50, "{refused} refused, {harmless} harmless");
+}
+
+#[test]
+fn a_damaged_side_file_is_refused_or_cut() {
+    let (images, state) = filled();
+    let len = images.side.len_bytes().unwrap();
+    assert!(len > 500, "the memtable holds something");
+    for at in (0..len).step_by(13) {
+        let damaged = images.duplicate();
+        let mut byte = [0];
+        damaged.side.read_at(at, &mut byte).unwrap();
+        damaged.side.write_at(at, &[byte[0] ^ 0x24]).unwrap();
+        assert!(!judge(&damaged, &state, &format!("byte {at}")));
+    }
+    let mut cut = images.duplicate();
+    cut.side.set_len(len - 1).unwrap();
+    assert!(cut.open().is_ok(), "the last write was never acknowledged");
+    cut = images.duplicate();
+    cut.flash.set_len(len).unwrap();
+    assert!(matches!(cut.open().err(), Some(Error::CutShort { .. })));
+}
+
+#[test]
+fn other_devices_are_refused_by_name() {
+    let (images, _) = filled();
+    let other = Geometry { block_count: TINY.block_count + 1, ..TINY };
+    let open = |geometry, options| {
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        KvSsd::open(flash, side, Some(geometry), Timing::PAPER, options)
+    };
+    assert!(matches!(open(other, None).err(), Some(Error::OtherGeometry { .. })));
+    let wrong = KvSsdOptions { policy: "tiering".to_string(), ..tiny() };
+    let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
+    assert!(error.is_some_and(|error| error.contains("several runs")));
+    let mut device = open(TINY, Some(KvSsdOptions { threshold: 4, ..tiny() })).unwrap();
+    assert_eq!(device.options().threshold, 4);
+    let limit = device.max_key_bytes();
+    assert!(matches!(device.put(&vec![1; limit + 1], b""), Err(Error::KeySize { .. })));
+    assert!(matches!(device.put(b"", b""), Err(Error::KeySize { .. })));
+    let limit = device.max_value_bytes();
+    assert!(matches!(device.put(b"k", &vec![1; limit + 1]), Err(Error::ValueSize { .. })));
+    device.put(b"k", &vec![1; limit]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(device.get(b"k").unwrap().map(|value| value.len()), Some(limit));
+    let fresh = MemoryImage::new();
+    let (flash, side) = (Box::new(fresh.clone()), Box::new(MemoryImage::new()));
+    let options = runstone_flash::ftl::FtlOptions::default();
+    let geometry = Geometry { page_bytes: 4096, ..TINY };
+    let mut ftl =
+        runstone_flash::ftl::Ftl::create(flash, geometry, Timing::PAPER, options).unwrap();
+    ftl.write(0, &[1; 4096]).unwrap();
+    let error = KvSsd::open(Box::new(fresh), side, None, Timing::PAPER, None).err();
+    assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
 }

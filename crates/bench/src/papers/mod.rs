@@ -7,6 +7,9 @@ use runstone::{Error, Result};
 mod autumn;
 mod context;
 mod engine;
+mod kvssd;
+mod kvssd_runs;
+mod log_apart;
 mod partitioning;
 mod ptierdb;
 mod report;
@@ -30,6 +33,11 @@ pub static PAPERS: &[Paper] = &[
         name: "autumn",
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
+    },
+    Paper {
+        name: "kvssd",
+        doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
+        run: kvssd::run,
     },
     Paper {
         name: "partitioning",

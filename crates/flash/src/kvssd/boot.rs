@@ -4,8 +4,8 @@
 //!    in blocks of checkpoints, journal and log, and where the first page is damaged.
 //! 2. Load the newest checkpoint whose pages are all whole; should it be torn or rotten, the one
 //!    before: the journal since then is still there.
-//! 3. Apply the journal pages of the transactions that follow, up to the first that is missing or
-//!    damaged. A whole one behind it means rot, not a power cut: refused, for it would lose commits.
+//! 3. Apply the journal pages of the transactions that follow, to the first that is missing or
+//!    damaged. A whole one behind it means rot, not a power cut: refused, as commits would be lost.
 //! 4. Read the metadata page of every table: the lists, the reference counts and the live pages
 //!    follow from them alone, so no page of a transaction that was not committed counts.
 //! 5. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no

@@ -60,7 +60,7 @@ impl KvSsd {
         let block_pages = u64::from(self.space.block_pages());
         let usable = u64::from(self.space.usable_count());
         let percent = u64::from(self.options.over_provision_percent);
-        let journal = 2 * u64::from(self.options.checkpoint_commits) / block_pages + 1;
+        let journal = 2 * self.checkpoint_interval() / block_pages + 1;
         let saved_pages = self.checkpoints.iter().map(|(_, pages)| pages.len() as u64).sum::<u64>();
         let log = match self.options.durability {
             Durability::Capacitor => 0,

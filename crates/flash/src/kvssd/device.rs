@@ -318,8 +318,16 @@ impl KvSsd {
     /// Saves the tree if enough was committed since it was saved last.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<()> {
         let last_txn = self.checkpoints.back().map_or(0, |(txn, _)| *txn);
-        let is_due = self.tree.txn - last_txn >= u64::from(self.options.checkpoint_commits);
+        let is_due = self.tree.txn - last_txn >= self.checkpoint_interval();
         if is_due { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Commits from one checkpoint to the next: fewer on a small device, where the journal between
+    /// two checkpoints would take too much of it.
+    pub(super) fn checkpoint_interval(&self) -> u64 {
+        const DEVICE_PART: u64 = 64;
+        let most = (self.space.nand.geometry().page_count() / DEVICE_PART).max(1);
+        u64::from(self.options.checkpoint_commits).min(most)
     }
 
     /// Saves the tree. Older checkpoints but one, and the journal before that one, become garbage.
@@ -400,6 +408,18 @@ impl KvSsd {
             Placement::PerLevel => level,
             Placement::Mixed | Placement::PerTable => 0,
         }
+    }
+
+    /// The pages of a table, from its metadata page.
+    pub fn table(&mut self, id: u64) -> Result<TableMeta> {
+        let node = self.tree.node(id).cloned();
+        let missing = || Error::Corrupt { what: "tree", why: format!("there is no table {id}") };
+        self.read_meta(&node.ok_or_else(missing)?)
+    }
+
+    /// How many entries of tables refer to a page.
+    pub fn reference_count(&self, page: u32) -> u8 {
+        self.references.count(page)
     }
 
     /// Options of the device.

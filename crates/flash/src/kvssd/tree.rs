@@ -104,6 +104,11 @@ impl Tree {
         self.nodes.get(&id)
     }
 
+    /// Largest sequence number given out; 0 on a device that was never written.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
     /// Tables of a level that may have a key in common with the range, in order.
     pub fn overlapping(&self, level: usize, range: &Clip) -> Vec<Arc<Node>> {
         let tables = self.level(level);
