@@ -171,6 +171,10 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             let what = format!("{path} is not a store: it holds {example}");
             Failure::new(Exit::CannotOpen, what).at(path).hint("check the path")
         }
+        // The damage is in the image itself, not in a file on it.
+        Error::Corruption { file, .. } if store.to_string_lossy().contains(file.as_str()) => {
+            Failure::from(error.clone()).at(file).hint("restore the image from a copy")
+        }
         Error::Corruption { file, offset, .. } => {
             let at = store.join(file);
             Failure::from(error.clone()).at(format!("{} byte {offset}", at.display()))

@@ -53,3 +53,24 @@ fn a_block_ssd_is_a_place_for_stores() {
     let other = place.run(&["get", "blockssd:b.img?blocks=99", "k"]);
     assert!(other.code == 3 && other.stderr.contains("48 blocks"), "{}", other.stderr);
 }
+
+/// What is damaged is named, with what to do; nothing is answered from it.
+#[test]
+fn a_damaged_image_is_named() {
+    let place = Place::new();
+    for value in ["1", "2"] {
+        assert_eq!(place.run(&["put", MAKE, "key", value]).code, 0);
+    }
+    let mut image = std::fs::read(place.path("n.img")).expect("an image");
+    let saved = place.path("n.img.plp");
+    let mut side = std::fs::read(&saved).expect("a side file");
+    side[14] ^= 1;
+    std::fs::write(&saved, &side).expect("writable");
+    let ran = place.run(&["get", "kvssd:n.img", "key"]);
+    assert!(ran.code == 2 && ran.stderr.contains("saved memtable"), "{}", ran.stderr);
+    image.truncate(100_000);
+    std::fs::write(place.path("n.img"), &image).expect("writable");
+    let ran = place.run(&["get", "kvssd:n.img", "key"]);
+    assert!(ran.code == 2 && ran.stderr.contains("cut short"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("restore the image"), "{}", ran.stderr);
+}
