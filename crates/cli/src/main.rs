@@ -6,6 +6,7 @@ mod commands;
 mod demo;
 mod encoding;
 mod failure;
+mod kvssd;
 mod opening;
 mod output;
 mod picture;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone::storage::MemoryStorage;
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
+use runstone_device::{DeviceUrl, Kind, KvSsdStore};
 
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
@@ -14,6 +15,7 @@ use crate::failure::{Exit, Failure, Result};
 pub struct Location {
     path: PathBuf,
     memory: Option<Arc<MemoryStorage>>,
+    device: Option<DeviceUrl>,
 }
 
 impl Location {
@@ -21,17 +23,23 @@ impl Location {
     pub fn of(store: &Path) -> Result<Location> {
         let path = store.to_path_buf();
         let text = store.to_string_lossy();
+        if let Some(url) = DeviceUrl::parse(&text) {
+            return Ok(Location { device: Some(url?), path, memory: None });
+        }
         match text.split_once(':') {
-            Some(("mem", "")) => Ok(Location { path, memory: Some(Arc::default()) }),
-            Some((scheme @ ("kvssd" | "blockssd"), _)) => {
-                let what = format!("{scheme}: is not in this release");
-                Err(Failure::usage(what, "use a directory").at(text))
-            }
+            Some(("mem", "")) => Ok(Location { path, memory: Some(Arc::default()), device: None }),
             _ if text.is_empty() => {
                 Err(Failure::usage("the path of the store is empty", "name a directory"))
             }
-            _ => Ok(Location { path, memory: None }),
+            _ => Ok(Location { path, memory: None, device: None }),
         }
+    }
+
+    /// The KVSSD there, if the URL is of one.
+    pub fn kvssd(&self, may_make: bool) -> Result<Option<KvSsdStore>> {
+        let url = self.device.as_ref().filter(|url| url.kind == Kind::KvSsd);
+        let opened = url.map(|url| url.open_kvssd(may_make)).transpose();
+        opened.map_err(|error| explain(&self.path, error, may_make))
     }
 
     /// Opens the store there.
@@ -51,9 +59,18 @@ impl Location {
     }
 
     fn try_open(&self, options: Options) -> runstone::Result<Store> {
-        match &self.memory {
-            None => Store::open(&self.path, options),
-            Some(memory) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
+        match (&self.memory, &self.device) {
+            (Some(memory), _) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
+            (None, Some(url)) if url.kind == Kind::BlockSsd => {
+                let may_make = options.create_if_missing && !options.read_only;
+                Store::open_on(Arc::new(url.open_block(may_make)?), options)
+            }
+            (None, Some(_)) => {
+                let hint = "put, get, delete, scan, count, import, export, bench, shape, stats, \
+                            verify, compact and dump take it";
+                Err(Error::invalid("this command does not work on a KVSSD", hint))
+            }
+            (None, None) => Store::open(&self.path, options),
         }
     }
 
@@ -83,6 +100,34 @@ impl Location {
         }
         Ok((store, opened))
     }
+}
+
+/// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.
+pub fn kvssd(store: &Path, keyspace: &str, may_make: bool) -> Result<Option<KvSsdStore>> {
+    let found = Location::of(store)?.kvssd(may_make)?;
+    if found.is_some() && keyspace != DEFAULT_KEYSPACE {
+        let what = "a KVSSD has no keyspaces";
+        return Err(Failure::usage(what, "leave out --keyspace").at(store.display()));
+    }
+    Ok(found)
+}
+
+/// The same for a command that may make it: options of the engine are refused.
+pub fn kvssd_to_make(
+    store: &Path,
+    make: &MakeArguments,
+    keyspace: &str,
+) -> Result<Option<KvSsdStore>> {
+    let is_kvssd = store.to_string_lossy().starts_with("kvssd:");
+    let is_plain = make.preset.is_none()
+        && make.options.is_none()
+        && make.policy.is_none()
+        && make.memory_budget.is_none();
+    if is_kvssd && !is_plain {
+        let what = "a KVSSD has no options of the file engine";
+        return Err(Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2"));
+    }
+    kvssd(store, keyspace, true)
 }
 
 /// Opens a store that exists, for reading only.
@@ -126,6 +171,10 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             let what = format!("{path} is not a store: it holds {example}");
             Failure::new(Exit::CannotOpen, what).at(path).hint("check the path")
         }
+        // The damage is in the image itself, not in a file on it.
+        Error::Corruption { file, .. } if store.to_string_lossy().contains(file.as_str()) => {
+            Failure::from(error.clone()).at(file).hint("restore the image from a copy")
+        }
         Error::Corruption { file, offset, .. } => {
             let at = store.join(file);
             Failure::from(error.clone()).at(format!("{} byte {offset}", at.display()))
@@ -159,7 +208,8 @@ mod tests {
         assert!(location("mem:").is_ok_and(|found| found.memory.is_some()));
         assert!(location("./mem:").is_ok_and(|found| found.memory.is_none()));
         assert!(location("").is_err());
-        let refused = location("kvssd:image").err();
-        assert!(refused.is_some_and(|failure| failure.what.contains("not in this release")));
+        assert!(location("kvssd:image?th=3").is_ok_and(|found| found.device.is_some()));
+        assert!(location("blockssd:image").is_ok_and(|found| found.device.is_some()));
+        assert!(location("kvssd:image?speed=9").is_err());
     }
 }

@@ -1,9 +1,14 @@
 //! A range of keys from the command line, and the walk over it.
 
-use runstone::{Keyspace, ReadOptions, Snapshot};
+use std::path::Path;
+
+use runstone::kv::{Direction, KvStore};
+use runstone::{Keyspace, ReadOptions, Snapshot, Store};
+use runstone_device::KvSsdStore;
 
 use crate::arguments::{KeyFormat, RangeArguments};
 use crate::failure::Result;
+use crate::opening;
 
 /// Which keys, in which order.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +83,83 @@ impl Range {
             }
         }
         Ok(count)
+    }
+
+    /// The same over a device, whose scans have one bound.
+    fn walk_device(
+        &self,
+        device: &KvSsdStore,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let (mut count, mut outcome) = (0, Ok(()));
+        let (from, direction) = match self.reverse {
+            false => (self.start.as_deref(), Direction::Forward),
+            true => (self.end.as_deref(), Direction::Reverse),
+        };
+        if self.limit == Some(0) {
+            return Ok(0);
+        }
+        device.scan(from, direction, &mut |key, value| {
+            let is_before = self.start.as_deref().is_some_and(|start| key < start);
+            let is_behind = self.end.as_deref().is_some_and(|end| key >= end);
+            if is_behind && self.reverse {
+                // The bound itself is outside.
+                return true;
+            }
+            if is_before || is_behind {
+                return false;
+            }
+            outcome = visit(key, value);
+            count += 1;
+            outcome.is_ok() && self.limit.is_none_or(|limit| count < limit)
+        })?;
+        outcome.map(|()| count)
+    }
+}
+
+/// What a range is walked over: a keyspace, or a device that has only one.
+pub enum Entries {
+    /// The store is open for as long as it is read.
+    Keyspace {
+        keyspace: Keyspace,
+        _store: Store,
+    },
+    KvSsd(Box<KvSsdStore>),
+}
+
+impl Entries {
+    /// Opens what exists, for reading.
+    pub fn open(store: &Path, keyspace: &str) -> Result<Entries> {
+        if let Some(device) = opening::kvssd(store, keyspace, false)? {
+            return Ok(Entries::KvSsd(Box::new(device)));
+        }
+        let store = opening::to_read(store)?;
+        let keyspace = opening::keyspace(&store, keyspace)?;
+        Ok(Entries::Keyspace { keyspace, _store: store })
+    }
+
+    /// About how many entries there are.
+    pub fn estimate(&self) -> u64 {
+        match self {
+            Entries::Keyspace { keyspace, .. } => {
+                keyspace.shape().tables().map(|(_, table)| table.entries).sum()
+            }
+            Entries::KvSsd(device) => {
+                device.device().tree().nodes().map(|node| node.record_count).sum()
+            }
+        }
+    }
+
+    /// Visits the entries of a range in order; returns how many.
+    pub fn walk(
+        &self,
+        range: &Range,
+        visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        match self {
+            Entries::Keyspace { keyspace, .. } => range.walk(keyspace, visit),
+            Entries::KvSsd(device) => range.walk_device(device, visit),
+        }
     }
 }
 

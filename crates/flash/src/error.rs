@@ -112,6 +112,52 @@ pub enum Error {
     /// Too many blocks are bad, or the device is smaller than its firmware needs.
     #[error("no erased block is left")]
     OutOfBlocks,
+    /// The device holds as much as it can.
+    #[error(
+        "the device is full: {live_pages} of {limit_pages} pages hold what is needed; delete \
+             something"
+    )]
+    Full {
+        /// Pages that tables and their metadata need.
+        live_pages: u64,
+        /// Most that leave room to work.
+        limit_pages: u64,
+    },
+    /// A key longer than the device takes.
+    #[error("a key of {bytes} bytes is too long: this geometry takes 1 to {limit_bytes}")]
+    KeySize {
+        /// Its length.
+        bytes: usize,
+        /// Longest.
+        limit_bytes: usize,
+    },
+    /// A value longer than the device takes.
+    #[error("a value of {bytes} bytes is too long: this geometry takes up to {limit_bytes}")]
+    ValueSize {
+        /// Its length.
+        bytes: usize,
+        /// Longest.
+        limit_bytes: usize,
+    },
+    /// The image is a block SSD's or another firmware's.
+    #[error("the image {place} is not a KVSSD's: {why}")]
+    NotAKvSsd {
+        /// Path or name of the image.
+        place: String,
+        /// What it holds instead.
+        why: &'static str,
+    },
+    /// What one transaction changes does not fit a page of the journal or of metadata.
+    #[error("a transaction does not fit a journal page: keys are too long for this geometry")]
+    JournalFull,
+    /// An option that the firmware cannot work with.
+    #[error("option {name}: {why}")]
+    BadOption {
+        /// Which.
+        name: &'static str,
+        /// What is wrong, and what is possible.
+        why: String,
+    },
     /// What is stored does not fit together.
     #[error("corrupt {what}: {why}")]
     Corrupt {

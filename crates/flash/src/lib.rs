@@ -3,7 +3,7 @@
 //! * [`nand`]: pages, blocks, spare bytes, program and erase rules, timing, wear, faults.
 //! * [`ftl`]: an ordinary block SSD over it, page-mapped.
 //! * [`block`]: files on that SSD behind the storage trait, so that the file engine runs on it.
-//! * [`kvssd`]: what a KVSSD's firmware decides: page formats, remapping compaction, lookups.
+//! * [`kvssd`]: a KVSSD: firmware that keeps an LSM tree on flash and speaks keys and values.
 //!
 //! Everything lives in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.

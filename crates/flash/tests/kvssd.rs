@@ -244,7 +244,7 @@ impl Tree {
         let tables = rewriter.rewrite(merged, &mut written).unwrap();
         self.pages.next = written.next;
         self.pages.bytes.append(&mut written.bytes);
-        tables
+        tables.into_iter().map(|table| table.entries).collect()
     }
 
     fn get(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {

@@ -17,14 +17,15 @@ const UNSAFE_MODULES: [&str; 3] = [
     "crates/storage/src/mapped.rs",
 ];
 /// Which crates of this repository a crate may name.
-const EDGES: [(&str, &[&str]); 7] = [
+const EDGES: [(&str, &[&str]); 8] = [
     ("policy", &[]),
     ("storage", &[]),
     ("flash", &["policy", "storage"]),
     ("engine", &["policy", "storage"]),
-    ("bench", &["engine"]),
+    ("device", &["engine", "flash"]),
+    ("bench", &["engine", "flash"]),
     ("sim", &["engine", "flash"]),
-    ("cli", &["engine", "bench", "policy", "storage"]),
+    ("cli", &["engine", "bench", "device", "flash", "policy", "storage"]),
 ];
 
 fn root() -> PathBuf {

@@ -8,6 +8,9 @@ mod autumn;
 mod context;
 mod engine;
 mod hashkv;
+mod kvssd;
+mod kvssd_runs;
+mod log_apart;
 mod partitioning;
 mod ptierdb;
 mod report;
@@ -36,6 +39,11 @@ pub static PAPERS: &[Paper] = &[
         name: "hashkv",
         doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
         run: hashkv::run,
+    },
+    Paper {
+        name: "kvssd",
+        doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
+        run: kvssd::run,
     },
     Paper {
         name: "partitioning",

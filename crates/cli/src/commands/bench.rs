@@ -1,13 +1,15 @@
 //! `bench`: db_bench's benchmarks under its names and flags, with its output line. The workloads
 //! are in the crate `runstone-bench`; here are the store, the flags and the progress.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
-use runstone::{Compression, KeyspaceOptions, Options, Store};
+use runstone::kv::KvStore;
+use runstone::{Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, Store};
 use runstone_bench::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
+use runstone_device::KvSsdStore;
 use serde_json::json;
 
 use crate::arguments::{MakeArguments, parse_size};
@@ -99,13 +101,19 @@ impl Args {
             Some(scratch) => scratch.path().join("store"),
             None => self.store.clone().unwrap_or_default(),
         };
-        let store = self.open(&Location::of(&path)?)?;
-        if !output.is_json {
-            output.line(self.header(&store))?;
-            output.flush()?;
-        }
-        let report = run_all(&self.names, &spec, &store, output)?;
-        store.close()?;
+        let report = match self.device(&path)? {
+            Some(device) => run_all(&self.names, &spec, &device, output)?,
+            None => {
+                let store = self.open(&Location::of(&path)?)?;
+                if !output.is_json {
+                    output.line(self.header(&store))?;
+                    output.flush()?;
+                }
+                let report = run_all(&self.names, &spec, &store, output)?;
+                store.close()?;
+                report
+            }
+        };
         match output.is_json {
             true => output.json(&json!({
                 "engine": report.engine,
@@ -121,6 +129,17 @@ impl Args {
             false => output.line(report.metrics.line())?,
         }
         Ok(Exit::Ok)
+    }
+
+    /// The KVSSD, if the URL is of one: its options are in the URL.
+    fn device(&self, path: &Path) -> Result<Option<KvSsdStore>> {
+        let device = opening::kvssd_to_make(path, &self.make, DEFAULT_KEYSPACE)?;
+        let holds_data = |device: &KvSsdStore| device.device().tree().last_seq() > 0;
+        if !self.use_existing && device.as_ref().is_some_and(holds_data) {
+            let hint = "pass --use-existing to work on it, or name a new image";
+            return Err(Failure::usage("the device holds data", hint));
+        }
+        Ok(device)
     }
 
     fn spec(&self) -> Result<BenchSpec> {
@@ -213,7 +232,7 @@ impl Args {
 fn run_all(
     names: &[String],
     spec: &BenchSpec,
-    store: &Store,
+    store: &dyn KvStore,
     output: &Output,
 ) -> Result<BenchReport> {
     let bars = Bars { bar: output.count_bar("", 0) };

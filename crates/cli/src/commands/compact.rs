@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use runstone::DEFAULT_KEYSPACE;
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
+use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
 
@@ -18,6 +20,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            return kvssd::compact(&device, output);
+        }
         let store = opening::to_change(&self.store)?;
         let before = store.default_keyspace().store_disk_bytes();
         let spinner = output.count_bar("compact", 0);

@@ -7,9 +7,8 @@ use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument};
 use crate::failure::{Exit, Result};
-use crate::opening;
 use crate::output::Output;
-use crate::range::Range;
+use crate::range::{Entries, Range};
 
 /// Count keys
 #[derive(clap::Args)]
@@ -28,10 +27,9 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let prefix = self.format.read(&self.prefix.unwrap_or_default())?;
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
         let (mut key_bytes, mut value_bytes) = (0, 0);
-        let count = Range::of_prefix(&prefix).walk(&keyspace, |key, value| {
+        let count = entries.walk(&Range::of_prefix(&prefix), |key, value| {
             key_bytes += key.len() as u64;
             value_bytes += value.len() as u64;
             Ok(())

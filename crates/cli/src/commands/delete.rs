@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use runstone::{Batch, WriteOptions};
+use runstone::kv::{KvStore, KvWrite};
+use runstone::{Batch, Durability, WriteOptions};
 use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument};
@@ -32,16 +33,28 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let keys: Vec<Vec<u8>> =
             self.keys.iter().map(|key| self.format.read(key)).collect::<Result<_>>()?;
+        match opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
+            Some(device) => {
+                let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+                let writes: Vec<KvWrite<'_>> =
+                    keys.iter().map(|key| KvWrite::Delete { key }).collect();
+                device.write(&writes, durability)?;
+            }
+            None => self.delete(&keys)?,
+        }
+        if output.is_json {
+            output.json(&json!({ "deletes": keys.len() }))?;
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn delete(&self, keys: &[Vec<u8>]) -> Result<()> {
         let store = opening::to_change(&self.store)?;
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let mut batch = Batch::new();
         keys.iter().try_for_each(|key| batch.delete(&keyspace, key))?;
         let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
         store.write(&batch, options)?;
-        store.close()?;
-        if output.is_json {
-            output.json(&json!({ "deletes": keys.len() }))?;
-        }
-        Ok(Exit::Ok)
+        Ok(store.close()?)
     }
 }

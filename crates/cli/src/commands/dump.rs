@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use runstone::Error;
 use runstone::storage::{Access, PosixStorage, Storage};
+use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
+use crate::kvssd;
+use crate::opening;
 use crate::output::{Output, size};
 
 /// Show what a file of a store holds, or list its files
@@ -23,6 +25,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            return kvssd::dump(&device, self.entries, output);
+        }
         let storage = PosixStorage::open(&self.store, Access::ReadOnly).map_err(Error::from)?;
         let Some(file) = &self.file else { return list(&storage, output) };
         // Tables, logs and manifests name themselves; a path of one is as good.

@@ -8,9 +8,8 @@ use serde_json::json;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
-use crate::range::Range;
+use crate::range::{Entries, Range};
 use crate::transfer::{Format, format_of, sink};
 
 /// So many entries that the format cannot hold are told one by one.
@@ -46,14 +45,12 @@ impl Args {
             return Err(Failure::usage(what, "export into a file"));
         }
         let range = Range::read(&self.range, self.keys)?;
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
         let mut sink = sink::open(&self.target, format, self.force, output)?;
-        let entries = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
-        let bar = output.count_bar("export", entries);
+        let bar = output.count_bar("export", entries.estimate());
         let started = Instant::now();
         let (mut records, mut bytes, mut refused) = (0, 0, 0);
-        range.walk(&keyspace, |key, value| {
+        entries.walk(&range, |key, value| {
             bar.inc(1);
             match sink.put(key, value)? {
                 Ok(()) => {

@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use runstone::Value;
+use runstone::kv::KvStore;
+
 use crate::arguments::{KeyFormat, KeyspaceArgument};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening;
@@ -29,9 +32,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let key = self.format.read(&self.key)?;
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
-        let Some(value) = keyspace.get(&key)? else {
+        let Some(value) = self.find(&key)? else {
             let what = format!("key {} is absent", self.format.show(&key));
             if output.is_json {
                 let hint = "`runstone scan --prefix` lists what is there";
@@ -50,6 +51,17 @@ impl Args {
             output.bytes(&printable(&value))?;
         }
         Ok(Exit::Ok)
+    }
+}
+
+impl Args {
+    fn find(&self, key: &[u8]) -> Result<Option<Value>> {
+        if let Some(device) = opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
+            return Ok(device.get(key)?);
+        }
+        let store = opening::to_read(&self.store)?;
+        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        Ok(keyspace.get(key)?)
     }
 }
 

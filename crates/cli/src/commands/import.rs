@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use runstone::{Batch, DEFAULT_KEYSPACE, Keyspace, Store, WriteOptions};
+use runstone::{Batch, DEFAULT_KEYSPACE, Durability, Keyspace, Store, WriteOptions};
 use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
+use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
 use crate::transfer::jsonl::Fields;
@@ -74,6 +75,11 @@ impl Args {
             return Err(Failure::usage(what, "leave them out"));
         }
         let mut source = source::open(&self.source, format, &fields)?;
+        if let Some(device) = opening::kvssd_to_make(&self.store, &self.make, name)? {
+            let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+            let (batch, strict) = (self.batch, self.strict);
+            return kvssd::import(&device, &mut *source, batch, strict, durability, output);
+        }
         let (store, keyspace) = opening::to_make(&self.store, &self.make, name)?;
         let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
         let record = ProgressRecord::open(&store, &self.source, &how)?;

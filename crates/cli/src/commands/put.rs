@@ -5,7 +5,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use runstone::WriteOptions;
+use runstone::kv::KvStore;
+use runstone::{Durability, WriteOptions};
 use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
@@ -42,10 +43,16 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let key = self.format.read(&self.key)?;
         let value = value(self.value, self.file.as_deref())?;
-        let (store, keyspace) = opening::to_make(&self.store, &self.make, &self.keyspace.keyspace)?;
-        let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
-        keyspace.put_with(&key, &value, options)?;
-        store.close()?;
+        let name = &self.keyspace.keyspace;
+        if let Some(device) = opening::kvssd_to_make(&self.store, &self.make, name)? {
+            let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+            device.put(&key, &value, durability)?;
+        } else {
+            let (store, keyspace) = opening::to_make(&self.store, &self.make, name)?;
+            let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
+            keyspace.put_with(&key, &value, options)?;
+            store.close()?;
+        }
         if output.is_json {
             output.json(&json!({ "key_bytes": key.len(), "value_bytes": value.len() }))?;
         }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Result};
-use crate::opening;
 use crate::output::Output;
-use crate::range::Range;
+use crate::range::{Entries, Range};
 use crate::transfer::jsonl;
 
 /// Print keys and values in order
@@ -29,27 +28,21 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let range = Range::read(&self.range, self.format)?;
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
+        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
         if output.is_json {
-            return self.print_json(&range, &keyspace, output);
+            return self.print_json(&range, &entries, output);
         }
-        range.walk(&keyspace, |key, value| match self.keys_only {
+        entries.walk(&range, |key, value| match self.keys_only {
             true => output.line(self.format.show(key)),
             false => output.line(format!("{}\t{}", self.format.show(key), shown(value))),
         })?;
         Ok(Exit::Ok)
     }
 
-    fn print_json(
-        &self,
-        range: &Range,
-        keyspace: &runstone::Keyspace,
-        output: &Output,
-    ) -> Result<Exit> {
+    fn print_json(&self, range: &Range, entries: &Entries, output: &Output) -> Result<Exit> {
         output.bytes(b"{\"entries\":[")?;
         let mut separator = "";
-        let count = range.walk(keyspace, |key, value| {
+        let count = entries.walk(range, |key, value| {
             let value = (!self.keys_only).then_some(value);
             let object = jsonl::object(key, value);
             output.bytes(format!("{}{object}", std::mem::replace(&mut separator, ",")).as_bytes())

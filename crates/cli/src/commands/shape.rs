@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Result};
+use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, terminal_columns, write_file};
 use crate::picture::{Picture, svg, terminal};
@@ -28,6 +29,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if let Some(device) = opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
+            return kvssd::shape(&device, self.svg.as_deref(), self.force, output);
+        }
         let store = opening::to_read(&self.store)?;
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let picture = Picture::of(&keyspace)?;

@@ -3,10 +3,11 @@
 
 use std::path::PathBuf;
 
-use runstone::{Keyspace, Store};
+use runstone::{DEFAULT_KEYSPACE, Keyspace, Store};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Result};
+use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, columns, size};
 
@@ -22,6 +23,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            return kvssd::stats(&device, output);
+        }
         let store = opening::to_read(&self.store)?;
         if self.prometheus {
             output.bytes(store.metrics().to_prometheus().as_bytes())?;

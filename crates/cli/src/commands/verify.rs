@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use runstone::storage::{Access, PosixStorage, Storage};
-use runstone::{Damage, Error, VerifyReport};
+use runstone::{DEFAULT_KEYSPACE, Damage, Error, VerifyReport};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, size};
 
@@ -20,6 +21,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            return kvssd::verify(&device, output);
+        }
         let (report, opens) = match opening::to_read(&self.store) {
             Ok(store) => (store.verify()?, true),
             Err(failure) if failure.exit == Exit::Damaged => (look(&self.store, &failure)?, false),

@@ -41,7 +41,7 @@ pub struct Record {
 
 impl Record {
     fn encoded_bytes(&self) -> usize {
-        SLOT_BYTES + RECORD_BYTES + self.key.len() + self.value.len()
+        record_bytes(self.key.len(), self.value.len())
     }
 
     fn encode(&self, bytes: &mut Vec<u8>) {
@@ -52,6 +52,16 @@ impl Record {
         bytes.extend_from_slice(&self.key);
         bytes.extend_from_slice(&self.value);
     }
+}
+
+/// Bytes that a record takes in its page, slot included.
+pub(super) fn record_bytes(key_len: usize, value_len: usize) -> usize {
+    SLOT_BYTES + RECORD_BYTES + key_len + value_len
+}
+
+/// Bytes of a page for records and slots.
+pub(super) fn page_room_bytes(page_bytes: usize) -> usize {
+    page_bytes - HEADER_BYTES
 }
 
 /// All versions of one key that stay, newest first.

@@ -148,30 +148,38 @@ pub struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// Merges, drops what no reader needs, and writes pages. Returns the entries of each new table.
+    /// Merges, drops what no reader needs, and writes pages. Returns the new tables.
     pub fn rewrite(
         &self,
         merged: Merged<'_>,
         writer: &mut dyn PageWriter,
-    ) -> Result<Vec<Vec<Entry>>> {
-        let mut tables: Vec<Vec<Entry>> = Vec::new();
+    ) -> Result<Vec<NewTable>> {
+        self.write(self.kept(merged), writer)
+    }
+
+    /// Writes keys in order into the pages of new tables.
+    pub(super) fn write(
+        &self,
+        keys: impl IntoIterator<Item = Result<KeyBlock>>,
+        writer: &mut dyn PageWriter,
+    ) -> Result<Vec<NewTable>> {
+        let mut tables: Vec<NewTable> = Vec::new();
         let mut used_pages = 0;
-        build_pages(self.kept(merged), self.page_bytes, |bytes, records| {
+        build_pages(keys, self.page_bytes, |bytes, records| {
             let page_count = (bytes.len() / self.page_bytes) as u16;
             let entry = new_entry(writer.write_pages(&bytes)?, page_count, records);
-            let meta_bytes = |table: &[Entry]| {
-                TableMeta::encoded_bytes(table)
+            let meta_bytes = |table: &NewTable| {
+                TableMeta::encoded_bytes(&table.entries)
                     + TableMeta::encoded_bytes(std::slice::from_ref(&entry))
             };
             let is_full = used_pages + u32::from(page_count) > self.table_pages;
-            match tables.last_mut() {
-                Some(table) if !is_full && meta_bytes(table) <= self.page_bytes => {
-                    table.push(entry)
-                }
-                _ => {
-                    tables.push(vec![entry]);
-                    used_pages = 0;
-                }
+            let fits = |table: &NewTable| !is_full && meta_bytes(table) <= self.page_bytes;
+            if !tables.last().is_some_and(fits) {
+                tables.push(NewTable { min_seq: u64::MAX, ..NewTable::default() });
+                used_pages = 0;
+            }
+            if let Some(table) = tables.last_mut() {
+                table.add(entry, records);
             }
             used_pages += u32::from(page_count);
             Ok(())
@@ -205,7 +213,7 @@ impl Rewriter<'_> {
     /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer.
     /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
     ///    left for it to hide.
-    fn drop_obsolete(&self, versions: &mut Vec<Record>) {
+    pub(super) fn drop_obsolete(&self, versions: &mut Vec<Record>) {
         let mut newer: Option<u64> = None;
         versions.retain(|record| {
             let is_seen = newer.is_none_or(|newer| {
@@ -221,6 +229,33 @@ impl Rewriter<'_> {
         };
         if versions.last().as_ref().is_some_and(is_idle) {
             versions.pop();
+        }
+    }
+}
+
+/// A table that was just written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewTable {
+    /// Its pages, in order.
+    pub entries: Vec<Entry>,
+    /// Records in them.
+    pub record_count: u64,
+    /// Deletes among these.
+    pub tombstones: u64,
+    /// Smallest sequence number.
+    pub min_seq: u64,
+    /// Largest.
+    pub max_seq: u64,
+}
+
+impl NewTable {
+    fn add(&mut self, entry: Entry, records: &[Record]) {
+        self.entries.push(entry);
+        self.record_count += records.len() as u64;
+        for record in records {
+            self.tombstones += u64::from(record.kind == Kind::Delete);
+            self.min_seq = self.min_seq.min(record.seq);
+            self.max_seq = self.max_seq.max(record.seq);
         }
     }
 }

@@ -1,20 +1,69 @@
-//! The parts of a KVSSD's firmware that decide and encode: page formats, references, the plan of a
-//! remapping compaction, lookups and merges over clipped pages. No device: pages are read and
-//! written through [`PageReader`] and [`PageWriter`], and commit, collection and recovery are not
-//! here.
+//! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, rLSM(-), rLSM).
+//!
+//! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Below are the
+//! parts that decide and encode and know no device: page formats, references, the plan of a
+//! remapping compaction, lookups and merges over clipped pages.
 
+mod boot;
+mod capacitor;
+mod collect;
+mod compact;
+mod counters;
+mod device;
+mod frames;
+mod journal;
 mod kv_page;
+mod log;
+mod memtable;
 mod merge;
 mod meta_page;
+mod options;
 mod references;
 mod remap;
+mod scan;
+mod space;
+mod tree;
+mod verify;
 
 use crate::error::Result;
+pub use counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
+pub use device::{BlockReport, KvSsd, RamReport};
 pub use kv_page::{KeyBlock, Kind, KvPage, Record, build_pages};
-pub use merge::{Lookup, Merged, Rewriter, lookup};
+pub use merge::{Lookup, Merged, NewTable, Rewriter, lookup};
 pub use meta_page::{Clip, Entry, TableMeta};
+pub use options::{Durability, KvSsdOptions, Placement};
 pub use references::References;
 pub use remap::{CompactionInput, Output, RemapLimits, plan_compaction};
+pub use scan::{Direction, Visit};
+pub use tree::{Commit, Node, Tree};
+pub use verify::Verified;
+
+/// One write of an atomic group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write<'a> {
+    /// Stores a value.
+    Put {
+        /// Key.
+        key: &'a [u8],
+        /// Value.
+        value: &'a [u8],
+    },
+    /// Removes a key.
+    Delete {
+        /// Key.
+        key: &'a [u8],
+    },
+}
+
+impl<'a> Write<'a> {
+    /// Kind, key and value; a delete has an empty one.
+    fn parts(&self) -> (Kind, &'a [u8], &'a [u8]) {
+        match self {
+            Write::Put { key, value } => (Kind::Put, key, value),
+            Write::Delete { key } => (Kind::Delete, key, &[]),
+        }
+    }
+}
 
 /// Gives the bytes of an entry's page, with its extension pages behind it.
 pub trait PageReader {

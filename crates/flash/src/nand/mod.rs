@@ -252,6 +252,11 @@ impl Nand {
         self.cells.block(block).is_retired
     }
 
+    /// Type of the first page of a block, if that page is intact.
+    pub fn type_of(&self, block: u32) -> Option<PageType> {
+        self.block_types[block as usize]
+    }
+
     /// Whether every page of a block reads as erased. A disturbed first page does so too.
     pub fn looks_erased(&self, block: u32) -> bool {
         let state = self.cells.block(block);

@@ -1,0 +1,224 @@
+//! The workload of the KVSSD paper over the device and over the engine on a block SSD, and what
+//! each layer wrote. Not the paper's rows.
+
+use std::fs;
+use std::sync::Arc;
+
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, Options, Result, Store, WalMode};
+use runstone_flash::block::{BlockOptions, BlockStorage};
+use runstone_flash::ftl::{FtlOptions, GcFrontier};
+use runstone_flash::kvssd::{KvSsd, KvSsdOptions};
+use runstone_flash::nand::{FileImage, Geometry, MemoryImage, PageType, Timing};
+
+use super::context::Context;
+use super::engine::plain_options;
+use super::kvssd::failed;
+use super::log_apart::LogApart;
+use crate::generators::Rng;
+use crate::generators::keys::ycsb_key;
+use crate::generators::zipfian::Latest;
+
+const KEY_BYTES: u64 = 24;
+const VALUE_BYTES: usize = 1000;
+/// Records of 1044 bytes, slot and header included, in a page of 32 KiB.
+const RECORDS_PER_PAGE: u64 = 31;
+
+/// How large the workload is, and which records it touches.
+pub(super) struct Load {
+    pub(super) loads: u64,
+    pub(super) operations: u64,
+    pub(super) block_count: u32,
+    memtable_pages: u32,
+    level1_pages: u32,
+    is_latest: bool,
+}
+
+/// What a run wrote and read.
+pub(super) struct Outcome {
+    pub(super) compaction: f64,
+    pub(super) rmw: f64,
+    pub(super) gc: f64,
+    pub(super) operations_per_s: f64,
+    pub(super) pages_per_get: f64,
+    pub(super) ram_bytes_per_16_gb: f64,
+    pub(super) timing: &'static str,
+}
+
+impl Outcome {
+    /// Flash bytes per user byte.
+    pub(super) fn total(&self) -> f64 {
+        self.compaction * self.rmw * self.gc
+    }
+}
+
+impl Load {
+    /// Updates and reads of any record.
+    pub(super) fn uniform(context: &Context<'_>) -> Load {
+        // A smaller workload has a smaller device and tree of the same proportions, but for tables
+        // and memtable, which stay a block.
+        let blocks = 384.0 * context.scale;
+        Load {
+            loads: context.scaled(1_000_000),
+            operations: context.scaled(500_000),
+            block_count: (blocks.round() as u32).max(40),
+            memtable_pages: 128,
+            level1_pages: 320,
+            is_latest: false,
+        }
+    }
+
+    /// Updates and reads of recent records.
+    pub(super) fn latest(context: &Context<'_>) -> Load {
+        Load { is_latest: true, ..Load::uniform(context) }
+    }
+
+    pub(super) fn device_options(&self) -> KvSsdOptions {
+        KvSsdOptions {
+            memtable_pages: self.memtable_pages,
+            level1_pages: self.level1_pages,
+            ..KvSsdOptions::default()
+        }
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { block_count: self.block_count, ..Geometry::default() }
+    }
+
+    /// Calls `put` or `get` for each operation. Returns how many there were.
+    fn run(&self, mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>) -> Result<u64> {
+        let mut rng = Rng::new(1);
+        let mut latest = Latest::new(self.loads);
+        let mut value = vec![0; VALUE_BYTES];
+        let mut key = Vec::new();
+        let mut records = 0;
+        for operation in 0..self.loads + self.operations {
+            let kind = if operation < self.loads { 0 } else { rng.below(100) };
+            let number = match kind {
+                0..25 => {
+                    records += 1;
+                    records - 1
+                }
+                _ if self.is_latest => latest.next(&mut rng, records),
+                _ => rng.below(records),
+            };
+            ycsb_key(number, &mut key);
+            if kind < 90 {
+                value[..8].copy_from_slice(&operation.to_le_bytes());
+                step(&key, Some(&value))?;
+            } else {
+                step(&key, None)?;
+            }
+        }
+        Ok(self.loads + self.operations)
+    }
+}
+
+/// The workload on a device of its own.
+pub(super) fn run_device(
+    context: &Context<'_>,
+    load: &Load,
+    options: &KvSsdOptions,
+) -> Result<Outcome> {
+    let path = context.directory();
+    let image = Box::new(FileImage::create(&path).map_err(failed)?);
+    let side = Box::new(MemoryImage::new());
+    let geometry = load.geometry();
+    let made = KvSsd::create(image, side, geometry, Timing::PAPER, options.clone());
+    let mut device = made.map_err(failed)?;
+    let operations = load.run(|key, value| match value {
+        Some(value) => device.put(key, value).map_err(failed),
+        None => {
+            let found = device.get(key).map_err(failed)?;
+            assert!(found.is_some(), "every record that is read was written");
+            Ok(())
+        }
+    })?;
+    let (layers, counters) = (device.write_amplification(), device.counters());
+    let outcome = Outcome {
+        compaction: layers.tree_bytes as f64 / layers.user_bytes as f64,
+        rmw: 1.0,
+        gc: layers.flash_bytes as f64 / layers.tree_bytes as f64,
+        operations_per_s: operations as f64 * 1e9 / device.nand().elapsed_ns() as f64,
+        pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
+        ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
+            / geometry.data_bytes() as f64,
+        timing: device.nand().timing().name,
+    };
+    drop(device);
+    // What is left is removed with the scratch directory.
+    let _ = fs::remove_file(path);
+    Ok(outcome)
+}
+
+/// The workload on the engine over a block SSD; memtables are flushed at the device's count.
+pub(super) fn run_engine(
+    context: &Context<'_>,
+    load: &Load,
+    gc_frontier: GcFrontier,
+    over_provision_percent: u32,
+) -> Result<Outcome> {
+    let path = context.directory();
+    let image = Box::new(FileImage::create(&path).map_err(failed)?);
+    let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
+    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
+    let store = open_store(load, &storage)?;
+    let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);
+    let per_flush = u64::from(load.memtable_pages) * RECORDS_PER_PAGE;
+    let (mut unflushed, mut user_bytes, mut gets, mut get_pages) = (0, 0, 0_u64, 0);
+    let operations = load.run(|key, value| {
+        let Some(value) = value else {
+            let before = reads();
+            assert!(store.get(key)?.is_some(), "every record that is read was written");
+            gets += 1;
+            get_pages += reads() - before;
+            return Ok(());
+        };
+        store.put(key, value)?;
+        user_bytes += KEY_BYTES + VALUE_BYTES as u64;
+        unflushed += 1;
+        if unflushed == per_flush {
+            unflushed = 0;
+            store.flush()?;
+            while store.run_one_job()? {}
+        }
+        Ok(())
+    })?;
+    let layers = storage.layers();
+    let milli = |value: u64| value as f64 / 1000.0;
+    let outcome = Outcome {
+        compaction: layers.device.host_bytes as f64 / user_bytes as f64,
+        rmw: milli(layers.device.rmw_milli()),
+        gc: milli(layers.device.gc_milli()),
+        operations_per_s: operations as f64 * 1e9 / layers.elapsed_ns as f64,
+        pages_per_get: get_pages as f64 / gets.max(1) as f64,
+        ram_bytes_per_16_gb: 0.0,
+        timing: layers.timing,
+    };
+    store.close()?;
+    drop(storage);
+    let _ = fs::remove_file(path);
+    Ok(outcome)
+}
+
+/// The engine with the device's sizes, without filters and with next to no cache.
+fn open_store(load: &Load, storage: &BlockStorage) -> Result<Store> {
+    const PAGE_BYTES: u64 = 32 << 10;
+    let mut keyspace = plain_options("fragmented-leveling");
+    keyspace.shape.table_bytes = 128 * PAGE_BYTES;
+    keyspace.shape.base_bytes = u64::from(load.level1_pages) * PAGE_BYTES;
+    keyspace.shape.l0_trigger = 4;
+    let options = Options {
+        background: Background::Manual,
+        seed: Some(1),
+        merge_slices: Some(1),
+        wal_mode: WalMode::Write,
+        memory_budget_bytes: 48 << 20,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
+    let apart: Arc<dyn Storage> = Arc::new(apart);
+    Store::open_on(apart, options)
+}

@@ -1,0 +1,215 @@
+//! Figures of a KVSSD: statistics, verification, tables and blocks one by one.
+
+use std::time::Instant;
+
+use runstone::kv::KvStore;
+use runstone_device::KvSsdStore;
+use runstone_flash::kvssd::{BlockReport, Cause};
+use runstone_flash::nand::PageType;
+use serde_json::{Value, json};
+
+use crate::encoding::shown;
+use crate::failure::{Exit, Result};
+use crate::output::{Output, columns, duration, note, rounded, size};
+
+/// Prints sizes, wear and counters.
+pub fn stats(store: &KvSsdStore, output: &Output) -> Result<Exit> {
+    let device = store.device();
+    let (nand, counters, ram) = (device.nand(), device.counters(), device.ram());
+    let layers = device.write_amplification();
+    let wear = nand.wear();
+    let causes: Vec<(&str, u64)> =
+        Cause::ALL.iter().map(|cause| (cause.name(), device.programs().by(*cause))).collect();
+    let page_bytes = u64::from(nand.geometry().page_bytes);
+    if output.is_json {
+        output.json(&json!({
+            "device": device.options().name(),
+            "geometry": nand.geometry().to_string(),
+            "timing": nand.timing().name,
+            "tables": device.tree().nodes().count(),
+            "live_pages": device.live_pages(),
+            "limit_pages": device.limit_pages(),
+            "page_bytes": page_bytes,
+            "memtable_bytes": device.memtable_bytes().0,
+            "ram_bytes": ram.total_bytes(),
+            "erase_counts": { "min": wear.min, "max": wear.max, "sum": wear.sum },
+            "retired_blocks": wear.retired_count,
+            "programs": causes.iter().map(|(name, count)| ((*name).to_string(), json!(count)))
+                .collect::<serde_json::Map<String, Value>>(),
+            "user_bytes": counters.user_bytes,
+            "compaction_milli": layers.compaction_milli(),
+            "collection_milli": layers.gc_milli(),
+            "total_milli": layers.total_milli(),
+            "simulated_ns": nand.elapsed_ns(),
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let (live, limit) = (device.live_pages(), device.limit_pages());
+    output.line(format!("{}: {}", device.options().name(), nand.geometry()))?;
+    output.line(format!(
+        "{} tables; {} of {} in use; memtable {}",
+        device.tree().nodes().count(),
+        size(live * page_bytes),
+        size(limit * page_bytes),
+        size(device.memtable_bytes().0)
+    ))?;
+    output.line(format!(
+        "RAM of a controller: tree {}, lists {}, counters {}",
+        size(ram.tree_bytes),
+        size(ram.list_bytes),
+        size(ram.counter_bytes)
+    ))?;
+    output.line(format!(
+        "erases of a block: {} to {}, {} in all; {} blocks retired",
+        wear.min, wear.max, wear.sum, wear.retired_count
+    ))?;
+    if counters.user_bytes > 0 {
+        output.line(format!("since opening: {layers}"))?;
+    }
+    for (name, count) in causes.iter().filter(|(_, count)| *count > 0) {
+        output.line(format!("  {count:>9} pages programmed by {name}"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Reads everything and checks it.
+pub fn verify(store: &KvSsdStore, output: &Output) -> Result<Exit> {
+    let found = store.verify()?;
+    match output.is_json {
+        true => output.json(&json!({
+            "clean": true, "tables": found.tables, "entries": found.entries,
+            "pages": found.pages, "shared_pages": found.shared_pages,
+            "records": found.records, "tombstones": found.tombstones,
+        }))?,
+        false => output.line(format!(
+            "{} tables, {} pages ({} shared), {} records: no damage",
+            found.tables, found.pages, found.shared_pages, found.records
+        ))?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Rewrites everything into its smallest form.
+pub fn compact(store: &KvSsdStore, output: &Output) -> Result<Exit> {
+    let page_bytes = u64::from(store.device().nand().geometry().page_bytes);
+    let used = || store.device().live_pages() * page_bytes;
+    let (before, started) = (used(), Instant::now());
+    store.compact()?;
+    let (after, took) = (used(), started.elapsed());
+    match output.is_json {
+        true => output.json(&json!({
+            "before_bytes": before, "after_bytes": after, "seconds": rounded(took.as_secs_f64()),
+        }))?,
+        false => note(format!("{} -> {}, {}", size(before), size(after), duration(took))),
+    }
+    Ok(Exit::Ok)
+}
+
+/// Lists tables and blocks; with `has_entries` also the pages of each table.
+pub fn dump(store: &KvSsdStore, has_entries: bool, output: &Output) -> Result<Exit> {
+    let mut device = store.device();
+    let nodes: Vec<_> = device.tree().nodes().cloned().collect();
+    let mut tables = Vec::new();
+    for node in &nodes {
+        let entries = match has_entries {
+            true => device.table(node.id).map_err(runstone_device::explained)?.entries,
+            false => Vec::new(),
+        };
+        let pages: Vec<Value> = entries
+            .iter()
+            .map(|entry| {
+                json!({
+                    "page": entry.page, "pages": entry.page_count, "stratum": entry.stratum,
+                    "charged": entry.is_charged, "records": entry.record_count,
+                    "references": device.reference_count(entry.page),
+                    "from": shown(&entry.clip.lo), "to": shown(&entry.clip.hi),
+                })
+            })
+            .collect();
+        tables.push(json!({
+            "id": node.id, "level": node.level, "meta_page": node.meta_page,
+            "strata": node.counter, "charged_pages": node.charged_pages,
+            "records": node.record_count, "tombstones": node.tombstones,
+            "from": shown(&node.fence.lo), "to": shown(&node.fence.hi), "pages": pages,
+        }));
+    }
+    let block_count = device.nand().geometry().block_count;
+    let blocks: Vec<BlockReport> = (0..block_count).map(|block| device.block(block)).collect();
+    if output.is_json {
+        let blocks: Vec<Value> =
+            (0..).zip(&blocks).map(|(at, block)| block_json(at, block)).collect();
+        output.json(&json!({ "tables": tables, "blocks": blocks }))?;
+        return Ok(Exit::Ok);
+    }
+    for table in &tables {
+        output.line(table_line(table))?;
+        for page in table["pages"].as_array().into_iter().flatten() {
+            output.line(page_line(page))?;
+        }
+    }
+    let rows: Vec<Vec<String>> = (0..)
+        .zip(&blocks)
+        .filter(|(_, block)| block.page_type.is_some() || block.is_retired)
+        .map(|(at, block): (u32, &BlockReport)| block_row(at, block))
+        .collect();
+    let heads = ["block", "type", "live pages", "tables", "level", "erases"];
+    output.bytes(columns(&heads, &rows).as_bytes())?;
+    Ok(Exit::Ok)
+}
+
+fn table_line(table: &Value) -> String {
+    format!(
+        "table {} L{} {}..{} {} pages in {} strata, {} records, metadata in page {}",
+        table["id"],
+        table["level"],
+        table["from"].as_str().unwrap_or(""),
+        table["to"].as_str().unwrap_or(""),
+        table["charged_pages"],
+        table["strata"],
+        table["records"],
+        table["meta_page"]
+    )
+}
+
+fn page_line(page: &Value) -> String {
+    let count = page["references"].as_u64().unwrap_or(1);
+    let shared = if count > 1 { format!(", shared by {count}") } else { String::new() };
+    format!(
+        "  page {} stratum {} {}..{}{shared}",
+        page["page"],
+        page["stratum"],
+        page["from"].as_str().unwrap_or(""),
+        page["to"].as_str().unwrap_or("")
+    )
+}
+
+fn type_name(block: &BlockReport) -> &'static str {
+    match block.page_type {
+        _ if block.is_retired => "bad",
+        Some(page_type) => page_type.name(),
+        None => "free",
+    }
+}
+
+fn level_text(block: &BlockReport) -> String {
+    let level = block.level.filter(|_| block.page_type == Some(PageType::Kv));
+    level.map_or(String::new(), |level| format!("L{level}"))
+}
+
+fn block_row(at: u32, block: &BlockReport) -> Vec<String> {
+    vec![
+        at.to_string(),
+        type_name(block).to_string(),
+        block.live_pages.to_string(),
+        block.tables.to_string(),
+        level_text(block),
+        block.erase_count.to_string(),
+    ]
+}
+
+fn block_json(at: u32, block: &BlockReport) -> Value {
+    json!({
+        "block": at, "type": type_name(block), "live_pages": block.live_pages,
+        "tables": block.tables, "level": block.level, "erases": block.erase_count,
+    })
+}

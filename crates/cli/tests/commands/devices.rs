@@ -1,0 +1,76 @@
+//! Commands on emulated devices: a KVSSD by its own commands, a block SSD under the ordinary ones.
+
+use super::Place;
+
+const MAKE: &str = "kvssd:n.img?blocks=48&page=2048&block_pages=8&memtable=8&l1=24&ratio=4&l0=2";
+
+#[test]
+fn a_kvssd_takes_the_commands_of_a_store() {
+    let place = Place::new();
+    let lines: String = (0..900).map(|at| format!("key{at:04}\tvalue {at}\n")).collect();
+    place.write("in.tsv", &lines);
+    let run = |arguments: &[&str]| {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+        ran.stdout
+    };
+    run(&["put", MAKE, "a", "1", "--sync"]);
+    run(&["import", "kvssd:n.img", "in.tsv"]);
+    assert_eq!(run(&["get", "kvssd:n.img", "key0100"]), "value 100\n");
+    run(&["delete", "kvssd:n.img", "key0100", "key0101"]);
+    assert_eq!(place.run(&["get", "kvssd:n.img", "key0100"]).code, 1);
+    assert_eq!(run(&["count", "kvssd:n.img"]), "899\n");
+    assert_eq!(run(&["count", "kvssd:n.img", "--prefix", "key08"]), "100\n");
+    let scanned = run(&["scan", "kvssd:n.img", "--from", "key0099", "--limit", "2", "--keys-only"]);
+    assert_eq!(scanned, "key0099\nkey0102\n");
+    let back = run(&["scan", "kvssd:n.img", "--to", "key0103", "--reverse", "--limit", "2"]);
+    assert_eq!(back, "key0102\tvalue 102\nkey0099\tvalue 99\n");
+    run(&["export", "kvssd:n.img", "out.tsv"]);
+    run(&["compact", "kvssd:n.img"]);
+    assert!(run(&["verify", "kvssd:n.img"]).contains("899 records: no damage"));
+    assert!(run(&["stats", "kvssd:n.img"]).contains("rlsm: 48 blocks"));
+    assert!(run(&["shape", "kvssd:n.img"]).contains("flash:"));
+    run(&["shape", "kvssd:n.img", "--svg", "map.svg"]);
+    assert!(place.path("map.svg").exists());
+    assert!(run(&["dump", "kvssd:n.img", "--entries"]).contains("stratum 0"));
+    let refused = place.run(&["count", "kvssd:n.img", "--keyspace", "other"]);
+    assert!(refused.code == 3 && refused.stderr.contains("no keyspaces"), "{}", refused.stderr);
+    let refused = place.run(&["put", "kvssd:n.img", "a", "1", "--policy", "tiering"]);
+    assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
+    let bench = "kvssd:b.img?blocks=64";
+    let ran = run(&["bench", "fillrandom,readrandom", "--store", bench, "--num", "2000"]);
+    assert!(ran.contains("readrandom"), "{ran}");
+}
+
+#[test]
+fn a_block_ssd_is_a_place_for_stores() {
+    let place = Place::new();
+    assert_eq!(place.run(&["put", "blockssd:b.img?blocks=48", "k", "v"]).code, 0);
+    assert_eq!(place.run(&["get", "blockssd:b.img", "k"]).stdout, "v\n");
+    assert_eq!(place.run(&["verify", "blockssd:b.img"]).code, 0);
+    let wrong = place.run(&["get", "kvssd:b.img", "k"]);
+    assert!(wrong.code == 3 && wrong.stderr.contains("block SSD"), "{}", wrong.stderr);
+    let other = place.run(&["get", "blockssd:b.img?blocks=99", "k"]);
+    assert!(other.code == 3 && other.stderr.contains("48 blocks"), "{}", other.stderr);
+}
+
+/// What is damaged is named, with what to do; nothing is answered from it.
+#[test]
+fn a_damaged_image_is_named() {
+    let place = Place::new();
+    for value in ["1", "2"] {
+        assert_eq!(place.run(&["put", MAKE, "key", value]).code, 0);
+    }
+    let mut image = std::fs::read(place.path("n.img")).expect("an image");
+    let saved = place.path("n.img.plp");
+    let mut side = std::fs::read(&saved).expect("a side file");
+    side[14] ^= 1;
+    std::fs::write(&saved, &side).expect("writable");
+    let ran = place.run(&["get", "kvssd:n.img", "key"]);
+    assert!(ran.code == 2 && ran.stderr.contains("saved memtable"), "{}", ran.stderr);
+    image.truncate(100_000);
+    std::fs::write(place.path("n.img"), &image).expect("writable");
+    let ran = place.run(&["get", "kvssd:n.img", "key"]);
+    assert!(ran.code == 2 && ran.stderr.contains("cut short"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("restore the image"), "{}", ran.stderr);
+}

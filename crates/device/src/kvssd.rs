@@ -1,0 +1,192 @@
+//! A KVSSD as a key-value store. One lock: the device does one thing at a time, as its time does.
+
+use parking_lot::{Mutex, MutexGuard};
+use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone::{Durability, Error, Result, Value};
+use runstone_flash::Error as FlashError;
+use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
+
+/// Entries that a scan takes at a time; between two, others get their turn.
+const SCAN_ENTRIES: usize = 256;
+
+/// See the module docs. Dropping it syncs what the log still holds back.
+#[derive(Debug)]
+pub struct KvSsdStore {
+    device: Mutex<KvSsd>,
+    place: String,
+}
+
+impl Drop for KvSsdStore {
+    /// A clean end. After an error there is nobody left to tell.
+    fn drop(&mut self) {
+        let _ = self.device.get_mut().sync();
+    }
+}
+
+impl KvSsdStore {
+    /// Over an open device; `place` is for messages.
+    pub fn new(device: KvSsd, place: String) -> KvSsdStore {
+        KvSsdStore { device: Mutex::new(device), place }
+    }
+
+    /// The device itself: its tables, blocks and counters.
+    pub fn device(&self) -> MutexGuard<'_, KvSsd> {
+        self.device.lock()
+    }
+
+    fn run<T>(&self, step: impl FnOnce(&mut KvSsd) -> runstone_flash::Result<T>) -> Result<T> {
+        step(&mut self.device.lock()).map_err(|error| explain(&self.place, error))
+    }
+
+    /// Reads everything and checks it.
+    pub fn verify(&self) -> Result<kvssd::Verified> {
+        self.run(KvSsd::verify)
+    }
+
+    fn scan_from(
+        &self,
+        from: Option<&[u8]>,
+        direction: kvssd::Direction,
+        snapshot: u64,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut entries = Vec::with_capacity(SCAN_ENTRIES);
+        self.run(|device| {
+            device.scan(from, direction, snapshot, &mut |key, value| {
+                entries.push((key.to_vec(), value.to_vec()));
+                entries.len() < SCAN_ENTRIES
+            })
+        })?;
+        Ok(entries)
+    }
+
+    fn scan_at(
+        &self,
+        from: Option<&[u8]>,
+        direction: Direction,
+        snapshot: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let way = match direction {
+            Direction::Forward => kvssd::Direction::Forward,
+            Direction::Reverse => kvssd::Direction::Reverse,
+        };
+        let mut from = from.map(<[u8]>::to_vec);
+        let mut seen: Option<Vec<u8>> = None;
+        loop {
+            let entries = self.scan_from(from.as_deref(), way, snapshot)?;
+            let is_last = entries.len() < SCAN_ENTRIES;
+            for (key, value) in &entries {
+                // A stretch begins with the last key of the one before.
+                if seen.as_ref() != Some(key) && !visit(key, value) {
+                    return Ok(());
+                }
+            }
+            seen = entries.into_iter().next_back().map(|(key, _)| key);
+            if is_last {
+                return Ok(());
+            }
+            from.clone_from(&seen);
+        }
+    }
+}
+
+impl KvStore for KvSsdStore {
+    fn name(&self) -> String {
+        format!("kvssd-{}", self.device.lock().options().name())
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        let writes: Vec<Write<'_>> = writes
+            .iter()
+            .map(|write| match *write {
+                KvWrite::Put { key, value } => Write::Put { key, value },
+                KvWrite::Delete { key } => Write::Delete { key },
+            })
+            .collect();
+        self.run(|device| {
+            device.write(&writes)?;
+            if durability == Durability::Sync { device.sync() } else { Ok(()) }
+        })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        Ok(self.run(|device| device.get(key))?.map(Value::owned))
+    }
+
+    /// The view is one snapshot, and the device is free for others between stretches.
+    fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        let snapshot = self.device.lock().snapshot();
+        let done = self.scan_at(from, direction, snapshot, visit);
+        self.device.lock().release(snapshot);
+        done
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.run(|device| {
+            device.flush()?;
+            device.sync()
+        })
+    }
+
+    /// The device is idle after each operation.
+    fn wait_idle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.run(KvSsd::compact)
+    }
+
+    fn metrics(&self) -> Result<KvMetrics> {
+        let device = self.device.lock();
+        let page_bytes = u64::from(device.nand().geometry().page_bytes);
+        let total = device.nand().counters().total();
+        let programs = device.programs();
+        Ok(KvMetrics {
+            bytes_written: total.programs * page_bytes,
+            bytes_read: total.reads * page_bytes,
+            user_bytes_written: device.counters().user_bytes,
+            disk_bytes: device.live_pages() * page_bytes,
+            memory_bytes: device.ram().total_bytes() + device.memtable_bytes().0,
+            flush_bytes_written: programs.by(Cause::Flush) * page_bytes,
+            merge_bytes_written: programs.by(Cause::Compaction) * page_bytes,
+            log_bytes_written: programs.by(Cause::Log) * page_bytes,
+        })
+    }
+}
+
+/// The engine's words for an error of a device that is open.
+pub fn explained(error: FlashError) -> Error {
+    explain("the device", error)
+}
+
+/// The engine's words for an error of the flash.
+pub(crate) fn explain(place: &str, error: FlashError) -> Error {
+    let (file, what) = (place.to_string(), error.to_string());
+    match error {
+        FlashError::InUse { place } => Error::InUse { path: place },
+        FlashError::NewerFormat { found, supported } => {
+            Error::NewerFormat { file, found, supported }
+        }
+        FlashError::Full { .. } => Error::NoSpace { path: file, what },
+        FlashError::KeySize { .. } | FlashError::ValueSize { .. } => {
+            Error::invalid(what, "shorten it, or make a device with larger pages")
+        }
+        FlashError::BadGeometry(_) | FlashError::BadOption { .. } => {
+            Error::invalid(what, "change the options of the URL")
+        }
+        FlashError::OtherGeometry { .. } => {
+            Error::invalid(what, "leave the geometry out of the URL: the image knows it")
+        }
+        FlashError::NotAnImage
+        | FlashError::HeaderDamaged
+        | FlashError::CutShort { .. }
+        | FlashError::BlockRecordDamaged { .. }
+        | FlashError::Uncorrectable(_)
+        | FlashError::PageDamaged(..)
+        | FlashError::PageErased(_)
+        | FlashError::Corrupt { .. } => Error::corruption(file, 0, what),
+        FlashError::NotAKvSsd { .. } => Error::invalid(what, "check the path and the scheme"),
+        _ => Error::Foreign { engine: "flash".into(), what },
+    }
+}

@@ -1,0 +1,15 @@
+//! Emulated flash devices by URL, for whoever opens stores by name: the command line, benchmarks.
+//!
+//! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone::kv::KvStore`].
+//! * `blockssd:PATH?blocks=384`: a storage, on which the unchanged file engine runs.
+//!
+//! The one crate above both the engine and the flash, which do not know each other. No firmware and
+//! no store is here, only the way from one to the other.
+
+#![forbid(unsafe_code)]
+
+mod kvssd;
+mod url;
+
+pub use kvssd::{KvSsdStore, explained};
+pub use url::{DeviceUrl, Kind};

@@ -1,0 +1,289 @@
+//! URLs of devices: what they say, and opening what they name.
+//!
+//! ```text
+//! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
+//! both:     blocks, page (bytes), block_pages, channels, dies, op (percent), timing
+//! kvssd:    policy (nlsm, rlsm-, rlsm), th, memtable (pages), l1 (pages), ratio, l0, merge,
+//!           durability (plp, log)
+//! blockssd: gc (split, shared), trim (on, off)
+//! ```
+//!
+//! A device keeps its geometry, and a KVSSD its options: without any in the URL it is opened as it
+//! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
+//! given, those that are not are at their defaults.
+
+use std::path::{Path, PathBuf};
+
+use runstone::{Error, Result};
+use runstone_flash::block::{BlockOptions, BlockStorage};
+use runstone_flash::ftl::GcFrontier;
+use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions};
+use runstone_flash::nand::{FileImage, Geometry, Image, Timing};
+
+use crate::kvssd::{KvSsdStore, explain};
+
+/// What a URL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device that is a store.
+    KvSsd,
+    /// A device that files are on.
+    BlockSsd,
+}
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceUrl {
+    /// Which device.
+    pub kind: Kind,
+    /// The image.
+    pub path: PathBuf,
+    geometry: Geometry,
+    has_geometry: bool,
+    kvssd: KvSsdOptions,
+    has_options: bool,
+    block: BlockOptions,
+    timing: Timing,
+}
+
+impl DeviceUrl {
+    /// Reads a URL; `None` if the text does not begin with a device's scheme.
+    pub fn parse(text: &str) -> Option<Result<DeviceUrl>> {
+        let (scheme, rest) = text.split_once(':')?;
+        let kind = match scheme {
+            "kvssd" => Kind::KvSsd,
+            "blockssd" => Kind::BlockSsd,
+            _ => return None,
+        };
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut url = DeviceUrl {
+            kind,
+            path: PathBuf::from(path),
+            geometry: Geometry::default(),
+            has_geometry: false,
+            kvssd: KvSsdOptions::default(),
+            has_options: false,
+            block: BlockOptions::default(),
+            timing: Timing::PAPER,
+        };
+        if path.is_empty() {
+            let hint = format!("name a file: {scheme}:nand.img");
+            return Some(Err(Error::invalid("the image has no path", hint)));
+        }
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        // The variant first: it sets the others.
+        let (first, others): (Vec<&str>, Vec<&str>) =
+            pairs.partition(|pair| pair.starts_with("policy="));
+        for pair in first.into_iter().chain(others) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if let Err(error) = url.set(name, value) {
+                return Some(Err(error));
+            }
+        }
+        Some(Ok(url))
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        if self.set_geometry(name, value)? {
+            self.has_geometry = true;
+            return Ok(());
+        }
+        match (name, self.kind) {
+            ("timing", _) => {
+                let names: Vec<&str> = Timing::PRESETS.iter().map(|preset| preset.name).collect();
+                let found = Timing::by_name(value);
+                self.timing = found.ok_or_else(|| choice(name, value, &names))?;
+                Ok(())
+            }
+            (_, Kind::KvSsd) => self.set_kvssd(name, value),
+            (_, Kind::BlockSsd) => self.set_block(name, value),
+        }
+    }
+
+    /// Whether it is an option of the geometry.
+    fn set_geometry(&mut self, name: &str, value: &str) -> Result<bool> {
+        let field = match name {
+            "blocks" => &mut self.geometry.block_count,
+            "page" => &mut self.geometry.page_bytes,
+            "block_pages" => &mut self.geometry.block_pages,
+            "channels" => &mut self.geometry.channel_count,
+            "dies" => &mut self.geometry.die_count,
+            _ => return Ok(false),
+        };
+        *field = number(name, value)?;
+        Ok(true)
+    }
+
+    fn set_kvssd(&mut self, name: &str, value: &str) -> Result<()> {
+        let options = &mut self.kvssd;
+        match name {
+            "policy" => {
+                let found = KvSsdOptions::by_name(value);
+                *options = found.ok_or_else(|| choice(name, value, &["nlsm", "rlsm-", "rlsm"]))?;
+            }
+            "th" => options.threshold = number(name, value)?.min(255) as u8,
+            "op" => options.over_provision_percent = number(name, value)?,
+            "memtable" => options.memtable_pages = number(name, value)?,
+            "l1" => options.level1_pages = number(name, value)?,
+            "ratio" => options.size_ratio = number(name, value)?,
+            "l0" => options.l0_trigger = number(name, value)?,
+            "merge" => options.policy = value.to_string(),
+            "durability" => {
+                options.durability = match value {
+                    "plp" => Durability::Capacitor,
+                    "log" => Durability::Log,
+                    _ => return Err(choice(name, value, &["plp", "log"])),
+                }
+            }
+            _ => return Err(unknown(name, KVSSD_NAMES)),
+        }
+        self.has_options = true;
+        Ok(())
+    }
+
+    fn set_block(&mut self, name: &str, value: &str) -> Result<()> {
+        let ftl = &mut self.block.ftl;
+        match (name, value) {
+            ("op", _) => ftl.over_provision_percent = number(name, value)?,
+            ("gc", "split") => ftl.gc_frontier = GcFrontier::Split,
+            ("gc", "shared") => ftl.gc_frontier = GcFrontier::Shared,
+            ("gc", _) => return Err(choice(name, value, &["split", "shared"])),
+            ("trim", "on") => ftl.is_trim_on = true,
+            ("trim", "off") => ftl.is_trim_on = false,
+            ("trim", _) => return Err(choice(name, value, &["on", "off"])),
+            _ => return Err(unknown(name, BLOCK_NAMES)),
+        }
+        Ok(())
+    }
+
+    /// Whether there is an image.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    fn asked(&self) -> Option<Geometry> {
+        self.has_geometry.then_some(self.geometry)
+    }
+
+    /// Opens the KVSSD, or makes it if there is no image and that is allowed.
+    pub fn open_kvssd(&self, may_create: bool) -> Result<KvSsdStore> {
+        if self.kind != Kind::KvSsd {
+            let hint = "open it as kvssd:";
+            return Err(Error::invalid("a block SSD speaks blocks, not keys", hint));
+        }
+        let place = self.path.display().to_string();
+        self.check_presence(may_create)?;
+        let options = self.has_options.then(|| self.kvssd.clone());
+        let opened = match self.exists() {
+            true => self.open_existing(options),
+            false => self.make(),
+        };
+        Ok(KvSsdStore::new(opened.map_err(|error| explain(&place, error))?, place))
+    }
+
+    fn open_existing(&self, options: Option<KvSsdOptions>) -> runstone_flash::Result<KvSsd> {
+        let image = Box::new(FileImage::open(&self.path)?);
+        KvSsd::open(image, self.side()?, self.asked(), self.timing, options)
+    }
+
+    fn make(&self) -> runstone_flash::Result<KvSsd> {
+        self.kvssd.check(&self.geometry)?;
+        let image = Box::new(FileImage::create(&self.path)?);
+        let made =
+            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone());
+        made.inspect_err(|_| {
+            // An image that was not finished is no device; the next attempt starts afresh.
+            let _ = std::fs::remove_file(&self.path);
+        })
+    }
+
+    /// The file beside the image in which the capacitor saves the memtable.
+    fn side(&self) -> runstone_flash::Result<Box<dyn Image>> {
+        let mut name = self.path.as_os_str().to_os_string();
+        name.push(".plp");
+        let path = Path::new(&name);
+        Ok(Box::new(match path.exists() {
+            true => FileImage::open(path)?,
+            false => FileImage::create(path)?,
+        }))
+    }
+
+    /// Opens the block SSD, or makes it if there is no image and that is allowed.
+    pub fn open_block(&self, may_create: bool) -> Result<BlockStorage> {
+        let place = self.path.display().to_string();
+        self.check_presence(may_create)?;
+        let options = BlockOptions { timing: self.timing, ..self.block };
+        let open = || match self.exists() {
+            true => {
+                BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
+            }
+            false => BlockStorage::create(
+                Box::new(FileImage::create(&self.path)?),
+                self.geometry,
+                options,
+            ),
+        };
+        open().map_err(|error| explain(&place, error))
+    }
+
+    fn check_presence(&self, may_create: bool) -> Result<()> {
+        if !may_create && !self.exists() {
+            return Err(Error::NotAStore { path: self.path.display().to_string() });
+        }
+        Ok(())
+    }
+}
+
+const KVSSD_NAMES: &str = "blocks, page, block_pages, channels, dies, timing, op, policy, th, \
+                           memtable, l1, ratio, l0, merge, durability";
+const BLOCK_NAMES: &str = "blocks, page, block_pages, channels, dies, timing, op, gc, trim";
+
+fn number(name: &str, value: &str) -> Result<u32> {
+    let wrong = |_| Error::invalid(format!("{name}={value} is not a number"), "write digits");
+    value.parse().map_err(wrong)
+}
+
+fn choice(name: &str, value: &str, known: &[&str]) -> Error {
+    let hint = format!("choose among: {}", known.join(", "));
+    Error::invalid(format!("{name}={value} is unknown"), hint)
+}
+
+fn unknown(name: &str, known: &str) -> Error {
+    Error::invalid(format!("a device has no option {name:?}"), format!("it has: {known}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<DeviceUrl> {
+        DeviceUrl::parse(text).expect("a device's scheme")
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let url = parse("kvssd:a/b.img?th=3&blocks=64&policy=rlsm-&durability=log").unwrap();
+        assert_eq!((url.kind, url.path.to_str()), (Kind::KvSsd, Some("a/b.img")));
+        assert_eq!((url.geometry.block_count, url.kvssd.threshold), (64, 3));
+        assert_eq!((url.kvssd.name(), url.kvssd.durability), ("rlsm-", Durability::Log));
+        let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc").unwrap();
+        assert_eq!(url.block.ftl.gc_frontier, GcFrontier::Shared);
+        assert!(url.block.ftl.is_trim_on && url.asked().is_none());
+        assert!(DeviceUrl::parse("mem:").is_none() && DeviceUrl::parse("plain").is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("kvssd:", "no path"),
+            ("kvssd:x?blocks=many", "blocks=many"),
+            ("kvssd:x?gc=split", "\"gc\""),
+            ("kvssd:x?policy=lsm", "policy=lsm"),
+            ("blockssd:x?th=2", "\"th\""),
+            ("blockssd:x?timing=fast", "timing=fast"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Devices by URL: made, opened again, used through the store's trait, refused.
+
+use runstone::kv::{Direction, KvStore, KvWrite};
+use runstone::{Durability, Error, Options, Store};
+use runstone_device::DeviceUrl;
+
+fn url(path: &std::path::Path, scheme: &str, query: &str) -> DeviceUrl {
+    let text = format!("{scheme}:{}?{query}", path.display());
+    DeviceUrl::parse(&text).expect("a device").expect("sound")
+}
+
+const SMALL: &str = "blocks=48&page=2048&block_pages=8&memtable=8&l1=24&ratio=4&l0=2";
+
+#[test]
+fn a_kvssd_is_a_store_and_keeps_what_it_holds() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("nand.img");
+    assert!(matches!(
+        url(&path, "kvssd", SMALL).open_kvssd(false).err(),
+        Some(Error::NotAStore { .. })
+    ));
+    for query in [SMALL, "", "policy=nlsm&memtable=8&l1=24&ratio=4&l0=2"] {
+        let store = url(&path, "kvssd", query).open_kvssd(true).expect("opens");
+        for number in 0..900_u32 {
+            let key = format!("key{number:05}");
+            store.put(key.as_bytes(), &[7; 50], Durability::Buffered).expect("room");
+        }
+        let writes = [
+            KvWrite::Delete { key: b"key00003" },
+            KvWrite::Put { key: b"last", value: query.as_bytes() },
+        ];
+        store.write(&writes, Durability::Sync).expect("room");
+        assert!(store.get(b"key00003").expect("sound").is_none());
+        let mut found = Vec::new();
+        let from = Some(b"key00500".as_slice());
+        store
+            .scan(from, Direction::Reverse, &mut |key, _| {
+                // The device is free meanwhile.
+                store.get(key).expect("sound");
+                found.push(key.to_vec());
+                found.len() < 400
+            })
+            .expect("sound");
+        assert_eq!((found.len(), found[399].as_slice()), (400, b"key00101".as_slice()));
+        let mut count = 0;
+        let mut visit = |_: &[u8], _: &[u8]| {
+            count += 1;
+            true
+        };
+        store.scan(None, Direction::Forward, &mut visit).expect("sound");
+        assert_eq!(count, 900);
+        store.verify().expect("sound");
+        assert!(store.metrics().expect("counted").bytes_written > 0);
+        let again = url(&path, "kvssd", "").open_kvssd(false).err();
+        assert!(matches!(again, Some(Error::InUse { .. })), "{again:?}");
+    }
+    let other = url(&path, "kvssd", "blocks=64").open_kvssd(false).err();
+    assert!(other.is_some_and(|error| error.to_string().contains("48 blocks")));
+    let block = url(&path, "blockssd", "").open_block(false).err();
+    assert!(block.is_some());
+}
+
+#[test]
+fn the_engine_runs_on_a_block_ssd() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("block.img");
+    let open = |may_create| {
+        let storage = url(&path, "blockssd", "blocks=64").open_block(may_create).expect("opens");
+        Store::open_on(std::sync::Arc::new(storage), Options::default()).expect("opens")
+    };
+    let store = open(true);
+    store.put(b"a", b"1").expect("room");
+    store.close().expect("sound");
+    let store = open(false);
+    assert_eq!(store.get(b"a").expect("sound").as_deref(), Some(b"1".as_slice()));
+    drop(store);
+    let error = url(&path, "kvssd", "").open_kvssd(false).expect_err("not a KVSSD");
+    assert!(error.to_string().contains("block SSD"), "{error}");
+}

@@ -1,0 +1,345 @@
+//! Opening a device: after a shutdown, a power cut, or damage.
+//!
+//! 1. Read the spare bytes of the first page of every block: its type. Those of all pages are read
+//!    in blocks of checkpoints, journal and log, and where the first page is damaged.
+//! 2. Load the newest checkpoint whose pages are all whole; should it be torn or rotten, the one
+//!    before: the journal since then is still there.
+//! 3. Apply the journal pages of the transactions that follow, to the first that is missing or
+//!    damaged. A whole one behind it means rot, not a power cut: refused, as commits would be lost.
+//! 4. Read the metadata page of every table: the lists, the reference counts and the live pages
+//!    follow from them alone, so no page of a transaction that was not committed counts.
+//! 5. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
+//!    gaps, so that one is damage.
+//!
+//! Nothing is programmed. Rot of the very last journal page or log group cannot be told from a torn
+//! program of a transaction that was not acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::capacitor::Capacitor;
+use super::device::{KvSsd, Saved};
+use super::frames::Frame;
+use super::journal;
+use super::log::{FoundGroup, Log};
+use super::options::{Durability, KvSsdOptions};
+use super::space::Space;
+use super::tree::{Commit, Node, Tree};
+use crate::error::{Error, Result};
+use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, Spare, Timing};
+
+/// More streams than there are: one for each level that a tree can have, and the others.
+const MAX_OPEN_BLOCKS: u64 = 128;
+
+/// A page that boot may need, by its spare bytes.
+#[derive(Clone, Copy)]
+struct Found {
+    page: u32,
+    owner: u64,
+    index: u32,
+    txn: u64,
+    program_seq: u64,
+}
+
+/// What the blocks of the firmware's own types hold.
+#[derive(Default)]
+struct Scan {
+    checkpoints: Vec<Found>,
+    journal: Vec<Found>,
+    log: Vec<Found>,
+    program_seq: u64,
+}
+
+impl Scan {
+    fn add(&mut self, page: u32, tag: &PageTag) {
+        self.program_seq = self.program_seq.max(tag.program_seq);
+        let found = Found {
+            page,
+            owner: tag.owner,
+            index: tag.index,
+            txn: tag.txn,
+            program_seq: tag.program_seq,
+        };
+        match tag.page_type {
+            PageType::Checkpoint => self.checkpoints.push(found),
+            PageType::Journal => self.journal.push(found),
+            PageType::Log => self.log.push(found),
+            PageType::Kv | PageType::Meta | PageType::Host => {}
+        }
+    }
+}
+
+/// A checkpoint on flash.
+struct Checkpoint {
+    pages: Vec<u32>,
+    options: KvSsdOptions,
+    commit: Commit,
+}
+
+impl KvSsd {
+    /// Opens a device. `options` replace those that it was last opened with, but for where
+    /// acknowledged writes are saved, which stays.
+    pub fn open(
+        image: Box<dyn Image>,
+        side: Box<dyn Image>,
+        geometry: Option<Geometry>,
+        timing: Timing,
+        options: Option<KvSsdOptions>,
+    ) -> Result<KvSsd> {
+        let nand = Nand::open(image, geometry, timing)?;
+        let geometry = nand.geometry();
+        let mut space = Space::new(nand, false);
+        let scan = scan_blocks(&mut space)?;
+        let checkpoints = load_checkpoints(&mut space, &scan)?;
+        let newest = checkpoints.last().ok_or_else(|| no_checkpoint(&space))?;
+        let durability = newest.options.durability;
+        let options = options.unwrap_or_else(|| newest.options.clone());
+        let options = KvSsdOptions { durability, ..options };
+        options.check(&geometry)?;
+        let mut tree = Tree::default();
+        tree.apply(&newest.commit)?;
+        let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
+        let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
+        let (capacitor, saved_frames) = Capacitor::open(side)?;
+        let mut device = KvSsd::over(space, options, capacitor);
+        device.tree = tree;
+        device.space.program_seq = scan.program_seq;
+        // A torn checkpoint's number is not used again: its pages would mix with the new ones.
+        let numbers = scan.checkpoints.iter().map(|found| found.owner);
+        device.checkpoint_number = numbers.max().unwrap_or(0);
+        device.adopt(checkpoints, live_journal);
+        device.count_references()?;
+        device.fill_memtable(saved_frames, &scan.log)?;
+        device.space.settle_all();
+        let deepest = device.tree.level_count().saturating_sub(1).max(1);
+        device.space.deep_level = deepest as u8;
+        Ok(device)
+    }
+
+    fn adopt(&mut self, checkpoints: Vec<Checkpoint>, journal: Vec<(u64, u32)>) {
+        for checkpoint in checkpoints {
+            for page in &checkpoint.pages {
+                self.hold(*page, 1, PageType::Checkpoint);
+            }
+            self.checkpoints.push_back((checkpoint.commit.txn, checkpoint.pages));
+        }
+        for (txn, page) in journal {
+            self.hold(page, 1, PageType::Journal);
+            self.journal.push_back((txn, page));
+        }
+    }
+
+    fn hold(&mut self, page: u32, page_count: u32, page_type: PageType) {
+        self.space.assign(page / self.space.block_pages(), page_type);
+        self.space.hold(page, page_count);
+    }
+
+    fn count_references(&mut self) -> Result<()> {
+        let page_limit = self.space.nand.geometry().page_count();
+        let nodes: Vec<Arc<Node>> = self.tree.nodes().cloned().collect();
+        for node in nodes {
+            let table = self.read_meta(&node)?;
+            self.hold(node.meta_page, 1, PageType::Meta);
+            let mut groups = BTreeMap::new();
+            for entry in &table.entries {
+                let (page, page_count) = (entry.page, u32::from(entry.page_count));
+                let is_inside = u64::from(page) + u64::from(page_count) <= page_limit;
+                if !is_inside || self.references.count(page) > u8::MAX / 2 {
+                    let why = format!("page {page} of table {} cannot be", node.id);
+                    return Err(Error::Corrupt { what: "metadata page", why });
+                }
+                if self.references.count(page) == 0 {
+                    groups.insert(page, page_count);
+                }
+            }
+            self.references.add(&table);
+            for (page, page_count) in groups {
+                self.hold(page, page_count, PageType::Kv);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_memtable(&mut self, saved: Vec<Frame>, log_pages: &[Found]) -> Result<()> {
+        let flushed_seq = self.tree.flushed_seq;
+        let found = match self.options.durability {
+            Durability::Log => read_groups(&mut self.space, log_pages)?,
+            Durability::Capacitor => Vec::new(),
+        };
+        let mut frames = saved;
+        if let Saved::Log(log) = &mut self.saved {
+            for group in &found {
+                let block = group.page / self.space.block_pages();
+                self.space.assign(block, PageType::Log);
+            }
+            let log: &mut Log = log;
+            frames = log.recover(found, flushed_seq, &mut self.space);
+        }
+        self.tree.last_seq = flushed_seq;
+        for frame in frames {
+            if frame.last_seq() <= flushed_seq {
+                continue;
+            }
+            if frame.first_seq > self.tree.last_seq + 1 {
+                let (first, last) = (self.tree.last_seq + 1, frame.first_seq - 1);
+                let why = format!("writes {first} to {last} are missing");
+                return Err(Error::Corrupt { what: "saved memtable", why });
+            }
+            for (seq, (kind, key, value)) in (frame.first_seq..).zip(&frame.writes) {
+                if seq > self.tree.last_seq {
+                    self.insert(seq, *kind, key, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_checkpoint(space: &Space) -> Error {
+    let is_host = |block| {
+        let ppa = Ppa { block, page: 0 };
+        !space.nand.looks_erased(ppa.block) && space.nand.type_of(block) == Some(PageType::Host)
+    };
+    let why = match space.blocks().any(is_host) {
+        true => "it holds a block SSD; open it as `blockssd:`",
+        false => "no whole checkpoint is left on it",
+    };
+    Error::NotAKvSsd { place: space.nand.place(), why }
+}
+
+fn scan_blocks(space: &mut Space) -> Result<Scan> {
+    let mut scan = Scan::default();
+    for block in space.blocks() {
+        let first = space.nand.read_spare(Ppa { block, page: 0 })?;
+        let spares = match first {
+            Spare::Erased => continue,
+            Spare::Valid(oob) if matches!(oob.tag.page_type, PageType::Kv | PageType::Meta) => {
+                vec![first]
+            }
+            Spare::Valid(_) | Spare::Damaged => space.nand.read_spares(block)?,
+        };
+        for (page, spare) in (0..).zip(spares) {
+            if let Spare::Valid(Oob { tag, .. }) = spare {
+                scan.add(space.nand.geometry().flat(Ppa { block, page }), &tag);
+            }
+        }
+    }
+    // Pages behind the first of their block were not looked at. Since the last block was opened,
+    // no open one took more pages than it has.
+    scan.program_seq += MAX_OPEN_BLOCKS * u64::from(space.block_pages());
+    Ok(scan)
+}
+
+/// The two newest whole checkpoints, older first.
+fn load_checkpoints(space: &mut Space, scan: &Scan) -> Result<Vec<Checkpoint>> {
+    let mut by_number: BTreeMap<u64, BTreeMap<u32, Found>> = BTreeMap::new();
+    for found in &scan.checkpoints {
+        // A page whose program failed was done again: the later one counts.
+        let pages = by_number.entry(found.owner).or_default();
+        let newest = pages.entry(found.index).or_insert(*found);
+        if found.program_seq > newest.program_seq {
+            *newest = *found;
+        }
+    }
+    let mut loaded = Vec::new();
+    for pages in by_number.values().rev() {
+        match load_checkpoint(space, pages) {
+            Ok(Some(checkpoint)) => loaded.push(checkpoint),
+            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Ok(None) | Err(Error::PageDamaged(..) | Error::Uncorrectable(_)) => {}
+            Err(other) => return Err(other),
+        }
+        if loaded.len() == 2 {
+            break;
+        }
+    }
+    loaded.reverse();
+    Ok(loaded)
+}
+
+/// `None` if pages are missing.
+fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Option<Checkpoint>> {
+    let mut bytes = Vec::new();
+    let mut numbers = Vec::new();
+    let mut page_count = 1;
+    for index in 0.. {
+        if index as usize == page_count {
+            break;
+        }
+        let Some(found) = pages.get(&index) else { return Ok(None) };
+        bytes.extend(space.read(found.page, 1)?);
+        numbers.push(found.page);
+        if index == 0 {
+            page_count = journal::checkpoint_pages(&bytes)?;
+        }
+    }
+    let (options, commit) = journal::decode_checkpoint(&bytes)?;
+    Ok(Some(Checkpoint { pages: numbers, options, commit }))
+}
+
+/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`: they
+/// stay as long as the older checkpoint does.
+fn replay(
+    space: &mut Space,
+    journal: &[Found],
+    tree: &mut Tree,
+    oldest_txn: u64,
+) -> Result<Vec<(u64, u32)>> {
+    let mut by_txn: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
+    for found in journal.iter().filter(|found| found.txn > oldest_txn) {
+        by_txn.entry(found.txn).or_default().push(*found);
+    }
+    let mut live = Vec::new();
+    let mut missing = None;
+    for (txn, mut pages) in by_txn {
+        pages.sort_by_key(|found| std::cmp::Reverse(found.program_seq));
+        let whole = pages.iter().find_map(|found| {
+            let commit = space.read(found.page, 1).and_then(|bytes| journal::decode_commit(&bytes));
+            commit.ok().filter(|commit| commit.txn == txn).map(|commit| (commit, found.page))
+        });
+        let Some((commit, page)) = whole else { continue };
+        if txn > tree.txn + 1 {
+            missing = Some((tree.txn + 1, txn));
+            break;
+        }
+        if txn == tree.txn + 1 {
+            tree.apply(&commit)?;
+        }
+        live.push((txn, page));
+    }
+    if let Some((first, next)) = missing {
+        let why = format!("transactions {first} to {} cannot be read", next - 1);
+        return Err(Error::Corrupt { what: "journal", why });
+    }
+    Ok(live)
+}
+
+/// The groups of the log, with their bytes if all pages are whole.
+fn read_groups(space: &mut Space, pages: &[Found]) -> Result<Vec<FoundGroup>> {
+    let mut first_pages: BTreeMap<u64, Found> = BTreeMap::new();
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    for found in pages {
+        if found.index == 0 {
+            let first = first_pages.entry(found.owner).or_insert(*found);
+            if found.program_seq > first.program_seq {
+                *first = *found;
+            }
+        }
+        let count = counts.entry(found.owner).or_insert(0);
+        *count = (*count).max(found.index + 1);
+    }
+    let mut groups = Vec::new();
+    for (number, page_count) in counts {
+        let Some(first) = first_pages.get(&number) else {
+            groups.push(FoundGroup { number, page: pages[0].page, bytes: None });
+            continue;
+        };
+        let bytes = match space.read(first.page, page_count) {
+            Ok(bytes) => Some(bytes),
+            Err(Error::PageDamaged(..) | Error::Uncorrectable(_) | Error::PageErased(_)) => None,
+            Err(other) => return Err(other),
+        };
+        groups.push(FoundGroup { number, page: first.page, bytes });
+    }
+    Ok(groups)
+}

@@ -1,0 +1,247 @@
+//! Room: collection of garbage, evacuation of failing blocks, wear levelling, and what to do when
+//! the device is full. Runs between transactions only.
+//!
+//! Collection, step by step:
+//!
+//! 1. The victim is the movable block that costs the fewest programs: its live pages, and a
+//!    metadata page for each table that has pages there; among equals the least worn.
+//! 2. Its live pages go to the stream of the deepest level that refers to them; the metadata pages
+//!    of their tables are programmed anew.
+//! 3. The journal page commits the new addresses. The block is free.
+//!
+//! A block that has fewer than two pages to gain is left alone: the journal page would eat them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Write;
+use super::counters::Cause;
+use super::device::{Change, KvSsd};
+use super::kv_page::Kind;
+use super::meta_page::TableMeta;
+use super::options::{Durability, Placement};
+use super::space::{Owner, Stream, Use};
+use super::tree::Node;
+use crate::error::{Error, Result};
+use crate::nand::PageType;
+
+/// Above this part of the limit nothing is remapped: garbage inside pages must go.
+const SHORT_PERCENT: u64 = 92;
+/// Blocks that the smallest part of a compaction may fill.
+const PART_BLOCKS: u32 = 3;
+/// Free blocks beyond what is planned and what streams may open.
+const SPARE_BLOCKS: u32 = 2;
+
+impl KvSsd {
+    /// Streams that have, or may have, a block open.
+    fn streams(&self) -> Vec<Stream> {
+        let levels = match self.options.placement {
+            Placement::PerLevel => (self.tree.level_count() as u8 + 1).max(4),
+            Placement::Mixed | Placement::PerTable => 1,
+        };
+        let mut streams: Vec<Stream> = (0..levels).map(Stream::Kv).collect();
+        streams.extend([Stream::Meta, Stream::Journal, Stream::Checkpoint]);
+        if self.options.durability == Durability::Log {
+            streams.push(Stream::Log);
+        }
+        streams
+    }
+
+    /// Streams that will soon open a block.
+    fn low_stream_count(&self) -> u32 {
+        let is_low = |stream: &&Stream| self.space.room_in(**stream) < self.space.block_pages() / 4;
+        self.streams().iter().filter(is_low).count() as u32
+    }
+
+    /// Pages of tables and metadata that leave room to work: open blocks, one part of a compaction,
+    /// two checkpoints and the journal between them; at least the over-provisioning. A block with
+    /// one dead page is never collected, so it counts for all but one.
+    pub fn limit_pages(&self) -> u64 {
+        let block_pages = u64::from(self.space.block_pages());
+        let usable = u64::from(self.space.usable_count());
+        let percent = u64::from(self.options.over_provision_percent);
+        let journal = 2 * self.checkpoint_interval() / block_pages + 1;
+        let saved_pages = self.checkpoints.iter().map(|(_, pages)| pages.len() as u64).sum::<u64>();
+        let log = match self.options.durability {
+            Durability::Capacitor => 0,
+            Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
+        };
+        let work = self.streams().len() as u64 + u64::from(SPARE_BLOCKS + PART_BLOCKS);
+        let needed = work + journal + saved_pages / block_pages + 1 + log;
+        let reserve = needed.max((usable * percent).div_ceil(100));
+        usable.saturating_sub(reserve) * (block_pages - 1)
+    }
+
+    /// Pages that tables and metadata need now.
+    pub fn live_pages(&self) -> u64 {
+        self.space.data_pages()
+    }
+
+    pub(super) fn full(&self) -> Error {
+        Error::Full { live_pages: self.live_pages(), limit_pages: self.limit_pages() }
+    }
+
+    pub(super) fn is_short_of_space(&self) -> bool {
+        self.live_pages() * 100 > self.limit_pages() * SHORT_PERCENT
+    }
+
+    /// Before writes are taken: flushes a full memtable, and refuses what has no room. Deletes may
+    /// go a memtable further, so that a full device can be emptied.
+    pub(super) fn make_writable(&mut self, more_pages: u64, writes: &[Write<'_>]) -> Result<()> {
+        let most_pages = u64::from(self.options.memtable_pages);
+        let page_bytes = self.space.page_bytes();
+        if !self.memtable.is_empty() && self.memtable.page_count(page_bytes) >= most_pages {
+            self.flush()?;
+        }
+        let is_delete = |write: &Write<'_>| write.parts().0 == Kind::Delete;
+        let extra_pages = if writes.iter().all(is_delete) { most_pages } else { 0 };
+        if self.has_room_for(more_pages, extra_pages) {
+            return Ok(());
+        }
+        if !self.is_squeezed {
+            self.flush_memtable()?;
+            self.squeeze(|device| device.has_room_for(more_pages + most_pages, 0))?;
+            self.is_squeezed = !self.has_room_for(more_pages + most_pages, 0);
+        }
+        if self.has_room_for(more_pages, extra_pages) { Ok(()) } else { Err(self.full()) }
+    }
+
+    fn has_room_for(&self, more_pages: u64, extra_pages: u64) -> bool {
+        let waiting = self.memtable.page_count(self.space.page_bytes());
+        let needed = self.live_pages() + waiting + more_pages;
+        needed <= self.limit_pages() + extra_pages
+    }
+
+    /// Collects until so many blocks can be opened beside those that streams may open. Whether
+    /// that succeeded.
+    pub(super) fn make_room(&mut self, planned_blocks: u32) -> Result<bool> {
+        let usable = self.space.usable_count();
+        for _ in 0..4 * usable {
+            let wanted = planned_blocks.saturating_add(self.low_stream_count() + SPARE_BLOCKS);
+            if self.space.free_count() >= wanted {
+                return Ok(true);
+            }
+            if wanted >= usable || !self.collect()? {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Empties the cheapest block. `false` if nothing can be gained.
+    fn collect(&mut self) -> Result<bool> {
+        let cost = |block: u32| {
+            let tables = self.references.tables(block).count() as u32;
+            (self.space.live_in(block) + tables, self.space.nand.erase_count(block))
+        };
+        let victim = self.space.movable(Use::Sealed).min_by_key(|block| cost(*block));
+        let gains = |block: &u32| self.space.live_in(*block) + 2 <= self.space.block_pages();
+        let Some(victim) = victim.filter(gains) else { return Ok(false) };
+        self.empty(victim)?;
+        self.counters.collections += 1;
+        self.level_wear()?;
+        self.checkpoint_if_due()?;
+        Ok(true)
+    }
+
+    /// Blocks in which a program failed give up what they hold.
+    pub(super) fn evacuate(&mut self) -> Result<()> {
+        loop {
+            let failing = self.space.movable(Use::Failing).next();
+            let Some(block) = failing else { return Ok(()) };
+            self.empty(block)?;
+        }
+    }
+
+    /// What lies in the least worn block is cold if other blocks are far more worn: it moves, and
+    /// the block goes round again.
+    fn level_wear(&mut self) -> Result<()> {
+        let worn = |block: &u32| self.space.nand.erase_count(*block);
+        let coldest = self.space.movable(Use::Sealed).min_by_key(worn);
+        let most = self.space.nand.wear().max;
+        let is_cold = |block: &u32| worn(block) + u64::from(self.options.wear_gap) < most;
+        let has_room = self.space.free_count() > self.low_stream_count() + SPARE_BLOCKS;
+        if let Some(block) = coldest.filter(|block| has_room && is_cold(block)) {
+            self.counters.wear_moves += 1;
+            self.empty(block)?;
+        }
+        Ok(())
+    }
+
+    /// Moves what a block holds. A page that cannot be read stays, so that its reader gets an error
+    /// and not an older version, and its block with it.
+    fn empty(&mut self, block: u32) -> Result<()> {
+        let moved = self.transact(Cause::Collection, |device| match device.space.type_of(block) {
+            Some(PageType::Meta) => device.move_meta_pages(block),
+            _ => device.move_kv_pages(block),
+        });
+        match moved {
+            Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
+                self.space.mark_stuck(block);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn move_meta_pages(&mut self, block: u32) -> Result<()> {
+        let block_pages = self.space.block_pages();
+        let is_here = |node: &&Arc<Node>| node.meta_page / block_pages == block;
+        let nodes: Vec<Arc<Node>> = self.tree.nodes().filter(is_here).cloned().collect();
+        let mut commit = self.tree.next_commit();
+        for node in &nodes {
+            let bytes = self.space.read(node.meta_page, 1)?;
+            let owner = Owner { level: node.level, txn: commit.txn, id: node.id, index: 0 };
+            commit.moved.push((node.id, self.space.program(Stream::Meta, &bytes, owner)?));
+        }
+        self.commit(&commit, Change::default())?;
+        nodes.iter().for_each(|node| self.space.release(node.meta_page, 1));
+        Ok(())
+    }
+
+    fn move_kv_pages(&mut self, block: u32) -> Result<()> {
+        let ids: Vec<u64> = self.references.tables(block).collect();
+        let nodes: Vec<Arc<Node>> =
+            ids.iter().filter_map(|id| self.tree.node(*id).cloned()).collect();
+        let old = self.read_metas(&nodes)?;
+        let mut commit = self.tree.next_commit();
+        let moved = self.copy_groups(block, &nodes, &old, commit.txn)?;
+        let mut change = Change::default();
+        for (node, table) in nodes.iter().zip(old) {
+            let mut new = TableMeta { txn: commit.txn, level: node.level, ..table.clone() };
+            for entry in &mut new.entries {
+                entry.page = moved.get(&entry.page).copied().unwrap_or(entry.page);
+            }
+            commit.moved.push((node.id, self.write_meta(&new)?.meta_page));
+            change.added.push(new);
+            change.removed.push((table, node.meta_page));
+        }
+        self.commit(&commit, change)
+    }
+
+    /// Copies the page groups of a block; where each went.
+    fn copy_groups(
+        &mut self,
+        block: u32,
+        nodes: &[Arc<Node>],
+        tables: &[TableMeta],
+        txn: u64,
+    ) -> Result<BTreeMap<u32, u32>> {
+        let mut groups: BTreeMap<u32, (u16, u8, u64)> = BTreeMap::new();
+        for (node, table) in nodes.iter().zip(tables) {
+            for entry in &table.entries {
+                if self.references.block(entry.page) == block {
+                    let group = groups.entry(entry.page).or_insert((0, 0, 0));
+                    *group = (entry.page_count, group.1.max(node.level), node.id);
+                }
+            }
+        }
+        let mut moved = BTreeMap::new();
+        for (page, (page_count, level, id)) in groups {
+            let bytes = self.space.read(page, u32::from(page_count))?;
+            let owner = Owner { level, txn, id, index: 0 };
+            moved.insert(page, self.space.program(self.kv_stream(level), &bytes, owner)?);
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,566 @@
+//! Flushes and compactions: each one transaction, or several if its outputs have no room at once.
+//!
+//! A compaction, step by step:
+//!
+//! 1. Read the metadata pages of its tables and plan its outputs (`remap.rs`).
+//! 2. Count the blocks that they may take, and collect until those are free. Collections move
+//!    pages, so after one step 1 is done again.
+//! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
+//!    done now: inputs beyond it are cut and stay where they are. The part is halved until it fits.
+//! 4. Program pages, then metadata pages, then the journal page.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::counters::Cause;
+use super::device::{Change, KvSsd, Saved};
+use super::journal::node_bytes;
+use super::kv_page::KeyBlock;
+use super::merge::{Merged, NewTable, Rewriter};
+use super::meta_page::{Clip, Entry, TableMeta};
+use super::options::Placement;
+use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
+use super::space::{Owner, Space, Stream};
+use super::tree::{Commit, Node};
+use super::{PageReader, PageWriter};
+use crate::error::{Error, Result};
+
+/// Tables of which more than one record in so many is a delete are rewritten, not remapped.
+const TOMBSTONE_DIVISOR: u64 = 4;
+
+/// Tables that are to sink, or to be rewritten where they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Job {
+    /// Oldest first.
+    pub(super) upper: Vec<Arc<Node>>,
+    pub(super) output_level: u8,
+    /// Nothing is remapped.
+    pub(super) is_rewrite: bool,
+    /// What the policy wants remembered.
+    pub(super) cursors: Vec<(u32, Box<[u8]>)>,
+    pub(super) last_level: Option<u32>,
+}
+
+/// The inputs of one transaction, and what is left of tables that it cuts.
+struct Piece {
+    upper: Vec<TableMeta>,
+    lower: Vec<TableMeta>,
+    /// Metadata pages of all inputs, those above first.
+    nodes: Vec<Arc<Node>>,
+    rest: Vec<TableMeta>,
+    page_count: u64,
+}
+
+impl KvSsd {
+    /// The memtable becomes tables of level 0. The commit says that its writes are in tables.
+    pub(super) fn flush_memtable(&mut self) -> Result<()> {
+        if self.memtable.is_empty() {
+            return Ok(());
+        }
+        let page_count = self.memtable.page_count(self.space.page_bytes());
+        let blocks = self.blocks_for(page_count, 1);
+        if !self.make_room(blocks)? {
+            return Err(self.full());
+        }
+        let memtable = std::mem::take(&mut self.memtable);
+        let keys = memtable.blocks().map(Ok);
+        let flushed = self.transact(Cause::Flush, |device| {
+            let mut commit = device.tree.next_commit();
+            commit.flushed_seq = commit.last_seq;
+            let mut change = Change::default();
+            let tables = device.write_tables(keys, 0, commit.txn)?;
+            device.add_tables(tables, 0, &mut commit, &mut change)?;
+            device.commit(&commit, change)
+        });
+        if flushed.is_err() {
+            self.memtable = memtable;
+            return flushed;
+        }
+        self.counters.flushes += 1;
+        let flushed_seq = self.tree.flushed_seq;
+        match &mut self.saved {
+            Saved::Capacitor(capacitor) => capacitor.clear()?,
+            Saved::Log(log) => log.forget(flushed_seq, &mut self.space),
+        }
+        self.after_commit()
+    }
+
+    /// What may be due after each transaction.
+    pub(super) fn after_commit(&mut self) -> Result<()> {
+        self.evacuate()?;
+        self.checkpoint_if_due()
+    }
+
+    /// Blocks that so many pages of tables may need beyond the open ones.
+    pub(super) fn blocks_for(&self, page_count: u64, outputs: u64) -> u32 {
+        // Packing records anew may leave more room unused at the ends of pages than before.
+        let with_waste = page_count + page_count / 8;
+        let blocks = with_waste.div_ceil(u64::from(self.space.block_pages()));
+        let partial = if self.options.placement == Placement::PerTable { outputs } else { 0 };
+        u32::try_from(blocks + partial).unwrap_or(u32::MAX)
+    }
+
+    /// Lets sink what the policy finds too much, and rewrites what is full of deletes.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let policy = self.options.merge_policy()?;
+        let numbers = self.options.policy_options(&self.space.nand.geometry());
+        let (busy, heat) = Default::default();
+        while let Some(plan) = policy.pick(&self.tree.shape(), &busy, &heat, &numbers) {
+            self.run_plan(plan)?;
+        }
+        while let Some(node) = self.find_idle_deletes() {
+            self.rewrite_in_place(node)?;
+        }
+        Ok(())
+    }
+
+    fn run_plan(&mut self, plan: runstone_policy::plan::Plan) -> Result<()> {
+        let mut cursors = plan.cursors;
+        let mut last_level = plan.last_level;
+        for merge in &plan.merges {
+            let inputs = merge.inputs.iter().flat_map(|input| input.tables.iter());
+            let mut upper: Vec<Arc<Node>> =
+                inputs.filter_map(|id| self.tree.node(*id).cloned()).collect();
+            let output_level = merge.output_level as u8;
+            if upper.iter().any(|node| node.level != output_level) {
+                upper.retain(|node| node.level != output_level);
+            }
+            upper.sort_by_key(|node| (std::cmp::Reverse(node.level), node.max_seq));
+            let (cursors, last_level) = (std::mem::take(&mut cursors), last_level.take());
+            let is_rewrite = false;
+            self.run(&Job { upper, output_level, is_rewrite, cursors, last_level })?;
+        }
+        let mut moves = Vec::new();
+        for (from, to) in plan.relabel {
+            let level = self.tree.level(from as usize).iter();
+            moves.extend(level.map(|node| (Arc::clone(node), to as u8)));
+        }
+        for step in plan.moves {
+            let node = self.tree.node(step.table).cloned();
+            moves.extend(node.map(|node| (node, step.to_level as u8)));
+        }
+        self.move_tables(moves, cursors, last_level)
+    }
+
+    /// Tables change level; what overlaps nothing there needs no page but the journal's.
+    fn move_tables(
+        &mut self,
+        moves: Vec<(Arc<Node>, u8)>,
+        mut cursors: Vec<(u32, Box<[u8]>)>,
+        last_level: Option<u32>,
+    ) -> Result<()> {
+        let mut moves = moves.into_iter().peekable();
+        let is_relabelled = last_level.is_some_and(|last| last != self.tree.last_level);
+        let mut is_due = is_relabelled || !cursors.is_empty();
+        while is_due || moves.peek().is_some() {
+            is_due = false;
+            let mut commit = self.tree.next_commit();
+            commit.cursors = std::mem::take(&mut cursors);
+            commit.last_level = last_level.unwrap_or(commit.last_level);
+            let mut used_bytes: usize = commit.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
+            let room = self.space.page_bytes() - 128;
+            let mut sinking = None;
+            while let Some((node, level)) = moves.peek() {
+                used_bytes += 8 + node_bytes(&node.fence);
+                if used_bytes > room {
+                    break;
+                }
+                let is_met = *level > 0
+                    && !self.tree.overlapping(usize::from(*level), &node.fence).is_empty();
+                if is_met {
+                    sinking = moves.next();
+                    break;
+                }
+                commit.removed.push(node.id);
+                commit.added.push(Node { level: *level, ..Node::clone(node) });
+                moves.next();
+            }
+            self.counters.moved_tables += commit.added.len() as u64;
+            self.transact(Cause::Compaction, |device| device.commit(&commit, Change::default()))?;
+            self.after_commit()?;
+            if let Some((node, output_level)) = sinking {
+                self.run(&Job { upper: vec![node], output_level, ..Job::default() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A table whose deletes hide nothing any more and are many.
+    fn find_idle_deletes(&self) -> Option<Arc<Node>> {
+        let first_snapshot = self.snapshots.keys().next().copied().unwrap_or(u64::MAX);
+        let is_idle = |node: &&Arc<Node>| {
+            let level = usize::from(node.level);
+            node.tombstones * TOMBSTONE_DIVISOR > node.record_count
+                && level > 0
+                && node.max_seq <= first_snapshot
+                && (level + 1..self.tree.level_count())
+                    .all(|below| self.tree.overlapping(below, &node.fence).is_empty())
+        };
+        self.tree.nodes().find(is_idle).cloned()
+    }
+
+    pub(super) fn rewrite_in_place(&mut self, node: Arc<Node>) -> Result<()> {
+        let output_level = node.level;
+        self.run(&Job { upper: vec![node], output_level, is_rewrite: true, ..Job::default() })
+    }
+
+    /// Runs a job or, if there is not the room for all of it, its first part.
+    pub(super) fn run(&mut self, job: &Job) -> Result<()> {
+        let mut most_pages = u64::MAX;
+        loop {
+            let inputs = self.inputs(job)?;
+            let whole = inputs.page_count;
+            let piece = if most_pages < whole { cut(inputs, most_pages) } else { inputs };
+            let is_part = !piece.rest.is_empty();
+            match self.try_piece(job, piece) {
+                Ok(true) => {
+                    self.counters.compactions += 1;
+                    self.counters.split_compactions += u64::from(is_part);
+                    return self.after_commit();
+                }
+                Ok(false) | Err(Error::OutOfBlocks | Error::JournalFull) => {}
+                Err(other) => return Err(other),
+            }
+            most_pages = most_pages.min(whole) / 2;
+            if most_pages == 0 {
+                return Err(self.full());
+            }
+        }
+    }
+
+    fn inputs(&mut self, job: &Job) -> Result<Piece> {
+        // A collection may have moved their metadata pages meanwhile.
+        let present = |node: &Arc<Node>| self.tree.node(node.id).cloned();
+        let mut nodes: Vec<Arc<Node>> = job.upper.iter().filter_map(present).collect();
+        let upper = self.read_metas(&nodes)?;
+        let lo = nodes.iter().map(|node| &node.fence.lo).min().cloned().unwrap_or_default();
+        let hi = nodes.iter().map(|node| &node.fence.hi).max().cloned().unwrap_or_default();
+        let is_sinking = nodes.iter().any(|node| node.level != job.output_level);
+        let lower_nodes = match is_sinking {
+            true => self.tree.overlapping(usize::from(job.output_level), &Clip { lo, hi }),
+            false => Vec::new(),
+        };
+        let lower = self.read_metas(&lower_nodes)?;
+        nodes.extend(lower_nodes);
+        let tables = upper.iter().chain(&lower);
+        let page_count = tables.flat_map(|table| &table.entries);
+        let page_count = page_count.map(|entry| u64::from(entry.page_count)).sum();
+        Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count })
+    }
+
+    /// Whether it was done; `false` if it has no room.
+    fn try_piece(&mut self, job: &Job, piece: Piece) -> Result<bool> {
+        let limits = RemapLimits {
+            threshold: self.threshold_for(job, &piece),
+            table_pages: self.space.block_pages(),
+            page_bytes: self.space.page_bytes(),
+        };
+        let is_stacked = piece.nodes.first().is_some_and(|node| node.level == 0);
+        let input = CompactionInput { upper: &piece.upper, is_stacked, lower: &piece.lower };
+        let outputs = plan_compaction(&input, &self.references, &limits);
+        let (blocks, journal_bytes) = self.needs(job, &piece, &outputs);
+        if journal_bytes > self.space.page_bytes() {
+            return Ok(false);
+        }
+        let txn = self.tree.txn;
+        if !self.make_room(blocks)? {
+            return Ok(false);
+        }
+        if self.tree.txn != txn {
+            // Collections changed where pages are: plan again, now with room.
+            let inputs = self.inputs(job)?;
+            let piece = match piece.rest.is_empty() {
+                true => inputs,
+                false => cut(inputs, piece.page_count),
+            };
+            return self.try_piece(job, piece);
+        }
+        self.transact(Cause::Compaction, |device| device.execute(job, piece, outputs))?;
+        Ok(true)
+    }
+
+    /// TH, or 0 where a rewriting is wanted: space is short, deletes are many, a table is cut.
+    fn threshold_for(&self, job: &Job, piece: &Piece) -> u8 {
+        let records: u64 = piece.nodes.iter().map(|node| node.record_count).sum();
+        let deletes: u64 = piece.nodes.iter().map(|node| node.tombstones).sum();
+        let is_rewrite = job.is_rewrite
+            || !piece.rest.is_empty()
+            || deletes * TOMBSTONE_DIVISOR > records
+            || self.is_short_of_space();
+        if is_rewrite { 0 } else { self.options.threshold }
+    }
+
+    /// Blocks to be free, and bytes of the journal page.
+    fn needs(&self, job: &Job, piece: &Piece, outputs: &[Output]) -> (u32, usize) {
+        let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
+        let mut rewritten = 0;
+        for output in outputs {
+            let (Output::Remap { entries, .. } | Output::Rewrite { entries }) = output;
+            let longest = entries.iter().map(|entry| node_bytes(&entry.clip)).max();
+            fence_bytes = fence_bytes.max(longest.unwrap_or(0));
+            tables += 1;
+            if let Output::Rewrite { entries } = output {
+                let count: u64 = entries.iter().map(|entry| u64::from(entry.page_count)).sum();
+                let by_pages = count / u64::from(self.space.block_pages() - 1);
+                let meta_bytes = TableMeta::encoded_bytes(entries);
+                let by_meta = meta_bytes * 2 / self.space.page_bytes();
+                pages += count;
+                rewritten += 1 + by_pages.max(by_meta as u64);
+            }
+        }
+        let cursors: usize = job.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
+        let tables = tables + rewritten as usize;
+        let journal_bytes = 128 + cursors + 8 * piece.nodes.len() + tables * fence_bytes;
+        (self.blocks_for(pages, rewritten), journal_bytes)
+    }
+
+    fn execute(&mut self, job: &Job, piece: Piece, outputs: Vec<Output>) -> Result<()> {
+        let mut commit = self.tree.next_commit();
+        commit.cursors.clone_from(&job.cursors);
+        commit.last_level = job.last_level.unwrap_or(commit.last_level);
+        let mut change = Change::default();
+        for output in outputs {
+            match output {
+                Output::Remap { entries, counter } => {
+                    self.counters.remapped_tables += 1;
+                    let table = remapped(&piece, entries, counter);
+                    self.add_table(table, job.output_level, &mut commit, &mut change)?;
+                }
+                Output::Rewrite { entries } => {
+                    let tables = self.rewrite(entries, job.output_level, commit.txn)?;
+                    self.counters.rewritten_tables += tables.len() as u64;
+                    self.add_tables(tables, job.output_level, &mut commit, &mut change)?;
+                }
+            }
+        }
+        for table in piece.rest {
+            let level = table.level;
+            self.add_table(table, level, &mut commit, &mut change)?;
+        }
+        for node in &piece.nodes {
+            commit.removed.push(node.id);
+            change.removed.push((self.read_meta(node)?, node.meta_page));
+        }
+        self.commit(&commit, change)
+    }
+
+    /// Merges entries into new pages of a level.
+    fn rewrite(&mut self, entries: Vec<Entry>, level: u8, txn: u64) -> Result<Vec<NewTable>> {
+        let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
+        let tree = &self.tree;
+        let page_bytes = self.space.page_bytes();
+        let rewriter = Rewriter {
+            snapshots: &snapshots,
+            // Level 0 hides levels and older tables of its own.
+            is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
+            page_bytes,
+            table_pages: self.space.block_pages(),
+        };
+        let stream = self.kv_stream(level);
+        let cell = RefCell::new(&mut self.space);
+        let mut reader = Reading(&cell);
+        let id = tree.next_table_id;
+        let mut writer =
+            Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
+        let merged = Merged::new(entries, page_bytes, &mut reader);
+        let tables = rewriter.rewrite(merged, &mut writer)?;
+        self.end_table(stream);
+        Ok(tables)
+    }
+
+    /// Writes keys in order into new pages of a level, every version that a snapshot needs.
+    fn write_tables(
+        &mut self,
+        keys: impl Iterator<Item = Result<KeyBlock>>,
+        level: u8,
+        txn: u64,
+    ) -> Result<Vec<NewTable>> {
+        let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
+        let rewriter = Rewriter {
+            snapshots: &snapshots,
+            is_deeper: &|_| true,
+            page_bytes: self.space.page_bytes(),
+            table_pages: self.space.block_pages(),
+        };
+        let keys = keys.map(|key| {
+            key.map(|mut versions| {
+                rewriter.drop_obsolete(&mut versions);
+                versions
+            })
+        });
+        let stream = self.kv_stream(level);
+        let id = self.tree.next_table_id;
+        let cell = RefCell::new(&mut self.space);
+        let mut writer =
+            Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
+        let tables = rewriter.write(keys, &mut writer)?;
+        self.end_table(stream);
+        Ok(tables)
+    }
+
+    /// nLSM: what follows is another table's and goes to another block.
+    fn end_table(&mut self, stream: Stream) {
+        if self.options.placement == Placement::PerTable {
+            self.space.seal(stream);
+        }
+    }
+
+    fn add_tables(
+        &mut self,
+        tables: Vec<NewTable>,
+        level: u8,
+        commit: &mut Commit,
+        change: &mut Change,
+    ) -> Result<()> {
+        for table in tables {
+            let meta = TableMeta {
+                id: 0,
+                level,
+                txn: 0,
+                counter: 1,
+                min_seq: table.min_seq,
+                max_seq: table.max_seq,
+                tombstones: table.tombstones,
+                entries: table.entries,
+            };
+            self.add_table(meta, level, commit, change)?;
+        }
+        Ok(())
+    }
+
+    fn add_table(
+        &mut self,
+        table: TableMeta,
+        level: u8,
+        commit: &mut Commit,
+        change: &mut Change,
+    ) -> Result<()> {
+        let table = TableMeta { id: commit.next_table_id, level, txn: commit.txn, ..table };
+        commit.next_table_id += 1;
+        commit.added.push(self.write_meta(&table)?);
+        change.added.push(table);
+        Ok(())
+    }
+
+    /// Everything sinks to the deepest level and is rewritten there: the smallest form.
+    pub fn compact(&mut self) -> Result<()> {
+        self.flush_memtable()?;
+        self.squeeze(|_| false)
+    }
+
+    /// Compacts, table by table, until `is_enough`.
+    pub(super) fn squeeze(&mut self, is_enough: impl Fn(&KvSsd) -> bool) -> Result<()> {
+        let bottom = self.tree.level_count().saturating_sub(1).max(1);
+        for level in 0..bottom {
+            while !self.tree.level(level).is_empty() && !is_enough(self) {
+                let tables = self.tree.level(level);
+                let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
+                let output_level = level as u8 + 1;
+                self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
+            }
+        }
+        let waste = |node: &&Arc<Node>| node.counter > 1 || node.tombstones > 0;
+        let wasteful: Vec<u64> =
+            self.tree.level(bottom).iter().filter(waste).map(|node| node.id).collect();
+        for id in wasteful {
+            if let Some(node) = self.tree.node(id).cloned().filter(|_| !is_enough(self)) {
+                self.rewrite_in_place(node)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A remapped table; its deletes are estimated by the pages that have some.
+fn remapped(piece: &Piece, entries: Vec<Entry>, counter: u8) -> TableMeta {
+    let inputs = || piece.upper.iter().chain(&piece.lower);
+    let flagged = |entries: &[Entry]| -> u64 {
+        let with_deletes = entries.iter().filter(|entry| entry.has_tombstones);
+        with_deletes.map(|entry| u64::from(entry.record_count)).sum()
+    };
+    let all: u64 = inputs().map(|table| flagged(&table.entries)).sum();
+    let deletes: u64 = inputs().map(|table| table.tombstones).sum();
+    TableMeta {
+        id: 0,
+        level: 0,
+        txn: 0,
+        counter,
+        min_seq: inputs().map(|table| table.min_seq).min().unwrap_or(0),
+        max_seq: inputs().map(|table| table.max_seq).max().unwrap_or(0),
+        tombstones: deletes * flagged(&entries) / all.max(1),
+        entries,
+    }
+}
+
+/// The part of the inputs up to a key, with about so many pages; what is beyond becomes `rest`.
+/// Inputs that begin beyond the key are left out. Nothing is cut if all begins at one key.
+fn cut(piece: Piece, most_pages: u64) -> Piece {
+    let mut starts: Vec<(&[u8], u64)> = Vec::new();
+    for entry in piece.upper.iter().chain(&piece.lower).flat_map(|table| &table.entries) {
+        starts.push((&entry.clip.lo, u64::from(entry.page_count)));
+    }
+    starts.sort();
+    let first = starts.first().map_or(&[][..], |(lo, _)| lo);
+    let mut page_count = 0;
+    let at = starts.iter().find(|(lo, count)| {
+        let is_full = page_count >= most_pages && *lo > first;
+        page_count += if is_full { 0 } else { *count };
+        is_full
+    });
+    let Some(key) = at.map(|(lo, _)| lo.to_vec()) else { return piece };
+    let upper_count = piece.upper.len();
+    let mut done = Piece { upper: vec![], lower: vec![], nodes: vec![], rest: vec![], page_count };
+    let tables = piece.upper.into_iter().chain(piece.lower);
+    for (at, (table, node)) in tables.zip(piece.nodes).enumerate() {
+        let before = clipped(&table, &Clip { lo: Vec::new(), hi: key.clone() });
+        if before.entries.is_empty() {
+            continue;
+        }
+        let beyond = clipped(&table, &Clip { lo: key.clone(), hi: table_end(&table) });
+        done.rest.extend(Some(TableMeta { level: node.level, ..beyond }));
+        if at < upper_count {
+            done.upper.push(before)
+        } else {
+            done.lower.push(before)
+        }
+        done.nodes.push(node);
+    }
+    done.rest.retain(|table| !table.entries.is_empty());
+    done
+}
+
+fn table_end(table: &TableMeta) -> Vec<u8> {
+    table.fence().map_or(Vec::new(), |fence| fence.hi)
+}
+
+/// A table cut to a range of keys; it keeps its number for the lists.
+fn clipped(table: &TableMeta, range: &Clip) -> TableMeta {
+    let entries = table.entries.iter().filter(|entry| entry.clip.overlaps(range));
+    let entries = entries.map(|entry| {
+        let lo = entry.clip.lo.clone().max(range.lo.clone());
+        let hi = entry.clip.hi.clone().min(range.hi.clone());
+        Entry { clip: Clip { lo, hi }, ..entry.clone() }
+    });
+    TableMeta { entries: entries.collect(), ..table.clone() }
+}
+
+/// Reads and writes take turns on one flash.
+struct Reading<'a, 'b>(&'a RefCell<&'b mut Space>);
+
+impl PageReader for Reading<'_, '_> {
+    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        self.0.borrow_mut().read(entry.page, u32::from(entry.page_count))
+    }
+}
+
+struct Writing<'a, 'b> {
+    space: &'a RefCell<&'b mut Space>,
+    stream: Stream,
+    owner: Owner,
+}
+
+impl PageWriter for Writing<'_, '_> {
+    fn write_pages(&mut self, bytes: &[u8]) -> Result<u32> {
+        self.space.borrow_mut().program(self.stream, bytes, self.owner)
+    }
+}

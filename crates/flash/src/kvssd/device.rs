@@ -1,0 +1,567 @@
+//! The device: keys in, values out. Writes go to the memtable and its saved copy; a full memtable
+//! is flushed, and what is too much sinks, before the next write is taken. An error means that the
+//! write was not taken.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::capacitor::Capacitor;
+use super::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
+use super::journal;
+use super::kv_page::{Kind, KvPage, Record, page_room_bytes, record_bytes};
+use super::log::Log;
+use super::memtable::{Memtable, Version};
+use super::meta_page::{Entry, TableMeta};
+use super::options::{Durability, KvSsdOptions, Placement};
+use super::references::References;
+use super::space::{Owner, Space, Stream};
+use super::tree::{Commit, Node, Tree};
+use super::{Lookup, Write};
+use crate::error::{Error, Result};
+use crate::nand::{Geometry, Image, Nand, PageType, Timing};
+
+/// Checkpoints that are kept: should the newest be damaged, the older one and the journal since
+/// then give the same tree.
+const KEPT_CHECKPOINTS: usize = 2;
+
+/// Where acknowledged writes survive.
+pub(super) enum Saved {
+    Capacitor(Capacitor),
+    Log(Log),
+}
+
+/// A KVSSD.
+pub struct KvSsd {
+    pub(super) space: Space,
+    pub(super) options: KvSsdOptions,
+    pub(super) tree: Tree,
+    pub(super) references: References,
+    pub(super) memtable: Memtable,
+    pub(super) saved: Saved,
+    /// Snapshots that are held, by sequence number, and how often.
+    pub(super) snapshots: BTreeMap<u64, u32>,
+    /// Live journal pages: transaction and page.
+    pub(super) journal: VecDeque<(u64, u32)>,
+    /// Live checkpoints: transaction and pages.
+    pub(super) checkpoints: VecDeque<(u64, Vec<u32>)>,
+    pub(super) checkpoint_number: u64,
+    pub(super) counters: KvSsdCounters,
+    /// Nothing was removed since space was last looked for in vain.
+    pub(super) is_squeezed: bool,
+}
+
+impl std::fmt::Debug for KvSsd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KvSsd({:?}, {})", self.space.nand, self.options.name())
+    }
+}
+
+/// What a commit does to page references.
+#[derive(Default)]
+pub(super) struct Change {
+    /// Tables that leave, with their metadata page.
+    pub(super) removed: Vec<(TableMeta, u32)>,
+    /// Tables that arrive.
+    pub(super) added: Vec<TableMeta>,
+}
+
+impl KvSsd {
+    /// Makes an empty device over an empty image. `side` is where the capacitor saves the memtable;
+    /// it stays empty with [`Durability::Log`].
+    pub fn create(
+        image: Box<dyn Image>,
+        side: Box<dyn Image>,
+        geometry: Geometry,
+        timing: Timing,
+        options: KvSsdOptions,
+    ) -> Result<KvSsd> {
+        options.check(&geometry)?;
+        let nand = Nand::create(image, geometry, timing)?;
+        let capacitor = Capacitor::create(side)?;
+        let mut device = KvSsd::over(Space::new(nand, true), options, capacitor);
+        device.tree.next_table_id = 1;
+        device.checkpoint()?;
+        Ok(device)
+    }
+
+    pub(super) fn over(space: Space, options: KvSsdOptions, capacitor: Capacitor) -> KvSsd {
+        let geometry = space.nand.geometry();
+        let saved = match options.durability {
+            Durability::Capacitor => Saved::Capacitor(capacitor),
+            Durability::Log => Saved::Log(Log::default()),
+        };
+        KvSsd {
+            tree: Tree::default(),
+            references: References::new(geometry.block_count, geometry.block_pages),
+            memtable: Memtable::default(),
+            saved,
+            snapshots: BTreeMap::new(),
+            journal: VecDeque::new(),
+            checkpoints: VecDeque::new(),
+            checkpoint_number: 0,
+            counters: KvSsdCounters::default(),
+            is_squeezed: false,
+            space,
+            options,
+        }
+    }
+
+    /// Stores a value.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(&[Write::Put { key, value }])
+    }
+
+    /// Removes a key; removing an absent one is legal.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.write(&[Write::Delete { key }])
+    }
+
+    /// Applies all writes or none. They survive a power cut of the device once this returned, with
+    /// [`Durability::Log`] once [`KvSsd::sync`] did.
+    pub fn write(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let more_pages = self.check_sizes(writes)?;
+        self.make_writable(more_pages, writes)?;
+        let first_seq = self.tree.last_seq + 1;
+        match &mut self.saved {
+            Saved::Capacitor(capacitor) => capacitor.save(first_seq, writes)?,
+            Saved::Log(log) => log.append(first_seq, writes),
+        }
+        for (seq, write) in (first_seq..).zip(writes) {
+            let (kind, key, value) = write.parts();
+            self.insert(seq, kind, key, value);
+            self.counters.writes += 1;
+            self.counters.user_bytes += (key.len() + value.len()) as u64;
+            self.is_squeezed &= kind == Kind::Put;
+        }
+        let page_bytes = self.space.page_bytes();
+        match &self.saved {
+            Saved::Log(log) if log.waiting_bytes() >= page_bytes => self.write_log(),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn insert(&mut self, seq: u64, kind: Kind, key: &[u8], value: &[u8]) {
+        let version = Version { seq, kind, value: value.to_vec() };
+        let newest_snapshot = self.snapshots.last_key_value().map(|(seq, _)| *seq);
+        self.memtable.insert(key, version, newest_snapshot, self.space.page_bytes());
+        self.tree.last_seq = seq;
+    }
+
+    /// Longest key: two of them and an entry must fit a metadata page, and a table a journal page.
+    pub fn max_key_bytes(&self) -> usize {
+        self.space.page_bytes() / 16
+    }
+
+    /// Longest value: its pages lie in one block.
+    pub fn max_value_bytes(&self) -> usize {
+        let pages = (self.space.block_pages() as usize * 3 / 4).max(1);
+        page_room_bytes(pages * self.space.page_bytes()) - record_bytes(self.max_key_bytes(), 0)
+    }
+
+    /// Pages that the writes may take.
+    fn check_sizes(&self, writes: &[Write<'_>]) -> Result<u64> {
+        let (max_key, max_value) = (self.max_key_bytes(), self.max_value_bytes());
+        let mut bytes = 0;
+        for write in writes {
+            let (_, key, value) = write.parts();
+            if key.is_empty() || key.len() > max_key {
+                return Err(Error::KeySize { bytes: key.len(), limit_bytes: max_key });
+            }
+            if value.len() > max_value {
+                return Err(Error::ValueSize { bytes: value.len(), limit_bytes: max_value });
+            }
+            bytes += record_bytes(key.len(), value.len());
+        }
+        Ok(bytes.div_ceil(page_room_bytes(self.space.page_bytes())) as u64)
+    }
+
+    /// The newest value of a key.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_at(key, u64::MAX)
+    }
+
+    /// The value of a key as a snapshot sees it.
+    pub fn get_at(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
+        self.counters.gets += 1;
+        let found = self.find(key, snapshot)?;
+        let bytes = found.as_ref().map_or(0, |value| key.len() + value.len());
+        self.counters.get_bytes += bytes as u64;
+        Ok(found)
+    }
+
+    fn find(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
+        if let Some(version) = self.memtable.get(key, snapshot) {
+            return Ok((version.kind == Kind::Put).then(|| version.value.clone()));
+        }
+        for node in self.tree.candidates(key) {
+            let table = self.read_meta(&node)?;
+            self.counters.get_pages += 1;
+            self.counters.get_meta_pages += 1;
+            match self.lookup(&table, key, snapshot)? {
+                Lookup::Absent => {}
+                Lookup::Deleted => return Ok(None),
+                Lookup::Found(value) => return Ok(Some(value)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn lookup(&mut self, table: &TableMeta, key: &[u8], snapshot: u64) -> Result<Lookup> {
+        let page_bytes = self.space.page_bytes();
+        let mut reader = Reader { space: &mut self.space, pages: 0 };
+        let found = super::lookup(table, key, snapshot, page_bytes, &mut reader);
+        self.counters.get_pages += reader.pages;
+        found
+    }
+
+    /// Holds the present state for readers; [`KvSsd::release`] gives it up. Snapshots are in RAM:
+    /// they end with the device.
+    pub fn snapshot(&mut self) -> u64 {
+        let seq = self.tree.last_seq;
+        *self.snapshots.entry(seq).or_insert(0) += 1;
+        seq
+    }
+
+    /// Gives a snapshot up.
+    pub fn release(&mut self, snapshot: u64) {
+        if let Some(count) = self.snapshots.get_mut(&snapshot) {
+            *count -= 1;
+            if *count == 0 {
+                self.snapshots.remove(&snapshot);
+                self.is_squeezed = false;
+            }
+        }
+    }
+
+    /// Makes what was written survive a power cut of the device and, as far as the image goes, of
+    /// the machine that emulates it.
+    pub fn sync(&mut self) -> Result<()> {
+        self.write_log()?;
+        if let Saved::Capacitor(capacitor) = &self.saved {
+            capacitor.sync()?;
+        }
+        self.space.nand.sync()
+    }
+
+    /// Programs the log pages that wait; a log needs room like any other stream.
+    fn write_log(&mut self) -> Result<()> {
+        let Saved::Log(log) = &self.saved else { return Ok(()) };
+        let pages = log.waiting_bytes().div_ceil(self.space.page_bytes()) as u32;
+        if pages == 0 {
+            return Ok(());
+        }
+        if pages > self.space.block_pages() {
+            return self.flush_memtable();
+        }
+        if pages > self.space.room_in(Stream::Log) && !self.make_room(1)? {
+            return self.flush_memtable();
+        }
+        let txn = self.tree.txn;
+        if let Saved::Log(log) = &mut self.saved {
+            self.space.cause = Cause::Log;
+            log.write_out(&mut self.space, txn)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the memtable into a table and lets sink what is too much.
+    pub fn flush(&mut self) -> Result<()> {
+        self.flush_memtable()?;
+        self.settle()
+    }
+
+    /// Runs the steps of a transaction; if one fails, what it programmed is garbage.
+    pub(super) fn transact<T>(
+        &mut self,
+        cause: Cause,
+        steps: impl FnOnce(&mut KvSsd) -> Result<T>,
+    ) -> Result<T> {
+        self.space.cause = cause;
+        let done = steps(self);
+        if done.is_err() {
+            self.space.give_up();
+        }
+        done
+    }
+
+    /// Programs the journal page, the sole commit point, and applies the commit.
+    pub(super) fn commit(&mut self, commit: &Commit, change: Change) -> Result<()> {
+        let page_bytes = self.space.page_bytes();
+        let bytes = journal::encode_commit(commit, page_bytes).ok_or(Error::JournalFull)?;
+        let owner = Owner { txn: commit.txn, ..Owner::default() };
+        let page = self.space.program(Stream::Journal, &bytes, owner)?;
+        self.space.keep();
+        self.journal.push_back((commit.txn, page));
+        self.tree.apply(commit)?;
+        change.added.iter().for_each(|table| self.references.add(table));
+        for (table, meta_page) in change.removed {
+            self.drop_references(&table);
+            self.space.release(meta_page, 1);
+        }
+        let deepest = self.tree.level_count().saturating_sub(1).max(1);
+        self.space.deep_level = self.kv_level(deepest as u8);
+        Ok(())
+    }
+
+    fn drop_references(&mut self, table: &TableMeta) {
+        let garbage = self.references.remove(table);
+        let sizes: BTreeMap<u32, u16> =
+            table.entries.iter().map(|entry| (entry.page, entry.page_count)).collect();
+        for page in garbage {
+            self.space.release(page, u32::from(sizes[&page]));
+        }
+    }
+
+    /// Saves the tree if enough was committed since it was saved last.
+    pub(super) fn checkpoint_if_due(&mut self) -> Result<()> {
+        let last_txn = self.checkpoints.back().map_or(0, |(txn, _)| *txn);
+        let is_due = self.tree.txn - last_txn >= self.checkpoint_interval();
+        if is_due { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Commits from one checkpoint to the next: fewer on a small device, where the journal between
+    /// two checkpoints would take too much of it.
+    pub(super) fn checkpoint_interval(&self) -> u64 {
+        const DEVICE_PART: u64 = 64;
+        let most = (self.space.nand.geometry().page_count() / DEVICE_PART).max(1);
+        u64::from(self.options.checkpoint_commits).min(most)
+    }
+
+    /// Saves the tree. Older checkpoints but one, and the journal before that one, become garbage.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        let bytes = journal::encode_checkpoint(
+            &self.options,
+            &self.tree.snapshot(),
+            self.space.page_bytes(),
+        );
+        self.checkpoint_number += 1;
+        let id = self.checkpoint_number;
+        let (txn, page_bytes) = (self.tree.txn, self.space.page_bytes());
+        let pages = self.transact(Cause::Checkpoint, |device| {
+            let mut pages = Vec::new();
+            for (index, page) in (0..).zip(bytes.chunks_exact(page_bytes)) {
+                let owner = Owner { level: 0, txn, id, index };
+                pages.push(device.space.program(Stream::Checkpoint, page, owner)?);
+            }
+            device.space.keep();
+            Ok(pages)
+        })?;
+        self.checkpoints.push_back((txn, pages));
+        self.counters.checkpoints += 1;
+        if self.checkpoints.len() > KEPT_CHECKPOINTS {
+            let old = self.checkpoints.pop_front();
+            old.into_iter().flat_map(|(_, pages)| pages).for_each(|p| self.space.release(p, 1));
+        }
+        let kept_txn = self.checkpoints.front().map_or(0, |(txn, _)| *txn);
+        while self.journal.front().is_some_and(|(txn, _)| *txn <= kept_txn) {
+            if let Some((_, page)) = self.journal.pop_front() {
+                self.space.release(page, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the metadata page of a table.
+    pub(super) fn read_meta(&mut self, node: &Arc<Node>) -> Result<TableMeta> {
+        let table = TableMeta::decode(&self.space.read(node.meta_page, 1)?)?;
+        if table.id != node.id {
+            let why = format!("page {} is of table {}, not {}", node.meta_page, table.id, node.id);
+            return Err(Error::Corrupt { what: "metadata page", why });
+        }
+        Ok(table)
+    }
+
+    pub(super) fn read_metas(&mut self, nodes: &[Arc<Node>]) -> Result<Vec<TableMeta>> {
+        nodes.iter().map(|node| self.read_meta(node)).collect()
+    }
+
+    /// Programs the metadata page of a table and says what the tree is to know of it.
+    pub(super) fn write_meta(&mut self, table: &TableMeta) -> Result<Node> {
+        let bytes = table.encode(self.space.page_bytes()).ok_or(Error::JournalFull)?;
+        let owner = Owner { level: table.level, txn: table.txn, id: table.id, index: 0 };
+        let meta_page = self.space.program(Stream::Meta, &bytes, owner)?;
+        let empty = || Error::Corrupt { what: "table", why: "it has no entries".to_string() };
+        Ok(Node {
+            id: table.id,
+            level: table.level,
+            meta_page,
+            counter: table.counter,
+            charged_pages: table.charged_pages(),
+            record_count: table.entries.iter().map(|entry| u64::from(entry.record_count)).sum(),
+            tombstones: table.tombstones,
+            min_seq: table.min_seq,
+            max_seq: table.max_seq,
+            fence: table.fence().ok_or_else(empty)?,
+        })
+    }
+
+    /// The stream of a level's pages of keys and values.
+    pub(super) fn kv_stream(&self, level: u8) -> Stream {
+        Stream::Kv(self.kv_level(level))
+    }
+
+    fn kv_level(&self, level: u8) -> u8 {
+        match self.options.placement {
+            Placement::PerLevel => level,
+            Placement::Mixed | Placement::PerTable => 0,
+        }
+    }
+
+    /// The pages of a table, from its metadata page.
+    pub fn table(&mut self, id: u64) -> Result<TableMeta> {
+        let node = self.tree.node(id).cloned();
+        let missing = || Error::Corrupt { what: "tree", why: format!("there is no table {id}") };
+        self.read_meta(&node.ok_or_else(missing)?)
+    }
+
+    /// How many entries of tables refer to a page.
+    pub fn reference_count(&self, page: u32) -> u8 {
+        self.references.count(page)
+    }
+
+    /// Options of the device.
+    pub fn options(&self) -> &KvSsdOptions {
+        &self.options
+    }
+
+    /// The tables.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The flash below.
+    pub fn nand(&self) -> &Nand {
+        &self.space.nand
+    }
+
+    /// The flash below, to set faults.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.space.nand
+    }
+
+    /// What was done since opening.
+    pub fn counters(&self) -> KvSsdCounters {
+        self.counters
+    }
+
+    /// Programs since opening, by cause and type.
+    pub fn programs(&self) -> Programs {
+        self.space.programs
+    }
+
+    /// Write amplification since opening. Asserts that the causes explain every program that the
+    /// flash counted.
+    pub fn write_amplification(&self) -> KvSsdAmplification {
+        let programs = &self.space.programs;
+        let flash = self.space.nand.counters().total().programs;
+        assert_eq!(flash, programs.total(), "each program has a cause");
+        let page_bytes = self.space.page_bytes() as u64;
+        let bytes = |cause| programs.by(cause) * page_bytes;
+        let tree_bytes = bytes(Cause::Flush) + bytes(Cause::Compaction) + bytes(Cause::Checkpoint);
+        KvSsdAmplification {
+            user_bytes: self.counters.user_bytes,
+            tree_bytes,
+            flash_bytes: tree_bytes + bytes(Cause::Collection),
+            log_bytes: bytes(Cause::Log),
+        }
+    }
+
+    /// RAM that a controller would need, in bytes: tree, lists and counters.
+    pub fn ram(&self) -> RamReport {
+        let (counter_bytes, list_bytes) = self.references.ram_parts();
+        RamReport { tree_bytes: self.tree.ram_bytes(), list_bytes, counter_bytes }
+    }
+
+    /// Key and value bytes that wait in the memtable, and bytes saved for it beside the flash.
+    pub fn memtable_bytes(&self) -> (u64, u64) {
+        let saved = match &self.saved {
+            Saved::Capacitor(capacitor) => capacitor.len_bytes(),
+            Saved::Log(_) => 0,
+        };
+        (self.memtable.bytes(), saved)
+    }
+
+    /// Live pages of the log.
+    pub(super) fn log_pages(&self) -> Vec<u32> {
+        match &self.saved {
+            Saved::Capacitor(_) => Vec::new(),
+            Saved::Log(log) => log.pages().collect(),
+        }
+    }
+
+    /// Type, live pages and whether it is bad, of a block: for pictures and checks.
+    pub fn block(&self, block: u32) -> BlockReport {
+        BlockReport {
+            page_type: self.space.type_of(block),
+            live_pages: self.space.live_in(block),
+            tables: self.references.tables(block).count() as u32,
+            level: self.deepest_of(block),
+            erase_count: self.space.nand.erase_count(block),
+            is_retired: self.space.nand.is_retired(block),
+        }
+    }
+
+    fn deepest_of(&self, block: u32) -> Option<u8> {
+        let nodes = self.references.tables(block).filter_map(|id| self.tree.node(id));
+        nodes.map(|node| node.level).max()
+    }
+}
+
+/// RAM of a controller for the structures of the tree, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RamReport {
+    /// Key-range tree.
+    pub tree_bytes: u64,
+    /// Tables of each block.
+    pub list_bytes: u64,
+    /// References of each page.
+    pub counter_bytes: u64,
+}
+
+impl RamReport {
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.tree_bytes + self.list_bytes + self.counter_bytes
+    }
+}
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockReport {
+    /// Type of its pages; `None` if it is free.
+    pub page_type: Option<PageType>,
+    /// Pages that are needed.
+    pub live_pages: u32,
+    /// Tables with pages here.
+    pub tables: u32,
+    /// Deepest level of these tables.
+    pub level: Option<u8>,
+    /// Erases in its life.
+    pub erase_count: u64,
+    /// Whether it is bad.
+    pub is_retired: bool,
+}
+
+/// Reads the pages of entries, and counts them.
+pub(super) struct Reader<'a> {
+    pub(super) space: &'a mut Space,
+    pub(super) pages: u64,
+}
+
+impl super::PageReader for Reader<'_> {
+    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        self.pages += u64::from(entry.page_count);
+        self.space.read(entry.page, u32::from(entry.page_count))
+    }
+}
+
+/// The records of an entry inside its clip.
+pub(super) fn read_records(space: &mut Space, entry: &Entry) -> Result<Vec<Record>> {
+    let bytes = space.read(entry.page, u32::from(entry.page_count))?;
+    let mut records = KvPage::decode(&bytes, space.page_bytes())?.into_records();
+    records.retain(|record| entry.clip.contains(&record.key));
+    Ok(records)
+}

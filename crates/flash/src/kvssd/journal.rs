@@ -1,0 +1,262 @@
+//! Bytes of commits: one journal page each, and of checkpoints, which are one large commit over
+//! several pages. Little-endian:
+//!
+//! ```text
+//! journal page: magic u32 | length u32 | commit | zeros
+//! checkpoint, cut into pages: magic u32 | format u32 | length u32 | options | commit | zeros
+//! options: placement u8 | threshold u8 | durability u8 | over-provision u8 | memtable_pages u32
+//!          level1_pages u32 | size_ratio u32 | l0_trigger u32 | checkpoint_commits u32
+//!          wear_gap u32 | policy: length u16, name
+//! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
+//!         counts u32: cursors, removed, moved, added | these
+//! cursor: level u32 | length u16 | key          removed: id u64
+//! moved: id u64 | meta_page u32
+//! added: id u64 | meta_page u32 | level u8 | counter u8 | charged_pages u32 | record_count u64
+//!        tombstones u64 | min_seq u64 | max_seq u64 | lo length u16 | hi length u16 | lo | hi
+//! ```
+//!
+//! The checksum is the page's, in its spare bytes.
+
+use super::meta_page::Clip;
+use super::options::KvSsdOptions;
+use super::tree::{Commit, Node};
+use crate::error::{Error, Result};
+use crate::rest::Rest;
+
+const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
+const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
+/// Newest format of a device that is understood.
+const FORMAT: u32 = 1;
+const JOURNAL_HEADER_BYTES: usize = 8;
+const CHECKPOINT_HEADER_BYTES: usize = 12;
+const NODE_BYTES: usize = 54;
+
+/// The page of a commit; `None` if it does not fit.
+pub(super) fn encode_commit(commit: &Commit, page_bytes: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; JOURNAL_HEADER_BYTES];
+    put_commit(commit, &mut bytes);
+    let len = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&JOURNAL_MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&len.to_le_bytes());
+    (bytes.len() <= page_bytes).then(|| {
+        bytes.resize(page_bytes, 0);
+        bytes
+    })
+}
+
+/// Bytes that an added table takes in its commit.
+pub(super) fn node_bytes(fence: &Clip) -> usize {
+    NODE_BYTES + fence.lo.len() + fence.hi.len()
+}
+
+/// Decodes a journal page.
+pub(super) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
+    let decode = || {
+        let mut rest = Rest(bytes);
+        let is_known = rest.u32()? == JOURNAL_MAGIC;
+        let used = bytes.get(..rest.u32()? as usize).filter(|_| is_known)?;
+        let mut rest = Rest(used.get(JOURNAL_HEADER_BYTES..)?);
+        take_commit(&mut rest).filter(|_| rest.0.is_empty())
+    };
+    let why = || Error::Corrupt { what: "journal page", why: "its layout".into() };
+    decode().ok_or_else(why)
+}
+
+/// The pages of a checkpoint.
+pub(super) fn encode_checkpoint(
+    options: &KvSsdOptions,
+    commit: &Commit,
+    page_bytes: usize,
+) -> Vec<u8> {
+    let mut bytes = vec![0; CHECKPOINT_HEADER_BYTES];
+    options.encode(&mut bytes);
+    put_commit(commit, &mut bytes);
+    let len = bytes.len() as u32;
+    let header = [CHECKPOINT_MAGIC, FORMAT, len];
+    for (word, place) in header.iter().zip(bytes.chunks_exact_mut(4)) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes.resize(bytes.len().next_multiple_of(page_bytes), 0);
+    bytes
+}
+
+/// Number of pages of a checkpoint, from its first one.
+pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
+    let mut rest = Rest(first);
+    let corrupt = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
+    let mut word = || rest.u32().ok_or_else(corrupt);
+    let (magic, format, len) = (word()?, word()?, word()?);
+    if magic != CHECKPOINT_MAGIC {
+        return Err(corrupt());
+    }
+    if format != FORMAT {
+        return Err(Error::NewerFormat { found: format, supported: FORMAT });
+    }
+    Ok((len as usize).div_ceil(first.len().max(1)))
+}
+
+/// Decodes a whole checkpoint.
+pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
+    let decode = || {
+        let mut rest = Rest(bytes);
+        let (_, _, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
+        let mut rest = Rest(bytes.get(CHECKPOINT_HEADER_BYTES..len as usize)?);
+        let options = KvSsdOptions::decode(&mut rest)?;
+        let commit = take_commit(&mut rest)?;
+        rest.0.is_empty().then_some((options, commit))
+    };
+    let why = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
+    decode().ok_or_else(why)
+}
+
+fn put_commit(commit: &Commit, bytes: &mut Vec<u8>) {
+    for word in [commit.txn, commit.next_table_id, commit.flushed_seq, commit.last_seq] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    let counts =
+        [commit.cursors.len(), commit.removed.len(), commit.moved.len(), commit.added.len()];
+    bytes.extend_from_slice(&commit.last_level.to_le_bytes());
+    counts.iter().for_each(|count| bytes.extend_from_slice(&(*count as u32).to_le_bytes()));
+    for (level, key) in &commit.cursors {
+        bytes.extend_from_slice(&level.to_le_bytes());
+        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(key);
+    }
+    commit.removed.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
+    for (id, meta_page) in &commit.moved {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&meta_page.to_le_bytes());
+    }
+    commit.added.iter().for_each(|node| put_node(node, bytes));
+}
+
+fn put_node(node: &Node, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&node.id.to_le_bytes());
+    bytes.extend_from_slice(&node.meta_page.to_le_bytes());
+    bytes.extend_from_slice(&[node.level, node.counter]);
+    bytes.extend_from_slice(&node.charged_pages.to_le_bytes());
+    for word in [node.record_count, node.tombstones, node.min_seq, node.max_seq] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    for key in [&node.fence.lo, &node.fence.hi] {
+        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    }
+    bytes.extend_from_slice(&node.fence.lo);
+    bytes.extend_from_slice(&node.fence.hi);
+}
+
+fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
+    let mut commit = Commit {
+        txn: rest.u64()?,
+        next_table_id: rest.u64()?,
+        flushed_seq: rest.u64()?,
+        last_seq: rest.u64()?,
+        last_level: rest.u32()?,
+        ..Commit::default()
+    };
+    let (cursors, removed, moved, added) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
+    // No memory is set aside by a count: each item is taken off bytes that are there.
+    for _ in 0..cursors {
+        let level = rest.u32()?;
+        let len = rest.u16()?;
+        commit.cursors.push((level, rest.bytes(usize::from(len))?.into()));
+    }
+    for _ in 0..removed {
+        commit.removed.push(rest.u64()?);
+    }
+    for _ in 0..moved {
+        commit.moved.push((rest.u64()?, rest.u32()?));
+    }
+    for _ in 0..added {
+        commit.added.push(take_node(rest)?);
+    }
+    Some(commit)
+}
+
+fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
+    let (id, meta_page) = (rest.u64()?, rest.u32()?);
+    let [level, counter] = rest.array()?;
+    let charged_pages = rest.u32()?;
+    let (record_count, tombstones) = (rest.u64()?, rest.u64()?);
+    let (min_seq, max_seq) = (rest.u64()?, rest.u64()?);
+    let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
+    let lo = rest.bytes(usize::from(lo_len))?.to_vec();
+    let hi = rest.bytes(usize::from(hi_len))?.to_vec();
+    Some(Node {
+        id,
+        level,
+        meta_page,
+        counter,
+        charged_pages,
+        record_count,
+        tombstones,
+        min_seq,
+        max_seq,
+        fence: Clip { lo, hi },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit() -> Commit {
+        let fence = Clip { lo: b"a".to_vec(), hi: b"czz".to_vec() };
+        let node = Node {
+            id: 7,
+            level: 2,
+            meta_page: 99,
+            counter: 2,
+            charged_pages: 127,
+            record_count: 4000,
+            tombstones: 3,
+            min_seq: 5,
+            max_seq: 900,
+            fence,
+        };
+        Commit {
+            txn: 12,
+            next_table_id: 8,
+            flushed_seq: 900,
+            last_seq: 950,
+            last_level: 3,
+            cursors: vec![(1, b"m".as_slice().into())],
+            removed: vec![1, 2],
+            moved: vec![(3, 44)],
+            added: vec![node],
+        }
+    }
+
+    #[test]
+    fn commits_and_checkpoints_come_back() {
+        let page = encode_commit(&commit(), 512).unwrap();
+        assert_eq!((page.len(), decode_commit(&page).unwrap()), (512, commit()));
+        assert!(encode_commit(&commit(), 100).is_none());
+        let options = KvSsdOptions { threshold: 4, ..KvSsdOptions::nlsm() };
+        let pages = encode_checkpoint(&options, &commit(), 64);
+        assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
+        let mut newer = pages.clone();
+        newer[4] = 9;
+        assert!(matches!(
+            checkpoint_pages(&newer[..64]),
+            Err(Error::NewerFormat { found: 9, supported: 1 })
+        ));
+    }
+
+    /// Without the checksum of the page: no byte makes the decoders panic or allocate much.
+    #[test]
+    fn damaged_bytes_never_panic() {
+        let page = encode_commit(&commit(), 512).unwrap();
+        let pages = encode_checkpoint(&KvSsdOptions::default(), &commit(), 512);
+        for at in 0..512 {
+            for changed in [0, 1, 0x7f, 0xff] {
+                let (mut one, mut two) = (page.clone(), pages.clone());
+                one[at] = changed;
+                two[at] = changed;
+                let _ = decode_commit(&one);
+                let _ = checkpoint_pages(&two).and_then(|_| decode_checkpoint(&two));
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Write-ahead log on flash: groups of frames in consecutive pages. Little-endian:
+//!
+//! ```text
+//! group: magic u32 | length u32 | frames | zeros to the end of the last page
+//! ```
+//!
+//! The owner in a page's spare bytes is the number of its group. A group that cannot be read was
+//! torn by a power cut, never acknowledged, and its sequence numbers were given out again; if it
+//! is rot instead, a gap in the sequence numbers tells (`boot.rs`).
+
+use std::collections::VecDeque;
+
+use super::Write;
+use super::frames::{self, Frame};
+use super::space::{Owner, Space, Stream};
+use crate::error::Result;
+use crate::rest::Rest;
+
+const MAGIC: u32 = 0x474f_4c52; // "RLOG"
+const HEADER_BYTES: usize = 8;
+
+/// A group on flash.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    page: u32,
+    page_count: u32,
+    last_seq: u64,
+}
+
+/// The log: what is on flash, and what waits for the next group.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    groups: VecDeque<Group>,
+    /// Largest number ever used.
+    last_number: u64,
+    waiting: Vec<u8>,
+    waiting_seq: u64,
+}
+
+/// A group found at boot.
+pub(super) struct FoundGroup {
+    pub(super) number: u64,
+    pub(super) page: u32,
+    /// Its pages, if all can be read.
+    pub(super) bytes: Option<Vec<u8>>,
+}
+
+impl Log {
+    /// Adds a group of writes; it is durable after the next `write_out`.
+    pub(super) fn append(&mut self, first_seq: u64, writes: &[Write<'_>]) {
+        if self.waiting.is_empty() {
+            self.waiting.resize(HEADER_BYTES, 0);
+        }
+        frames::encode(first_seq, writes, &mut self.waiting);
+        self.waiting_seq = first_seq + writes.len() as u64 - 1;
+    }
+
+    /// Bytes that wait.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Live pages.
+    pub(super) fn pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.groups.iter().flat_map(|group| group.page..group.page + group.page_count)
+    }
+
+    /// Programs what waits.
+    pub(super) fn write_out(&mut self, space: &mut Space, txn: u64) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let len = self.waiting.len() as u32;
+        self.waiting[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        self.waiting[4..8].copy_from_slice(&len.to_le_bytes());
+        let mut bytes = self.waiting.clone();
+        bytes.resize(bytes.len().next_multiple_of(space.page_bytes()), 0);
+        self.last_number += 1;
+        let number = self.last_number;
+        let owner = Owner { txn, id: number, ..Owner::default() };
+        let page = space.program(Stream::Log, &bytes, owner)?;
+        space.keep();
+        let page_count = (bytes.len() / space.page_bytes()) as u32;
+        self.groups.push_back(Group { page, page_count, last_seq: self.waiting_seq });
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Writes up to here are in tables.
+    pub(super) fn forget(&mut self, flushed_seq: u64, space: &mut Space) {
+        if self.waiting_seq <= flushed_seq {
+            self.waiting.clear();
+        }
+        while self.groups.front().is_some_and(|group| group.last_seq <= flushed_seq) {
+            if let Some(group) = self.groups.pop_front() {
+                space.release(group.page, group.page_count);
+            }
+        }
+    }
+
+    /// Takes up what boot found, in the order of numbers. Returns the frames of whole groups.
+    pub(super) fn recover(
+        &mut self,
+        mut found: Vec<FoundGroup>,
+        flushed_seq: u64,
+        space: &mut Space,
+    ) -> Vec<Frame> {
+        found.sort_by_key(|group| group.number);
+        self.last_number = found.last().map_or(0, |group| group.number);
+        let mut recovered = Vec::new();
+        for group in found {
+            let bytes = group.bytes.unwrap_or_default();
+            let Some(frames) = decode(&bytes) else { continue };
+            let last_seq = frames.iter().map(Frame::last_seq).max().unwrap_or(0);
+            if last_seq > flushed_seq {
+                let page_count = (bytes.len() / space.page_bytes()) as u32;
+                space.hold(group.page, page_count);
+                self.groups.push_back(Group { page: group.page, page_count, last_seq });
+                recovered.extend(frames);
+            }
+        }
+        recovered
+    }
+}
+
+/// The frames of a whole group.
+fn decode(bytes: &[u8]) -> Option<Vec<Frame>> {
+    let mut rest = Rest(bytes);
+    let (magic, len) = (rest.u32()?, rest.u32()? as usize);
+    let used = bytes.get(HEADER_BYTES..len).filter(|_| magic == MAGIC)?;
+    let (frames, whole_bytes) = frames::decode_all(used, "log").ok()?;
+    (whole_bytes == used.len()).then_some(frames)
+}

@@ -1,0 +1,225 @@
+//! What a KVSSD is told when it is made, and may be told anew when it is opened. Knows no device.
+
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::policy::MergePolicy;
+use runstone_policy::registry;
+
+use crate::error::{Error, Result};
+use crate::nand::Geometry;
+use crate::rest::Rest;
+
+/// Smallest page that the firmware works with: its journal and metadata must fit.
+const MIN_PAGE_BYTES: u32 = 1024;
+/// Smallest device: streams, room for collection, and something to hold.
+const MIN_BLOCKS: u32 = 24;
+
+/// Where pages of keys and values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// nLSM: each table has blocks of its own.
+    PerTable = 0,
+    /// rLSM(-): one block takes the pages of all levels.
+    Mixed = 1,
+    /// rLSM: each level has a block of its own, for what it gets by flush, compaction, collection.
+    PerLevel = 2,
+}
+
+/// How an acknowledged write survives a power cut before it is flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A capacitor saves the memtable: each write goes to a side file once.
+    Capacitor = 0,
+    /// Writes are grouped into log pages on flash; a group is durable once it is synced or full.
+    Log = 1,
+}
+
+/// Options of a device. They are kept in its checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvSsdOptions {
+    /// Where pages go.
+    pub placement: Placement,
+    /// TH: most strata of a remapped table; 0 never remaps.
+    pub threshold: u8,
+    /// How acknowledged writes survive.
+    pub durability: Durability,
+    /// Flash that is kept free of user data, in percent.
+    pub over_provision_percent: u32,
+    /// Pages that the memtable fills.
+    pub memtable_pages: u32,
+    /// Capacity of level 1 in pages.
+    pub level1_pages: u32,
+    /// How many times larger each deeper level is.
+    pub size_ratio: u32,
+    /// Tables of level 0 that call for a compaction.
+    pub l0_trigger: u32,
+    /// Commits from one checkpoint to the next.
+    pub checkpoint_commits: u32,
+    /// Gap of erase counts from which cold blocks are moved.
+    pub wear_gap: u32,
+    /// Name of the policy that chooses what merges; a leveled one of `runstone-policy`.
+    pub policy: String,
+}
+
+impl Default for KvSsdOptions {
+    fn default() -> Self {
+        KvSsdOptions {
+            placement: Placement::PerLevel,
+            threshold: 2,
+            durability: Durability::Capacitor,
+            over_provision_percent: 5,
+            memtable_pages: 128,
+            level1_pages: 320,
+            size_ratio: 10,
+            l0_trigger: 4,
+            checkpoint_commits: 128,
+            wear_gap: 100,
+            policy: "fragmented-leveling".to_string(),
+        }
+    }
+}
+
+impl KvSsdOptions {
+    /// nLSM: rewriting compaction, blocks per table.
+    pub fn nlsm() -> KvSsdOptions {
+        let placement = Placement::PerTable;
+        KvSsdOptions { placement, threshold: 0, ..KvSsdOptions::default() }
+    }
+
+    /// The variant of this name: `nlsm`, `rlsm-` (one block for all levels) or `rlsm`.
+    pub fn by_name(name: &str) -> Option<KvSsdOptions> {
+        match name {
+            "nlsm" => Some(KvSsdOptions::nlsm()),
+            "rlsm-" => {
+                Some(KvSsdOptions { placement: Placement::Mixed, ..KvSsdOptions::default() })
+            }
+            "rlsm" => Some(KvSsdOptions::default()),
+            _ => None,
+        }
+    }
+
+    /// Name of the variant, for reports.
+    pub fn name(&self) -> &'static str {
+        match self.placement {
+            Placement::PerTable => "nlsm",
+            Placement::Mixed => "rlsm-",
+            Placement::PerLevel => "rlsm",
+        }
+    }
+
+    /// Refuses what the firmware cannot work with on this geometry.
+    pub fn check(&self, geometry: &Geometry) -> Result<()> {
+        geometry.check()?;
+        if geometry.page_bytes < MIN_PAGE_BYTES {
+            return Err(Error::BadGeometry("a KVSSD has pages of at least 1024 bytes"));
+        }
+        // A collection moves a block in one commit: a journal page must name all of its tables.
+        if geometry.page_bytes < 256 + 96 * geometry.block_pages {
+            return Err(Error::BadGeometry("a KVSSD has pages of 256 + 96 bytes per block page"));
+        }
+        if geometry.block_count < MIN_BLOCKS {
+            return Err(Error::BadGeometry("a KVSSD has at least 24 blocks"));
+        }
+        let ranges = [
+            ("th", u32::from(self.threshold), 0, 16),
+            ("op", self.over_provision_percent, 0, 90),
+            ("memtable_pages", self.memtable_pages, 1, 1 << 20),
+            ("level1_pages", self.level1_pages, 1, 1 << 24),
+            ("ratio", self.size_ratio, 2, 1000),
+            ("l0_trigger", self.l0_trigger, 1, 64),
+            ("checkpoint_commits", self.checkpoint_commits, 1, 1 << 20),
+            ("wear_gap", self.wear_gap, 1, u32::MAX),
+        ];
+        for (name, found, least, most) in ranges {
+            if !(least..=most).contains(&found) {
+                let why = format!("{found} is not from {least} to {most}");
+                return Err(Error::BadOption { name, why });
+            }
+        }
+        let policy = self.merge_policy()?;
+        let checked = policy.check(&self.policy_options(geometry));
+        checked.map_err(|error| Error::BadOption { name: "merge", why: error.to_string() })
+    }
+
+    /// The policy behind the name.
+    pub(super) fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
+        let found = registry::find(&self.policy);
+        let policy =
+            found.map_err(|error| Error::BadOption { name: "merge", why: error.to_string() })?;
+        match policy.name() {
+            "fragmented-leveling" | "leveling" | "garnering" => Ok(policy),
+            other => Err(Error::BadOption {
+                name: "merge",
+                why: format!(
+                    "{other} keeps several runs in a level; the firmware drives \
+                     fragmented-leveling, leveling and garnering"
+                ),
+            }),
+        }
+    }
+
+    /// The numbers for the policy. It counts whole blocks of 4 KiB and more; smaller pages, which
+    /// only tests have, are scaled up alike in [`scaled_bytes`].
+    pub(super) fn policy_options(&self, geometry: &Geometry) -> PolicyOptions {
+        PolicyOptions {
+            size_ratio: self.size_ratio,
+            l0_trigger: self.l0_trigger,
+            base_bytes: scaled_bytes(self.level1_pages),
+            table_bytes: scaled_bytes(geometry.block_pages),
+            ..PolicyOptions::default()
+        }
+    }
+
+    /// Bytes for a checkpoint.
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&[
+            self.placement as u8,
+            self.threshold,
+            self.durability as u8,
+            self.over_provision_percent as u8,
+        ]);
+        let numbers = [
+            self.memtable_pages,
+            self.level1_pages,
+            self.size_ratio,
+            self.l0_trigger,
+            self.checkpoint_commits,
+            self.wear_gap,
+        ];
+        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        bytes.extend_from_slice(&(self.policy.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(self.policy.as_bytes());
+    }
+
+    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
+        let [placement, threshold, durability, percent] = rest.array()?;
+        let placement = match placement {
+            0 => Placement::PerTable,
+            1 => Placement::Mixed,
+            2 => Placement::PerLevel,
+            _ => return None,
+        };
+        let durability = match durability {
+            0 => Durability::Capacitor,
+            1 => Durability::Log,
+            _ => return None,
+        };
+        Some(KvSsdOptions {
+            placement,
+            threshold,
+            durability,
+            over_provision_percent: u32::from(percent),
+            memtable_pages: rest.u32()?,
+            level1_pages: rest.u32()?,
+            size_ratio: rest.u32()?,
+            l0_trigger: rest.u32()?,
+            checkpoint_commits: rest.u32()?,
+            wear_gap: rest.u32()?,
+            policy: rest.text()?,
+        })
+    }
+}
+
+/// What the policy is told a number of pages weighs.
+pub(super) fn scaled_bytes(pages: u32) -> u64 {
+    u64::from(pages) << 15
+}

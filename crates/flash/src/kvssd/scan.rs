@@ -1,0 +1,234 @@
+//! Scans in both directions: the memtable and every table merged, tables and pages opened when the
+//! scan comes to them. One consistent view: versions above the snapshot are passed over.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::device::{KvSsd, read_records};
+use super::kv_page::{Kind, Record};
+use super::meta_page::{Clip, Entry};
+use super::tree::Node;
+use crate::error::Result;
+
+/// Keys that the memtable hands out at a time.
+const MEMTABLE_KEYS: usize = 64;
+
+/// Direction of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Reverse,
+}
+
+/// Called with each key and value; `false` ends the scan.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+
+/// The next record of an open source. Greater is earlier in the scan.
+struct Head {
+    record: Record,
+    direction: Direction,
+    /// `None` for the memtable.
+    rest: Option<std::vec::IntoIter<Record>>,
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Head) -> Ordering {
+        let keys = self.record.key.cmp(&other.record.key);
+        let keys = if self.direction == Direction::Forward { keys.reverse() } else { keys };
+        keys.then(self.record.seq.cmp(&other.record.seq))
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Head) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head {}
+
+/// What is not opened yet.
+enum Item {
+    Table(Arc<Node>),
+    Page(Entry),
+}
+
+impl Item {
+    fn clip(&self) -> &Clip {
+        match self {
+            Item::Table(node) => &node.fence,
+            Item::Page(entry) => &entry.clip,
+        }
+    }
+}
+
+struct Scan<'a> {
+    device: &'a mut KvSsd,
+    direction: Direction,
+    from: Option<Vec<u8>>,
+    /// Sorted so that the last is the next to open.
+    waiting: Vec<Item>,
+    heap: BinaryHeap<Head>,
+    /// What the memtable handed out and is not in the heap; and the last key of it.
+    buffer: std::vec::IntoIter<Record>,
+    memtable_at: Option<Vec<u8>>,
+    is_memtable_done: bool,
+}
+
+impl KvSsd {
+    /// Visits entries from the first key >= `from` (or the last key <= `from` in reverse; `None`
+    /// starts at the end) until `visit` returns false, as the snapshot sees them.
+    pub fn scan(
+        &mut self,
+        from: Option<&[u8]>,
+        direction: Direction,
+        snapshot: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let mut scan = Scan {
+            waiting: self.tree.nodes().cloned().map(Item::Table).collect(),
+            device: self,
+            direction,
+            from: from.map(<[u8]>::to_vec),
+            heap: BinaryHeap::new(),
+            buffer: Vec::new().into_iter(),
+            memtable_at: None,
+            is_memtable_done: false,
+        };
+        scan.start();
+        let mut decided: Option<Vec<u8>> = None;
+        while let Some(record) = scan.next()? {
+            if record.seq > snapshot || decided.as_ref() == Some(&record.key) {
+                continue;
+            }
+            if record.kind == Kind::Put && !visit(&record.key, &record.value) {
+                return Ok(());
+            }
+            decided = Some(record.key);
+        }
+        Ok(())
+    }
+}
+
+impl Scan<'_> {
+    fn start(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().filter(|item| self.is_ahead(item.clip())).collect();
+        self.sort();
+        self.push_memtable();
+    }
+
+    /// Whether the range has keys that the scan visits.
+    fn is_ahead(&self, clip: &Clip) -> bool {
+        match (&self.from, self.direction) {
+            (None, _) => true,
+            (Some(from), Direction::Forward) => clip.hi > *from,
+            (Some(from), Direction::Reverse) => clip.lo <= *from,
+        }
+    }
+
+    fn is_wanted(&self, key: &[u8]) -> bool {
+        match (&self.from, self.direction) {
+            (None, _) => true,
+            (Some(from), Direction::Forward) => key >= from.as_slice(),
+            (Some(from), Direction::Reverse) => key <= from.as_slice(),
+        }
+    }
+
+    fn sort(&mut self) {
+        match self.direction {
+            Direction::Forward => self.waiting.sort_by(|a, b| b.clip().lo.cmp(&a.clip().lo)),
+            Direction::Reverse => self.waiting.sort_by(|a, b| a.clip().hi.cmp(&b.clip().hi)),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Record>> {
+        self.open()?;
+        let Some(Head { record, rest, .. }) = self.heap.pop() else { return Ok(None) };
+        match rest {
+            Some(rest) => self.push(rest),
+            None => self.push_memtable(),
+        }
+        Ok(Some(record))
+    }
+
+    /// Opens what may hold a key before the first open one.
+    fn open(&mut self) -> Result<()> {
+        while let Some(item) = self.waiting.last() {
+            let is_later = |head: &Head| match self.direction {
+                Direction::Forward => head.record.key < item.clip().lo,
+                Direction::Reverse => head.record.key >= item.clip().hi,
+            };
+            if self.heap.peek().is_some_and(is_later) {
+                break;
+            }
+            match self.waiting.pop() {
+                Some(Item::Table(node)) => {
+                    let table = self.device.read_meta(&node)?;
+                    for entry in table.entries {
+                        if self.is_ahead(&entry.clip) {
+                            self.waiting.push(Item::Page(entry));
+                        }
+                    }
+                    self.sort();
+                }
+                Some(Item::Page(entry)) => {
+                    let mut records = read_records(&mut self.device.space, &entry)?;
+                    records.retain(|record| self.is_wanted(&record.key));
+                    if self.direction == Direction::Reverse {
+                        records.sort_by(|a, b| (&b.key, b.seq).cmp(&(&a.key, a.seq)));
+                    }
+                    self.push(records.into_iter());
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, mut rest: std::vec::IntoIter<Record>) {
+        if let Some(record) = rest.next() {
+            self.heap.push(Head { record, direction: self.direction, rest: Some(rest) });
+        }
+    }
+
+    fn push_memtable(&mut self) {
+        if self.buffer.len() == 0 && !self.is_memtable_done {
+            self.fill_buffer();
+        }
+        if let Some(record) = self.buffer.next() {
+            self.heap.push(Head { record, direction: self.direction, rest: None });
+        }
+    }
+
+    fn fill_buffer(&mut self) {
+        let bound = match (&self.memtable_at, &self.from) {
+            (Some(last), _) => Bound::Excluded(last.as_slice()),
+            (None, Some(from)) => Bound::Included(from.as_slice()),
+            (None, None) => Bound::Unbounded,
+        };
+        let memtable = &self.device.memtable;
+        let keys = match self.direction {
+            Direction::Forward => memtable.after(bound, MEMTABLE_KEYS),
+            Direction::Reverse => memtable.before(bound, MEMTABLE_KEYS),
+        };
+        self.is_memtable_done = keys.len() < MEMTABLE_KEYS;
+        self.memtable_at = keys.last().and_then(|key| key.first()).map(|r| r.key.clone());
+        let mut records: Vec<Record> = keys.into_iter().flatten().collect();
+        // Versions of a key stay newest first in both directions.
+        if self.direction == Direction::Reverse {
+            records.sort_by_key(|record| Reverse((record.key.clone(), record.seq)));
+        }
+        self.buffer = records.into_iter();
+    }
+}

@@ -1,0 +1,349 @@
+//! Blocks of a KVSSD: typed from one free pool, a frontier for each stream of pages, live pages
+//! per block, bad blocks. Decides nothing about tables and never moves a page.
+//!
+//! * A page counts as live from its program on. A transaction that fails gives its pages back; so a
+//!   block with pages of an uncommitted transaction is never free, and, as collections run only
+//!   between transactions, never a victim: the pins of the design need no state.
+//! * A block without live pages is free at once and erased when it is opened again. It became so by
+//!   a commit, whose journal page is on flash by then.
+//! * No block is resumed after a restart: a page that looks erased may be disturbed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::counters::{Cause, Programs};
+use crate::error::{Error, Result};
+use crate::nand::{Nand, Oob, PageTag, PageType, Ppa};
+
+/// What fills one frontier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stream {
+    /// Keys and values: one stream per level, or one for all.
+    Kv(u8),
+    Meta,
+    Journal,
+    Checkpoint,
+    Log,
+}
+
+impl Stream {
+    pub(super) fn page_type(self) -> PageType {
+        match self {
+            Stream::Kv(_) => PageType::Kv,
+            Stream::Meta => PageType::Meta,
+            Stream::Journal => PageType::Journal,
+            Stream::Checkpoint => PageType::Checkpoint,
+            Stream::Log => PageType::Log,
+        }
+    }
+}
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Nothing was ever programmed there.
+    Fresh,
+    /// Erased before it is used.
+    Free,
+    Frontier,
+    Sealed,
+    /// A program or erase failed here; it leaves when its live pages have.
+    Failing,
+    Retired,
+}
+
+/// Who a page belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Owner {
+    pub(super) level: u8,
+    pub(super) txn: u64,
+    /// Table, checkpoint or log group.
+    pub(super) id: u64,
+    /// Position of the first page in it.
+    pub(super) index: u32,
+}
+
+/// The flash and its blocks.
+pub(super) struct Space {
+    pub(super) nand: Nand,
+    uses: Vec<Use>,
+    types: Vec<Option<PageType>>,
+    live_pages: Vec<u32>,
+    /// Live pages of keys, values and metadata.
+    data_pages: u64,
+    /// Blocks of which a live page cannot be read: no collection takes them.
+    stuck: BTreeSet<u32>,
+    frontiers: BTreeMap<Stream, Ppa>,
+    /// Streams from this level on take the most worn blocks: what lies there stays.
+    pub(super) deep_level: u8,
+    pub(super) program_seq: u64,
+    pub(super) cause: Cause,
+    pub(super) programs: Programs,
+    /// Pages of the running transaction: first page and count.
+    uncommitted: Vec<(u32, u32)>,
+}
+
+impl Space {
+    pub(super) fn new(nand: Nand, is_fresh: bool) -> Space {
+        let block_count = nand.geometry().block_count;
+        let start = |block| match nand.is_retired(block) {
+            true => Use::Retired,
+            false if is_fresh => Use::Fresh,
+            false => Use::Free,
+        };
+        Space {
+            uses: (0..block_count).map(start).collect(),
+            types: vec![None; block_count as usize],
+            live_pages: vec![0; block_count as usize],
+            data_pages: 0,
+            stuck: BTreeSet::new(),
+            frontiers: BTreeMap::new(),
+            deep_level: u8::MAX,
+            program_seq: 0,
+            cause: Cause::Checkpoint,
+            programs: Programs::default(),
+            uncommitted: Vec::new(),
+            nand,
+        }
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.nand.geometry().page_bytes as usize
+    }
+
+    pub(super) fn block_pages(&self) -> u32 {
+        self.nand.geometry().block_pages
+    }
+
+    /// Programs pages one after the other in one block and returns the number of the first. A
+    /// failed program dooms the block and all is done again elsewhere.
+    pub(super) fn program(&mut self, stream: Stream, bytes: &[u8], owner: Owner) -> Result<u32> {
+        let page_count = (bytes.len() / self.page_bytes()) as u32;
+        loop {
+            let first = self.find_room(stream, page_count)?;
+            match self.program_at(stream, first, bytes, owner) {
+                Ok(()) => {
+                    let page = self.nand.geometry().flat(first);
+                    self.uncommitted.push((page, page_count));
+                    self.hold(page, page_count);
+                    self.advance(stream, Ppa { page: first.page + page_count, ..first });
+                    return Ok(page);
+                }
+                Err(Error::ProgramFailed(_)) => {
+                    self.frontiers.remove(&stream);
+                    self.nand.retire(first.block)?;
+                    self.uses[first.block as usize] = Use::Failing;
+                    self.settle(first.block);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn program_at(&mut self, stream: Stream, first: Ppa, bytes: &[u8], owner: Owner) -> Result<()> {
+        let page_type = stream.page_type();
+        for (at, data) in (0..).zip(bytes.chunks_exact(self.page_bytes())) {
+            self.program_seq += 1;
+            let tag = PageTag {
+                page_type,
+                level: owner.level,
+                program_seq: self.program_seq,
+                txn: owner.txn,
+                owner: owner.id,
+                index: owner.index + at,
+            };
+            let ppa = Ppa { page: first.page + at, ..first };
+            let done = self.nand.program(ppa, data, tag);
+            let is_counted =
+                matches!(done, Ok(()) | Err(Error::PowerCut | Error::ProgramFailed(_)));
+            if is_counted {
+                self.programs.add(self.cause, page_type, done.is_err());
+            }
+            done?;
+        }
+        Ok(())
+    }
+
+    /// The stream's next pages, in a new block if the open one has too few left.
+    fn find_room(&mut self, stream: Stream, page_count: u32) -> Result<Ppa> {
+        let block_pages = self.block_pages();
+        if let Some(next) = self.frontiers.get(&stream) {
+            if next.page + page_count <= block_pages {
+                return Ok(*next);
+            }
+            self.seal(stream);
+        }
+        let block = self.open_block(stream)?;
+        self.uses[block as usize] = Use::Frontier;
+        self.types[block as usize] = Some(stream.page_type());
+        let first = Ppa { block, page: 0 };
+        self.frontiers.insert(stream, first);
+        Ok(first)
+    }
+
+    fn advance(&mut self, stream: Stream, next: Ppa) {
+        self.frontiers.insert(stream, next);
+        if next.page == self.block_pages() {
+            self.seal(stream);
+        }
+    }
+
+    /// Ends the stream's block, full or not.
+    pub(super) fn seal(&mut self, stream: Stream) {
+        if let Some(next) = self.frontiers.remove(&stream) {
+            self.uses[next.block as usize] = Use::Sealed;
+            self.settle(next.block);
+        }
+    }
+
+    /// Takes a free block, erased: the most worn for deep levels, else the least worn.
+    fn open_block(&mut self, stream: Stream) -> Result<u32> {
+        loop {
+            let free = (0..self.uses.len() as u32).filter(|block| self.is_free(*block));
+            let worn = |block: &u32| self.nand.erase_count(*block);
+            let is_deep = matches!(stream, Stream::Kv(level) if level >= self.deep_level);
+            let block = if is_deep { free.max_by_key(worn) } else { free.min_by_key(worn) };
+            let block = block.ok_or(Error::OutOfBlocks)?;
+            if self.uses[block as usize] == Use::Fresh || self.erase(block)? {
+                return Ok(block);
+            }
+        }
+    }
+
+    /// Whether the block is erased; else it is retired.
+    fn erase(&mut self, block: u32) -> Result<bool> {
+        match self.nand.erase(block) {
+            Ok(()) => Ok(true),
+            Err(Error::EraseFailed { .. }) => {
+                self.nand.retire(block)?;
+                self.uses[block as usize] = Use::Retired;
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Reads a group of pages whole.
+    pub(super) fn read(&mut self, page: u32, page_count: u32) -> Result<Vec<u8>> {
+        let page_bytes = self.page_bytes();
+        let mut bytes = vec![0; page_bytes * page_count as usize];
+        for (at, data) in (page..).zip(bytes.chunks_exact_mut(page_bytes)) {
+            self.read_page(at, data)?;
+        }
+        Ok(bytes)
+    }
+
+    fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<Oob> {
+        let ppa = self.nand.geometry().page(page);
+        self.nand.read(ppa, data)
+    }
+
+    /// Counts pages as live, in their block.
+    pub(super) fn hold(&mut self, page: u32, page_count: u32) {
+        let block = page / self.block_pages();
+        self.live_pages[block as usize] += page_count;
+        if self.has_data(block) {
+            self.data_pages += u64::from(page_count);
+        }
+    }
+
+    /// Pages that nothing needs any more.
+    pub(super) fn release(&mut self, page: u32, page_count: u32) {
+        let block = page / self.block_pages();
+        self.live_pages[block as usize] -= page_count;
+        if self.has_data(block) {
+            self.data_pages -= u64::from(page_count);
+        }
+        self.settle(block);
+    }
+
+    fn has_data(&self, block: u32) -> bool {
+        matches!(self.types[block as usize], Some(PageType::Kv | PageType::Meta))
+    }
+
+    /// What the running transaction programmed stays.
+    pub(super) fn keep(&mut self) {
+        self.uncommitted.clear();
+    }
+
+    /// What the running transaction programmed is garbage.
+    pub(super) fn give_up(&mut self) {
+        for (page, page_count) in std::mem::take(&mut self.uncommitted) {
+            self.release(page, page_count);
+        }
+    }
+
+    /// At boot: says what a block holds, before its live pages are counted.
+    pub(super) fn assign(&mut self, block: u32, page_type: PageType) {
+        self.types[block as usize] = Some(page_type);
+        let is_bad = self.nand.is_retired(block);
+        self.uses[block as usize] = if is_bad { Use::Failing } else { Use::Sealed };
+    }
+
+    /// At boot: blocks without live pages are free.
+    pub(super) fn settle_all(&mut self) {
+        self.blocks().for_each(|block| self.settle(block));
+    }
+
+    fn settle(&mut self, block: u32) {
+        let at = block as usize;
+        if self.live_pages[at] > 0 {
+            return;
+        }
+        self.stuck.remove(&block);
+        self.uses[at] = match self.uses[at] {
+            Use::Sealed => Use::Free,
+            Use::Failing => Use::Retired,
+            other => other,
+        };
+    }
+
+    /// No collection takes this block any more.
+    pub(super) fn mark_stuck(&mut self, block: u32) {
+        self.stuck.insert(block);
+    }
+
+    /// Blocks of data that are full, or closed, and can be moved.
+    pub(super) fn movable(&self, wanted: Use) -> impl Iterator<Item = u32> + '_ {
+        self.blocks().filter(move |&block| {
+            let is_wanted = self.uses[block as usize] == wanted && self.has_data(block);
+            is_wanted && self.live_pages[block as usize] > 0 && !self.stuck.contains(&block)
+        })
+    }
+
+    fn is_free(&self, block: u32) -> bool {
+        matches!(self.uses[block as usize], Use::Fresh | Use::Free)
+    }
+
+    pub(super) fn free_count(&self) -> u32 {
+        (0..self.uses.len() as u32).filter(|block| self.is_free(*block)).count() as u32
+    }
+
+    /// Blocks that are not bad.
+    pub(super) fn usable_count(&self) -> u32 {
+        let is_bad = |used: &&Use| matches!(used, Use::Failing | Use::Retired);
+        (self.uses.len() - self.uses.iter().filter(is_bad).count()) as u32
+    }
+
+    /// Type of the pages of a block that is in use.
+    pub(super) fn type_of(&self, block: u32) -> Option<PageType> {
+        self.types[block as usize].filter(|_| !self.is_free(block))
+    }
+
+    pub(super) fn live_in(&self, block: u32) -> u32 {
+        self.live_pages[block as usize]
+    }
+
+    /// Live pages of keys, values and metadata.
+    pub(super) fn data_pages(&self) -> u64 {
+        self.data_pages
+    }
+
+    /// Pages that the open block of a stream still takes.
+    pub(super) fn room_in(&self, stream: Stream) -> u32 {
+        self.frontiers.get(&stream).map_or(0, |next| self.block_pages() - next.page)
+    }
+
+    pub(super) fn blocks(&self) -> std::ops::Range<u32> {
+        0..self.uses.len() as u32
+    }
+}

@@ -1,0 +1,275 @@
+//! The key-range tree: which tables there are, where their metadata pages lie. In RAM; checkpoint
+//! and journal rebuild it. Changes in one way: [`Tree::apply`] of a [`Commit`], at run time as at
+//! boot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::shape::{Level, PolicyState, Run, Shape, Table};
+use runstone_policy::sketch::Sketch;
+
+use super::meta_page::Clip;
+use super::options::scaled_bytes;
+use crate::error::{Error, Result};
+
+/// A table as the tree knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Unique for ever.
+    pub id: u64,
+    /// Level it lives in.
+    pub level: u8,
+    /// Number of its metadata page.
+    pub meta_page: u32,
+    /// Number of strata.
+    pub counter: u8,
+    /// Pages that count towards its size.
+    pub charged_pages: u32,
+    /// Records in its pages, those outside its clips included.
+    pub record_count: u64,
+    /// Deletes among them, estimated after a remapping.
+    pub tombstones: u64,
+    /// Smallest sequence number.
+    pub min_seq: u64,
+    /// Largest; orders level 0.
+    pub max_seq: u64,
+    /// Keys for which it answers.
+    pub fence: Clip,
+}
+
+impl Node {
+    /// RAM of a node in a controller: addresses and counters, and the keys of its fence.
+    pub fn ram_bytes(&self) -> u64 {
+        const FIXED_BYTES: u64 = 16;
+        FIXED_BYTES + (self.fence.lo.len() + self.fence.hi.len()) as u64
+    }
+}
+
+/// A change of the tree: what one journal page says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// Number of the transaction; each is one more than the one before.
+    pub txn: u64,
+    /// First table number that is not used.
+    pub next_table_id: u64,
+    /// Writes up to here are in tables.
+    pub flushed_seq: u64,
+    /// Largest sequence number given out.
+    pub last_seq: u64,
+    /// The policy's last level.
+    pub last_level: u32,
+    /// New cursors of the policy, by level.
+    pub cursors: Vec<(u32, Box<[u8]>)>,
+    /// Tables that leave.
+    pub removed: Vec<u64>,
+    /// Tables whose metadata page is another now.
+    pub moved: Vec<(u64, u32)>,
+    /// Tables that arrive.
+    pub added: Vec<Node>,
+}
+
+/// The tree and the counters that are committed with it.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Level 0 oldest first, the others by key.
+    levels: Vec<Vec<Arc<Node>>>,
+    /// The same by number.
+    nodes: BTreeMap<u64, Arc<Node>>,
+    pub(super) txn: u64,
+    pub(super) next_table_id: u64,
+    pub(super) flushed_seq: u64,
+    pub(super) last_seq: u64,
+    pub(super) last_level: u32,
+    pub(super) cursors: BTreeMap<u32, Box<[u8]>>,
+}
+
+impl Tree {
+    /// The tables of a level.
+    pub fn level(&self, level: usize) -> &[Arc<Node>] {
+        self.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of levels, the empty ones between included.
+    pub fn level_count(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// All tables, level by level.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.levels.iter().flatten()
+    }
+
+    /// The table of this number.
+    pub fn node(&self, id: u64) -> Option<&Arc<Node>> {
+        self.nodes.get(&id)
+    }
+
+    /// Largest sequence number given out; 0 on a device that was never written.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Tables of a level that may have a key in common with the range, in order.
+    pub fn overlapping(&self, level: usize, range: &Clip) -> Vec<Arc<Node>> {
+        let tables = self.level(level);
+        if level == 0 {
+            return tables.iter().filter(|node| node.fence.overlaps(range)).cloned().collect();
+        }
+        let from = tables.partition_point(|node| node.fence.hi <= range.lo);
+        let inside = tables[from..].iter().take_while(|node| node.fence.lo < range.hi);
+        inside.cloned().collect()
+    }
+
+    /// Tables that may have the key, those with newer versions first.
+    pub fn candidates(&self, key: &[u8]) -> Vec<Arc<Node>> {
+        let mut found: Vec<Arc<Node>> = Vec::new();
+        found.extend(self.level(0).iter().rev().filter(|node| node.fence.contains(key)).cloned());
+        for level in self.levels.iter().skip(1) {
+            let at = level.partition_point(|node| *node.fence.hi <= *key);
+            found.extend(level.get(at).filter(|node| node.fence.contains(key)).cloned());
+        }
+        found
+    }
+
+    /// Whether a level below `level` may have the key.
+    pub fn is_below(&self, level: usize, key: &[u8]) -> bool {
+        self.levels.iter().skip(level + 1).any(|tables| {
+            let at = tables.partition_point(|node| *node.fence.hi <= *key);
+            tables.get(at).is_some_and(|node| node.fence.contains(key))
+        })
+    }
+
+    /// Applies a commit. Errors if it does not fit: a damaged journal, or a bug.
+    pub fn apply(&mut self, commit: &Commit) -> Result<()> {
+        let corrupt = |why: String| Error::Corrupt { what: "journal", why };
+        for id in &commit.removed {
+            let node = self.nodes.remove(id);
+            let node = node.ok_or_else(|| corrupt(format!("table {id} is not there")))?;
+            self.levels[usize::from(node.level)].retain(|other| other.id != *id);
+        }
+        for (id, meta_page) in &commit.moved {
+            let node = self.nodes.get_mut(id);
+            let node = node.ok_or_else(|| corrupt(format!("table {id} is not there")))?;
+            Arc::make_mut(node).meta_page = *meta_page;
+            let level = &mut self.levels[usize::from(node.level)];
+            let slot = level.iter_mut().find(|other| other.id == *id);
+            *slot.ok_or_else(|| corrupt(format!("table {id} is not there")))? = Arc::clone(node);
+        }
+        for node in &commit.added {
+            self.place(node).map_err(corrupt)?;
+        }
+        while self.levels.last().is_some_and(Vec::is_empty) {
+            self.levels.pop();
+        }
+        self.txn = commit.txn;
+        self.next_table_id = commit.next_table_id;
+        self.flushed_seq = commit.flushed_seq;
+        self.last_seq = self.last_seq.max(commit.last_seq);
+        self.last_level = commit.last_level;
+        self.cursors.extend(commit.cursors.iter().cloned());
+        Ok(())
+    }
+
+    fn place(&mut self, node: &Node) -> std::result::Result<(), String> {
+        let level = usize::from(node.level);
+        if level >= Shape::MAX_LEVELS as usize || node.fence.lo >= node.fence.hi {
+            return Err(format!("table {} has no place", node.id));
+        }
+        self.levels.resize_with(self.levels.len().max(level + 1), Vec::new);
+        let tables = &mut self.levels[level];
+        let at = match level {
+            0 => tables.partition_point(|other| other.max_seq <= node.max_seq),
+            _ => tables.partition_point(|other| other.fence.lo < node.fence.lo),
+        };
+        let is_clear = level == 0
+            || (tables.get(at).is_none_or(|next| node.fence.hi <= next.fence.lo)
+                && at.checked_sub(1).is_none_or(|i| tables[i].fence.hi <= node.fence.lo));
+        if !is_clear {
+            return Err(format!("table {} overlaps another of level {level}", node.id));
+        }
+        let node = Arc::new(node.clone());
+        tables.insert(at, Arc::clone(&node));
+        if self.nodes.insert(node.id, node).is_some() {
+            return Err("a table is there twice".to_string());
+        }
+        Ok(())
+    }
+
+    /// The whole tree as one commit: what a checkpoint holds.
+    pub fn snapshot(&self) -> Commit {
+        Commit {
+            txn: self.txn,
+            next_table_id: self.next_table_id,
+            flushed_seq: self.flushed_seq,
+            last_seq: self.last_seq,
+            last_level: self.last_level,
+            cursors: self.cursors.iter().map(|(level, key)| (*level, key.clone())).collect(),
+            added: self.nodes().map(|node| Node::clone(node)).collect(),
+            ..Commit::default()
+        }
+    }
+
+    /// A commit that changes nothing yet.
+    pub fn next_commit(&self) -> Commit {
+        Commit {
+            txn: self.txn + 1,
+            next_table_id: self.next_table_id,
+            flushed_seq: self.flushed_seq,
+            last_seq: self.last_seq,
+            last_level: self.last_level,
+            ..Commit::default()
+        }
+    }
+
+    /// The tree as policies see it. O(tables).
+    pub fn shape(&self) -> Shape {
+        let table = |node: &Arc<Node>| Arc::new(shape_table(node));
+        let run = |id: u64, tables| Run { id, last_flush: 0, tables };
+        let levels = self.levels.iter().enumerate().map(|(level, tables)| {
+            Level::Runs(match level {
+                0 => tables.iter().rev().map(|node| run(node.id, vec![table(node)])).collect(),
+                _ if tables.is_empty() => Vec::new(),
+                _ => vec![run(level as u64, tables.iter().map(table).collect())],
+            })
+        });
+        let levels = levels.collect();
+        let state = PolicyState {
+            cursors: self.cursors.clone(),
+            last_level: self.last_level,
+            ..PolicyState::default()
+        };
+        Shape { levels, state }
+    }
+
+    /// RAM of the tree in bytes, as a controller would hold it.
+    pub fn ram_bytes(&self) -> u64 {
+        self.nodes().map(|node| node.ram_bytes()).sum()
+    }
+}
+
+fn shape_table(node: &Node) -> Table {
+    Table {
+        id: node.id,
+        min_key: node.fence.lo.clone().into_boxed_slice(),
+        max_key: last_inside(&node.fence.hi).into_boxed_slice(),
+        bytes: scaled_bytes(node.charged_pages),
+        entries: node.record_count,
+        tombstones: node.tombstones.min(node.record_count),
+        min_seq: node.min_seq,
+        max_seq: node.max_seq,
+        filter_bits: 0,
+        prefixes: Vec::new(),
+        sketch: Sketch::of_nothing(),
+    }
+}
+
+/// A key close below `hi`: policies have closed bounds. Only choices depend on it; what overlaps
+/// is judged by fences again.
+fn last_inside(hi: &[u8]) -> Vec<u8> {
+    let mut key = hi.to_vec();
+    match key.pop() {
+        Some(0) | None => {}
+        Some(byte) => key.extend_from_slice(&[byte - 1, 0xff, 0xff, 0xff, 0xff]),
+    }
+    key
+}

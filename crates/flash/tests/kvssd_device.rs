@@ -1,0 +1,459 @@
+//! The KVSSD against a model: variants and thresholds, snapshots, reopening; power cuts at every
+//! program and erase; failing programs and erases; a full device; damaged images; accounting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Placement, Write};
+use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
+use runstone_flash::{Error, Result};
+
+const TINY: Geometry = Geometry {
+    page_bytes: 1024,
+    spare_bytes: 64,
+    block_pages: 8,
+    block_count: 40,
+    channel_count: 1,
+    die_count: 1,
+};
+
+fn tiny() -> KvSsdOptions {
+    KvSsdOptions {
+        over_provision_percent: 5,
+        memtable_pages: 8,
+        level1_pages: 24,
+        size_ratio: 4,
+        l0_trigger: 2,
+        checkpoint_commits: 8,
+        wear_gap: 1,
+        ..KvSsdOptions::default()
+    }
+}
+
+/// An image, its side file, and what they must hold.
+#[derive(Clone)]
+struct Images {
+    flash: MemoryImage,
+    side: MemoryImage,
+}
+
+impl Images {
+    fn new() -> Images {
+        Images { flash: MemoryImage::new(), side: MemoryImage::new() }
+    }
+
+    fn duplicate(&self) -> Images {
+        Images { flash: self.flash.duplicate(), side: self.side.duplicate() }
+    }
+
+    fn create(&self, options: &KvSsdOptions) -> KvSsd {
+        let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
+        KvSsd::create(flash, side, TINY, Timing::PAPER, options.clone()).unwrap()
+    }
+
+    fn open(&self) -> Result<KvSsd> {
+        let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
+        KvSsd::open(flash, side, None, Timing::PAPER, None)
+    }
+}
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn key(at: u64) -> Vec<u8> {
+    format!("key{at:05}").into_bytes()
+}
+
+/// An operation of a workload: up to four writes that count as one.
+type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+fn step(random: &mut Random, keys: u64) -> Step {
+    let count = if random.below(8) == 0 { 1 + random.below(4) } else { 1 };
+    let write = |random: &mut Random| {
+        let size = if random.below(150) == 0 { 2500 } else { random.below(120) };
+        let value = vec![random.below(256) as u8; size as usize];
+        (key(random.below(keys)), (random.below(7) > 0).then_some(value))
+    };
+    (0..count).map(|_| write(random)).collect()
+}
+
+fn apply(device: &mut KvSsd, step: &Step) -> Result<()> {
+    let writes: Vec<Write<'_>> = step
+        .iter()
+        .map(|(key, value)| match value {
+            Some(value) => Write::Put { key, value },
+            None => Write::Delete { key },
+        })
+        .collect();
+    device.write(&writes)
+}
+
+fn model(state: &mut State, step: &Step) {
+    for (key, value) in step {
+        match value {
+            Some(value) => state.insert(key.clone(), value.clone()),
+            None => state.remove(key),
+        };
+    }
+}
+
+fn scanned(device: &mut KvSsd, direction: Direction, snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        found.push((key.to_vec(), value.to_vec()));
+        true
+    };
+    device.scan(None, direction, snapshot, &mut visit).unwrap();
+    found
+}
+
+fn expect(device: &mut KvSsd, state: &State, snapshot: u64, keys: u64) {
+    for at in 0..keys + 2 {
+        let key = key(at);
+        assert_eq!(device.get_at(&key, snapshot).unwrap().as_ref(), state.get(&key), "{at}");
+    }
+    let expected: Vec<_> = state.clone().into_iter().collect();
+    assert!(scanned(device, Direction::Forward, snapshot) == expected);
+    let backwards: Vec<_> = expected.into_iter().rev().collect();
+    assert!(scanned(device, Direction::Reverse, snapshot) == backwards);
+}
+
+fn variants() -> Vec<KvSsdOptions> {
+    let mut variants = vec![
+        KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() },
+        KvSsdOptions { placement: Placement::Mixed, ..tiny() },
+        KvSsdOptions { durability: Durability::Log, ..tiny() },
+        KvSsdOptions { policy: "leveling".to_string(), ..tiny() },
+        KvSsdOptions { policy: "garnering".to_string(), ..tiny() },
+    ];
+    for threshold in [0, 2, 3, 4, 6] {
+        variants.push(KvSsdOptions { threshold, ..tiny() });
+    }
+    variants
+}
+
+#[test]
+fn every_variant_is_a_map_with_snapshots_across_restarts() {
+    const KEYS: u64 = 500;
+    for (seed, options) in variants().into_iter().enumerate() {
+        let images = Images::new();
+        let mut device = images.create(&options);
+        let mut random = Random(seed as u64);
+        let mut state = State::new();
+        let mut snapshots: Vec<(u64, State)> = Vec::new();
+        let (mut remapped, mut collections) = (0, 0);
+        for round in 0..6000 {
+            let step = step(&mut random, KEYS);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            if round % 300 == 120 {
+                snapshots.push((device.snapshot(), state.clone()));
+            }
+            if snapshots.len() > 2 {
+                device.release(snapshots.remove(0).0);
+            }
+            if round % 500 == 499 {
+                for (snapshot, state) in &snapshots {
+                    expect(&mut device, state, *snapshot, KEYS);
+                }
+                expect(&mut device, &state, u64::MAX, KEYS);
+                device.verify().unwrap();
+                device.write_amplification();
+            }
+            if round % 1500 == 1499 {
+                device.sync().unwrap();
+                remapped += device.counters().remapped_tables;
+                collections += device.counters().collections;
+                snapshots.clear();
+                drop(device);
+                device = images.open().unwrap();
+                assert_eq!(device.options(), &options);
+                device.verify().unwrap();
+                expect(&mut device, &state, u64::MAX, KEYS);
+            }
+        }
+        assert_eq!(remapped > 20, options.threshold > 0, "{options:?}: {remapped} remapped");
+        assert!(collections > 20, "{options:?}: {collections} collections");
+    }
+}
+
+/// Steps of the workload that is cut: overwrites and deletes on a device that is two thirds full.
+fn cut_workload() -> Vec<Step> {
+    let mut random = Random(5);
+    (0..2600).map(|_| step(&mut random, 500)).collect()
+}
+
+/// Runs steps from `from` on; where it stopped, and the state of what was acknowledged.
+fn run(device: &mut KvSsd, steps: &[Step], state: &mut State) -> (usize, Option<Error>) {
+    for (at, step) in steps.iter().enumerate() {
+        if let Err(error) = apply(device, step) {
+            return (at, Some(error));
+        }
+        model(state, step);
+    }
+    (steps.len(), None)
+}
+
+/// The power is cut during every program and erase of the last part of a workload, each time in
+/// another way. What was acknowledged is there after reopening, nothing else is, and the device
+/// goes on; a second cut follows soon after.
+fn cut_everywhere(options: KvSsdOptions, stride: u64) {
+    let steps = cut_workload();
+    let (before, after) = steps.split_at(2000);
+    let images = Images::new();
+    let mut device = images.create(&options);
+    let mut state = State::new();
+    assert!(run(&mut device, before, &mut state).1.is_none());
+    device.sync().unwrap();
+    drop(device);
+    let mut device = images.duplicate().open().unwrap();
+    device.nand_mut().set_faults(FaultPlan::default());
+    assert!(run(&mut device, after, &mut state.clone()).1.is_none());
+    let counters = device.counters();
+    assert!(counters.remapped_tables > 0 || options.threshold == 0, "{counters:?}");
+    assert!(counters.collections > 0 && counters.checkpoints > 1, "{counters:?}");
+    assert!(counters.wear_moves > 0, "{counters:?}");
+    let mutations = device.nand().mutation_count();
+    let mut cuts = BTreeSet::new();
+    for at in (0..mutations).step_by(stride as usize) {
+        let images = images.duplicate();
+        let mut state = state.clone();
+        let mut rest = after;
+        for cut_at in [at, at % 7] {
+            let mut device = images.open().unwrap();
+            let seed = at * 31 + cut_at;
+            let plan = FaultPlan { power_cut_at: Some(cut_at), seed, ..FaultPlan::default() };
+            device.nand_mut().set_faults(plan);
+            let base = state.clone();
+            let (done, error) = run(&mut device, rest, &mut state);
+            // The second cut may lie behind the end of the workload.
+            let is_over = error.is_none() && cut_at != at;
+            assert!(is_over || matches!(error, Some(Error::PowerCut)), "cut {at}: {error:?}");
+            cuts.insert(device.nand().mutation_count());
+            if options.durability == Durability::Log {
+                // What the last group held was not synced; the cut decides whether it is there, and
+                // the step that met the cut with it.
+                state = lost_tail(&images, base, &rest[..rest.len().min(done + 1)]);
+            }
+            rest = &rest[done..];
+        }
+        let mut device = images.open().unwrap_or_else(|error| panic!("cut {at}: {error}"));
+        device.verify().unwrap_or_else(|error| panic!("cut {at}: {error}"));
+        let expected: Vec<_> = state.clone().into_iter().collect();
+        assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected, "cut {at}");
+        let rest = &rest[..rest.len().min(60)];
+        assert!(run(&mut device, rest, &mut state).1.is_none(), "cut {at}");
+        let expected: Vec<_> = state.into_iter().collect();
+        assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected, "cut {at}");
+    }
+    assert!(cuts.len() > 3);
+}
+
+/// With the log, the device must hold the state after some step, not far before the last.
+fn lost_tail(images: &Images, mut known: State, steps: &[Step]) -> State {
+    let mut device = images.open().unwrap();
+    let found: State = scanned(&mut device, Direction::Forward, u64::MAX).into_iter().collect();
+    let mut is_known = steps.len() < 40 && known == found;
+    for (at, step) in steps.iter().enumerate() {
+        model(&mut known, step);
+        is_known |= at + 40 > steps.len() && known == found;
+    }
+    assert!(is_known, "the device holds a state that never was");
+    found
+}
+
+#[test]
+fn power_cut_at_every_program_and_erase() {
+    cut_everywhere(tiny(), 1);
+}
+
+#[test]
+fn power_cuts_of_the_other_variants() {
+    cut_everywhere(KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() }, 5);
+    cut_everywhere(KvSsdOptions { placement: Placement::Mixed, ..tiny() }, 5);
+    cut_everywhere(KvSsdOptions { durability: Durability::Log, ..tiny() }, 5);
+}
+
+#[test]
+fn programs_and_erases_that_fail_lose_nothing() {
+    let images = Images::new();
+    let mut device = images.create(&tiny());
+    let failing_programs = (0..4).map(|at| 150 + at * 180).collect();
+    let failing_erases = [3, 40].into_iter().collect();
+    let plan = FaultPlan { failing_programs, failing_erases, ..FaultPlan::default() };
+    device.nand_mut().set_faults(plan);
+    let mut state = State::new();
+    let mut random = Random(9);
+    for _ in 0..3000 {
+        let step = step(&mut random, 300);
+        apply(&mut device, &step).unwrap();
+        model(&mut state, &step);
+    }
+    let fired = device.nand().fired_faults();
+    assert_eq!((fired.failed_programs, fired.failed_erases), (4, 2));
+    assert_eq!(device.nand().wear().retired_count, 6);
+    device.verify().unwrap();
+    device.write_amplification();
+    expect(&mut device, &state, u64::MAX, 300);
+    drop(device);
+    let mut device = images.open().unwrap();
+    device.verify().unwrap();
+    expect(&mut device, &state, u64::MAX, 300);
+}
+
+#[test]
+fn a_full_device_refuses_puts_and_recovers_by_deletes() {
+    for options in [tiny(), KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() }]
+    {
+        let images = Images::new();
+        let mut device = images.create(&options);
+        let mut state = State::new();
+        for turn in 0..3 {
+            let value = vec![turn; 100];
+            let refused = (0..100_000).find(|at| match device.put(&key(*at), &value) {
+                Ok(()) => {
+                    state.insert(key(*at), value.clone());
+                    false
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Full { .. }), "{error}");
+                    true
+                }
+            });
+            let count = refused.expect("it is finite");
+            assert!(device.put(&key(count), &value).is_err(), "still full");
+            device.verify().unwrap();
+            for at in (0..count).filter(|at| at % 3 > 0) {
+                device.delete(&key(at)).unwrap();
+                state.remove(&key(at));
+            }
+            let expected: Vec<_> = state.clone().into_iter().collect();
+            assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected);
+            device = images.open().unwrap();
+            for at in 0..count / 3 {
+                device.put(&key(200_000 + at), &value).unwrap();
+                state.insert(key(200_000 + at), value.clone());
+            }
+            let expected: Vec<_> = state.clone().into_iter().collect();
+            assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected);
+            for at in 0..count / 3 {
+                device.delete(&key(200_000 + at)).unwrap();
+                state.remove(&key(200_000 + at));
+            }
+            device.verify().unwrap();
+        }
+    }
+}
+
+/// A device with tables, a journal, checkpoints and a memtable, and what it holds.
+fn filled() -> (Images, State) {
+    let images = Images::new();
+    let mut device = images.create(&tiny());
+    let mut state = State::new();
+    let steps = cut_workload();
+    assert!(run(&mut device, &steps[..1200], &mut state).1.is_none());
+    (images, state)
+}
+
+/// Opens a damaged device and reads everything: the right answers, or an error.
+fn judge(images: &Images, state: &State, place: &str) -> bool {
+    let Ok(mut device) = images.open() else { return false };
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        found.push((key.to_vec(), value.to_vec()));
+        true
+    };
+    let scanned = device.scan(None, Direction::Forward, u64::MAX, &mut visit);
+    let expected: Vec<_> = state.clone().into_iter().collect();
+    if scanned.is_ok() {
+        assert!(found == expected, "{place}: a wrong answer");
+    }
+    for (key, value) in state.iter().step_by(7) {
+        if let Ok(found) = device.get(key) {
+            assert_eq!(found.as_ref(), Some(value), "{place}: a wrong answer");
+        }
+    }
+    scanned.is_ok()
+}
+
+/// A byte of every page is flipped, data or spare, one page at a time: an error, or what was there.
+#[test]
+fn flipped_bytes_are_found() {
+    let (images, state) = filled();
+    let len = images.flash.len_bytes().unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    for at in (4096..len).step_by(397) {
+        let damaged = images.duplicate();
+        let mut byte = [0];
+        damaged.flash.read_at(at, &mut byte).unwrap();
+        if byte[0] == 0 {
+            continue;
+        }
+        damaged.flash.write_at(at, &[byte[0] ^ 0x24]).unwrap();
+        match judge(&damaged, &state, &format!("byte {at}")) {
+            true => harmless += 1,
+            false => refused += 1,
+        }
+    }
+    assert!(refused > 50 && harmless > 50, "{refused} refused, {harmless} harmless");
+}
+
+#[test]
+fn a_damaged_side_file_is_refused_or_cut() {
+    let (images, state) = filled();
+    let len = images.side.len_bytes().unwrap();
+    assert!(len > 500, "the memtable holds something");
+    for at in (0..len).step_by(13) {
+        let damaged = images.duplicate();
+        let mut byte = [0];
+        damaged.side.read_at(at, &mut byte).unwrap();
+        damaged.side.write_at(at, &[byte[0] ^ 0x24]).unwrap();
+        assert!(!judge(&damaged, &state, &format!("byte {at}")));
+    }
+    let mut cut = images.duplicate();
+    cut.side.set_len(len - 1).unwrap();
+    assert!(cut.open().is_ok(), "the last write was never acknowledged");
+    cut = images.duplicate();
+    cut.flash.set_len(len).unwrap();
+    assert!(matches!(cut.open().err(), Some(Error::CutShort { .. })));
+}
+
+#[test]
+fn other_devices_are_refused_by_name() {
+    let (images, _) = filled();
+    let other = Geometry { block_count: TINY.block_count + 1, ..TINY };
+    let open = |geometry, options| {
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        KvSsd::open(flash, side, Some(geometry), Timing::PAPER, options)
+    };
+    assert!(matches!(open(other, None).err(), Some(Error::OtherGeometry { .. })));
+    let wrong = KvSsdOptions { policy: "tiering".to_string(), ..tiny() };
+    let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
+    assert!(error.is_some_and(|error| error.contains("several runs")));
+    let mut device = open(TINY, Some(KvSsdOptions { threshold: 4, ..tiny() })).unwrap();
+    assert_eq!(device.options().threshold, 4);
+    let limit = device.max_key_bytes();
+    assert!(matches!(device.put(&vec![1; limit + 1], b""), Err(Error::KeySize { .. })));
+    assert!(matches!(device.put(b"", b""), Err(Error::KeySize { .. })));
+    let limit = device.max_value_bytes();
+    assert!(matches!(device.put(b"k", &vec![1; limit + 1]), Err(Error::ValueSize { .. })));
+    device.put(b"k", &vec![1; limit]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(device.get(b"k").unwrap().map(|value| value.len()), Some(limit));
+    let fresh = MemoryImage::new();
+    let (flash, side) = (Box::new(fresh.clone()), Box::new(MemoryImage::new()));
+    let options = runstone_flash::ftl::FtlOptions::default();
+    let geometry = Geometry { page_bytes: 4096, ..TINY };
+    let mut ftl =
+        runstone_flash::ftl::Ftl::create(flash, geometry, Timing::PAPER, options).unwrap();
+    ftl.write(0, &[1; 4096]).unwrap();
+    let error = KvSsd::open(Box::new(fresh), side, None, Timing::PAPER, None).err();
+    assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
+}
