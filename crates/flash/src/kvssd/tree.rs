@@ -238,7 +238,7 @@ impl Tree {
             last_level: self.last_level,
             ..PolicyState::default()
         };
-        Shape { levels, state }
+        Shape { levels, state, ..Shape::default() }
     }
 
     /// RAM of the tree in bytes, as a controller would hold it.
