@@ -13,9 +13,10 @@ use crate::key::{Kind, kind_of, seq_of};
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
+use crate::value::dump::dump_values;
 use crate::version::record;
 
-/// Describes a table, log segment or manifest as text. `entries`: also every entry or operation.
+/// Describes a table, value file, log segment or manifest as text. `entries`: also every entry or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);
@@ -26,8 +27,11 @@ pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<Str
     if number_in(name, "wal").is_some() {
         return dump_log(storage, name, LogKind::Wal, |bytes| dump_wal_record(bytes, entries));
     }
+    if let Some(number) = number_in(name, "values") {
+        return dump_values(storage, number, entries);
+    }
     Err(Error::invalid(
-        format!("{name} is not a table, log segment or manifest"),
+        format!("{name} is not a table, value file, log segment or manifest"),
         "name a file such as 000012.table, 000013.wal or 000014.manifest",
     ))
 }

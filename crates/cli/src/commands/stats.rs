@@ -74,6 +74,7 @@ fn to_json(store: &Store) -> Result<Value> {
             "entries": stats.entries,
             "tombstones": stats.tombstones,
             "memtable_bytes": keyspace.memtable_bytes(),
+            "values": keyspace.value_usage(),
             "options": &*keyspace.options(),
         }));
     }
@@ -127,9 +128,29 @@ pub fn to_text(store: &Store) -> Result<String> {
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
+    text.push_str(&values_text(store)?);
     if metrics.pressure.permille > 0 {
         let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
         text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
+    }
+    Ok(text)
+}
+
+/// One line per value file.
+fn values_text(store: &Store) -> Result<String> {
+    let mut text = String::new();
+    for name in store.keyspaces() {
+        for file in store.keyspace(&name)?.value_usage() {
+            text.push_str(&format!(
+                "values of {name}: {} ({}) holds {} in {} groups, garbage {}, on disk {}\n",
+                file.file,
+                file.placement.name(),
+                size(file.bytes()),
+                file.groups.len(),
+                size(file.garbage_bytes()),
+                size(file.file_slots * file.slot_bytes),
+            ));
+        }
     }
     Ok(text)
 }

@@ -36,6 +36,7 @@ impl Args {
                 "opens": opens,
                 "tables": report.tables,
                 "entries": report.entries,
+                "records": report.records,
                 "bytes": report.bytes,
                 "damage": damage,
             }))?;

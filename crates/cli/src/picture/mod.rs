@@ -6,12 +6,12 @@ pub mod terminal;
 
 use std::sync::Arc;
 
-use runstone::Keyspace;
 use runstone::policy::partition::CutKey;
 use runstone::policy::partition::slices::{Slice, Slices};
 use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::LevelTarget;
 use runstone::policy::shape::{Level, Shape, Table};
+use runstone::{Keyspace, ValueUsage};
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
@@ -31,6 +31,8 @@ pub struct Picture {
     pub slices: Vec<Slices>,
     /// Whether it was begun, and parts of it are installed.
     pub is_begun: bool,
+    /// Value files, if values lie apart.
+    pub values: Vec<ValueUsage>,
 }
 
 /// A level.
@@ -82,6 +84,7 @@ impl Picture {
             next_merge,
             slices,
             is_begun,
+            values: keyspace.value_usage(),
         })
     }
 
@@ -149,6 +152,7 @@ impl Picture {
             "bytes": self.bytes(),
             "tables": self.table_count(),
             "memtable_bytes": self.memtable_bytes,
+            "values": self.values,
             "levels": self.levels.iter().map(LevelPicture::to_json).collect::<Vec<_>>(),
             "next_merge": self.next_merge.as_ref().map(|plan| json!({
                 "why": plan.why,
@@ -332,6 +336,7 @@ pub mod tests {
             next_merge: None,
             slices: Vec::new(),
             is_begun: false,
+            values: Vec::new(),
         }
     }
 

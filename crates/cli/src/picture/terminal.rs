@@ -6,6 +6,7 @@
 //! ```
 
 use runstone::policy::text::format_key;
+use runstone::{GroupUsage, ValueUsage};
 
 use super::{Picture, RunPicture, tombstone_permille};
 use crate::output::size;
@@ -53,6 +54,41 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
     }
     text.push_str(&format!("next merge: {}\n", picture.next_merge_text()));
     text.push_str(&draw_slices(picture, width));
+    picture.values.iter().for_each(|file| text.push_str(&draw_values(file, width)));
+    text
+}
+
+/// A value file: one bar per group, as long as what it holds against the largest.
+fn draw_values(file: &ValueUsage, width: usize) -> String {
+    let bytes = file.bytes();
+    let sum = |part: fn(&GroupUsage) -> u64| file.groups.iter().map(part).sum::<u64>();
+    let mut text = format!(
+        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, kept for snapshots {}\n",
+        file.file,
+        file.placement.name(),
+        if file.retired { ", retired" } else { "" },
+        size(bytes),
+        file.used_slots,
+        size(file.slot_bytes),
+        size(file.garbage_bytes()),
+        size(sum(|group| group.dead_bytes)),
+        size(sum(|group| group.pinned_bytes)),
+    );
+    let largest = file.groups.iter().map(|group| group.bytes).max().unwrap_or(0).max(1);
+    for (i, group) in file.groups.iter().enumerate().take(MOST_RUNS) {
+        let columns = |bytes: u64| (bytes as u128 * width as u128 / largest as u128) as usize;
+        let (all, garbage) = (columns(group.bytes), columns(group.garbage_bytes));
+        let bar = "█".repeat(all - garbage.min(all)) + &"░".repeat(garbage.min(all));
+        let mark = if group.quarantined { '!' } else { ' ' };
+        let label = format!("group {i}");
+        text.push_str(&format!("    {label:<9}{:>7}{mark} {bar}\n", size(group.bytes)));
+    }
+    if file.groups.len() > MOST_RUNS {
+        let rest: u64 = file.groups.iter().skip(MOST_RUNS).map(|group| group.bytes).sum();
+        let more = file.groups.len() - MOST_RUNS;
+        text.push_str(&format!("    and {more} more with {}\n", size(rest)));
+    }
+    text.push_str(&format!("{:LABEL_COLUMNS$}█ live  ░ garbage  ! damaged\n", ""));
     text
 }
 

@@ -10,9 +10,11 @@
 //! * `place`: what a flush or merge does with each value.
 //! * `collect`: garbage collection of a group, without a look at the tree.
 //! * `vlog`: garbage collection of a log at its tail, which asks the tree.
+//! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
 
 pub(crate) mod collect;
+pub(crate) mod dump;
 pub(crate) mod layout;
 pub(crate) mod options;
 mod pinned;

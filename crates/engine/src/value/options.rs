@@ -17,6 +17,17 @@ pub enum ValuePlacement {
     HashGrouped,
 }
 
+impl ValuePlacement {
+    /// As options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValuePlacement::Inline => "inline",
+            ValuePlacement::Vlog => "vlog",
+            ValuePlacement::HashGrouped => "hash-grouped",
+        }
+    }
+}
+
 /// What happens when collection can free nothing and the space is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

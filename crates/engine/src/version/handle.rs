@@ -62,10 +62,15 @@ impl DiskUse {
     }
 }
 
+/// The uid of a file of a store.
+pub fn file_uid(store_uid: u64, number: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), store_uid)
+}
+
 impl TableContext {
     /// The uid of a table's file: bound into every block's checksum.
     pub fn table_uid(&self, id: u64) -> u64 {
-        xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.store_uid)
+        file_uid(self.store_uid, id)
     }
 
     fn open(&self, meta: &Table) -> Result<TableReader> {

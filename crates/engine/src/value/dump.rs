@@ -1,0 +1,84 @@
+//! Prints what a value file holds, by the manifest in force, without opening the store.
+
+use std::fmt::Write as _;
+
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::error::{Error, Result};
+use crate::value::layout::{Layout, Segment};
+use crate::value::record::Seal;
+use crate::value::store::{FIRST_SLOT, values_name};
+use crate::version::handle::file_uid;
+use crate::version::manifest::{read_current, read_manifest};
+
+/// Describes groups and segments; `records`: also every record.
+pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> Result<String> {
+    let name = values_name(number);
+    let current =
+        read_current(storage)?.ok_or_else(|| Error::NotAStore { path: storage.location() })?;
+    let (state, _) = read_manifest(storage, current)?;
+    let mut files = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+    let layout = files.find(|layout| layout.number == number).ok_or_else(|| {
+        Error::invalid(format!("the manifest does not name {name}"), "it will be removed at open")
+    })?;
+    let file = storage.open(&name, Category::Value)?;
+    let mut out = format!(
+        "values {number}: {}, {} groups, slots of {} bytes\n",
+        layout.placement.name(),
+        layout.groups.len(),
+        layout.slot_bytes
+    );
+    for (i, group) in layout.groups.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "group {i}: {} records, {} bytes, garbage {}, found dead {} in {}, end {}",
+            group.records(),
+            group.bytes(),
+            group.garbage_bytes(),
+            group.dead_bytes(),
+            group.dead.len(),
+            group.end_voff
+        );
+        for segment in group.segments.iter() {
+            let _ = writeln!(out, "  {segment:?}");
+            if records {
+                let uid = file_uid(state.uid, number);
+                dump_records(&*file, layout, segment, uid, &mut out)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn dump_records(
+    file: &dyn StorageFile,
+    layout: &Layout,
+    segment: &Segment,
+    uid: u64,
+    out: &mut String,
+) -> Result<()> {
+    let start = FIRST_SLOT + u64::from(segment.slot) * u64::from(layout.slot_bytes);
+    let len = file.len()?;
+    if start.saturating_add(segment.bytes) > len {
+        let what = "the file is shorter than the manifest says";
+        return Err(Error::corruption(values_name(layout.number), len, what));
+    }
+    let mut bytes = vec![0; segment.bytes as usize];
+    file.read_at(start, &mut bytes)?;
+    let seal = Seal::new(uid, segment.generation);
+    let mut at = 0;
+    while at < bytes.len() {
+        let record = match seal.take(&bytes[at..], at as u64) {
+            Ok(record) => record,
+            Err(what) => {
+                let _ = writeln!(out, "    at {at}: {what}");
+                break;
+            }
+        };
+        let (key, value) = (record.key.escape_ascii(), record.value.len());
+        let _ = writeln!(out, "    at {at}: \"{key}\" #{} value of {value} bytes", record.seq);
+        at += record.len;
+    }
+    Ok(())
+}
