@@ -16,7 +16,8 @@ use crate::table::reader::TableReader;
 use crate::value::dump::dump_values;
 use crate::version::record;
 
-/// Describes a table, value file, log segment or manifest as text. `entries`: also every entry or operation.
+/// Describes a table, value file, log segment or manifest as text. `entries`: also every entry,
+/// record or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);

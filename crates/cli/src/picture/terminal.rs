@@ -63,7 +63,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
     let bytes = file.bytes();
     let sum = |part: fn(&GroupUsage) -> u64| file.groups.iter().map(part).sum::<u64>();
     let mut text = format!(
-        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, kept for snapshots {}\n",
+        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, for snapshots {}\n",
         file.file,
         file.placement.name(),
         if file.retired { ", retired" } else { "" },
