@@ -97,6 +97,7 @@ fn check(store: &Store, model: &Model, snapshot: Option<&Snapshot>) {
         assert!(cursor.valid() && cursor.key() == key && cursor.value() == value);
         cursor.prev().expect("steps");
     }
+    turn_about(&mut cursor, model);
     for (key, value) in model {
         let got = match snapshot {
             Some(snapshot) => keyspace.get_at(key, snapshot),
@@ -104,6 +105,26 @@ fn check(store: &Store, model: &Model, snapshot: Option<&Snapshot>) {
         };
         assert_eq!(got.expect("reads").as_deref(), Some(&value[..]));
     }
+}
+
+/// Three steps forward and one back, so that what was read ahead is left in the middle.
+fn turn_about(cursor: &mut runstone::Cursor, model: &Model) {
+    let entries: Vec<_> = model.iter().collect();
+    cursor.seek_to_first().expect("seeks");
+    let (mut at, mut turn) = (0, 0);
+    while at < entries.len() {
+        assert!(cursor.valid() && cursor.key() == entries[at].0, "turn {turn}");
+        assert!(cursor.value() == entries[at].1 && cursor.pin_value() == entries[at].1);
+        turn += 1;
+        if turn % 4 == 0 && at > 0 {
+            cursor.prev().expect("steps");
+            at -= 1;
+        } else {
+            cursor.next().expect("steps");
+            at += 1;
+        }
+    }
+    assert!(!cursor.valid());
 }
 
 fn placement(number: u8) -> ValuePlacement {

@@ -165,10 +165,28 @@ pub trait Storage: Send + Sync + Debug {
     }
 }
 
+/// One of several reads of a file.
+#[derive(Debug, Default)]
+pub struct ReadRequest {
+    /// Where it begins.
+    pub offset: u64,
+    /// Filled whole.
+    pub buffer: Vec<u8>,
+}
+
 /// An open file. All I/O is positioned, so one handle serves many threads.
 pub trait StorageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`. Reading past the end is an `UnexpectedEof` error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills all buffers; the first error ends it. An implementation may have many reads under way
+    /// at once; this one tells of all of them before it waits for the first.
+    fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
+        if reads.len() > 1 {
+            reads.iter().for_each(|read| self.read_ahead(read.offset, read.buffer.len() as u64));
+        }
+        reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
+    }
 
     /// Writes all of `data` at `offset`, extending the file as needed. On a mapped file writing
     /// past its capacity is an error.

@@ -5,10 +5,11 @@
 //! versions of a key come oldest first; the last visible one met before the key changes decides,
 //! and the merge then already stands on the key before.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
@@ -19,6 +20,12 @@ use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::place::Values;
 use crate::version::ReadLevel;
+
+/// Entries read ahead at first, and at most: a walk that goes on reads more at once.
+const LEAST_AHEAD: usize = 2;
+const MOST_AHEAD: usize = 256;
+/// Values read ahead are no more than this together, but for the last.
+const MOST_AHEAD_BYTES: usize = 4 << 20;
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -75,6 +82,8 @@ enum Place {
     Nowhere,
     /// On the merge's current entry.
     Forward,
+    /// On the first of `ahead`; the merge stands behind the last, whose key is saved.
+    Ahead,
     /// On `saved`; the merge stands before it.
     Backward,
 }
@@ -94,6 +103,10 @@ pub struct Cursor {
     steps: u64,
     /// Keeps memtables and tables.
     _view: Arc<View>,
+    /// Entries read ahead while the walk is forward and values are separated.
+    ahead: VecDeque<(Vec<u8>, Result<Value>)>,
+    /// How many to read ahead next time; doubles.
+    ahead_count: usize,
     /// Where separated values are.
     values: Arc<Values>,
     keys_only: bool,
@@ -127,6 +140,8 @@ impl Cursor {
             store: Arc::clone(&keyspace.store),
             steps: 0,
             _view: view,
+            ahead: VecDeque::new(),
+            ahead_count: LEAST_AHEAD,
             values: keyspace.inner.values.load_full(),
             keys_only: options.keys_only,
             _held: held,
@@ -144,6 +159,7 @@ impl Cursor {
     pub fn key(&self) -> &[u8] {
         match self.place {
             Place::Forward => self.merge.current().map_or(&[], |(key, _)| key),
+            Place::Ahead => self.ahead.front().map_or(&[], |(key, _)| key),
             Place::Backward => &self.saved_key,
             Place::Nowhere => &[],
         }
@@ -153,6 +169,7 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
+            (Place::Ahead, _) => self.front_value().map_or(&[], |value| value),
             (_, Some(value)) => value,
             (Place::Forward, None) => self.merge.value(),
             _ => &[],
@@ -162,6 +179,7 @@ impl Cursor {
     /// Value of the current entry, to be kept beyond the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
+            (Place::Ahead, _) => self.front_value().cloned().unwrap_or_else(|| Value::owned([])),
             (_, Some(value)) => value.clone(),
             (Place::Forward, None) => self.merge.pin_value(),
             _ => Value::owned([]),
@@ -224,7 +242,14 @@ impl Cursor {
             Place::Forward => {
                 self.save_current_key();
                 self.merge.step()?;
-                self.settle_forward(true)
+                if self.values.is_empty() || self.keys_only {
+                    return self.settle_forward(true);
+                }
+                self.read_ahead()
+            }
+            Place::Ahead => {
+                self.ahead.pop_front();
+                if self.ahead.is_empty() { self.read_ahead() } else { self.show_front() }
             }
             Place::Backward => {
                 // The merge stands before the current key and walks backward: turn it around.
@@ -244,6 +269,13 @@ impl Cursor {
                 self.merge.seek_before(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_backward()
             }
+            Place::Ahead => {
+                if let Some((key, _)) = self.ahead.pop_front() {
+                    self.merge.seek_before(&key, BEFORE_ALL_VERSIONS)?;
+                }
+                self.ahead.clear();
+                self.settle_backward()
+            }
             Place::Backward => self.settle_backward(),
         }
     }
@@ -255,9 +287,86 @@ impl Cursor {
         }
     }
 
-    /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
-    fn settle_forward(&mut self, mut skipping: bool) -> Result<()> {
+    /// Gathers the next entries and their separated values. Entries of `saved_key` are spent.
+    fn read_ahead(&mut self) -> Result<()> {
+        let mut found: Vec<(Vec<u8>, Option<Value>)> = Vec::new();
+        let mut pointers: Vec<(usize, u64, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
         self.saved_value = None;
+        self.place = Place::Nowhere;
+        self.ahead.clear();
+        while found.len() < self.ahead_count
+            && bytes < MOST_AHEAD_BYTES
+            && self.find_forward(true)?
+        {
+            self.save_current_key();
+            let Some((_, trailer)) = self.merge.current() else { break };
+            let value = match is_pointer(trailer) {
+                true => {
+                    let pointer = self.merge.value().to_vec();
+                    bytes += self.values.pointer(&pointer)?.value_bytes as usize;
+                    pointers.push((found.len(), trailer, pointer));
+                    None
+                }
+                false => Some(self.merge.pin_value()),
+            };
+            found.push((self.saved_key.clone(), value));
+            self.merge.step()?;
+        }
+        self.ahead_count = (self.ahead_count * 2).min(MOST_AHEAD);
+        let wanted: Vec<(&[u8], u64, &[u8])> = pointers
+            .iter()
+            .map(|(at, trailer, pointer)| (&found[*at].0[..], *trailer, &pointer[..]))
+            .collect();
+        self.store.metrics.add(Counter::values_read, wanted.len() as u64);
+        let fetched = self.values.resolve_many(&wanted)?;
+        let mut fetched = fetched.into_iter();
+        self.ahead = found
+            .into_iter()
+            .map(|(key, value)| {
+                let value = match value {
+                    Some(value) => Ok(value),
+                    None => fetched.next().unwrap_or(Ok(None)).and_then(|v| present(&key, v)),
+                };
+                (key, value)
+            })
+            .collect();
+        self.show_front()
+    }
+
+    /// Stands on the first entry that was read ahead. One whose value cannot be read is an error
+    /// only when the walk gets there.
+    fn show_front(&mut self) -> Result<()> {
+        let front = self.ahead.front().map(|(_, value)| value.as_ref().err().cloned());
+        self.place = match &front {
+            Some(None) => Place::Ahead,
+            _ => Place::Nowhere,
+        };
+        front.flatten().map_or(Ok(()), Err)
+    }
+
+    fn front_value(&self) -> Option<&Value> {
+        self.ahead.front().and_then(|(_, value)| value.as_ref().ok())
+    }
+
+    /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
+    fn settle_forward(&mut self, skipping: bool) -> Result<()> {
+        self.saved_value = None;
+        self.ahead.clear();
+        self.ahead_count = LEAST_AHEAD;
+        self.place = Place::Nowhere;
+        if !self.find_forward(skipping)? {
+            return Ok(());
+        }
+        if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| is_pointer(*t)) {
+            self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
+        }
+        self.place = Place::Forward;
+        Ok(())
+    }
+
+    /// Moves the merge on to the first visible entry; `false` if there is none.
+    fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         while let Some((key, trailer)) = self.merge.current() {
             if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
                 break;
@@ -265,15 +374,7 @@ impl Cursor {
             let visible = seq_of(trailer) <= self.seq;
             if visible && !(skipping && key == &self.saved_key[..]) {
                 match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Put) => {
-                        self.place = Place::Forward;
-                        return Ok(());
-                    }
-                    Some(Kind::ValuePointer | Kind::Relocate) => {
-                        self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
-                        self.place = Place::Forward;
-                        return Ok(());
-                    }
+                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => return Ok(true),
                     Some(Kind::Delete) => {
                         self.saved_key.clear();
                         self.saved_key.extend_from_slice(key);
@@ -284,8 +385,7 @@ impl Cursor {
             }
             self.merge.step()?;
         }
-        self.place = Place::Nowhere;
-        Ok(())
+        Ok(false)
     }
 
     /// Moves back to the last key with a visible value.
@@ -347,11 +447,7 @@ impl Cursor {
             return Ok(Value::owned([]));
         }
         self.store.metrics.add(Counter::values_read, 1);
-        let value = self.values.resolve(key, trailer, pointer)?;
-        value.ok_or_else(|| {
-            let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
-            crate::error::Error::corruption("a value file", 0, what)
-        })
+        present(key, self.values.resolve(key, trailer, pointer)?)
     }
 
     fn count_seek(&self) {
@@ -364,6 +460,14 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         self.store.metrics.add(Counter::iterated, self.steps);
     }
+}
+
+/// A registered reader's value is kept for it.
+fn present(key: &[u8], value: Option<Value>) -> Result<Value> {
+    value.ok_or_else(|| {
+        let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+        Error::corruption("a value file", 0, what)
+    })
 }
 
 /// One stream per memtable and run, newest first; one per row of an overlapping level.

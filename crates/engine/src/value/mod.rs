@@ -6,6 +6,7 @@
 //! * `layout`: which records lie where, as metadata; changes by edits of the manifest only.
 //! * `pool`: slots of the file.
 //! * `store`: an open value file: reading, and the state behind it.
+//! * `batch`: many values read at once.
 //! * `session`: appends of one flush, merge or collection.
 //! * `place`: what a flush or merge does with each value.
 //! * `collect`: garbage collection of a group, without a look at the tree.
@@ -13,6 +14,7 @@
 //! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
 
+mod batch;
 pub(crate) mod collect;
 pub(crate) mod dump;
 pub(crate) mod layout;

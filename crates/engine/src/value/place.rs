@@ -13,6 +13,7 @@ use crate::merge::job::Merged;
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::Value;
+use crate::value::batch::Wanted;
 use crate::value::layout::{GroupEdit, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::Pointer;
@@ -63,6 +64,28 @@ impl Values {
             Some(store) => store.read(&pointer, key, trailer),
             None => Ok(None),
         }
+    }
+
+    /// The values of many versions (key, trailer, pointer); `None` for those that are gone.
+    pub(crate) fn resolve_many(
+        &self,
+        versions: &[(&[u8], u64, &[u8])],
+    ) -> Result<Vec<Result<Option<Value>>>> {
+        let mut values: Vec<Result<Option<Value>>> = versions.iter().map(|_| Ok(None)).collect();
+        for store in self.all() {
+            let (mut wanted, mut order) = (Vec::new(), Vec::new());
+            for (i, (key, trailer, bytes)) in versions.iter().enumerate() {
+                let pointer = self.pointer(bytes)?;
+                if pointer.store == store.number {
+                    wanted.push(Wanted { pointer, key, trailer: *trailer });
+                    order.push(i);
+                }
+            }
+            for (i, value) in order.into_iter().zip(store.read_many(&wanted)) {
+                values[i] = value;
+            }
+        }
+        Ok(values)
     }
 
     /// Decodes the pointer of an entry.

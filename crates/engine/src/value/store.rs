@@ -11,13 +11,13 @@
 //! * A reader loads the segments of a group, finds the record and reads it: one device read, no
 //!   lock. What it loaded keeps the slots from being used again until it lets go.
 //! * The layout changes by edits that the manifest has logged (`publish`).
-//! * A slot that an edit freed can be taken again when nobody holds the segments from before.
+//! * A slot that an edit freed can be taken again when nobody holds segments from before it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Condvar, Mutex};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, Storage, StorageFile};
@@ -31,7 +31,9 @@ use crate::value::Value;
 use crate::value::layout::{Layout, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::pool::Pool;
-use crate::value::record::{Footer, HEADER_BYTES, Pointer, Seal, footer_bytes, record_bytes};
+use crate::value::record::{
+    Footer, HEADER_BYTES, Pointer, Record, Seal, footer_bytes, record_bytes,
+};
 use crate::version::handle::TableContext;
 
 /// Format of value files.
@@ -80,8 +82,9 @@ pub(crate) struct State {
     /// Keys written to the group being collected since it was sealed; to a log, since the pass
     /// began.
     pub(crate) fresh: Option<(u32, Sketch)>,
-    /// Extents that no segment names any more, with what old readers may still hold.
-    leaving: Vec<(Arc<Vec<Segment>>, Vec<Segment>)>,
+    /// Segments of groups as they were, oldest first, each with the extents that it was the last
+    /// to name. A reader may hold any of them, and whatever it names.
+    leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
     /// By group: bytes that the last collection kept for these snapshots only.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
     /// Of a log: segments whose live values have moved, and the last number given to those. They
@@ -173,7 +176,7 @@ impl ValueStore {
                 sessions: 0,
                 collecting: false,
                 fresh: None,
-                leaving: Vec::new(),
+                leaving: VecDeque::new(),
                 pinned: BTreeMap::new(),
                 condemned: VecDeque::new(),
                 pass: None,
@@ -251,13 +254,32 @@ impl ValueStore {
         }
         let mut bytes = vec![0; len as usize];
         self.file.read_at(place, &mut bytes)?;
-        let record = self.seal(&segment).take(&bytes, offset);
+        self.check_record(&segment, offset, &bytes, key, trailer)?;
+        Ok(Some(Value::of_record(bytes, HEADER_BYTES + key.len())))
+    }
+
+    /// The segments of a group, held against being used again.
+    pub(super) fn load(&self, group: u32) -> Option<Guard<Arc<Vec<Segment>>>> {
+        self.segments.get(group as usize).map(ArcSwap::load)
+    }
+
+    /// The record at `offset` of a segment, which must be that of a version of `key`.
+    pub(super) fn check_record<'a>(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        bytes: &'a [u8],
+        key: &[u8],
+        trailer: u64,
+    ) -> Result<Record<'a>> {
+        let place = self.position(segment) + offset;
+        let record = self.seal(segment).take(bytes, offset);
         let record = record.map_err(|what| self.corrupt(place, what))?;
         let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
         if record.key != key || !(moved || record.seq == seq_of(trailer)) {
             return Err(self.corrupt(place, "the record is of another version"));
         }
-        Ok(Some(Value::of_record(bytes, HEADER_BYTES + key.len())))
+        Ok(record)
     }
 
     /// Whether the record is there; reads at most a footer.
@@ -319,8 +341,8 @@ impl ValueStore {
             self.segments[at].store(segments);
             let gone = |segment: &&Segment| group.remove.contains(&segment.generation);
             let gone: Vec<Segment> = old.iter().filter(gone).copied().collect();
-            if !gone.is_empty() {
-                state.leaving.push((old, gone));
+            if !gone.is_empty() || Arc::strong_count(&old) > 1 {
+                state.leaving.push_back((old, gone));
             }
             if group.collected.is_none()
                 && let Some((_, fresh)) = state.fresh.as_mut().filter(|(g, _)| *g == group.group)
@@ -443,14 +465,12 @@ impl State {
 
     /// Makes slots free whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
-        let pool = &mut self.pool;
-        self.leaving.retain(|(old, gone)| {
-            let held = Arc::strong_count(old) > 1;
-            if !held {
-                gone.iter().for_each(|segment| pool.give(segment.slot, segment.slots));
+        // In order: what one names, those before it may name as well.
+        while self.leaving.front().is_some_and(|(old, _)| Arc::strong_count(old) == 1) {
+            for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
+                self.pool.give(segment.slot, segment.slots);
             }
-            held
-        });
+        }
     }
 
     /// Bytes of a group that only snapshots keep, as far as the last collection found.
