@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, KeyspaceOptions, Options, Snapshot, Store, ValueOptions, ValuePlacement,
+    Background, Error, KeyspaceOptions, Options, Snapshot, Store, ValueOptions, ValuePlacement,
+    WhenFull,
 };
 
 #[derive(Clone, Debug)]
@@ -186,6 +187,160 @@ fn run(first: ValuePlacement, steps: &[Step], changes: bool) {
     check(&store, &model, None);
     store.close().expect("closes");
     check(&open(&storage, None), &model, None);
+}
+
+fn with_values(change: impl FnOnce(&mut ValueOptions)) -> KeyspaceOptions {
+    let mut options = options(ValuePlacement::HashGrouped);
+    change(&mut options.values);
+    options
+}
+
+fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Result<Store, Error> {
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(Arc::<MemoryStorage>::clone(storage), options)
+}
+
+#[test]
+fn senseless_value_options_are_refused() {
+    let refused = |change: fn(&mut ValueOptions)| {
+        let storage = Arc::new(MemoryStorage::new());
+        let error = open_with(&storage, with_values(change)).expect_err("refused");
+        assert!(!error.hint().is_empty());
+        error.to_string()
+    };
+    assert!(refused(|values| values.groups = 0).contains("values.groups is 0"));
+    assert!(refused(|values| values.reserve_permille = 0).contains("reserve_permille is 0"));
+    assert!(refused(|values| values.slot_bytes = 100).contains("allowed are 4096"));
+    assert!(refused(|values| values.capacity_bytes = 10_000).contains("need 24576 or more"));
+    let storage = Arc::new(MemoryStorage::new());
+    let store = open_with(&storage, options(ValuePlacement::HashGrouped)).expect("opens");
+    let other = with_values(|values| values.groups = 4);
+    let error = store.open_keyspace("default", Some(other.clone())).expect_err("fixed");
+    assert!(error.to_string().contains("was made with 3"), "{error}");
+    store.close().expect("closes");
+    assert!(open_with(&storage, other).expect_err("fixed").to_string().contains("groups is 4"));
+    open(&storage, None).close().expect("as it was");
+}
+
+/// A value of several slots, and one that is larger than everything that the options provide for.
+#[test]
+fn values_larger_than_a_slot_a_group_and_the_capacity() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keyspace = with_values(|values| values.capacity_bytes = 64 << 10);
+    let store = open_with(&storage, keyspace).expect("opens");
+    let mut model = Model::new();
+    for (turn, len) in [(0usize, 4096u32), (1, 13_000), (2, 300_000), (3, 9_000)] {
+        let large: Vec<u8> = (0..len).map(|i| (i as usize * 7 + turn) as u8).collect();
+        for k in 0..3 {
+            store.put(key(k), &large).expect("puts");
+            model.insert(key(k), large.clone());
+        }
+        store.flush().expect("flushes");
+        check(&store, &model, None);
+        store.collect_values().expect("collects");
+        check(&store, &model, None);
+    }
+    let used = store.default_keyspace().value_usage()[0].used_bytes();
+    assert!(used <= 3 * (9_000 + 4096) + 6 * 4096, "{used} bytes for three values of 9,000");
+}
+
+/// Everything is garbage, and a snapshot holds it: writes are refused as on a full disk, reads go
+/// on, and when the snapshot goes, writes go on too.
+#[test]
+fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keyspace = with_values(|values| {
+        values.capacity_bytes = 100 << 10;
+        values.when_full = WhenFull::Error;
+    });
+    let store = open_with(&storage, keyspace).expect("opens");
+    let write = |turn: usize| -> Result<(), Error> {
+        (0..25).try_for_each(|k| store.put(key(k), value(k, 900, turn)))?;
+        store.flush()
+    };
+    write(0).expect("fits");
+    let mut held = Vec::new();
+    let mut full = None;
+    for turn in 1..20 {
+        held.push(store.snapshot());
+        if let Err(error) = write(turn) {
+            full = Some(error);
+            break;
+        }
+    }
+    let error = full.expect("the reserve is full at some time");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert!(store.put("more", "x").is_err(), "refused");
+    assert!(store.get(key(3)).expect("reads go on").is_some());
+    drop(held);
+    let started = std::time::Instant::now();
+    while store.put("more", "x").is_err() || store.flush().is_err() {
+        assert!(started.elapsed().as_secs() < 20, "writes never go on");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(store.verify().expect("verifies").is_clean());
+}
+
+/// A flipped byte in a record: the read tells, collection sets the group aside and drops nothing,
+/// verify names the file.
+#[test]
+fn a_damaged_group_is_set_aside() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keyspace = with_values(|values| {
+        values.groups = 1;
+        values.reserve_permille = 100_000;
+    });
+    let store = open_with(&storage, keyspace).expect("opens");
+    for turn in 0..4 {
+        for k in 0..10 {
+            store.put(key(k), value(k, 1000, turn)).expect("puts");
+        }
+        store.flush().expect("flushes");
+    }
+    let name = store.default_keyspace().value_usage()[0].file.clone();
+    let file = storage.open(&name, Category::Value).expect("is there");
+    let at = 4096 + 300;
+    let mut byte = [0];
+    file.read_at(at, &mut byte).expect("reads");
+    file.write_at(at, &[byte[0] ^ 1]).expect("writes");
+    store.collect_values().expect("the group is set aside");
+    let usage = store.default_keyspace().value_usage();
+    assert!(usage[0].groups[0].quarantined && usage[0].groups[0].records == 40);
+    let read = |k: u8| store.get(key(k));
+    let (told, whole): (Vec<u8>, Vec<u8>) = (0..10).partition(|k| read(*k).is_err());
+    assert!(told.len() <= 1);
+    for k in whole {
+        assert_eq!(read(k).expect("whole").as_deref(), Some(&value(k, 1000, 3)[..]));
+    }
+    let report = store.verify().expect("verifies");
+    assert!(report.damage.iter().any(|damage| damage.file == name), "{:?}", report.damage);
+}
+
+/// Deletions and small values leave a record that looks live; merges tell the group.
+#[test]
+fn what_deletions_and_small_values_replace_is_freed() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = open_with(&storage, options(ValuePlacement::HashGrouped)).expect("opens");
+    for k in 0..40 {
+        store.put(key(k), value(k, 2000, 0)).expect("puts");
+    }
+    store.flush().expect("flushes");
+    let bytes = || store.default_keyspace().value_usage()[0].bytes();
+    assert!(bytes() > 80_000);
+    for k in 0..40 {
+        match k % 2 {
+            0 => store.delete(key(k)).expect("deletes"),
+            _ => store.put(key(k), "small").expect("puts"),
+        }
+    }
+    store.compact().expect("merges");
+    store.collect_values().expect("collects");
+    assert_eq!(bytes(), 0);
 }
 
 proptest! {

@@ -529,7 +529,7 @@ impl Inner {
                 Collected::Nothing if follows => return Ok(()),
                 Collected::Nothing => {
                     if !self.wait_for_snapshots(options, started, &points)? {
-                        return self.values_full(keyspace, options);
+                        return self.values_full(keyspace, options, &points);
                     }
                 }
             }
@@ -576,9 +576,16 @@ impl Inner {
         Ok(waits)
     }
 
-    fn values_full(&self, keyspace: &KeyspaceInner, options: &ValueOptions) -> Result<()> {
+    /// Data that are larger than the capacity grow the file in any case: were the flush refused,
+    /// so would be the deletions that could help.
+    fn values_full(
+        &self,
+        keyspace: &KeyspaceInner,
+        options: &ValueOptions,
+        points: &[SeqNo],
+    ) -> Result<()> {
         use crate::value::options::WhenFull;
-        if options.when_full != WhenFull::Error {
+        if options.when_full != WhenFull::Error || points.len() == 1 {
             self.metrics.add(Counter::value_grown, 1);
             return Ok(());
         }

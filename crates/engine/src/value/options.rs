@@ -37,8 +37,8 @@ pub enum WhenFull {
     Grow,
     /// Flushes wait up to `stall_ms` for snapshots to go, then the file grows.
     Stall,
-    /// Flushes fail as on a full disk: writes are refused until snapshots go or keys are deleted
-    /// (P9); reads go on.
+    /// While snapshots hold garbage, flushes fail as on a full disk: writes are refused until the
+    /// snapshots go (P9), reads go on. Data that are larger than the capacity grow the file.
     Error,
 }
 
