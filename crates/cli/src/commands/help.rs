@@ -51,6 +51,16 @@ const OPTIONS: &[(&str, &str)] = &[
     ("universal_min_width", "universal: fewest runs gathered by size"),
     ("universal_max_width", "universal: most runs gathered"),
     ("partitioner", "where merges cut: none, size, local-range, global-range, .. or prefix"),
+    ("[values]", "where values lie:"),
+    ("placement", "inline, vlog (a log, WiscKey) or hash-grouped (HashKV)"),
+    ("separate_at", "values of so many bytes and more lie apart from their keys"),
+    ("groups", "hash-grouped: groups by hash of the key; never changes"),
+    ("slot_bytes", "unit in which the value file is given out; never changes"),
+    ("capacity_bytes", "value bytes that the file is made for; 0: as many as are live"),
+    ("reserve_permille", "space for garbage, in thousandths of the capacity"),
+    ("when_full", "when nothing can be freed: grow, stall (then grow), or error"),
+    ("stall_ms", "when_full = stall: longest wait for snapshots to go"),
+    ("vlog_chunk_bytes", "vlog: bytes that one collection takes from the tail"),
 ];
 
 impl Args {
