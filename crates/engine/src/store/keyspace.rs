@@ -269,10 +269,12 @@ impl Keyspace {
         (view.active.allocated_bytes() + waiting.sum::<usize>()) as u64
     }
 
-    /// Flushes the store and merges this keyspace into a single run.
+    /// Flushes the store, merges this keyspace into a single run, and collects the garbage of its
+    /// value file.
     pub fn compact(&self) -> Result<()> {
         self.store.flush_all()?;
-        self.store.compact(&self.inner)
+        self.store.compact(&self.inner)?;
+        self.store.collect_all_values(&self.inner)
     }
 
     pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {

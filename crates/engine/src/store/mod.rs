@@ -229,11 +229,13 @@ impl Store {
         self.inner.wait_idle()
     }
 
-    /// Flushes, and merges every keyspace into a single run, dropping all that is obsolete.
+    /// Flushes, merges every keyspace into a single run, dropping all that is obsolete, and collects
+    /// the garbage of value files.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
-        all.iter().try_for_each(|keyspace| self.inner.compact(keyspace))
+        all.iter().try_for_each(|keyspace| self.inner.compact(keyspace))?;
+        self.collect_values()
     }
 
     /// Runs one flush or merge if one is due; with [`crate::Background::Manual`] nobody else does.
