@@ -7,6 +7,7 @@ mod demo;
 mod encoding;
 mod failure;
 mod kvssd;
+mod layers;
 mod opening;
 mod output;
 mod picture;

@@ -1,11 +1,13 @@
 //! From what the user calls a store to an open one, and why it does not open.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use runstone::storage::MemoryStorage;
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_device::{DeviceUrl, Kind, KvSsdStore};
+use runstone_flash::block::{BlockStorage, LayerReport};
 
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
@@ -16,6 +18,8 @@ pub struct Location {
     path: PathBuf,
     memory: Option<Arc<MemoryStorage>>,
     device: Option<DeviceUrl>,
+    /// The block SSD of the URL, once it is open: one device for everything that is opened on it.
+    block: OnceCell<BlockStorage>,
 }
 
 impl Location {
@@ -23,16 +27,12 @@ impl Location {
     pub fn of(store: &Path) -> Result<Location> {
         let path = store.to_path_buf();
         let text = store.to_string_lossy();
-        if let Some(url) = DeviceUrl::parse(&text) {
-            return Ok(Location { device: Some(url?), path, memory: None });
+        let device = DeviceUrl::parse(&text).transpose()?;
+        let memory = (text == "mem:").then(Arc::default);
+        if text.is_empty() {
+            return Err(Failure::usage("the path of the store is empty", "name a directory"));
         }
-        match text.split_once(':') {
-            Some(("mem", "")) => Ok(Location { path, memory: Some(Arc::default()), device: None }),
-            _ if text.is_empty() => {
-                Err(Failure::usage("the path of the store is empty", "name a directory"))
-            }
-            _ => Ok(Location { path, memory: None, device: None }),
-        }
+        Ok(Location { path, memory, device, block: OnceCell::new() })
     }
 
     /// The KVSSD there, if the URL is of one.
@@ -48,6 +48,11 @@ impl Location {
         self.try_open(options).map_err(|error| explain(&self.path, error, may_make))
     }
 
+    /// What the layers of the block SSD wrote, if the store is on one that was opened.
+    pub fn layers(&self) -> Option<LayerReport> {
+        self.block.get().map(BlockStorage::layers)
+    }
+
     /// Whether there is a store with an entry in its default keyspace. Changes nothing, not even
     /// the options that a store keeps.
     pub fn holds_data(&self) -> Result<bool> {
@@ -58,12 +63,24 @@ impl Location {
         }
     }
 
+    /// Opens the store there, which exists, for reading only.
+    pub fn to_read(&self) -> Result<Store> {
+        self.open(Options { read_only: true, create_if_missing: false, ..Options::default() })
+    }
+
     fn try_open(&self, options: Options) -> runstone::Result<Store> {
         match (&self.memory, &self.device) {
             (Some(memory), _) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
             (None, Some(url)) if url.kind == Kind::BlockSsd => {
                 let may_make = options.create_if_missing && !options.read_only;
-                Store::open_on(Arc::new(url.open_block(may_make)?), options)
+                let storage = match self.block.get() {
+                    Some(open) => open.clone(),
+                    None => {
+                        let opened = url.open_block(may_make)?;
+                        self.block.get_or_init(|| opened).clone()
+                    }
+                };
+                Store::open_on(Arc::new(storage), options)
             }
             (None, Some(_)) => {
                 let hint = "put, get, delete, scan, count, import, export, bench, shape, stats, \
@@ -132,8 +149,7 @@ pub fn kvssd_to_make(
 
 /// Opens a store that exists, for reading only.
 pub fn to_read(store: &Path) -> Result<Store> {
-    let options = Options { read_only: true, create_if_missing: false, ..Options::default() };
-    Location::of(store)?.open(options)
+    Location::of(store)?.to_read()
 }
 
 /// Opens a store that exists, for writing.

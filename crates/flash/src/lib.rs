@@ -4,6 +4,7 @@
 //! * [`ftl`]: an ordinary block SSD over it, page-mapped.
 //! * [`block`]: files on that SSD behind the storage trait, so that the file engine runs on it.
 //! * [`kvssd`]: a KVSSD: firmware that keeps an LSM tree on flash and speaks keys and values.
+//! * [`front`]: what hosts speak to it: NVMe key-value commands, an API in SNIA's style.
 //!
 //! Everything lives in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.
@@ -12,6 +13,7 @@
 
 pub mod block;
 mod error;
+pub mod front;
 pub mod ftl;
 pub mod kvssd;
 pub mod nand;

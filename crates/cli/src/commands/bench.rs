@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::arguments::{MakeArguments, parse_size};
 use crate::failure::{Exit, Failure, Result};
+use crate::layers;
 use crate::opening::{self, Location};
 use crate::output::{Output, columns, size};
 use crate::scratch::Scratch;
@@ -101,10 +102,11 @@ impl Args {
             Some(scratch) => scratch.path().join("store"),
             None => self.store.clone().unwrap_or_default(),
         };
+        let location = Location::of(&path)?;
         let report = match self.device(&path)? {
             Some(device) => run_all(&self.names, &spec, &device, output)?,
             None => {
-                let store = self.open(&Location::of(&path)?)?;
+                let store = self.open(&location)?;
                 if !output.is_json {
                     output.line(self.header(&store))?;
                     output.flush()?;
@@ -114,21 +116,40 @@ impl Args {
                 report
             }
         };
-        match output.is_json {
-            true => output.json(&json!({
-                "engine": report.engine,
-                "num": spec.num,
-                "threads": spec.threads,
-                "key_bytes": spec.key_bytes,
-                "value_bytes": spec.value_bytes,
-                "sync": spec.sync,
-                "seed": spec.seed,
-                "benchmarks": report.benchmarks,
-                "metrics": report.metrics,
-            }))?,
-            false => output.line(report.metrics.line())?,
-        }
+        self.finish(&spec, &report, &location, output)?;
         Ok(Exit::Ok)
+    }
+
+    /// What comes after the lines of the benchmarks.
+    fn finish(
+        &self,
+        spec: &BenchSpec,
+        report: &BenchReport,
+        location: &Location,
+        output: &Output,
+    ) -> Result<()> {
+        let flash = location.layers();
+        let user_bytes = report.metrics.user_bytes_written;
+        if !output.is_json {
+            output.line(report.metrics.line())?;
+            let text = flash.map(|flash| layers::to_text(&flash, user_bytes));
+            return output.bytes(text.unwrap_or_default().as_bytes());
+        }
+        let mut json = json!({
+            "engine": report.engine,
+            "num": spec.num,
+            "threads": spec.threads,
+            "key_bytes": spec.key_bytes,
+            "value_bytes": spec.value_bytes,
+            "sync": spec.sync,
+            "seed": spec.seed,
+            "benchmarks": report.benchmarks,
+            "metrics": report.metrics,
+        });
+        if let Some(flash) = &flash {
+            json["flash"] = layers::to_json(flash, user_bytes);
+        }
+        output.json(&json)
     }
 
     /// The KVSSD, if the URL is of one: its options are in the URL.

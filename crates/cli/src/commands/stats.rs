@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Result};
 use crate::kvssd;
-use crate::opening;
+use crate::layers;
+use crate::opening::{self, Location};
 use crate::output::{Output, columns, size};
 
 /// Print sizes and counters
@@ -26,13 +27,24 @@ impl Args {
         if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
             return kvssd::stats(&device, output);
         }
-        let store = opening::to_read(&self.store)?;
+        let location = Location::of(&self.store)?;
+        let store = location.to_read()?;
+        let flash = location.layers();
+        let user_bytes = store.metrics().counters.user_bytes_written;
         if self.prometheus {
             output.bytes(store.metrics().to_prometheus().as_bytes())?;
         } else if output.is_json {
-            output.json(&to_json(&store)?)?;
+            let mut json = to_json(&store)?;
+            if let Some(flash) = &flash {
+                json["flash"] = layers::to_json(flash, user_bytes);
+            }
+            output.json(&json)?;
         } else {
             output.bytes(to_text(&store)?.as_bytes())?;
+            if let Some(flash) = &flash {
+                output.line("")?;
+                output.bytes(layers::to_text(flash, user_bytes).as_bytes())?;
+            }
         }
         Ok(Exit::Ok)
     }

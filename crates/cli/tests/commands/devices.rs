@@ -48,6 +48,19 @@ fn a_block_ssd_is_a_place_for_stores() {
     assert_eq!(place.run(&["put", "blockssd:b.img?blocks=48", "k", "v"]).code, 0);
     assert_eq!(place.run(&["get", "blockssd:b.img", "k"]).stdout, "v\n");
     assert_eq!(place.run(&["verify", "blockssd:b.img"]).code, 0);
+    assert!(place.run(&["stats", "blockssd:b.img"]).stdout.contains("read-modify-write"));
+    let stats = place.run(&["stats", "blockssd:b.img", "--json"]).stdout;
+    assert!(stats.contains("\"flash\""), "{stats}");
+    let bench = ["bench", "fillrandom", "--store", "blockssd:f.img?blocks=48", "--num", "50000"];
+    let ran = place.run(&[&bench[..], &["--policy", "tiering"]].concat()).stdout;
+    let factor = |name: &str| -> f64 {
+        let line = ran.lines().find(|line| line.trim_start().starts_with(name));
+        let word = line.and_then(|line| line[name.len()..].split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{name}: {ran}"))
+    };
+    let layers = ["store and files ", "read-modify-write", "collection"].map(factor);
+    let product: f64 = layers.iter().product();
+    assert!((product / factor("all") - 1.0).abs() < 0.002, "{ran}");
     let wrong = place.run(&["get", "kvssd:b.img", "k"]);
     assert!(wrong.code == 3 && wrong.stderr.contains("block SSD"), "{}", wrong.stderr);
     let other = place.run(&["get", "blockssd:b.img?blocks=99", "k"]);

@@ -1,0 +1,75 @@
+//! What each layer below a store on a block SSD wrote: the store and its files, read-modify-write,
+//! collection. They multiply to what the flash programmed, which the device asserts.
+
+use runstone::storage::Category;
+use runstone_flash::block::LayerReport;
+use runstone_flash::ftl::HOST_BLOCK_BYTES;
+use serde_json::{Value, json};
+
+use crate::output::{columns, duration, size};
+
+/// Where the host blocks come from, and their bytes.
+fn sources(layers: &LayerReport) -> Vec<(&'static str, u64)> {
+    let bytes = |blocks: u64| blocks * u64::from(HOST_BLOCK_BYTES);
+    let files = Category::ALL.map(|c| (c.name(), bytes(layers.blocks.of(c))));
+    let own = [
+        ("journal", bytes(layers.blocks.journal_blocks)),
+        ("directory", bytes(layers.blocks.snapshot_blocks)),
+    ];
+    files.into_iter().chain(own).collect()
+}
+
+/// Fields for `--json`; factors in thousandths, 0 without user bytes.
+pub fn to_json(layers: &LayerReport, user_bytes: u64) -> Value {
+    let device = &layers.device;
+    let sources = sources(layers).into_iter().map(|(name, bytes)| (name.to_string(), json!(bytes)));
+    json!({
+        "user_bytes": user_bytes,
+        "host_bytes": device.host_bytes,
+        "host_bytes_by_source": sources.collect::<serde_json::Map<String, Value>>(),
+        "page_bytes": device.page_bytes,
+        "flash_bytes": device.flash_bytes,
+        "store_milli": milli(device.host_bytes, user_bytes),
+        "rmw_milli": device.rmw_milli(),
+        "collection_milli": device.gc_milli(),
+        "total_milli": milli(device.flash_bytes, user_bytes),
+        "timing": layers.timing,
+        "simulated_ns": layers.elapsed_ns,
+    })
+}
+
+/// Lines for people.
+pub fn to_text(layers: &LayerReport, user_bytes: u64) -> String {
+    let device = &layers.device;
+    let steps = [
+        ("users", 0, user_bytes),
+        ("store and files", user_bytes, device.host_bytes),
+        ("read-modify-write", device.host_bytes, device.page_bytes),
+        ("collection", device.page_bytes, device.flash_bytes),
+        ("all", user_bytes, device.flash_bytes),
+    ];
+    let row = |(name, before, after): (&str, u64, u64)| {
+        let factor = if before == 0 { String::new() } else { decimal(milli(after, before)) };
+        vec![name.to_string(), factor, size(after)]
+    };
+    let mut text = columns(&["flash, since opened", "times", "bytes"], &steps.map(row));
+    let sources = sources(layers).into_iter().filter(|(_, bytes)| *bytes > 0);
+    let sources: Vec<String> = sources.map(|(name, n)| format!("{name} {}", size(n))).collect();
+    let took = duration(std::time::Duration::from_nanos(layers.elapsed_ns));
+    text.push_str(&format!(
+        "store and files: {}\nsimulated time {took}, preset {}\n",
+        sources.join(", "),
+        layers.timing
+    ));
+    text
+}
+
+/// A ratio in thousandths, rounded; 0 without a denominator.
+fn milli(numerator: u64, denominator: u64) -> u64 {
+    let scaled = u128::from(numerator) * 1000 + u128::from(denominator) / 2;
+    scaled.checked_div(u128::from(denominator)).unwrap_or(0) as u64
+}
+
+fn decimal(milli: u64) -> String {
+    format!("{}.{:03}", milli / 1000, milli % 1000)
+}
