@@ -21,7 +21,7 @@ pub(crate) mod pool;
 pub(crate) mod record;
 pub(crate) mod session;
 pub(crate) mod store;
-mod vlog;
+pub(crate) mod vlog;
 
 pub(crate) use pinned::INLINE_BYTES;
 pub use pinned::Value;

@@ -35,6 +35,9 @@ struct Live<'a> {
     seq: SeqNo,
 }
 
+/// A key, the version of it that was live, and where its value is now, encoded.
+pub(crate) type Move = (Vec<u8>, SeqNo, Vec<u8>);
+
 impl ValueStore {
     /// Whether collecting the tail may free something.
     pub(super) fn log_wants_collection(&self, state: &State, points: &[SeqNo]) -> bool {
@@ -191,7 +194,7 @@ impl Inner {
         chunk: &[Segment],
         scanned: &Scanned,
         live: &[Live<'_>],
-    ) -> Result<(Vec<(Vec<u8>, SeqNo, Vec<u8>)>, u64)> {
+    ) -> Result<(Vec<Move>, u64)> {
         let mut session = Session::new(store);
         let mut moves = Vec::new();
         for Live { entry, seq } in live {

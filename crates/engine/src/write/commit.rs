@@ -27,6 +27,7 @@ use crate::memtable::Memtable;
 use crate::metrics::{Counter, sampled};
 use crate::options::Durability;
 use crate::store::{Inner, KeyspaceInner, View};
+use crate::value::vlog::Move;
 use crate::write::wal::{SyncWork, Wal};
 
 /// What the commit lock protects.
@@ -133,7 +134,7 @@ impl Inner {
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        moves: &[(Vec<u8>, SeqNo, Vec<u8>)],
+        moves: &[Move],
     ) -> Result<SeqNo> {
         self.check_writable()?;
         let mut state = self.commit.lock();

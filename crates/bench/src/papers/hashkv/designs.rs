@@ -110,7 +110,7 @@ impl Design {
         let data_bytes = workload.data_bytes(values.separate_at);
         let largest = (workload.most_value_bytes() as u64 + 1024) * PAIRS_PER_SLOT;
         values.slot_bytes = (largest.min(1 << 30) as u32).max(slot_bytes);
-        values.groups = (data_bytes / main_bytes).max(1) as u32;
+        values.groups = (workload.data_bytes(1) / main_bytes).max(1) as u32;
         // Only runs at a small scale have less data than a group.
         let least_bytes = 2 * u64::from(values.groups) * u64::from(values.slot_bytes);
         values.capacity_bytes = data_bytes.max(least_bytes);

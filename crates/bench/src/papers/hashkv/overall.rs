@@ -150,7 +150,7 @@ fn judge_space(report: &mut PaperReport, workload: &Workload, runs: &[Run]) {
             "1: peak of the value file, HashKV",
             "not measured",
             format!("{:.1} MiB of {:.1} MiB data", mib(run.peak_value_bytes), mib(data)),
-            &format!("at most (1 + r) data + one group = {:.1} MiB", mib(bound)),
+            &format!("at most (1 + r) data + one group with its reserve = {:.1} MiB", mib(bound)),
             run.peak_value_bytes <= bound,
         );
     }

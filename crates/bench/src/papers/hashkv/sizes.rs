@@ -159,9 +159,8 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let workload = Workload::of_mix(context.scaled(DATA_BYTES / 2 / pair as u64), &sizes);
             // As the paper does for its features.
             let design = Design::hashkv(&workload).with_reserve(200);
-            let apart = Bench::in_memory(&design, &workload)?.through(2)?;
-            let design = design.separating_at(&workload, SEPARATE_AT);
-            let selected = Bench::in_memory(&design, &workload)?.through(2)?;
+            let selective = design.clone().separating_at(&workload, SEPARATE_AT);
+            let [apart, selected] = in_turns([&design, &selective], &workload)?;
             speeds.push(100.0 * (selected.per_second() / apart.per_second() - 1.0));
             bytes.push(100.0 * (selected.amplification() / apart.amplification() - 1.0));
             all.values.push(apart.per_second() / 1000.0);
@@ -185,4 +184,17 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
     };
     report.draw("figure-11", Chart::Bar(chart));
     Ok(())
+}
+
+/// The faster of two runs of each, in turns: bytes are equal, time is not on a busy machine.
+fn in_turns(designs: [&Design; 2], workload: &Workload) -> Result<[Phase; 2]> {
+    let run = |design: &Design| Bench::in_memory(design, workload)?.through(2);
+    let mut best = [run(designs[0])?, run(designs[1])?];
+    for (best, design) in best.iter_mut().zip(designs) {
+        let again = run(design)?;
+        if again.took < best.took {
+            *best = again;
+        }
+    }
+    Ok(best)
 }
