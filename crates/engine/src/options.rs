@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::event::EventListener;
 use crate::table::builder::TableLayout;
-use crate::value::options::ValueOptions;
+use crate::value::options::{ValueOptions, ValuePlacement};
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,12 +293,8 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "large-values",
-        doc: "16 KiB blocks, zstd below level 1: for values of a kilobyte and more",
-        make: || KeyspaceOptions {
-            block_bytes: 16 << 10,
-            compression: vec![Compression::Lz4, Compression::Lz4, Compression::Zstd],
-            ..KeyspaceOptions::default()
-        },
+        doc: "values from 1 KiB on lie apart, in hash groups: a fraction of the bytes written",
+        make: || apart(ValuePlacement::HashGrouped, 1 << 10, 256 << 10),
     },
     Preset {
         name: "small-space",
@@ -348,6 +344,16 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        name: "hashkv",
+        doc: "every value in hash groups (HashKV), log segments of 1 MiB, 30% reserve",
+        make: || apart(ValuePlacement::HashGrouped, 1, 1 << 20),
+    },
+    Preset {
+        name: "wisckey",
+        doc: "every value in one log that is collected at its tail (WiscKey), 30% reserve",
+        make: || apart(ValuePlacement::Vlog, 1, 1 << 20),
+    },
+    Preset {
         name: "global-range",
         doc: "universal compaction whose runs share their bounds: merges fall apart into parts",
         make: || stack("universal", Partitioner::GlobalRange),
@@ -363,6 +369,20 @@ pub static PRESETS: &[Preset] = &[
         make: || stack("min-latency", Partitioner::GlobalRange),
     },
 ];
+
+/// Values of `separate_at` bytes and more apart from the default tree.
+fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> KeyspaceOptions {
+    KeyspaceOptions {
+        values: ValueOptions {
+            placement,
+            separate_at,
+            slot_bytes,
+            vlog_chunk_bytes: 64 << 20,
+            ..ValueOptions::default()
+        },
+        ..KeyspaceOptions::default()
+    }
+}
 
 fn stack(policy: &str, partitioner: Partitioner) -> KeyspaceOptions {
     KeyspaceOptions {

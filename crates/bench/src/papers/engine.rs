@@ -4,6 +4,7 @@
 //! sync.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
@@ -241,6 +242,13 @@ impl Loaded {
         while self.store.run_one_job()? {}
         Ok(())
     }
+}
+
+/// What this thread, which does everything here, has spent on a processor: time that the machine
+/// gives to others is not the policy's.
+pub fn cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// A number as a key: eight mixed bytes, so that keys are spread evenly in no order, then zeros.

@@ -17,7 +17,7 @@ use runstone::policy::options::{IntraLevel, PolicyOptions};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode};
 
-use super::engine::plain_options;
+use super::engine::{cpu_time, plain_options};
 use super::{Context, PaperReport};
 use crate::chart::{Axis, BarChart, Bars, Chart};
 use crate::generators::rng::mix64;
@@ -400,13 +400,6 @@ fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun
 
 fn us_per(started: Duration, operations: u64) -> f64 {
     (cpu_time() - started).as_secs_f64() * 1e6 / operations.max(1) as f64
-}
-
-/// What this thread, which does everything here, has spent on a processor: time that the machine
-/// gives to others is not the policy's.
-fn cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.

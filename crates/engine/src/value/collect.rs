@@ -28,7 +28,7 @@ use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
-use crate::value::record::{footer_bytes, record_bytes};
+use crate::value::record::{Record, footer_bytes, record_bytes};
 use crate::value::store::{State, ValueStore};
 use crate::version::manifest::Manifest;
 use crate::version::record::Change;
@@ -259,16 +259,19 @@ impl ValueStore {
         let mut writer = OutputWriter { store: self, done: Vec::new(), open: None };
         let outcome = moving.into_iter().try_for_each(|entry| {
             let segment = &sealed.segments[entry.segment as usize];
+            let place = self.position(segment) + u64::from(entry.offset);
+            let bad = |what| self.corrupt(place, what);
             match &scanned.held[entry.segment as usize] {
+                // The scan has checked it.
                 Some(bytes) => {
-                    let at = entry.offset as usize;
-                    writer.add(segment, &bytes[at..at + entry.bytes as usize], entry)
+                    let record = Record::of_checked(&bytes[entry.offset as usize..]);
+                    writer.add(&record.map_err(bad)?, entry)
                 }
                 None => {
                     let mut bytes = vec![0; entry.bytes as usize];
-                    let at = self.position(segment) + u64::from(entry.offset);
-                    self.file.read_at(at, &mut bytes)?;
-                    writer.add(segment, &bytes, entry)
+                    self.file.read_at(place, &mut bytes)?;
+                    let record = self.seal(segment).take(&bytes, entry.offset.into());
+                    writer.add(&record.map_err(bad)?, entry)
                 }
             }
         });
@@ -356,11 +359,8 @@ struct OpenOutput {
 }
 
 impl OutputWriter<'_> {
-    fn add(&mut self, from: &Segment, bytes: &[u8], entry: &Entry) -> Result<()> {
+    fn add(&mut self, record: &Record<'_>, entry: &Entry) -> Result<()> {
         let store = self.store;
-        let read = store.seal(from).take(bytes, entry.offset.into());
-        let place = store.position(from) + u64::from(entry.offset);
-        let record = read.map_err(|what| store.corrupt(place, what))?;
         let room = |open: &OpenOutput| {
             let stored = open.segment.bytes
                 + u64::from(entry.bytes)

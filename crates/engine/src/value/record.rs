@@ -95,21 +95,16 @@ impl Seal {
 
     /// The record that starts at the beginning of `bytes`, which lies at `offset` of the segment.
     pub(crate) fn take(self, bytes: &[u8], offset: u64) -> Result<Record<'_>, &'static str> {
-        const SHORT: &str = "a record is cut short";
-        let sum = u32_at(bytes, 0).ok_or(SHORT)?;
-        let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
-        let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
-        let value_bytes = u32_at(bytes, 14).ok_or(SHORT)? as usize;
-        let len = HEADER_BYTES + usize::from(key_bytes) + value_bytes;
-        let whole = bytes.get(..len).ok_or(SHORT)?;
-        if self.checksum(offset, &whole[CHECKSUM_BYTES..]) != sum {
+        let record = Record::of_checked(bytes)?;
+        let sum = u32_at(bytes, 0);
+        if Some(self.checksum(offset, &bytes[CHECKSUM_BYTES..record.len])) != sum {
             return Err("the checksum of a record does not match");
         }
-        if word as u8 != KIND_VALUE || word >> 8 > MAX_SEQ {
+        let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
+        if kind != Some(KIND_VALUE) || record.seq > MAX_SEQ {
             return Err("a record is of unknown kind");
         }
-        let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
-        Ok(Record { seq: word >> 8, key, value, len })
+        Ok(record)
     }
 
     /// Appends the footer of records at (voff, offset), which will lie at `offset` of the segment.
@@ -140,6 +135,20 @@ pub(crate) struct Record<'a> {
     pub(crate) value: &'a [u8],
     /// Bytes of the whole record.
     pub(crate) len: usize,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the beginning of bytes that were checked before.
+    pub(crate) fn of_checked(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
+        const SHORT: &str = "a record is cut short";
+        let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
+        let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
+        let value_bytes = u32_at(bytes, 14).ok_or(SHORT)? as usize;
+        let len = HEADER_BYTES + usize::from(key_bytes) + value_bytes;
+        let whole = bytes.get(..len).ok_or(SHORT)?;
+        let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
+        Ok(Record { seq: word >> 8, key, value, len })
+    }
 }
 
 /// Where the records of a collected segment lie.

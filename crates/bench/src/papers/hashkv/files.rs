@@ -1,0 +1,181 @@
+//! On real files, by the clock: updates with background threads (experiment 1), and scans of what
+//! the page cache does not hold (experiment 5). In turns, so that what disturbs the machine
+//! disturbs all.
+
+use std::fs::File;
+use std::path::Path;
+
+use runstone::{Error, Result};
+use rustix::fs::{Advice, fadvise};
+
+use super::bench::{Bench, Phase};
+use super::designs::{Design, RECORDS, Workload};
+use super::parameters::list;
+use crate::chart::{Axis, BarChart, Bars, Chart};
+use crate::papers::{Context, PaperReport};
+
+pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
+    let designs = [("inline", Design::inline()), ("HashKV", Design::hashkv(&workload))];
+    let mut speeds = [Vec::new(), Vec::new()];
+    let mut syncs = [0.0; 2];
+    for turn in 1..=2 {
+        for (at, (name, design)) in designs.iter().enumerate() {
+            context.say(&format!("experiment 1 on files: {name}, turn {turn}"));
+            let path = context.directory();
+            let mut bench = Bench::on_files(&on_files(design), &workload, &path)?;
+            let phase = bench.through(2)?;
+            syncs[at] = phase.io.syncs as f64 / (phase.user_bytes as f64 / f64::from(1 << 20));
+            speeds[at].push(phase.per_second());
+            drop(bench);
+            remove(&path)?;
+        }
+    }
+    let ratio = median(&speeds[1]) / median(&speeds[0]);
+    report.judge(
+        "1: updates on files, HashKV against leveled, two threads, in turns (figure 5a)",
+        "6.3 to 7.9",
+        format!(
+            "{} / {} per second; medians {ratio:.2}; syncs per MiB {:.1} / {:.1}",
+            list(speeds[1].iter().copied(), 0),
+            list(speeds[0].iter().copied(), 0),
+            syncs[1],
+            syncs[0]
+        ),
+        "at least 3",
+        ratio >= 3.0,
+    );
+    Ok(())
+}
+
+/// The back-pressure that a store has unless told otherwise: without it a phase ends in debt.
+fn on_files(design: &Design) -> Design {
+    let mut design = design.clone();
+    design.keyspace.l0_slowdown_runs = 24;
+    design.keyspace.l0_stop_runs = 48;
+    design
+}
+
+const DATA_BYTES: u64 = 64 << 20;
+const PAIR_BYTES: [usize; 3] = [256, 1 << 10, 4 << 10];
+/// A scan reads 1 MiB of pairs.
+const SCAN_BYTES: u64 = 1 << 20;
+const SCANS: u64 = 8;
+const TURNS: usize = 3;
+
+pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut bars =
+        ["inline", "vLog (B)", "HashKV"].map(|name| Bars { name: name.into(), values: Vec::new() });
+    let mut ratios = Vec::new();
+    let mut reads = Vec::new();
+    for pair_bytes in PAIR_BYTES {
+        let records = context.scaled(DATA_BYTES / pair_bytes as u64);
+        let workload = Workload::of_pairs(records, pair_bytes);
+        context.say(&format!("experiment 5: pairs of {pair_bytes} bytes"));
+        let designs = [Design::inline(), Design::vlog(&workload), Design::hashkv(&workload)];
+        let seen = scan_cold(context, &designs, &workload, SCAN_BYTES / pair_bytes as u64)?;
+        let speeds = seen
+            .each_ref()
+            .map(|phases| median(&phases.iter().map(mib_per_second).collect::<Vec<_>>()));
+        bars.iter_mut().zip(speeds).for_each(|(bars, speed)| bars.values.push(speed));
+        ratios.push(speeds[2] / speeds[0]);
+        let last = |design: usize| &seen[design][TURNS - 1];
+        let per_scan = |phase: &Phase, count: u64| count as f64 / phase.operations as f64;
+        reads.push(format!(
+            "{pair_bytes} B {:.0} / {:.0} reads, {:.2} / {:.2} MiB",
+            per_scan(last(2), last(2).io.reads),
+            per_scan(last(0), last(0).io.reads),
+            per_scan(last(2), last(2).io.read_bytes) / f64::from(1 << 20),
+            per_scan(last(0), last(0).io.read_bytes) / f64::from(1 << 20),
+        ));
+    }
+    report.judge(
+        "5: cold scans of 1 MiB on files, HashKV against leveled: 256 B, 1, 4 KiB (figure 9)",
+        "0.30, 0.64, 1.94",
+        list(ratios.iter().copied(), 2),
+        "below 1 at 256 B, at least 0.6 at 1 KiB, at least 1 at 4 KiB",
+        ratios[0] < 1.0 && ratios[1] >= 0.6 && ratios[2] >= 1.0,
+    );
+    report.show(
+        "5: reads per scan, HashKV / leveled",
+        "not measured",
+        reads.join("; "),
+        "one read per separated value: none are coalesced, none read ahead",
+    );
+    let chart = BarChart {
+        title: "Cold scans of 1 MiB".into(),
+        x: "pair".into(),
+        y: Axis::linear("MiB per second"),
+        categories: PAIR_BYTES.iter().map(|bytes| format!("{bytes} B")).collect(),
+        bars: bars.to_vec(),
+    };
+    report.draw("figure-9", Chart::Bar(chart));
+    Ok(())
+}
+
+/// Loads each design; then all scan in turns, each time from a page cache without their files.
+fn scan_cold(
+    context: &Context<'_>,
+    designs: &[Design; 3],
+    workload: &Workload,
+    entries: u64,
+) -> Result<[Vec<Phase>; 3]> {
+    let paths = [context.directory(), context.directory(), context.directory()];
+    for (design, path) in designs.iter().zip(&paths) {
+        let mut bench = Bench::on_files(&on_files(design), workload, path)?;
+        bench.load()?;
+        bench.store.flush()?;
+        bench.store.wait_idle()?;
+        bench.store.close()?;
+    }
+    let mut seen = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        for ((design, path), phases) in designs.iter().zip(&paths).zip(&mut seen) {
+            forget_pages(path)?;
+            let mut design = on_files(design);
+            design.memory_bytes = 2 << 20;
+            let mut bench = Bench::on_files(&design, workload, path)?;
+            phases.push(bench.scans(SCANS, entries)?);
+            bench.store.close()?;
+        }
+    }
+    paths.iter().try_for_each(|path| remove(path))?;
+    Ok(seen)
+}
+
+fn mib_per_second(phase: &Phase) -> f64 {
+    phase.user_bytes as f64 / f64::from(1 << 20) / phase.took.as_secs_f64()
+}
+
+/// Takes the files of a directory out of the page cache.
+fn forget_pages(path: &Path) -> Result<()> {
+    let forget = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(path)? {
+            let file = File::open(entry?.path())?;
+            // Only clean pages go.
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
+    };
+    forget().map_err(|error| failed(path, "take out of the page cache", &error))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    std::fs::remove_dir_all(path).map_err(|error| failed(path, "remove", &error))
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
+    let what = format!("cannot {what} {}: {error}", path.display());
+    Error::invalid(what, "set TMPDIR to a directory that takes files")
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[half - 1] + sorted[half]) / 2.0,
+        _ => sorted[half],
+    }
+}

@@ -1,0 +1,48 @@
+//! HashKV: hash-grouped values beside a value log and beside values in the tree (Chan et al.), on
+//! the engine. The specification's scaled run divided by eight: 131,072 pairs of 24 + 992 bytes,
+//! 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
+//! flush has as many records for a group, and a group as many slots.
+//!
+//! A run loads all pairs in random order (P0), then updates as many three times (P1 to P3), chosen
+//! by YCSB's scrambled zipfian curve. What is compared is P3: by then every design pays its
+//! collection.
+//!
+//! * `overall`: experiments 1 and 8.
+//! * `parameters`: experiments 2 and 9, with half the data.
+//! * `sizes`: experiments 4 and 7, with half the data or less.
+//! * `files`: experiment 1 once more and experiment 5, on real files.
+//! * `designs`, `bench`: what is compared, and how it is driven.
+//!
+//! Except in `files`, files are in memory and jobs run between operations, so that bytes are
+//! functions of the options; a throughput is operations per second of processor time, merging and
+//! collecting included.
+
+mod bench;
+mod designs;
+mod files;
+mod overall;
+mod parameters;
+mod sizes;
+
+use runstone::Result;
+
+use super::{Context, PaperReport};
+
+/// Measures all claims.
+pub fn run(context: &Context<'_>) -> Result<PaperReport> {
+    let mut report = PaperReport::new("hashkv", context.scale);
+    report.notes.push(
+        "updates follow YCSB's scrambled zipfian curve; unless a row says files, a throughput is \
+         per second of processor time on files in memory"
+            .into(),
+    );
+    report.notes.push("bytes are per byte of keys and values written by the user".into());
+    overall::run(context, &mut report)?;
+    files::updates(context, &mut report)?;
+    parameters::reserve(context, &mut report)?;
+    sizes::pairs(context, &mut report)?;
+    files::scans(context, &mut report)?;
+    sizes::selective(context, &mut report)?;
+    parameters::segments_and_cache(context, &mut report)?;
+    Ok(report)
+}
