@@ -8,14 +8,17 @@
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
 //!
-//! Counters and simulated time only. dLSM and lLSM are not here.
+//! 4. dLSM and lLSM are exact models of trees that count pages, with the same operations.
+//!
+//! Counters and simulated time only.
 
 use runstone::{Error, Result};
+use runstone_flash::baseline::{DelayedTree, LightTree};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
 
 use super::context::Context;
-use super::kvssd_runs::{Load, Outcome, run_device, run_engine};
+use super::kvssd_runs::{Load, Outcome, run_device, run_engine, run_model};
 use super::report::PaperReport;
 
 /// Over-provisioning of the paper.
@@ -30,6 +33,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<PaperReport> {
     threshold_row(context, &mut report, &load, &runs)?;
     provision_rows(context, &mut report, &load, &runs)?;
     latest_rows(context, &mut report, &runs)?;
+    baseline_rows(context, &mut report, &load, &runs)?;
     report.notes.push(format!(
         "{} loads and {} operations on {} blocks; simulated flash of preset {}",
         load.loads, load.operations, load.block_count, runs.rlsm.timing
@@ -55,7 +59,7 @@ fn device(context: &Context<'_>, load: &Load, options: KvSsdOptions) -> Result<O
 
 fn engine(context: &Context<'_>, load: &Load, frontier: GcFrontier, op: u32) -> Result<Outcome> {
     context.say(&format!("LSM on a block SSD, {op} percent set aside"));
-    run_engine(context, load, frontier, op)
+    run_engine(context, load, "fragmented-leveling", frontier, op)
 }
 
 impl Runs {
@@ -246,6 +250,63 @@ fn latest_rows(context: &Context<'_>, report: &mut PaperReport, runs: &Runs) -> 
         format!("{:.1} < {:.1}", latest.total(), runs.split.total()),
         "lower",
         latest.total() < runs.split.total(),
+    );
+    Ok(())
+}
+
+/// dLSM delays a merge until so many tables stand behind a compaction.
+const DELAYED_TABLES: usize = 20;
+
+/// A model of the plain tree says what the models are worth beside the device.
+fn baseline_rows(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    load: &Load,
+    runs: &Runs,
+) -> Result<()> {
+    context.say("models of dLSM and lLSM");
+    let percent = OVER_PROVISION_PERCENT;
+    let plain = run_model(load, percent, |sizes| Box::new(DelayedTree::new(sizes, 0)))?;
+    let delayed =
+        run_model(load, percent, |sizes| Box::new(DelayedTree::new(sizes, DELAYED_TABLES)))?;
+    let light = run_model(load, percent, |sizes| Box::new(LightTree::new(sizes)))?;
+    report.judge(
+        "compaction, model of nLSM / nLSM",
+        "-",
+        format!("{:.2} / {:.2}", plain.compaction, runs.nlsm.compaction),
+        "within 15%: what the models are worth",
+        (plain.compaction / runs.nlsm.compaction - 1.0).abs() <= 0.15,
+    );
+    report.judge(
+        "compaction, lLSM < rLSM < dLSM < nLSM (figure 5b)",
+        "yes",
+        joined(&[light.compaction, runs.rlsm.compaction, delayed.compaction, plain.compaction], 2),
+        "this order",
+        light.compaction < runs.rlsm.compaction
+            && runs.rlsm.compaction < delayed.compaction
+            && delayed.compaction < plain.compaction,
+    );
+    let more = |reads: f64| (reads / plain.pages_per_get - 1.0) * 100.0;
+    report.judge(
+        "pages read per get, nLSM -> dLSM / lLSM (figure 6b)",
+        "up to 19% more; lLSM worst",
+        format!(
+            "{:.2} -> {:.2}, {:+.0}% / {:.2}, {:+.0}%",
+            plain.pages_per_get,
+            delayed.pages_per_get,
+            more(delayed.pages_per_get),
+            light.pages_per_get,
+            more(light.pages_per_get)
+        ),
+        "dLSM at most 19% more, lLSM most",
+        more(delayed.pages_per_get) <= 19.0 && light.pages_per_get > delayed.pages_per_get,
+    );
+    report.judge(
+        "volume that lLSM needs, times the device's (V-B)",
+        "more than 1, about 1.3 is enough",
+        format!("{:.2}", light.volume),
+        "more than 1, at most 1.3",
+        1.0 < light.volume && light.volume <= 1.3,
     );
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Options, Result, Store, WalMode};
+use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions};
@@ -71,6 +72,23 @@ impl Load {
     /// Updates and reads of recent records.
     pub(super) fn latest(context: &Context<'_>) -> Load {
         Load { is_latest: true, ..Load::uniform(context) }
+    }
+
+    /// The model's sizes.
+    fn model_sizes(&self) -> ModelSizes {
+        ModelSizes {
+            page_records: RECORDS_PER_PAGE as u32,
+            table_pages: self.geometry().block_pages,
+            level1_pages: self.level1_pages,
+            size_ratio: 10,
+            l0_trigger: 4,
+        }
+    }
+
+    /// Half of the records, so that policies that keep several versions of a key fit too.
+    pub(super) fn half(context: &Context<'_>) -> Load {
+        let load = Load::uniform(context);
+        Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
     }
 
     pub(super) fn device_options(&self) -> KvSsdOptions {
@@ -151,10 +169,46 @@ pub(super) fn run_device(
     Ok(outcome)
 }
 
+/// What a model says of the workload.
+pub(super) struct ModelOutcome {
+    pub(super) compaction: f64,
+    pub(super) pages_per_get: f64,
+    /// Space that tables had reserved, over what the device has.
+    pub(super) volume: f64,
+}
+
+/// The workload on a model.
+pub(super) fn run_model(
+    load: &Load,
+    over_provision_percent: u32,
+    make: impl FnOnce(ModelSizes) -> Box<dyn Model>,
+) -> Result<ModelOutcome> {
+    let mut model = make(load.model_sizes());
+    load.run(|key, value| {
+        // "user" and decimal digits: the order of the numbers is that of the keys.
+        let number = key[4..].iter().fold(0, |n: u64, digit| n * 10 + u64::from(digit - b'0'));
+        match value {
+            Some(_) => model.put(number),
+            None => assert!(model.get(number).is_some(), "every record that is read was written"),
+        }
+        Ok(())
+    })?;
+    let (counts, geometry) = (model.counts(), load.geometry());
+    let user_bytes = counts.puts * (KEY_BYTES + VALUE_BYTES as u64);
+    let written_bytes = counts.written_pages * u64::from(geometry.page_bytes);
+    let percent = f64::from(100 - over_provision_percent) / 100.0;
+    Ok(ModelOutcome {
+        compaction: written_bytes as f64 / user_bytes as f64,
+        pages_per_get: counts.get_pages as f64 / counts.gets.max(1) as f64,
+        volume: counts.most_reserved_pages as f64 / (geometry.page_count() as f64 * percent),
+    })
+}
+
 /// The workload on the engine over a block SSD; memtables are flushed at the device's count.
 pub(super) fn run_engine(
     context: &Context<'_>,
     load: &Load,
+    policy: &str,
     gc_frontier: GcFrontier,
     over_provision_percent: u32,
 ) -> Result<Outcome> {
@@ -163,7 +217,7 @@ pub(super) fn run_engine(
     let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
     let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
     let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
-    let store = open_store(load, &storage)?;
+    let store = open_store(load, policy, &storage)?;
     let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);
     let per_flush = u64::from(load.memtable_pages) * RECORDS_PER_PAGE;
     let (mut unflushed, mut user_bytes, mut gets, mut get_pages) = (0, 0, 0_u64, 0);
@@ -203,9 +257,9 @@ pub(super) fn run_engine(
 }
 
 /// The engine with the device's sizes, without filters and with next to no cache.
-fn open_store(load: &Load, storage: &BlockStorage) -> Result<Store> {
+fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
     const PAGE_BYTES: u64 = 32 << 10;
-    let mut keyspace = plain_options("fragmented-leveling");
+    let mut keyspace = plain_options(policy);
     keyspace.shape.table_bytes = 128 * PAGE_BYTES;
     keyspace.shape.base_bytes = u64::from(load.level1_pages) * PAGE_BYTES;
     keyspace.shape.l0_trigger = 4;

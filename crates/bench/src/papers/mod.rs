@@ -9,6 +9,7 @@ mod context;
 mod engine;
 mod hashkv;
 mod kvssd;
+mod kvssd_beyond;
 mod kvssd_runs;
 mod log_apart;
 mod partitioning;
@@ -44,6 +45,11 @@ pub static PAPERS: &[Paper] = &[
         name: "kvssd",
         doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
         run: kvssd::run,
+    },
+    Paper {
+        name: "kvssd-beyond",
+        doc: "Beyond KVSSD: what merge policies do to a flash device; remapping under Garnering",
+        run: kvssd_beyond::run,
     },
     Paper {
         name: "partitioning",

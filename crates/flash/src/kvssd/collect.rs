@@ -192,7 +192,9 @@ impl KvSsd {
         for node in &nodes {
             let bytes = self.space.read(node.meta_page, 1)?;
             let owner = Owner { level: node.level, txn: commit.txn, id: node.id, index: 0 };
-            commit.moved.push((node.id, self.space.program(Stream::Meta, &bytes, owner)?));
+            let meta_page = self.space.program(Stream::Meta, &bytes, owner)?;
+            self.forget_meta(meta_page);
+            commit.moved.push((node.id, meta_page));
         }
         self.commit(&commit, Change::default())?;
         nodes.iter().for_each(|node| self.space.release(node.meta_page, 1));

@@ -24,6 +24,9 @@ use crate::nand::{Geometry, Image, Nand, PageType, Timing};
 /// then give the same tree.
 const KEPT_CHECKPOINTS: usize = 2;
 
+/// Metadata pages whose content is known.
+const KNOWN_METAS: usize = 4096;
+
 /// Where acknowledged writes survive.
 pub(super) enum Saved {
     Capacitor(Capacitor),
@@ -46,6 +49,9 @@ pub struct KvSsd {
     pub(super) checkpoints: VecDeque<(u64, Vec<u32>)>,
     pub(super) checkpoint_number: u64,
     pub(super) counters: KvSsdCounters,
+    /// What is in the metadata pages that were written or read last, by page. Saves the emulator a
+    /// read and a decoding per look-up; the device reads the page each time.
+    known_metas: BTreeMap<u32, Arc<TableMeta>>,
     /// Nothing was removed since space was last looked for in vain.
     pub(super) is_squeezed: bool,
 }
@@ -100,6 +106,7 @@ impl KvSsd {
             checkpoints: VecDeque::new(),
             checkpoint_number: 0,
             counters: KvSsdCounters::default(),
+            known_metas: BTreeMap::new(),
             is_squeezed: false,
             space,
             options,
@@ -197,7 +204,7 @@ impl KvSsd {
             return Ok((version.kind == Kind::Put).then(|| version.value.clone()));
         }
         for node in self.tree.candidates(key) {
-            let table = self.read_meta(&node)?;
+            let table = self.read_known_meta(&node)?;
             self.counters.get_pages += 1;
             self.counters.get_meta_pages += 1;
             match self.lookup(&table, key, snapshot)? {
@@ -364,8 +371,33 @@ impl KvSsd {
         Ok(())
     }
 
+    /// Reads the metadata page of a table for a get: its content may be known.
+    fn read_known_meta(&mut self, node: &Node) -> Result<Arc<TableMeta>> {
+        let known = self.known_metas.get(&node.meta_page).filter(|table| table.id == node.id);
+        if let Some(table) = known {
+            self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
+            return Ok(Arc::clone(table));
+        }
+        let table = Arc::new(self.read_meta(node)?);
+        self.know_meta(node.meta_page, Arc::clone(&table));
+        Ok(table)
+    }
+
+    fn know_meta(&mut self, page: u32, table: Arc<TableMeta>) {
+        // More tables than a device of many gigabytes has: forgetting all is simple and rare.
+        if self.known_metas.len() >= KNOWN_METAS {
+            self.known_metas.clear();
+        }
+        self.known_metas.insert(page, table);
+    }
+
+    /// The page was programmed with another content.
+    pub(super) fn forget_meta(&mut self, page: u32) {
+        self.known_metas.remove(&page);
+    }
+
     /// Reads the metadata page of a table.
-    pub(super) fn read_meta(&mut self, node: &Arc<Node>) -> Result<TableMeta> {
+    pub(super) fn read_meta(&mut self, node: &Node) -> Result<TableMeta> {
         let table = TableMeta::decode(&self.space.read(node.meta_page, 1)?)?;
         if table.id != node.id {
             let why = format!("page {} is of table {}, not {}", node.meta_page, table.id, node.id);
@@ -383,6 +415,7 @@ impl KvSsd {
         let bytes = table.encode(self.space.page_bytes()).ok_or(Error::JournalFull)?;
         let owner = Owner { level: table.level, txn: table.txn, id: table.id, index: 0 };
         let meta_page = self.space.program(Stream::Meta, &bytes, owner)?;
+        self.forget_meta(meta_page);
         let empty = || Error::Corrupt { what: "table", why: "it has no entries".to_string() };
         Ok(Node {
             id: table.id,
@@ -414,7 +447,7 @@ impl KvSsd {
     pub fn table(&mut self, id: u64) -> Result<TableMeta> {
         let node = self.tree.node(id).cloned();
         let missing = || Error::Corrupt { what: "tree", why: format!("there is no table {id}") };
-        self.read_meta(&node.ok_or_else(missing)?)
+        self.read_meta(&*node.ok_or_else(missing)?)
     }
 
     /// How many entries of tables refer to a page.

@@ -119,24 +119,14 @@ pub struct KvPage {
 impl KvPage {
     /// Decodes the bytes of a whole group.
     pub fn decode(bytes: &[u8], page_bytes: usize) -> Result<KvPage> {
-        let corrupt =
-            || Error::Corrupt { what: "page of keys and values", why: "its layout".into() };
-        let header = |at: usize| read_u32(bytes, at).ok_or_else(corrupt);
-        let used_bytes = header(12)? as usize;
-        let is_sized = header(0)? == MAGIC
-            && (header(4)? as usize).checked_mul(page_bytes) == Some(bytes.len())
-            && used_bytes <= bytes.len();
-        let used = bytes.get(..used_bytes).filter(|_| is_sized).ok_or_else(corrupt)?;
-        let record_count = header(8)? as usize;
-        if record_count > used_bytes / (SLOT_BYTES + RECORD_BYTES) {
-            return Err(corrupt());
-        }
+        let (used, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
         let mut expected = HEADER_BYTES + SLOT_BYTES * record_count;
         let mut records: Vec<Record> = Vec::with_capacity(record_count);
         for slot in 0..record_count {
-            let offset = header(HEADER_BYTES + SLOT_BYTES * slot)? as usize;
-            let record = decode_record(used, offset).filter(|_| offset == expected);
-            let record = record.ok_or_else(corrupt)?;
+            let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
+            let is_expected = offset.is_some_and(|offset| offset as usize == expected);
+            let record = decode_record(used, expected).filter(|_| is_expected);
+            let record = record.ok_or_else(corrupt)?.to_record();
             expected += record.encoded_bytes() - SLOT_BYTES;
             let is_sorted = records.last().is_none_or(|last| {
                 last.key < record.key || (last.key == record.key && last.seq > record.seq)
@@ -146,19 +136,10 @@ impl KvPage {
             }
             records.push(record);
         }
-        if expected != used_bytes || records.is_empty() {
+        if expected != used.len() || records.is_empty() {
             return Err(corrupt());
         }
         Ok(KvPage { records })
-    }
-
-    /// The newest version of a key that a reader at `snapshot` sees.
-    pub fn find(&self, key: &[u8], snapshot: u64) -> Option<&Record> {
-        let before = |record: &Record| {
-            (record.key.as_slice(), u64::MAX - record.seq) < (key, u64::MAX - snapshot)
-        };
-        let found = self.records.get(self.records.partition_point(before))?;
-        (found.key == key).then_some(found)
     }
 
     /// All records, in order.
@@ -167,11 +148,76 @@ impl KvPage {
     }
 }
 
+/// A record inside the bytes of its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordRef<'a> {
+    /// User key.
+    pub key: &'a [u8],
+    /// Position in the history of writes.
+    pub seq: u64,
+    /// Put or delete.
+    pub kind: Kind,
+    /// Value; empty for a delete.
+    pub value: &'a [u8],
+}
+
+impl RecordRef<'_> {
+    fn to_record(self) -> Record {
+        let RecordRef { key, seq, kind, value } = self;
+        Record { key: key.to_vec(), seq, kind, value: value.to_vec() }
+    }
+}
+
+/// The newest version of a key that a reader at `snapshot` sees, in the bytes of a whole group.
+/// Looks at the records that a binary search meets and trusts the page's checksum for the others.
+pub fn find_in<'a>(
+    bytes: &'a [u8],
+    page_bytes: usize,
+    key: &[u8],
+    snapshot: u64,
+) -> Result<Option<RecordRef<'a>>> {
+    let (used, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
+    let record_at = |slot: usize| {
+        let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
+        offset.and_then(|offset| decode_record(used, offset as usize)).ok_or_else(corrupt)
+    };
+    let (mut from, mut to) = (0, record_count);
+    while from < to {
+        let middle = from.midpoint(to);
+        let record = record_at(middle)?;
+        if (record.key, u64::MAX - record.seq) < (key, u64::MAX - snapshot) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    if from == record_count {
+        return Ok(None);
+    }
+    let found = record_at(from)?;
+    Ok((found.key == key).then_some(found))
+}
+
+fn corrupt() -> Error {
+    Error::Corrupt { what: "page of keys and values", why: "its layout".into() }
+}
+
+/// The used bytes of a group, and how many records its header promises.
+fn used_part(bytes: &[u8], page_bytes: usize) -> Option<(&[u8], usize)> {
+    let used_bytes = read_u32(bytes, 12)? as usize;
+    let group_bytes = (read_u32(bytes, 4)? as usize).checked_mul(page_bytes)?;
+    let is_sized = read_u32(bytes, 0)? == MAGIC && group_bytes == bytes.len();
+    let record_count = read_u32(bytes, 8)? as usize;
+    let is_possible = record_count <= used_bytes / (SLOT_BYTES + RECORD_BYTES);
+    let used = bytes.get(..used_bytes).filter(|_| is_sized && is_possible)?;
+    Some((used, record_count))
+}
+
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn decode_record(used: &[u8], offset: usize) -> Option<Record> {
+fn decode_record(used: &[u8], offset: usize) -> Option<RecordRef<'_>> {
     let rest = used.get(offset..)?;
     let seq = u64::from_le_bytes(*rest.first_chunk()?);
     let kind = match rest.get(8..10)? {
@@ -183,7 +229,7 @@ fn decode_record(used: &[u8], offset: usize) -> Option<Record> {
     let value_len = read_u32(rest, 12)? as usize;
     let (key, rest) = rest.get(RECORD_BYTES..)?.split_at_checked(key_len)?;
     let value = rest.get(..value_len)?;
-    Some(Record { key: key.to_vec(), seq, kind, value: value.to_vec() })
+    Some(RecordRef { key, seq, kind, value })
 }
 
 #[cfg(test)]
@@ -211,13 +257,14 @@ mod tests {
         let groups = built(keys.clone());
         assert_eq!((groups.len(), groups[0].len()), (1, 512));
         let page = KvPage::decode(&groups[0], 512).unwrap();
-        assert_eq!(page.find(b"b", 100), Some(&gone));
-        assert_eq!(page.find(b"b", 8).map(|record| record.seq), Some(5));
-        assert_eq!(page.find(b"b", 1), None);
-        assert_eq!(
-            (page.find(b"", 100), page.find(b"c", 100), page.find(b"a", 2)),
-            (None, None, None)
-        );
+        let find = |key: &[u8], snapshot| {
+            let found = find_in(&groups[0], 512, key, snapshot).unwrap();
+            found.map(RecordRef::to_record)
+        };
+        assert_eq!(find(b"b", 100), Some(gone));
+        assert_eq!(find(b"b", 8).map(|record| record.seq), Some(5));
+        assert_eq!(find(b"b", 1), None);
+        assert_eq!((find(b"", 100), find(b"c", 100), find(b"a", 2)), (None, None, None));
         assert_eq!(page.into_records(), keys.concat());
     }
 
@@ -244,7 +291,9 @@ mod tests {
                 let mut bytes = group[0].clone();
                 bytes[at] = changed;
                 let _ = KvPage::decode(&bytes, 512);
+                let _ = find_in(&bytes, 512, b"b", 3);
             }
+            assert!(find_in(&group[0][..at], 512, b"b", 3).is_err());
             assert!(KvPage::decode(&group[0][..at], 512).is_err());
         }
     }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::kv_page::{KeyBlock, Kind, KvPage, Record, build_pages};
+use super::kv_page::{KeyBlock, Kind, KvPage, Record, build_pages, find_in};
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::{PageReader, PageWriter};
 use crate::error::Result;
@@ -33,10 +33,10 @@ pub fn lookup(
     let mut entries: Vec<&Entry> = table.entries.iter().filter(may_know).collect();
     entries.sort_by_key(|entry| Reverse(entry.stratum));
     for entry in entries {
-        let page = KvPage::decode(&reader.read_pages(entry)?, page_bytes)?;
-        if let Some(record) = page.find(key, snapshot) {
+        let bytes = reader.read_pages(entry)?;
+        if let Some(record) = find_in(&bytes, page_bytes, key, snapshot)? {
             return Ok(match record.kind {
-                Kind::Put => Lookup::Found(record.value.clone()),
+                Kind::Put => Lookup::Found(record.value.to_vec()),
                 Kind::Delete => Lookup::Deleted,
             });
         }

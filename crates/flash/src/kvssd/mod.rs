@@ -28,7 +28,7 @@ mod verify;
 use crate::error::Result;
 pub use counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 pub use device::{BlockReport, KvSsd, RamReport};
-pub use kv_page::{KeyBlock, Kind, KvPage, Record, build_pages};
+pub use kv_page::{KeyBlock, Kind, KvPage, Record, RecordRef, build_pages, find_in};
 pub use merge::{Lookup, Merged, NewTable, Rewriter, lookup};
 pub use meta_page::{Clip, Entry, TableMeta};
 pub use options::{Durability, KvSsdOptions, Placement};

@@ -1,0 +1,102 @@
+//! Beyond the KVSSD paper: what any merge policy does to a flash device, layer by layer, and
+//! remapping compaction under the capacities of Garnering.
+//!
+//! 1. The workload of `kvssd` with half of its records, on the unchanged engine over the block SSD,
+//!    under several policies: store and files x read-modify-write x collection = all writes.
+//! 2. The device under fragmented leveling and under Garnering, with and without remapping, with
+//!    all records.
+//!
+//! Counters and simulated time only.
+
+use runstone::Result;
+use runstone_flash::ftl::GcFrontier;
+use runstone_flash::kvssd::{KvSsdOptions, Placement};
+
+use super::context::Context;
+use super::kvssd_runs::{Load, Outcome, run_device, run_engine};
+use super::report::PaperReport;
+
+const OVER_PROVISION_PERCENT: u32 = 5;
+
+const POLICIES: [&str; 6] =
+    ["fragmented-leveling", "leveling", "garnering", "tiering", "adaptive-tiering", "universal"];
+
+pub(super) fn run(context: &Context<'_>) -> Result<PaperReport> {
+    let mut report = PaperReport::new("kvssd-beyond", context.scale);
+    policy_rows(context, &mut report)?;
+    garnering_rows(context, &mut report)?;
+    report.notes.push("block SSD: split frontiers, no trim, 5 percent set aside".into());
+    report.notes.push("every run asserts that its layers explain all programs".into());
+    Ok(report)
+}
+
+fn policy_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::half(context);
+    for policy in POLICIES {
+        context.say(&format!("{policy} on a block SSD"));
+        let run = run_engine(context, &load, policy, GcFrontier::Split, OVER_PROVISION_PERCENT)?;
+        report.show(
+            &format!("{policy} on a block SSD: files x read-modify-write x collection"),
+            "-",
+            format!("{:.2} x {:.3} x {:.3} = {:.1}", run.compaction, run.rmw, run.gc, run.total()),
+            &format!(
+                "{:.0} operations per simulated second, {:.2} pages per get",
+                run.operations_per_s, run.pages_per_get
+            ),
+        );
+    }
+    let options = load.device_options();
+    let run = run_device(context, &load, &options)?;
+    report.show(
+        "rLSM on the same load: compaction x collection",
+        "-",
+        format!("{:.2} x {:.3} = {:.1}", run.compaction, run.gc, run.total()),
+        &format!(
+            "{:.0} operations per simulated second, {:.2} pages per get",
+            run.operations_per_s, run.pages_per_get
+        ),
+    );
+    Ok(())
+}
+
+/// The device with a merge policy, by rewriting and by remapping.
+fn pair(context: &Context<'_>, load: &Load, policy: &str) -> Result<[Outcome; 2]> {
+    let rlsm = KvSsdOptions { policy: policy.into(), ..load.device_options() };
+    let placement = Placement::PerTable;
+    let nlsm = KvSsdOptions { placement, threshold: 0, ..rlsm.clone() };
+    context.say(&format!("nLSM and rLSM under {policy}"));
+    Ok([run_device(context, load, &nlsm)?, run_device(context, load, &rlsm)?])
+}
+
+fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::uniform(context);
+    let leveled = pair(context, &load, "fragmented-leveling")?;
+    let garnered = pair(context, &load, "garnering")?;
+    let shown = |pick: fn(&Outcome) -> f64| {
+        let line = |runs: &[Outcome; 2]| {
+            let more = (pick(&runs[1]) / pick(&runs[0]) - 1.0) * 100.0;
+            format!("{:.2} -> {:.2}, {more:+.0}%", pick(&runs[0]), pick(&runs[1]))
+        };
+        format!("{} / {}", line(&leveled), line(&garnered))
+    };
+    report.judge(
+        "all writes, nLSM -> rLSM, fragmented leveling / Garnering",
+        "-",
+        shown(Outcome::total),
+        "remapping saves under both",
+        leveled[1].total() < leveled[0].total() && garnered[1].total() < garnered[0].total(),
+    );
+    report.show(
+        "pages read per get, nLSM -> rLSM, fragmented leveling / Garnering",
+        "-",
+        shown(|run| run.pages_per_get),
+        "metadata included",
+    );
+    report.show(
+        "operations per simulated second of rLSM, fragmented leveling / Garnering",
+        "-",
+        format!("{:.0} / {:.0}", leveled[1].operations_per_s, garnered[1].operations_per_s),
+        "reads and writes",
+    );
+    Ok(())
+}

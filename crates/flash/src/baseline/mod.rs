@@ -1,0 +1,102 @@
+//! What a KVSSD is compared with beside the ordinary tree: delayed compaction (dLSM) and
+//! lightweight compaction (lLSM, the LWC-tree). Exact models: trees of key numbers that count the
+//! pages which a device would write and read. No flash below, no values, no deletes.
+//!
+//! A key's version is the number of its write, so that a model can be checked against a map.
+
+mod delayed;
+mod light;
+
+use std::collections::BTreeMap;
+
+pub use delayed::DelayedTree;
+pub use light::LightTree;
+
+/// Sizes of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelSizes {
+    /// Records in a page.
+    pub page_records: u32,
+    /// Pages of a full table, and of a full memtable.
+    pub table_pages: u32,
+    /// Capacity of level 1.
+    pub level1_pages: u32,
+    /// How many times larger each deeper level is.
+    pub size_ratio: u32,
+    /// Tables of level 0 that call for a compaction.
+    pub l0_trigger: u32,
+}
+
+impl ModelSizes {
+    fn table_records(&self) -> usize {
+        self.page_records as usize * self.table_pages as usize
+    }
+
+    fn pages(&self, records: &[Record]) -> u64 {
+        records.len().div_ceil(self.page_records as usize) as u64
+    }
+
+    /// Capacity of a level from 1 on.
+    fn capacity_pages(&self, level: usize) -> u64 {
+        u64::from(self.level1_pages) * u64::from(self.size_ratio).pow(level as u32 - 1)
+    }
+}
+
+/// Pages that a model wrote and read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelCounts {
+    /// Writes of users.
+    pub puts: u64,
+    /// Pages written, metadata included.
+    pub written_pages: u64,
+    /// Gets.
+    pub gets: u64,
+    /// Pages read for gets, metadata included.
+    pub get_pages: u64,
+    /// Most pages that tables had reserved at one time, metadata included.
+    pub most_reserved_pages: u64,
+}
+
+/// A model of a tree.
+pub trait Model {
+    /// Writes a key; its version is the number of the write, from 0 on.
+    fn put(&mut self, key: u64);
+    /// The newest version of a key.
+    fn get(&mut self, key: u64) -> Option<u64>;
+    /// What was counted.
+    fn counts(&self) -> ModelCounts;
+}
+
+/// Key and version.
+type Record = (u64, u64);
+
+/// Writes that are in no table yet.
+#[derive(Debug, Default)]
+struct Memtable(BTreeMap<u64, u64>);
+
+impl Memtable {
+    /// Adds a version; the sorted records if the memtable is full now.
+    fn insert(&mut self, sizes: &ModelSizes, key: u64, version: u64) -> Option<Vec<Record>> {
+        self.0.insert(key, version);
+        let is_full = self.0.len() >= sizes.table_records();
+        is_full.then(|| std::mem::take(&mut self.0).into_iter().collect())
+    }
+}
+
+/// The newest version of each key, sorted.
+fn merged(runs: impl IntoIterator<Item = Vec<Record>>) -> Vec<Record> {
+    let mut records: Vec<Record> = runs.into_iter().flatten().collect();
+    records.sort_unstable_by_key(|(key, version)| (*key, u64::MAX - version));
+    records.dedup_by_key(|(key, _)| *key);
+    records
+}
+
+/// Looks a key up in sorted records: the version, and whether a page had to be read for it. No
+/// filters: a page is read if its range has the key.
+fn look_up(sizes: &ModelSizes, records: &[Record], key: u64) -> (Option<u64>, u64) {
+    let at = records.partition_point(|(other, _)| *other < key);
+    let page = at - at % sizes.page_records as usize;
+    let is_read = records.get(at).is_some() && records[page].0 <= key;
+    let version = records.get(at).filter(|(other, _)| *other == key).map(|(_, version)| *version);
+    (version, u64::from(is_read))
+}
