@@ -173,8 +173,7 @@ fn assemble(
         Arc::clone(&next_file),
         Arc::clone(&cache),
     ));
-    let mut keyspaces = BTreeMap::new();
-    let mut flushed = BTreeMap::new();
+    let (mut keyspaces, mut flushed) = (BTreeMap::new(), BTreeMap::new());
     for (id, keyspace) in &state.keyspaces {
         flushed.insert(*id, keyspace.flushed_seq);
         let made = make_keyspace(*id, keyspace, &tables, &pool, &options.prefix_extractors)?;

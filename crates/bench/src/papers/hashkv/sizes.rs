@@ -20,25 +20,39 @@ struct Cell {
     scan_us: f64,
 }
 
+impl Cell {
+    /// The faster of two runs: bytes are equal, time is not on a busy machine.
+    fn improve(&mut self, again: Cell) {
+        if again.update.took < self.update.took {
+            self.update = again.update;
+        }
+        self.get_us = self.get_us.min(again.get_us);
+        self.scan_us = self.scan_us.min(again.scan_us);
+    }
+}
+
 pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut rows: Vec<[Cell; 3]> = Vec::new();
     for pair_bytes in PAIR_BYTES {
         let records = context.scaled(DATA_BYTES / pair_bytes as u64);
         let workload = Workload::of_pairs(records, pair_bytes);
-        let measure = |name: &str, design: &Design| {
-            context.say(&format!("experiment 4: pairs of {pair_bytes} bytes, {name}"));
-            cell(design, &workload)
-        };
-        rows.push([
-            measure("inline", &Design::inline())?,
-            measure("vLog (B)", &Design::vlog(&workload))?,
-            measure("HashKV", &Design::hashkv(&workload))?,
-        ]);
+        let designs = [Design::inline(), Design::vlog(&workload), Design::hashkv(&workload)];
+        context.say(&format!("experiment 4: pairs of {pair_bytes} bytes"));
+        let mut cells = measure(&designs, &workload)?;
+        for (cell, again) in cells.iter_mut().zip(measure(&designs, &workload)?) {
+            cell.improve(again);
+        }
+        rows.push(cells);
     }
     judge_pairs(report, &rows);
     show_crossover(report, &rows);
     draw_pairs(report, &rows);
     Ok(())
+}
+
+fn measure(designs: &[Design; 3], workload: &Workload) -> Result<[Cell; 3]> {
+    let [inline, vlog, hashkv] = designs;
+    Ok([cell(inline, workload)?, cell(vlog, workload)?, cell(hashkv, workload)?])
 }
 
 fn cell(design: &Design, workload: &Workload) -> Result<Cell> {
@@ -186,7 +200,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
     Ok(())
 }
 
-/// The faster of two runs of each, in turns: bytes are equal, time is not on a busy machine.
+/// The faster of two runs of each, in turns.
 fn in_turns(designs: [&Design; 2], workload: &Workload) -> Result<[Phase; 2]> {
     let run = |design: &Design| Bench::in_memory(design, workload)?.through(2);
     let mut best = [run(designs[0])?, run(designs[1])?];
