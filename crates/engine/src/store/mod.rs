@@ -229,8 +229,8 @@ impl Store {
         self.inner.wait_idle()
     }
 
-    /// Flushes, merges every keyspace into a single run, dropping all that is obsolete, and collects
-    /// the garbage of value files.
+    /// Flushes, merges every keyspace into a single run, dropping all that is obsolete, and
+    /// collects the garbage of value files.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
