@@ -91,7 +91,7 @@ impl Inner {
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.merges.iter().any(is_large)
             && !plan.merges.iter().any(|merge| matches!(merge.cut, Cut::Prefix { .. }))
-            // Values on their way to another file are written by one session.
+            // Values on their way to another file are written by one appender.
             && plan.merges.iter().flat_map(Merge::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
             && can_be_parted(shape, plan)

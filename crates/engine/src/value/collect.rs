@@ -124,10 +124,10 @@ impl ValueStore {
         bytes.iter().map(slots).sum()
     }
 
-    /// Whether neither a collection nor a session runs. If so, looking further is worth it.
+    /// Whether neither a collection nor an appender runs. If so, looking further is worth it.
     pub(crate) fn may_collect(&self) -> bool {
         let state = self.state.lock();
-        !state.collecting && state.sessions == 0
+        !state.collecting && state.appenders == 0
     }
 
     /// The group to collect. A linear look at some hundred numbers costs less than keeping a heap
@@ -148,7 +148,7 @@ impl ValueStore {
     /// Steps 1 and 2.
     fn seal_group(&self, points: &[SeqNo]) -> std::result::Result<Sealed, Collected> {
         let mut state = self.state.lock();
-        if state.collecting || state.sessions > 0 {
+        if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
         }
         let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
@@ -552,7 +552,7 @@ impl Inner {
     fn wait_for_collection(&self, store: &ValueStore) -> Result<()> {
         self.check_open()?;
         let mut state = store.state.lock();
-        if state.collecting || state.sessions > 0 {
+        if state.collecting || state.appenders > 0 {
             store.ended.wait_for(&mut state, std::time::Duration::from_millis(50));
         }
         Ok(())

@@ -7,13 +7,14 @@
 //! * `pool`: slots of the file.
 //! * `store`: an open value file: reading, and the state behind it.
 //! * `batch`: many values read at once.
-//! * `session`: appends of one flush, merge or collection.
+//! * `appender`: appends of one flush, merge or collection.
 //! * `place`: what a flush or merge does with each value.
 //! * `collect`: garbage collection of a group, without a look at the tree.
 //! * `vlog`: garbage collection of a log at its tail, which asks the tree.
 //! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
 
+pub(crate) mod appender;
 mod batch;
 pub(crate) mod collect;
 pub(crate) mod dump;
@@ -23,7 +24,6 @@ mod pinned;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod record;
-pub(crate) mod session;
 pub(crate) mod store;
 mod vlog;
 

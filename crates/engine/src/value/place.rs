@@ -13,11 +13,11 @@ use crate::merge::job::Merged;
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::Value;
+use crate::value::appender::Appender;
 use crate::value::batch::Wanted;
 use crate::value::layout::{GroupEdit, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::Pointer;
-use crate::value::session::Session;
 use crate::value::store::{ValueStore, values_name};
 use crate::version::Version;
 
@@ -99,7 +99,7 @@ impl Values {
 #[derive(Debug)]
 pub(crate) struct Placer {
     values: Arc<Values>,
-    session: Option<Session>,
+    appender: Option<Appender>,
     separate_at: usize,
     pointer: Vec<u8>,
     fetched: Option<Value>,
@@ -112,7 +112,7 @@ impl Placer {
             return None;
         }
         Some(Placer {
-            session: values.current.as_ref().map(Session::new),
+            appender: values.current.as_ref().map(Appender::new),
             values: Arc::clone(values),
             separate_at: options.separate_at as usize,
             pointer: Vec::new(),
@@ -145,9 +145,9 @@ impl Placer {
             _ => return Ok((trailer, value)),
         };
         let seq = seq_of(trailer);
-        match &mut self.session {
-            Some(session) if value.len() >= self.separate_at => {
-                session.append(key, seq, value)?.encode(&mut self.pointer);
+        match &mut self.appender {
+            Some(appender) if value.len() >= self.separate_at => {
+                appender.append(key, seq, value)?.encode(&mut self.pointer);
                 Ok((pack(seq, Kind::ValuePointer), &self.pointer))
             }
             _ => Ok((pack(seq, Kind::Put), value)),
@@ -156,29 +156,29 @@ impl Placer {
 
     /// Makes what was appended durable.
     pub(crate) fn finish(self) -> Result<Option<Placed>> {
-        let Some(mut session) = self.session else { return Ok(None) };
-        let edit = session.finish()?;
-        Ok(Some(Placed { session, edit }))
+        let Some(mut appender) = self.appender else { return Ok(None) };
+        let edit = appender.finish()?;
+        Ok(Some(Placed { appender, edit }))
     }
 }
 
 /// Values that are durable and wait for the edit that names them. Dropping it forgets them.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    session: Session,
+    appender: Appender,
     pub(crate) edit: ValueEdit,
 }
 
 impl Placed {
     /// Bytes of records.
     pub(crate) fn bytes(&self) -> u64 {
-        self.session.bytes
+        self.appender.bytes
     }
 
     /// The edit was logged: readers may find the values.
     pub(crate) fn publish(self) {
-        self.session.store().publish(&self.edit);
-        self.session.commit();
+        self.appender.store().publish(&self.edit);
+        self.appender.commit();
     }
 }
 

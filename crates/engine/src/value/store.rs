@@ -59,7 +59,7 @@ pub(crate) struct ValueStore {
     /// What readers see of each group.
     segments: Box<[ArcSwap<Vec<Segment>>]>,
     pub(crate) state: Mutex<State>,
-    /// A collection or a session ended.
+    /// A collection or an appender ended.
     pub(crate) ended: Condvar,
     /// Held by flushes and collections of a log: see `vlog`.
     pub(crate) flushing: Mutex<()>,
@@ -73,10 +73,10 @@ pub(crate) struct State {
     pub(crate) layout: Layout,
     pub(crate) pool: Pool,
     next_generation: u64,
-    /// Segments with room that no session uses now, by group.
+    /// Segments with room that no appender uses now, by group.
     pub(crate) open: BTreeMap<u32, Segment>,
-    /// Sessions that run.
-    pub(crate) sessions: usize,
+    /// Appenders that run.
+    pub(crate) appenders: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
     /// Keys written to the group being collected since it was sealed; to a log, since the pass
@@ -173,7 +173,7 @@ impl ValueStore {
                 pool,
                 next_generation,
                 layout,
-                sessions: 0,
+                appenders: 0,
                 collecting: false,
                 fresh: None,
                 leaving: VecDeque::new(),

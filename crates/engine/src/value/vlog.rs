@@ -23,10 +23,10 @@ use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::table::filter;
 use crate::table::reader::ProbeStats;
+use crate::value::appender::Appender;
 use crate::value::collect::{Collected, Entry, Scanned};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::record::Pointer;
-use crate::value::session::Session;
 use crate::value::store::{Pass, State, ValueStore};
 use crate::write::commit::Relocation;
 
@@ -49,14 +49,14 @@ impl ValueStore {
             && !state.quarantined.contains(&0)
     }
 
-    /// Step 1. The segments stay part of the file; sessions append behind them.
+    /// Step 1. The segments stay part of the file; appenders append behind them.
     fn take_tail(
         &self,
         chunk_bytes: u64,
         points: &[SeqNo],
     ) -> std::result::Result<Tail, Collected> {
         let mut state = self.state.lock();
-        if state.collecting || state.sessions > 0 {
+        if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
         }
         if !self.log_wants_collection(&state, points) {
@@ -193,7 +193,7 @@ impl Inner {
         scanned: &Scanned,
         live: &[Live<'_>],
     ) -> Result<(Vec<Relocation>, u64)> {
-        let mut session = Session::new(store);
+        let mut appender = Appender::new(store);
         let mut moves = Vec::new();
         for Live { entry, seq } in live {
             let segment = &chunk[entry.segment as usize];
@@ -212,15 +212,15 @@ impl Inner {
             let place = store.position(segment) + u64::from(entry.offset);
             let record = record.map_err(|what| store.corrupt(place, what))?;
             let mut pointer = Vec::new();
-            session.append(record.key, record.seq, record.value)?.encode(&mut pointer);
+            appender.append(record.key, record.seq, record.value)?.encode(&mut pointer);
             moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
         }
-        let edit = session.finish()?;
-        let written = session.bytes;
+        let edit = appender.finish()?;
+        let written = appender.bytes;
         if written > 0 {
             self.install_values(keyspace, store, edit)?;
         }
-        session.commit();
+        appender.commit();
         Ok((moves, written))
     }
 

@@ -4,11 +4,11 @@
 //!    written when they are full.
 //! 2. `finish` writes what is left and syncs the file, once. The edit it returns goes into the same
 //!    manifest record as the tables that point to the records.
-//! 3. `commit`, after the edit was published, gives segments with room back. A session that is
+//! 3. `commit`, after the edit was published, gives segments with room back. An appender that is
 //!    dropped before leaves nothing behind: its slots are free again, and what it wrote behind the
 //!    end of a known segment is not part of that.
 //!
-//! Sessions may run side by side: a segment with room belongs to one of them.
+//! Appenders may run side by side: a segment with room belongs to one of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const WRITE_BYTES: usize = 64 << 10;
 
 /// Records that are being added to a value file.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct Appender {
     store: Arc<ValueStore>,
     groups: BTreeMap<u32, GroupWriter>,
     committed: bool,
@@ -40,17 +40,17 @@ struct GroupWriter {
     open: Option<Segment>,
     /// Segments that are full.
     full: Vec<Segment>,
-    /// The segment that the session found open, as it was.
+    /// The segment that the appender found open, as it was.
     found: Option<Segment>,
     /// Bytes of `open` that are not written yet.
     buffer: Vec<u8>,
     keys: Sketch,
 }
 
-impl Session {
-    pub(crate) fn new(store: &Arc<ValueStore>) -> Session {
-        store.state.lock().sessions += 1;
-        Session { store: Arc::clone(store), groups: BTreeMap::new(), committed: false, bytes: 0 }
+impl Appender {
+    pub(crate) fn new(store: &Arc<ValueStore>) -> Appender {
+        store.state.lock().appenders += 1;
+        Appender { store: Arc::clone(store), groups: BTreeMap::new(), committed: false, bytes: 0 }
     }
 
     /// The file that it appends to.
@@ -109,7 +109,7 @@ impl Session {
         Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
     }
 
-    /// The edit was published: segments with room are open to the next session.
+    /// The edit was published: segments with room are open to the next appender.
     pub(crate) fn commit(mut self) {
         let mut state = self.store.state.lock();
         for (group, writer) in &self.groups {
@@ -123,10 +123,10 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Appender {
     fn drop(&mut self) {
         let mut state = self.store.state.lock();
-        state.sessions -= 1;
+        state.appenders -= 1;
         if !self.committed {
             for (group, writer) in &self.groups {
                 let found = writer.found.map(|segment| segment.generation);
