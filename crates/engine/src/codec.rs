@@ -151,6 +151,24 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A varint that fits 32 bits.
+pub fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
+    u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
+}
+
+/// A list whose elements take at least one byte each.
+pub fn take_list<T>(
+    reader: &mut Reader<'_>,
+    mut element: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
+) -> Decoded<Vec<T>> {
+    let count = reader.take_len()?;
+    let mut list = Vec::with_capacity(count.min(1024));
+    for _ in 0..count {
+        list.push(element(reader)?);
+    }
+    Ok(list)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -152,8 +152,7 @@ impl Merged {
     /// A pointer was dropped for a deletion or an inline value, which leave no record in its group
     /// (spec: value placement §3, deletes).
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let pointer = Pointer::decode(value)
-            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))?;
+        let pointer = Pointer::of_entry(value)?;
         let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
         self.dead.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
         Ok(())

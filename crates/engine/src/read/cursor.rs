@@ -19,6 +19,7 @@ use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::place::Values;
+use crate::value::record::Pointer;
 use crate::version::ReadLevel;
 
 /// Entries read ahead at first, and at most: a walk that goes on reads more at once.
@@ -304,7 +305,7 @@ impl Cursor {
             let value = match is_pointer(trailer) {
                 true => {
                     let pointer = self.merge.value().to_vec();
-                    bytes += self.values.pointer(&pointer)?.value_bytes as usize;
+                    bytes += Pointer::of_entry(&pointer)?.value_bytes as usize;
                     pointers.push((found.len(), trailer, pointer));
                     None
                 }
@@ -437,7 +438,7 @@ impl Cursor {
         if !is_pointer(trailer) {
             return Ok(true);
         }
-        let pointer = self.values.pointer(self.merge.value())?;
+        let pointer = Pointer::of_entry(self.merge.value())?;
         self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
     }
 

@@ -66,6 +66,11 @@ impl ValueStore {
                 Ok(Some((segment, offset))) => {
                     let position = self.position(&segment) + offset;
                     let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
+                    if offset + bytes > segment.bytes {
+                        let what = "a pointer leads beyond its segment";
+                        values[index] = Err(self.corrupt(position, what));
+                        continue;
+                    }
                     places.push(Place { index, segment, offset, position, bytes });
                 }
                 Ok(None) => {}

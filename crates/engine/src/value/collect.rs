@@ -7,7 +7,7 @@
 //! 4. Scan the sealed segments. Of each key keep the newest version and, for each snapshot, the
 //!    newest that it sees; of those drop what merges found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its voff; sync. Segments at the front
-//!    that lost nothing stay as they are: old records gather there, so cold ones are not copied.
+//!    that lost nothing stay as they are: copying them would free nothing.
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
 //!    voffs, and a put that happens meanwhile cannot be lost.
 //! 7. Slots are free when the last reader of the old segments has gone.
@@ -159,7 +159,7 @@ impl ValueStore {
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone() })
     }
 
-    pub(super) fn unseal(&self) {
+    fn unseal(&self) {
         let mut state = self.state.lock();
         state.collecting = false;
         if self.placement == ValuePlacement::HashGrouped {
@@ -411,6 +411,16 @@ impl Inner {
         };
         let group = sealed.group;
         let outcome = self.collect_sealed(keyspace, store, sealed);
+        self.end_collection(store, group, outcome)
+    }
+
+    /// Lets the next collection begin; a damaged group is set aside.
+    pub(super) fn end_collection(
+        &self,
+        store: &ValueStore,
+        group: u32,
+        outcome: Result<()>,
+    ) -> Result<Collected> {
         store.unseal();
         match outcome {
             Err(error @ Error::Corruption { .. }) => {

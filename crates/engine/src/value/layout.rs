@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::value::options::ValuePlacement;
 use crate::value::record::footer_bytes;
 
@@ -460,23 +460,6 @@ fn take_sketch(reader: &mut Reader<'_>) -> Decoded<Sketch> {
         registers[usize::from(pair[0])] = pair[1];
     }
     Sketch::from_bytes(&registers).ok_or(Truncated)
-}
-
-fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
-    u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
-}
-
-/// A list whose elements take at least one byte each.
-fn take_list<T>(
-    reader: &mut Reader<'_>,
-    mut element: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
-) -> Decoded<Vec<T>> {
-    let count = reader.take_len()?;
-    let mut list = Vec::with_capacity(count.min(1024));
-    for _ in 0..count {
-        list.push(element(reader)?);
-    }
-    Ok(list)
 }
 
 #[cfg(test)]

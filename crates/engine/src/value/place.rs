@@ -59,7 +59,7 @@ impl Values {
 
     /// The value of a version whose entry holds `bytes`; `None` if its record is gone.
     pub(crate) fn resolve(&self, key: &[u8], trailer: u64, bytes: &[u8]) -> Result<Option<Value>> {
-        let pointer = self.pointer(bytes)?;
+        let pointer = Pointer::of_entry(bytes)?;
         match self.file(pointer.store) {
             Some(store) => store.read(&pointer, key, trailer),
             None => Ok(None),
@@ -75,7 +75,7 @@ impl Values {
         for store in self.all() {
             let (mut wanted, mut order) = (Vec::new(), Vec::new());
             for (i, (key, trailer, bytes)) in versions.iter().enumerate() {
-                let pointer = self.pointer(bytes)?;
+                let pointer = Pointer::of_entry(bytes)?;
                 if pointer.store == store.number {
                     wanted.push(Wanted { pointer, key, trailer: *trailer });
                     order.push(i);
@@ -86,12 +86,6 @@ impl Values {
             }
         }
         Ok(values)
-    }
-
-    /// Decodes the pointer of an entry.
-    pub(crate) fn pointer(&self, bytes: &[u8]) -> Result<Pointer> {
-        Pointer::decode(bytes)
-            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }
 }
 
@@ -130,7 +124,7 @@ impl Placer {
         let kind = Kind::from_u8(kind_of(trailer));
         let value = match kind {
             Some(Kind::ValuePointer | Kind::Relocate) => {
-                let pointer = self.values.pointer(value)?;
+                let pointer = Pointer::of_entry(value)?;
                 let current = self.values.current.as_ref().map(|store| store.number);
                 if Some(pointer.store) == current {
                     return Ok((trailer, value));

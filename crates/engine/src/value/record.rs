@@ -12,6 +12,7 @@
 //! record. A record never spans segments.
 
 use crate::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
+use crate::error::Error;
 use crate::key::{MAX_SEQ, SeqNo};
 
 /// Bytes of a record before its key.
@@ -52,7 +53,13 @@ impl Pointer {
         put_varint(out, u64::from(self.value_bytes));
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Pointer> {
+    /// Decodes the value of an entry that is a pointer.
+    pub(crate) fn of_entry(bytes: &[u8]) -> crate::error::Result<Pointer> {
+        Pointer::decode(bytes)
+            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
+    }
+
+    fn decode(bytes: &[u8]) -> Decoded<Pointer> {
         let mut reader = Reader::new(bytes);
         let store = reader.take_varint()?;
         let group = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;

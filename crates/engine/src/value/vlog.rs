@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::Event;
 use crate::key::{SeqNo, is_pointer, seq_of};
 use crate::metrics::Counter;
@@ -116,16 +116,7 @@ impl Inner {
             false => Ok(()),
         };
         let outcome = outcome.and_then(|()| self.free_condemned(keyspace, store));
-        store.unseal();
-        match outcome {
-            Err(error @ Error::Corruption { .. }) => {
-                store.state.lock().quarantined.insert(0);
-                tracing::error!(%error, "a value log is damaged; it is not collected");
-                self.emit(|| Event::BackgroundError { error });
-                Ok(Collected::Freed)
-            }
-            other => other.map(|()| Collected::Freed),
-        }
+        self.end_collection(store, 0, outcome)
     }
 
     /// Steps 2 to 5.
@@ -278,8 +269,7 @@ fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer
         if !is_pointer(trailer) {
             return Ok(None);
         }
-        let pointer = Pointer::decode(bytes)
-            .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))?;
+        let pointer = Pointer::of_entry(bytes)?;
         Ok(Some((pointer, seq_of(trailer))))
     };
     for memtable in std::iter::once(&view.active).chain(&view.immutable) {

@@ -19,8 +19,8 @@ use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Cut, Merge, MergeInput, Move, Plan};
 use runstone_policy::shape::TableId;
 
-use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
-use crate::version::record::{put_slot, take_cursor, take_list, take_slot, take_string, take_u32};
+use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
+use crate::version::record::{put_slot, take_cursor, take_slot, take_string};
 
 /// Appends trims.
 pub(super) fn put_trims<'a>(

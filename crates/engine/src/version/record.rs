@@ -29,7 +29,7 @@ use runstone_policy::shape::{
 use runstone_policy::sketch::Sketch;
 
 use crate::batch::KeyspaceId;
-use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::value::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 use crate::version::pending::{put_plan, put_trims, take_plan, take_trims};
 
@@ -351,25 +351,8 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
     })
 }
 
-pub(super) fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
-    u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
-}
-
 pub(super) fn take_string(reader: &mut Reader<'_>) -> Decoded<String> {
     String::from_utf8(reader.take_bytes()?.to_vec()).map_err(|_| Truncated)
-}
-
-/// A list whose elements take at least one byte each.
-pub(super) fn take_list<T>(
-    reader: &mut Reader<'_>,
-    mut element: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
-) -> Decoded<Vec<T>> {
-    let count = reader.take_len()?;
-    let mut list = Vec::with_capacity(count.min(1024));
-    for _ in 0..count {
-        list.push(element(reader)?);
-    }
-    Ok(list)
 }
 
 pub(super) fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> {
