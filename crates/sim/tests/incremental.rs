@@ -217,7 +217,12 @@ fn readers_and_snapshots_beside_a_merge_in_parts() {
 #[test]
 fn closing_keeps_finished_parts() {
     let mut stopped = 0;
-    for round in 0..6u64 {
+    // Whether a close meets the merge is the threads' affair, so there are rounds until some did.
+    for round in 0.. {
+        if round >= 6 && stopped > 0 {
+            break;
+        }
+        assert!(round < 100, "no close met a merge");
         let storage = MemoryStorage::new();
         let mut options = options("universal", Partitioner::GlobalRange);
         options.background = Background::Threads(2);
@@ -242,14 +247,14 @@ fn closing_keeps_finished_parts() {
         let store = open(&options);
         check(&store, &model, "after the close");
         let shape = store.default_keyspace().shape();
-        assert_eq!(shape.pending.is_none(), done, "{shape:?}");
-        stopped += u64::from(!done);
+        // A close after the last part leaves nothing, and yet the call says that it was closed.
+        assert!(shape.pending.is_none() || !done, "{shape:?}");
+        stopped += u64::from(shape.pending.is_some());
         store.compact().unwrap();
         check(&store, &model, "after the rest");
         let shape = store.default_keyspace().shape();
         assert!(shape.pending.is_none() && shape.trims.is_empty());
     }
-    assert!(stopped > 0, "no close met a merge");
 }
 
 /// Copies and read-only opens of a half-merged store see all of it.
