@@ -64,6 +64,7 @@ mod read;
 pub mod seeded;
 mod store;
 mod table;
+mod threads;
 mod value;
 mod version;
 mod write;

@@ -4,11 +4,13 @@
 //! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use serde::Serialize;
+
+use crate::threads::thread_number;
 
 const STRIPES: usize = 16;
 
@@ -142,11 +144,7 @@ pub struct Metrics {
 }
 
 fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: usize = NEXT.fetch_add(1, Relaxed) % STRIPES;
-    }
-    MINE.with(|mine| *mine)
+    thread_number() % STRIPES
 }
 
 /// Whether this call is the one in 64 whose latency is measured: a clock read costs 25 ns, twice.

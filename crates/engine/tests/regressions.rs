@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Batch, Error, KeyspaceOptions, Options, Store, WriteOptions};
+use runstone::{Background, Batch, Error, KeyspaceOptions, Options, Store, WalMode, WriteOptions};
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();
@@ -161,5 +161,40 @@ fn versions_on_both_sides_of_a_partition_are_found() {
     for (snapshot, value) in &versions {
         let found = store.default_keyspace().get_at("m", snapshot).expect("get");
         assert_eq!(found.as_deref(), Some(&value[..]));
+    }
+}
+
+/// The budget was no bound on memtables: twenty keyspaces with write buffers of an eighth of it
+/// took two and a half times as much.
+#[test]
+fn memtables_of_many_keyspaces_stay_within_the_budget() {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 1 << 20;
+    let budget = 8 << 20;
+    for background in [Background::Manual, Background::Threads(2)] {
+        let options = Options {
+            memory_budget_bytes: budget,
+            wal_mode: WalMode::Write,
+            background,
+            keyspace: Some(keyspace.clone()),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
+        let open = |n: u32| store.open_keyspace(&format!("k{n}"), Some(keyspace.clone()));
+        let keyspaces: Vec<_> = (0..20).map(|n| open(n).expect("new")).collect();
+        let mut peak_bytes = 0;
+        for i in 0..40_000u32 {
+            // Some keyspaces are busier than others.
+            let keyspace = &keyspaces[(i.isqrt() % 20) as usize];
+            keyspace.put(i.to_be_bytes(), [7; 1000]).expect("put");
+            peak_bytes = peak_bytes.max(store.metrics().memory.memtable_bytes);
+        }
+        // Three quarters, and what one chunk goes beyond.
+        assert!(peak_bytes < budget / 8 * 7, "{peak_bytes} of {budget}");
+        assert!(peak_bytes > budget / 4, "{peak_bytes}: flushed long before it had to be");
+        for i in 0..40_000u32 {
+            let found = keyspaces[(i.isqrt() % 20) as usize].get(i.to_be_bytes()).expect("get");
+            assert!(found.is_some(), "{i}");
+        }
     }
 }

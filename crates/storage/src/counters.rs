@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::Category;
 
-/// Counters of one category. All grow for ever; rates are differences of snapshots.
+/// Counters of one category. All grow for ever; rates are differences of snapshots. A cache line of
+/// their own: those of the log change with every write.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub struct CategoryCounters {
     /// Bytes handed to `write_at`.
     pub written_bytes: AtomicU64,

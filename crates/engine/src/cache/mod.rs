@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -28,6 +28,8 @@ const CACHE_FLOOR_FRACTION: u64 = 16;
 /// allocator cannot use it for them.
 const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
+/// Once memtables and log take this fraction of the budget, their growth is looked at.
+const WATCHED_FRACTION: u64 = 4;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
@@ -91,6 +93,8 @@ pub struct Cache {
     map: Map,
     memtable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
+    /// Set when a memtable takes memory while they take much of the budget.
+    memtables_grew: AtomicBool,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<u64>,
 }
@@ -124,6 +128,7 @@ impl Cache {
             map,
             memtable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
+            memtables_grew: AtomicBool::new(false),
             capacity_bytes: Mutex::new(budget_bytes - budget_bytes / ALLOCATOR_FRACTION),
         }
     }
@@ -159,9 +164,19 @@ impl Cache {
 
     /// Reserves memory for a memtable or a mapped log segment; the cache shrinks by it.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
-        self.memtable_bytes.fetch_add(bytes, Relaxed);
+        let taken = self.memtable_bytes.fetch_add(bytes, Relaxed) + bytes;
+        if taken > self.budget_bytes / WATCHED_FRACTION {
+            self.memtables_grew.store(true, Relaxed);
+        }
         self.adjust();
         Reservation { cache: Arc::clone(self), bytes, pinned: false }
+    }
+
+    /// Whether memtables took memory since the last call, while they take much of the budget: the
+    /// moment to look at them.
+    #[inline]
+    pub fn take_memtables_grew(&self) -> bool {
+        self.memtables_grew.load(Relaxed) && self.memtables_grew.swap(false, Relaxed)
     }
 
     /// Reserves memory for a pinned partition, if the pinned share of the budget allows.

@@ -14,12 +14,13 @@ use super::{
 /// A scratch buffer larger than this is given back after use.
 const KEPT_SCRATCH_BYTES: usize = 1 << 20;
 
-/// Appends records to one file.
+/// Appends records to one file. In this order, what a record changes comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct LogWriter {
-    file: Arc<dyn StorageFile>,
-    id: u64,
     position: u64,
+    id: u64,
+    file: Arc<dyn StorageFile>,
 }
 
 impl LogWriter {

@@ -6,25 +6,37 @@
 //! Obligations that keep the unsafe code here sound:
 //! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
 //!    before, and `Memtable` drops the arena only when no handle to it is left.
-//! 2. Two allocations never overlap: `used` only grows, by `fetch_add`.
+//! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such an
+//!    allocation, and is divided under its lock.
 //! 3. Chunk memory is uninitialised; whoever allocates writes before anyone reads.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::cache::{Cache, Reservation};
+use crate::threads::thread_number;
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// Size of an arena's first chunk: an idle keyspace takes no more.
+/// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena with a
+/// small limit takes later.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
+/// An arena with a small limit takes chunks of this part of it.
+const CHUNKS_PER_LIMIT: usize = 8;
 /// Allocations above this get a chunk of their own, so that they waste no pooled one.
 const LARGE_BYTES: usize = CHUNK_BYTES / 8;
 const ALIGN: usize = 64;
+/// What a writer beside the first takes from a chunk at a time, and how many such writers have a
+/// slab of their own.
+const SLAB_BYTES: usize = 4 << 10;
+const SLABS: usize = 8;
+/// Larger allocations come from the chunk itself: less of a slab is left over.
+const SLAB_PART_BYTES: usize = SLAB_BYTES / 4;
 
 #[derive(Debug)]
 struct Chunk {
@@ -112,7 +124,21 @@ impl ChunkPool {
     }
 }
 
+/// A piece of a chunk for one writer.
+#[derive(Debug)]
+struct Slab {
+    next: *mut u8,
+    left: usize,
+}
+
+// SAFETY: the memory behind `next` belongs to the arena and to nobody else (obligation 2).
+unsafe impl Send for Slab {}
+
 /// The allocator of one memtable.
+///
+/// The first writer takes memory from the current chunk, one `fetch_add` each. Others would fight
+/// with it over that counter and over the cache lines that two neighbouring records share, so they
+/// take slabs.
 #[derive(Debug)]
 pub struct Arena {
     current: AtomicPtr<Chunk>,
@@ -121,28 +147,50 @@ pub struct Arena {
     chunks: Mutex<Vec<Box<Chunk>>>,
     /// Bytes of all chunks but the current one.
     closed_bytes: AtomicUsize,
+    limit_bytes: usize,
+    /// Whether the limit was reached. A flag, because the chunk's counter is the first writer's.
+    full: AtomicBool,
+    /// Number of the first writer; 0 before there is one.
+    first_writer: AtomicUsize,
+    slabs: [CachePadded<Mutex<Slab>>; SLABS],
     pool: Arc<ChunkPool>,
 }
 
 impl Arena {
-    /// An empty arena; the first allocation takes a chunk.
-    pub fn new(pool: Arc<ChunkPool>) -> Arena {
+    /// An empty arena that is full at `limit_bytes`; the first allocation takes a chunk.
+    pub fn new(pool: Arc<ChunkPool>, limit_bytes: usize) -> Arena {
+        let slab = || CachePadded::new(Mutex::new(Slab { next: std::ptr::null_mut(), left: 0 }));
         Arena {
             current: AtomicPtr::new(std::ptr::null_mut()),
             chunks: Mutex::default(),
             closed_bytes: AtomicUsize::new(0),
+            limit_bytes,
+            full: AtomicBool::new(false),
+            first_writer: AtomicUsize::new(0),
+            slabs: std::array::from_fn(|_| slab()),
             pool,
         }
     }
 
-    /// Memory in use: whole chunks, and what was taken of the current one. Two loads of lines that
-    /// `alloc` touches anyway; a counter of its own would be one more line for writers to fight
-    /// over.
+    /// Memory in use: whole chunks, and what was taken of the current one.
     pub fn allocated_bytes(&self) -> usize {
         // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
         let current = unsafe { self.current.load(Acquire).as_ref() };
         let used = current.map_or(0, |chunk| chunk.used.load(Relaxed).min(chunk.capacity));
         self.closed_bytes.load(Relaxed) + used
+    }
+
+    /// Memory taken from the budget: the current chunk counts whole.
+    pub fn reserved_bytes(&self) -> usize {
+        // SAFETY: as in `allocated_bytes`.
+        let current = unsafe { self.current.load(Acquire).as_ref() };
+        self.closed_bytes.load(Relaxed) + current.map_or(0, |chunk| chunk.capacity)
+    }
+
+    /// Whether the limit was reached.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
     }
 
     /// Uninitialised memory of `len` bytes at an address that is a multiple of `align`
@@ -155,19 +203,55 @@ impl Arena {
         if padded > LARGE_BYTES {
             return self.alloc_large(padded);
         }
+        let writer = thread_number();
+        if padded <= SLAB_PART_BYTES && !self.is_first_writer(writer) {
+            let mut slab = self.slabs[writer % SLABS].lock();
+            if slab.left < padded {
+                *slab = Slab { next: self.alloc_in_chunk(SLAB_BYTES), left: SLAB_BYTES };
+            }
+            let at = slab.next;
+            // SAFETY: padded <= left.
+            slab.next = unsafe { at.add(padded) };
+            slab.left -= padded;
+            return align_up(at, align);
+        }
+        align_up(self.alloc_in_chunk(padded), align)
+    }
+
+    #[inline]
+    fn is_first_writer(&self, writer: usize) -> bool {
+        match self.first_writer.load(Relaxed) {
+            0 => match self.first_writer.compare_exchange(0, writer, Relaxed, Relaxed) {
+                Ok(_) => true,
+                Err(first) => first == writer,
+            },
+            first => first == writer,
+        }
+    }
+
+    /// `len`, a multiple of 8, at an 8-aligned address.
+    fn alloc_in_chunk(&self, len: usize) -> *mut u8 {
         loop {
             let chunk_ptr = self.current.load(Acquire);
             // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
             if let Some(chunk) = unsafe { chunk_ptr.as_ref() } {
-                let at = chunk.used.fetch_add(padded, Relaxed);
-                if at + padded <= chunk.capacity {
-                    let base_addr = chunk.base as usize + at;
-                    let skip = base_addr.next_multiple_of(align) - base_addr;
-                    // SAFETY: at + skip + len <= capacity.
-                    return unsafe { chunk.base.add(at + skip) };
+                let at = chunk.used.fetch_add(len, Relaxed);
+                self.note_taken(at + len);
+                if at + len <= chunk.capacity {
+                    // SAFETY: at + len <= capacity.
+                    return unsafe { chunk.base.add(at) };
                 }
             }
             self.grow(chunk_ptr);
+        }
+    }
+
+    /// `in_chunk` bytes of the current chunk are taken.
+    #[inline]
+    fn note_taken(&self, in_chunk: usize) {
+        let taken = self.closed_bytes.load(Relaxed) + in_chunk;
+        if taken >= self.limit_bytes && !self.full.load(Relaxed) {
+            self.full.store(true, Relaxed);
         }
     }
 
@@ -176,12 +260,15 @@ impl Arena {
         if self.current.load(Relaxed) != full {
             return;
         }
-        // SAFETY: as in `alloc`.
+        // SAFETY: as in `alloc_in_chunk`.
         let mut chunk = match unsafe { full.as_ref() } {
             None => self.pool.allocate(FIRST_CHUNK_BYTES),
             Some(full) => {
                 self.closed_bytes.fetch_add(full.capacity, Relaxed);
-                self.pool.take()
+                match self.limit_bytes / CHUNKS_PER_LIMIT {
+                    part if part < CHUNK_BYTES => self.pool.allocate(part.max(FIRST_CHUNK_BYTES)),
+                    _ => self.pool.take(),
+                }
             }
         };
         self.current.store(&raw mut *chunk, Release);
@@ -192,9 +279,15 @@ impl Arena {
         let chunk = self.pool.allocate(len);
         let base = chunk.base;
         self.closed_bytes.fetch_add(len, Relaxed);
+        self.note_taken(0);
         self.chunks.lock().push(chunk);
         base
     }
+}
+
+/// The first address from `at` on that is a multiple of `align`.
+fn align_up(at: *mut u8, align: usize) -> *mut u8 {
+    at.wrapping_add(at.align_offset(align))
 }
 
 impl Drop for Arena {

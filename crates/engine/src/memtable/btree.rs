@@ -10,7 +10,9 @@
 //!    is the prefix of all its keys, so the heads (eight bytes behind that prefix) still differ
 //!    where keys like user0001 and user0002 share their beginning. Whole keys are compared only
 //!    where heads are equal.
-//! 4. An iterator copies the record pointers of one leaf at a time, and goes on from its fence.
+//! 4. A writer may find its leaf and write its record before it has a sequence number (`prepare`),
+//!    and insert afterwards; if the leaf changed, it descends again.
+//! 5. An iterator copies the record pointers of one leaf at a time, and goes on from its fence.
 //!
 //! Why not a skiplist: one cache miss per hop, 4-5 times slower at 500k entries (docs/limits.md).
 //!
@@ -35,6 +37,7 @@ use crate::memtable::arena::Arena;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const CAP: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Header of an entry; key and value bytes follow it.
 #[repr(C)]
@@ -131,6 +134,39 @@ impl Node {
                 Ok(Locked { node: self, version })
             }
             Err(_) => Err(Restart),
+        }
+    }
+
+    /// Inserts into a leaf that covers the target and has room, unless it changed.
+    fn insert(&self, version: u64, record: &Record, target: Target<'_>) -> Result<(), Restart> {
+        let leaf = self.lock(version)?;
+        debug_assert!(self.covers(target));
+        let at = self.lower_bound(target)?;
+        leaf.insert_key(at, record);
+        Ok(())
+    }
+
+    /// Whether the target lies between the fences of a locked node.
+    fn covers(&self, target: Target<'_>) -> bool {
+        let order = |fence: &AtomicPtr<Record>| {
+            // SAFETY: fences are null or records (obligation 2).
+            let fence = unsafe { fence.load(Acquire).as_ref() }?;
+            Some(compare(target.key, target.trailer, fence.key(), fence.trailer))
+        };
+        order(&self.low).is_none_or(|order| order != Less)
+            && order(&self.high).is_none_or(|order| order == Less)
+    }
+
+    /// Asks for the lines that an insert may shift.
+    fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for at in (0..self.count()).step_by(LINE_BYTES / size_of::<u64>()) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a hint; the addresses are inside of the node.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(self.heads.as_ptr().add(at).cast());
+                _mm_prefetch::<_MM_HINT_T0>(self.keys.as_ptr().add(at).cast());
+            }
         }
     }
 
@@ -289,11 +325,47 @@ impl Tree {
         self.arena.allocated_bytes()
     }
 
+    /// Bytes that the arena took from the memory budget.
+    pub fn reserved_bytes(&self) -> usize {
+        self.arena.reserved_bytes()
+    }
+
+    /// Whether the arena's limit was reached.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.arena.is_full()
+    }
+
     /// Inserts an entry. O(log n); safe from any number of threads.
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
         let record = self.record(key, trailer, value);
-        let target = Target { key, trailer };
-        while self.try_insert(record, target).is_err() {
+        // SAFETY: just made and complete.
+        self.insert_record(unsafe { &*record });
+    }
+
+    /// Does all of an insert that needs no trailer: the copy, and the way down to the leaf. For a
+    /// writer whose number comes last, so that others wait for little. The entry will be the
+    /// newest of its key. Dropped, it costs its memory.
+    pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
+        let record = self.record(key, u64::MAX, value);
+        // The largest trailer sorts before all versions of the key, where the newest one goes.
+        let target = Target { key, trailer: u64::MAX };
+        loop {
+            if let Ok((leaf, version)) = self.find_leaf(target) {
+                leaf.prefetch();
+                return Prepared { tree: self, record, leaf, version };
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn insert_record(&self, record: &Record) {
+        let target = Target { key: record.key(), trailer: record.trailer };
+        let insert = || {
+            let (leaf, version) = self.find_leaf(target)?;
+            leaf.insert(version, record, target)
+        };
+        while insert().is_err() {
             std::hint::spin_loop();
         }
     }
@@ -344,7 +416,8 @@ impl Tree {
         if self.root.load(Acquire) == root { Ok((node, version)) } else { Err(Restart) }
     }
 
-    fn try_insert(&self, record: &Record, target: Target<'_>) -> Result<(), Restart> {
+    /// The leaf that covers the target, with room for one more, and the version that says so.
+    fn find_leaf(&self, target: Target<'_>) -> Result<(&Node, u64), Restart> {
         let (mut node, mut version) = self.read_root()?;
         let mut parent = None;
         loop {
@@ -353,7 +426,7 @@ impl Tree {
                 return Err(Restart);
             }
             if node.is_leaf() {
-                break;
+                return Ok((node, version));
             }
             let child = node.children()[node.child_index(target)?].load(Acquire);
             node.check(version)?;
@@ -364,10 +437,6 @@ impl Tree {
             parent = Some((node, version));
             (node, version) = (child, child_version);
         }
-        let leaf = node.lock(version)?;
-        let at = node.lower_bound(target)?;
-        leaf.insert_key(at, record);
-        Ok(())
     }
 
     /// Splits a full node; its parent, if any, has room and is unchanged since it was read.
@@ -470,7 +539,8 @@ impl Tree {
     }
 
     /// Copies an entry into the arena.
-    fn record(&self, key: &[u8], trailer: u64, value: &[u8]) -> &Record {
+    /// A complete record that nobody else knows.
+    fn record(&self, key: &[u8], trailer: u64, value: &[u8]) -> *mut Record {
         let len = size_of::<Record>() + key.len() + value.len();
         let memory = self.arena.alloc(len, 8);
         memory.expose_provenance();
@@ -481,7 +551,36 @@ impl Tree {
             let bytes = memory.add(size_of::<Record>());
             bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
             bytes.add(key.len()).copy_from_nonoverlapping(value.as_ptr(), value.len());
-            &*memory.cast::<Record>()
+        }
+        memory.cast::<Record>()
+    }
+}
+
+/// An entry that lacks only its trailer.
+pub struct Prepared<'a> {
+    tree: &'a Tree,
+    /// Not shared yet.
+    record: *mut Record,
+    /// Where it goes if the leaf still has this version.
+    leaf: &'a Node,
+    version: u64,
+}
+
+impl Prepared<'_> {
+    /// Inserts it. The trailer is larger than those of all versions of the key that were in the
+    /// tree when this was prepared.
+    pub fn insert(self, trailer: u64) {
+        let Prepared { tree, record, leaf, version } = self;
+        // SAFETY: the record lives as long as the tree, and nobody else knows it yet.
+        let record = unsafe {
+            (*record).trailer = trailer;
+            &*record
+        };
+        let target = Target { key: record.key(), trailer };
+        // Every version of the key that the leaf's fences could lie between was older, so a leaf
+        // that covered the largest trailer and did not change covers this one.
+        if leaf.insert(version, record, target).is_err() {
+            tree.insert_record(record);
         }
     }
 }
@@ -648,7 +747,7 @@ mod tests {
     use std::sync::Arc;
 
     fn tree() -> Tree {
-        Tree::new(Arena::new(ChunkPool::new(4 << 20, None)))
+        Tree::new(Arena::new(ChunkPool::new(4 << 20, None), usize::MAX))
     }
 
     fn splitmix(state: &mut u64) -> u64 {
@@ -724,19 +823,33 @@ mod tests {
     fn concurrent_writers_and_readers_lose_nothing() {
         let tree = Arc::new(tree());
         let (writers, each) = (4u64, 20_000u64);
+        let numbers = AtomicU64::new(1);
         std::thread::scope(|scope| {
             for writer in 0..writers {
-                let tree = Arc::clone(&tree);
+                let (tree, numbers) = (Arc::clone(&tree), &numbers);
                 scope.spawn(move || {
                     let mut state = writer;
-                    for i in 0..each {
-                        let seq = 1 + i * writers + writer;
+                    for _ in 0..each {
                         let key = format!("user{:06}", splitmix(&mut state) % 9_000);
-                        tree.insert(key.as_bytes(), seq << 8 | 1, key.as_bytes());
+                        let key = key.as_bytes();
+                        let number = || numbers.fetch_add(1, Relaxed) << 8 | 1;
+                        let trailer = match writer % 2 {
+                            0 => {
+                                let trailer = number();
+                                tree.insert(key, trailer, key);
+                                trailer
+                            }
+                            _ => {
+                                let prepared = tree.prepare(key, key);
+                                let trailer = number();
+                                prepared.insert(trailer);
+                                trailer
+                            }
+                        };
                         // A writer sees its own entry at once.
-                        let found = tree.lower_bound(key.as_bytes(), seq << 8 | 1);
+                        let found = tree.lower_bound(key, trailer);
                         let found = found.map(|record| (record.key(), record.trailer()));
-                        assert_eq!(found, Some((key.as_bytes(), seq << 8 | 1)));
+                        assert_eq!(found, Some((key, trailer)));
                     }
                 });
             }

@@ -8,15 +8,23 @@ pub mod btree;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crossbeam_utils::CachePadded;
+
 use crate::key::{SeqNo, seek_trailer, seq_of};
 use crate::memtable::arena::{Arena, ChunkPool};
-use crate::memtable::btree::{Position, Record, Tree};
+use crate::memtable::btree::{Position, Prepared, Record, Tree};
 
 /// Recent writes of one keyspace.
 #[derive(Debug)]
 pub struct Memtable {
     tree: Tree,
-    /// Entries and user bytes announced; they change under the commit lock only.
+    /// Changes with every write, and the tree's root must not share its line.
+    announced: CachePadded<Announced>,
+}
+
+/// What will be inside once its writers are done. Changes under the commit lock only.
+#[derive(Debug)]
+struct Announced {
     entries: AtomicU64,
     user_bytes: AtomicU64,
     /// Smallest sequence number inside; `u64::MAX` when empty.
@@ -24,20 +32,20 @@ pub struct Memtable {
     max_seq: AtomicU64,
     /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
-    limit_bytes: usize,
 }
 
 impl Memtable {
     /// An empty memtable that asks to be replaced at `limit_bytes`.
     pub fn new(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         Memtable {
-            tree: Tree::new(Arena::new(Arc::clone(pool))),
-            entries: AtomicU64::new(0),
-            user_bytes: AtomicU64::new(0),
-            min_seq: AtomicU64::new(u64::MAX),
-            max_seq: AtomicU64::new(0),
-            first_segment: AtomicU64::new(u64::MAX),
-            limit_bytes,
+            tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
+            announced: CachePadded::new(Announced {
+                entries: AtomicU64::new(0),
+                user_bytes: AtomicU64::new(0),
+                min_seq: AtomicU64::new(u64::MAX),
+                max_seq: AtomicU64::new(0),
+                first_segment: AtomicU64::new(u64::MAX),
+            }),
         }
     }
 
@@ -53,20 +61,27 @@ impl Memtable {
         segment: u64,
     ) {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
-        self.entries.store(self.entries.load(Relaxed) + count, Relaxed);
-        self.user_bytes.store(self.user_bytes.load(Relaxed) + user_bytes, Relaxed);
-        if self.first_segment.load(Relaxed) == u64::MAX {
-            self.first_segment.store(segment, Relaxed);
-            self.min_seq.store(first_seq, Relaxed);
+        let announced = &*self.announced;
+        announced.entries.store(announced.entries.load(Relaxed) + count, Relaxed);
+        announced.user_bytes.store(announced.user_bytes.load(Relaxed) + user_bytes, Relaxed);
+        if announced.first_segment.load(Relaxed) == u64::MAX {
+            announced.first_segment.store(segment, Relaxed);
+            announced.min_seq.store(first_seq, Relaxed);
         }
-        self.max_seq.store(first_seq + batch_len - 1, Relaxed);
+        announced.max_seq.store(first_seq + batch_len - 1, Relaxed);
     }
 
     /// Inserts one entry.
     #[inline]
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
-        debug_assert!(seq_of(trailer) <= self.max_seq.load(Relaxed));
+        debug_assert!(seq_of(trailer) <= self.announced.max_seq.load(Relaxed));
         self.tree.insert(key, trailer, value);
+    }
+
+    /// Does all of an insert but what needs the trailer; see [`Tree::prepare`].
+    #[inline]
+    pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
+        self.tree.prepare(key, value)
     }
 
     /// The newest entry of `key` visible at `seq`. O(log n).
@@ -83,13 +98,13 @@ impl Memtable {
 
     /// Whether nothing was announced.
     pub fn is_empty(&self) -> bool {
-        self.first_segment.load(Relaxed) == u64::MAX
+        self.announced.first_segment.load(Relaxed) == u64::MAX
     }
 
     /// Whether it is time for a new one.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.tree.allocated_bytes() >= self.limit_bytes
+        self.tree.is_full()
     }
 
     /// Memory taken.
@@ -97,29 +112,34 @@ impl Memtable {
         self.tree.allocated_bytes()
     }
 
+    /// Memory taken from the budget.
+    pub fn reserved_bytes(&self) -> usize {
+        self.tree.reserved_bytes()
+    }
+
     /// Key and value bytes inside.
     pub fn user_bytes(&self) -> u64 {
-        self.user_bytes.load(Relaxed)
+        self.announced.user_bytes.load(Relaxed)
     }
 
     /// Number of entries.
     pub fn entry_count(&self) -> u64 {
-        self.entries.load(Relaxed)
+        self.announced.entries.load(Relaxed)
     }
 
     /// First WAL segment that is needed to recover this memtable, if it holds anything.
     pub fn first_segment(&self) -> Option<u64> {
-        Some(self.first_segment.load(Relaxed)).filter(|segment| *segment != u64::MAX)
+        Some(self.announced.first_segment.load(Relaxed)).filter(|segment| *segment != u64::MAX)
     }
 
     /// Smallest sequence number announced; `u64::MAX` when empty.
     pub fn first_seq(&self) -> SeqNo {
-        self.min_seq.load(Relaxed)
+        self.announced.min_seq.load(Relaxed)
     }
 
     /// Largest sequence number announced.
     pub fn max_seq(&self) -> SeqNo {
-        self.max_seq.load(Relaxed)
+        self.announced.max_seq.load(Relaxed)
     }
 }
 

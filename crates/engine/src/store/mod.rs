@@ -109,7 +109,7 @@ pub(crate) struct Inner {
     pub(crate) next_file: Arc<AtomicU64>,
     pub(crate) wal_files: Arc<WalFiles>,
     pub(crate) keyspaces: RwLock<BTreeMap<KeyspaceId, Arc<KeyspaceInner>>>,
-    pub(crate) commit: Mutex<CommitState>,
+    pub(crate) commit: CachePadded<Mutex<CommitState>>,
     /// Largest sequence number that readers may see.
     pub(crate) visible_seq: CachePadded<AtomicU64>,
     /// Largest sequence number known to survive a power loss.

@@ -47,8 +47,9 @@ use crate::write::recovery::{self, LogStart};
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
-/// Memtable chunks kept for the next memtable.
-const POOL_BYTES: usize = 16 << 20;
+/// Memtable chunks kept for the next memtable, and the part of the budget that they never exceed.
+const POOL_BYTES: u64 = 16 << 20;
+const POOL_FRACTION: u64 = 16;
 
 pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
     let access = match (options.read_only, options.create_if_missing) {
@@ -164,7 +165,8 @@ fn assemble(
 ) -> Result<Inner> {
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
-    let pool = ChunkPool::new(POOL_BYTES, Some(Arc::clone(&cache)));
+    let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
+    let pool = ChunkPool::new(pool_bytes, Some(Arc::clone(&cache)));
     let tables = table_context(&storage, &cache, &state);
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
@@ -185,12 +187,12 @@ fn assemble(
     let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
     Ok(Inner {
         throttle: Throttle::new(options.max_delayed_bytes_per_second),
-        commit: Mutex::new(CommitState {
+        commit: CachePadded::new(Mutex::new(CommitState {
             wal: Wal::new(Arc::clone(&wal_files), random),
             next_seq: state.last_seq + 1,
             closed: false,
             last_segment: 0,
-        }),
+        })),
         options,
         storage,
         tables,

@@ -2,10 +2,13 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over three limits of each keyspace: memtables that wait for their flush, level-0 runs, and merge
-//! debt. The state (which limit, since when) is in the metrics and in events.
+//! over three limits of each keyspace (memtables that wait for their flush, level-0 runs, and merge
+//! debt) and one of the store: the memtables' share of the memory budget. Before writers are slowed
+//! down for that, the largest memtable is flushed, full or not. The state (which limit, since when)
+//! is in the metrics and in events.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -14,8 +17,9 @@ use runstone_policy::policy::merge_debt_bytes;
 
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::memtable::Memtable;
 use crate::metrics::{Counter, PressureState};
-use crate::options::{Background, KeyspaceOptions, STALL_POLL};
+use crate::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
 use crate::store::{Inner, KeyspaceInner, View};
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
@@ -24,6 +28,9 @@ const MIN_RATE_FRACTION: f64 = 0.005;
 const MIN_SLEEP: Duration = Duration::from_micros(100);
 /// One write never sleeps longer than this for its share; the rest is carried over.
 const MAX_SLEEP: Duration = Duration::from_millis(5);
+
+/// Mapped segments of the log at a time: the current one, a spare, one not given back yet.
+const MAPPED_SEGMENTS: u64 = 3;
 
 /// No more than this is carried over, or one large write would slow small ones long after pressure
 /// has gone.
@@ -34,6 +41,13 @@ const MAX_DEBT: Duration = Duration::from_millis(100);
 pub(crate) struct Pressure {
     pub(crate) permille: u32,
     pub(crate) cause: &'static str,
+}
+
+impl Pressure {
+    /// The larger one; the first if they are equal.
+    fn max(self, other: Pressure) -> Pressure {
+        if other.permille > self.permille { other } else { self }
+    }
 }
 
 const NONE: Pressure = Pressure { permille: 0, cause: "none" };
@@ -134,10 +148,8 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
         (runs, "level 0 has too many runs"),
         (debt, "merge debt"),
     ];
-    let (permille, cause) = all
-        .into_iter()
-        .fold((0, NONE.cause), |largest, one| if one.0 > largest.0 { one } else { largest });
-    Pressure { permille, cause }
+    let all = all.map(|(permille, cause)| Pressure { permille, cause });
+    all.into_iter().fold(NONE, Pressure::max)
 }
 
 /// One waiting memtable is the normal course of a flush; at the last one allowed, writers slow down
@@ -154,7 +166,71 @@ fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     }
 }
 
+/// Memory of all memtables.
+struct Buffers {
+    used_bytes: u64,
+    /// Whether a flush will give some back.
+    is_any_waiting: bool,
+    largest: Option<(Arc<KeyspaceInner>, Arc<Memtable>)>,
+}
+
+/// From here on memtables are flushed early and writers slowed down, and there they stop: half and
+/// three quarters of the budget, less what mapped segments of the log take.
+fn buffer_limits(options: &Options) -> (u64, u64) {
+    let budget = options.memory_budget_bytes;
+    let log = match options.wal_mode {
+        WalMode::Mapped => (options.wal_segment_bytes * MAPPED_SEGMENTS).min(budget / 4),
+        WalMode::Write => 0,
+    };
+    let rest = budget - log;
+    (rest / 2, rest / 4 * 3)
+}
+
 impl Inner {
+    fn buffers(&self) -> Buffers {
+        let mut buffers = Buffers { used_bytes: 0, is_any_waiting: false, largest: None };
+        let mut largest_bytes = 0;
+        for keyspace in self.keyspaces.read().values() {
+            let view = keyspace.view.load();
+            buffers.is_any_waiting |= !view.immutable.is_empty();
+            let waiting = view.immutable.iter().map(|memtable| memtable.reserved_bytes() as u64);
+            let active_bytes = view.active.reserved_bytes() as u64;
+            buffers.used_bytes += waiting.sum::<u64>() + active_bytes;
+            if active_bytes > largest_bytes && !view.active.is_empty() {
+                largest_bytes = active_bytes;
+                buffers.largest = Some((Arc::clone(keyspace), Arc::clone(&view.active)));
+            }
+        }
+        buffers
+    }
+
+    /// Memtables have grown. Beyond their share of the budget the largest is flushed before it is
+    /// full, unless others wait and it is small yet.
+    pub(crate) fn relieve_memory(&self) {
+        let (soft, _) = buffer_limits(&self.options);
+        let buffers = self.buffers();
+        let Some((keyspace, memtable)) = buffers.largest.filter(|_| buffers.used_bytes >= soft)
+        else {
+            return;
+        };
+        let is_small = (memtable.reserved_bytes() as u64) < soft / 4;
+        if is_small && buffers.is_any_waiting {
+            self.refresh_pressure(&keyspace);
+        } else {
+            self.rotate_if_active(&keyspace, &memtable);
+        }
+    }
+
+    /// Zero while no flush would give memory back.
+    fn buffer_permille(&self) -> u32 {
+        let (soft, hard) = buffer_limits(&self.options);
+        let buffers = self.buffers();
+        match buffers.is_any_waiting {
+            true => fraction(buffers.used_bytes, soft, hard),
+            false => 0,
+        }
+    }
+
     /// Takes the pressure of a keyspace anew, after its view changed.
     pub(crate) fn refresh_pressure(&self, keyspace: &KeyspaceInner) {
         let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
@@ -167,10 +243,12 @@ impl Inner {
             .max()
             .unwrap_or(0);
         drop(others);
-        let largest = match worst > pressure.permille {
-            true => Pressure { permille: worst, cause: "another keyspace" },
-            false => pressure,
+        let others = Pressure { permille: worst, cause: "another keyspace" };
+        let buffers = Pressure {
+            permille: self.buffer_permille(),
+            cause: "memtables fill their share of the memory budget",
         };
+        let largest = [others, buffers].into_iter().fold(pressure, Pressure::max);
         if self.throttle.set(largest) {
             self.emit(|| Event::Pressure {
                 keyspace: keyspace.name.clone(),
@@ -227,7 +305,10 @@ impl Inner {
         let parts = keyspaces.values().map(|keyspace| {
             memtable_permille(&keyspace.view.load(), &keyspace.options.load()).min(999)
         });
-        parts.max().unwrap_or(0)
+        let fullest = parts.max().unwrap_or(0);
+        // The lock is taken again below, and a waiting writer would come in between.
+        drop(keyspaces);
+        fullest.max(self.buffer_permille().min(999))
     }
 
     fn count_stall(&self, counter: Counter, started: Instant) {

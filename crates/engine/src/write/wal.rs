@@ -17,6 +17,7 @@
 //! segment that is no longer needed is renamed to be a coming one: its pages are warm and its
 //! blocks allocated. Sealed segments give their mapping back in the background too.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -224,11 +225,12 @@ struct Segment {
     mapping: Option<SegmentFile>,
 }
 
-/// The log's writing end. Lives under the commit lock.
+/// The log's writing end. Lives under the commit lock; the writer's position first, see there.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Wal {
-    files: Arc<WalFiles>,
     writer: Option<LogWriter>,
+    files: Arc<WalFiles>,
     /// What the writer writes to.
     current: Option<SegmentFile>,
     /// Oldest first; the last one is being written.
@@ -236,8 +238,6 @@ pub struct Wal {
     /// Whether a segment's name may not be durable yet.
     dir_dirty: bool,
     random: u64,
-    /// Record head, kept to spare an allocation under the commit lock.
-    head: Vec<u8>,
 }
 
 /// What a sync has to cover, captured under the commit lock.
@@ -258,7 +258,6 @@ impl Wal {
             segments: VecDeque::new(),
             dir_dirty: false,
             random,
-            head: Vec::new(),
         }
     }
 
@@ -271,17 +270,27 @@ impl Wal {
         count: u64,
         operations: &[u8],
     ) -> Result<u64> {
-        self.head.clear();
-        put_varint(&mut self.head, first_seq);
-        put_varint(&mut self.head, unsynced);
-        put_varint(&mut self.head, count);
-        let wanted = LogWriter::max_stored_bytes(self.head.len() + operations.len());
+        // Of the thread: a buffer of the log would pass between the cores of two writers.
+        thread_local! {
+            static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        HEAD.with_borrow_mut(|head| {
+            head.clear();
+            put_varint(head, first_seq);
+            put_varint(head, unsynced);
+            put_varint(head, count);
+            self.append_record(first_seq, &[head, operations])
+        })
+    }
+
+    fn append_record(&mut self, first_seq: SeqNo, parts: &[&[u8]]) -> Result<u64> {
+        let wanted = LogWriter::max_stored_bytes(parts.iter().map(|part| part.len()).sum());
         self.make_room(wanted, first_seq)?;
         let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back()) else {
             unreachable!("make_room leaves a segment to write to");
         };
         let before = writer.position();
-        writer.append(&[&self.head, operations])?;
+        writer.append(parts)?;
         let half = segment.capacity_bytes / 2;
         if before < half && writer.position() >= half {
             self.files.spare_wanted.store(true, Relaxed);
