@@ -1,6 +1,25 @@
-//! Numbers for threads, by which shared state is spread over cache lines.
+//! Numbers for threads, by which shared state is spread over cache lines, and the bell that calls
+//! background threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Rung by whoever finds work for the background in a place where it cannot wake anybody; answered
+/// by the next writer that has left its locks.
+#[derive(Debug, Default)]
+pub struct Bell(AtomicBool);
+
+impl Bell {
+    /// Rings.
+    pub(crate) fn ring(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    /// Whether it was rung since the last call.
+    #[inline]
+    pub(crate) fn answer(&self) -> bool {
+        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    }
+}
 
 /// A number of the calling thread, from 1 on: the same at every call, never another thread's.
 #[inline]

@@ -1,7 +1,6 @@
 //! A bump allocator shared by the writers of one memtable; freed whole. Chunks are aligned to 2 MiB
-//! and asked to be huge pages, so that a search of a large memtable misses the cache but not the
-//! TLB too, and a fresh chunk costs one page fault instead of 512. A few are kept for the next
-//! memtable. Every chunk counts against the memory budget while it exists.
+//! and those made in the background are huge pages, so that a search of a large memtable misses the
+//! cache but not the TLB too. They are kept for the next memtable. Every chunk counts against the memory budget while it exists.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
@@ -19,10 +18,13 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::cache::{Cache, Reservation};
-use crate::threads::thread_number;
+use crate::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;
+/// So many chunks are kept ready while there are writers, and so many when there are none.
+const READY_CHUNKS: usize = 2;
+const IDLE_CHUNKS: usize = 8;
 /// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena with a
 /// small limit takes later.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
@@ -31,6 +33,7 @@ const CHUNKS_PER_LIMIT: usize = 8;
 /// Allocations above this get a chunk of their own, so that they waste no pooled one.
 const LARGE_BYTES: usize = CHUNK_BYTES / 8;
 const ALIGN: usize = 64;
+const PAGE_BYTES: usize = 4 << 10;
 /// What a writer beside the first takes from a chunk at a time, and how many such writers have a
 /// slab of their own.
 const SLAB_BYTES: usize = 4 << 10;
@@ -59,14 +62,23 @@ impl Chunk {
         if base.is_null() {
             handle_alloc_error(layout);
         }
-        if capacity >= CHUNK_BYTES {
-            // SAFETY: the range is the allocation just made, which nobody else knows; the advice
-            // changes how it is backed, not what it holds. Refusal costs speed only.
-            let _ = unsafe {
-                rustix::mm::madvise(base.cast(), capacity, rustix::mm::Advice::LinuxHugepage)
-            };
-        }
         Chunk { base, capacity, used: AtomicUsize::new(0), _reservation: reservation }
+    }
+
+    /// Backs the chunk with memory, in large pages where there are any. Milliseconds where the
+    /// kernel must find and clear it first, so this is not for writers.
+    fn populate(&mut self) {
+        // SAFETY: the range is an allocation that nobody else knows yet; the advice changes how it
+        // is backed, not what it holds. Refusal costs speed only.
+        let _ = unsafe {
+            rustix::mm::madvise(self.base.cast(), self.capacity, rustix::mm::Advice::LinuxHugepage)
+        };
+        // Touched rather than advised: a populating `madvise` holds the lock of the whole address
+        // space meanwhile, and writers wait for that.
+        for at in (0..self.capacity).step_by(PAGE_BYTES) {
+            // SAFETY: inside of the allocation; any bit pattern will do.
+            unsafe { self.base.add(at).write_volatile(0) };
+        }
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -85,26 +97,63 @@ impl Drop for Chunk {
     }
 }
 
-/// Makes chunks, and keeps some for the next memtable.
+/// Makes chunks, and keeps some for the next memtable: memory that the kernel has to find and clear
+/// first costs its writer milliseconds at a time.
 #[derive(Debug)]
 pub struct ChunkPool {
     // Boxed as in an arena, where `current` points at the chunk.
     #[allow(clippy::vec_box)]
     free: Mutex<Vec<Box<Chunk>>>,
     limit: usize,
+    /// Set when few are left; the background then prepares some.
+    short: AtomicBool,
+    bell: Arc<Bell>,
     cache: Option<Arc<Cache>>,
 }
 
 impl ChunkPool {
-    /// A pool that keeps at most `limit_bytes`; all chunks are reserved from `cache`.
-    pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>) -> Arc<ChunkPool> {
+    /// A pool that keeps at most `limit_bytes`; all chunks are reserved from `cache`. Rings when it
+    /// runs short.
+    pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
         let limit = limit_bytes / CHUNK_BYTES;
-        Arc::new(ChunkPool { free: Mutex::default(), limit, cache })
+        let (free, short) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(ChunkPool { free, limit, short, bell, cache })
     }
 
     fn take(&self) -> Box<Chunk> {
-        let pooled = self.free.lock().pop();
+        let (pooled, left) = {
+            let mut free = self.free.lock();
+            (free.pop(), free.len())
+        };
+        if left < READY_CHUNKS.min(self.limit) {
+            self.short.store(true, Relaxed);
+            self.bell.ring();
+        }
         pooled.unwrap_or_else(|| self.allocate(CHUNK_BYTES))
+    }
+
+    /// Whether the background should prepare a chunk.
+    pub fn wants_spare(&self) -> bool {
+        self.short.load(Relaxed)
+    }
+
+    /// Adds a chunk, all pages present.
+    pub fn prepare_spare(&self) {
+        let mut chunk = self.allocate(CHUNK_BYTES);
+        chunk.populate();
+        let mut free = self.free.lock();
+        free.push(chunk);
+        self.short.store(free.len() < READY_CHUNKS.min(self.limit), Relaxed);
+    }
+
+    /// Gives back all but a few chunks: nobody has written for a while.
+    pub fn trim(&self) {
+        let surplus = {
+            let mut free = self.free.lock();
+            let kept = IDLE_CHUNKS.min(free.len());
+            free.split_off(kept)
+        };
+        drop(surplus);
     }
 
     fn allocate(&self, capacity: usize) -> Box<Chunk> {

@@ -747,7 +747,7 @@ mod tests {
     use std::sync::Arc;
 
     fn tree() -> Tree {
-        Tree::new(Arena::new(ChunkPool::new(4 << 20, None), usize::MAX))
+        Tree::new(Arena::new(ChunkPool::new(4 << 20, None, Arc::default()), usize::MAX))
     }
 
     fn splitmix(state: &mut u64) -> u64 {

@@ -407,7 +407,7 @@ impl Inner {
 
     /// Called now and then while a merge runs, with no lock held.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
-        self.scheduler.let_flushes_pass();
+        self.let_flushes_pass();
         self.check_open()
     }
 

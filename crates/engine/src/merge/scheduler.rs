@@ -1,4 +1,4 @@
-//! Which job runs next. Flushes go first (they relieve writers), then log spares, then merges; one
+//! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers, then merges; one
 //! thread is always left for flushes where there are two. Without threads, `run_one_job` runs the
 //! same jobs one by one, so that simulations are deterministic.
 
@@ -42,7 +42,8 @@ enum Job {
     Flush(Arc<KeyspaceInner>),
     Merge(Arc<KeyspaceInner>, Arc<Version>, Plan),
     Collect(Arc<KeyspaceInner>),
-    PrepareSpare,
+    PrepareLog,
+    PrepareChunk,
     Purge,
 }
 
@@ -77,6 +78,13 @@ struct State {
     retry_at: Option<Instant>,
 }
 
+impl State {
+    /// Whether a job of this name runs, of which there is one at a time.
+    fn is_single_running(&self, name: &str) -> bool {
+        self.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
+    }
+}
+
 /// The jobs of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
@@ -93,21 +101,6 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Called by merges now and then: waits while a flush runs, where there is no core for both.
-    /// Three busy threads on two cores cost a writer whole scheduling ticks, 10 ms each on many
-    /// kernels, and a flush is what writers wait for next.
-    pub(crate) fn let_flushes_pass(&self) {
-        static CORES: LazyLock<usize> =
-            LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
-        if self.flushing.load(Relaxed) == 0 || *CORES > 2 {
-            return;
-        }
-        let mut state = self.state.lock();
-        while self.flushing.load(Relaxed) > 0 && !self.is_closing() {
-            self.ended.wait_for(&mut state, POLL);
-        }
-    }
-
     pub(crate) fn close(&self) {
         let _state = self.state.lock();
         self.closing.store(true, Release);
@@ -146,7 +139,8 @@ impl Scheduler {
             Job::Flush(keyspace) => Claim::Flush(keyspace.id),
             Job::Merge(keyspace, _, plan) => Claim::Merge(keyspace.id, plan.clone()),
             Job::Collect(keyspace) => Claim::Collect(keyspace.id),
-            Job::PrepareSpare => Claim::Single("spare"),
+            Job::PrepareLog => Claim::Single("log"),
+            Job::PrepareChunk => Claim::Single("chunk"),
             Job::Purge => Claim::Single("purge"),
         };
         state.next_claim += 1;
@@ -181,6 +175,7 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
 fn work(inner: &Inner, merges: bool) {
     let guard = StopOnPanic(inner);
     let scheduler = &inner.scheduler;
+    let mut last_seq = 0;
     loop {
         let (claim, job) = {
             let mut state = scheduler.state.lock();
@@ -191,7 +186,9 @@ fn work(inner: &Inner, merges: bool) {
                 if let Some(job) = inner.next_job(&mut state, merges) {
                     break (scheduler.claim(&mut state, &job), job);
                 }
-                scheduler.wake.wait_for(&mut state, POLL);
+                if scheduler.wake.wait_for(&mut state, POLL).timed_out() {
+                    MutexGuard::unlocked(&mut state, || inner.trim_if_idle(&mut last_seq));
+                }
             }
         };
         inner.run_job(claim, job);
@@ -256,13 +253,10 @@ impl Inner {
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
         }
-        let single = |name| {
-            state.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
-        };
-        if self.wal_files.wants_spare() && !single("spare") {
-            return Some(Job::PrepareSpare);
+        if let Some(job) = self.next_preparation(state) {
+            return Some(job);
         }
-        if !self.tables.purge.lock().is_empty() && !single("purge") {
+        if !self.tables.purge.lock().is_empty() && !state.is_single_running("purge") {
             return Some(Job::Purge);
         }
         if !merges {
@@ -273,6 +267,53 @@ impl Inner {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
         keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
+    }
+
+    /// What a writer would else have to make itself, in the middle of a write.
+    fn next_preparation(&self, state: &State) -> Option<Job> {
+        if self.wal_files.wants_spare() && !state.is_single_running("log") {
+            return Some(Job::PrepareLog);
+        }
+        let wants_chunk = self.pool.wants_spare() && !state.is_single_running("chunk");
+        wants_chunk.then_some(Job::PrepareChunk)
+    }
+
+    /// Called by merges now and then: waits while a flush runs, where there is no core for both.
+    /// Three busy threads on two cores cost a writer whole scheduling ticks, 10 ms each on many
+    /// kernels, and a flush is what writers wait for next. What has to be prepared for writers is
+    /// done meanwhile: nobody else is there to do it.
+    pub(crate) fn let_flushes_pass(&self) {
+        static CORES: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
+        let scheduler = &self.scheduler;
+        if scheduler.flushing.load(Relaxed) == 0 || *CORES > 2 {
+            return;
+        }
+        let mut state = scheduler.state.lock();
+        while scheduler.flushing.load(Relaxed) > 0 && !scheduler.is_closing() {
+            match self.next_preparation(&state) {
+                Some(job) => {
+                    let claim = scheduler.claim(&mut state, &job);
+                    MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
+                }
+                None => {
+                    scheduler.wake.wait_for(&mut state, POLL);
+                }
+            }
+        }
+    }
+
+    /// Gives memory and files back that only writers need, if none came since `last_seq`.
+    fn trim_if_idle(&self, last_seq: &mut SeqNo) {
+        let seq = self.visible_seq.load(Relaxed);
+        if std::mem::replace(last_seq, seq) != seq {
+            return;
+        }
+        self.pool.trim();
+        if let Err(error) = self.wal_files.trim() {
+            // The file has no name in the list any more; the next open removes it.
+            tracing::warn!(%error, "a spare log segment was not removed");
+        }
     }
 
     /// One collection of a keyspace runs at a time.
@@ -338,7 +379,11 @@ impl Inner {
                 Some(store) => self.collect_values(&keyspace, store).map(drop),
                 None => Ok(()),
             },
-            Job::PrepareSpare => self.prepare_log(),
+            Job::PrepareLog => self.prepare_log(),
+            Job::PrepareChunk => {
+                self.pool.prepare_spare();
+                Ok(())
+            }
             Job::Purge => {
                 self.purge_files();
                 Ok(())

@@ -39,6 +39,7 @@ use crate::memtable::arena::ChunkPool;
 use crate::merge::scheduler::Scheduler;
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::options::{Durability, KeyspaceOptions, Options, WriteOptions};
+use crate::threads::Bell;
 use crate::value::Value;
 use crate::value::place::Values;
 use crate::version::Version;
@@ -126,6 +127,7 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Mutex<BTreeMap<SeqNo, usize>>,
     pub(crate) manifest: Mutex<ManifestState>,
     pub(crate) scheduler: Scheduler,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) throttle: Throttle,
     pub(crate) health: Health,
     /// Released at close, even while handles to the store are kept.

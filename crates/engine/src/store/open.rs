@@ -31,6 +31,7 @@ use crate::merge::flush::write_memtable;
 use crate::merge::scheduler::{self, Scheduler};
 use crate::metrics::Metrics;
 use crate::options::{Background, KeyspaceOptions, Options};
+use crate::threads::Bell;
 use crate::value::layout::Layout;
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::place::{Placed, Values};
@@ -47,9 +48,10 @@ use crate::write::recovery::{self, LogStart};
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
-/// Memtable chunks kept for the next memtable, and the part of the budget that they never exceed.
-const POOL_BYTES: u64 = 16 << 20;
-const POOL_FRACTION: u64 = 16;
+/// Memtable chunks kept for the next memtable while there are writers, and the part of the budget
+/// that they never exceed.
+const POOL_BYTES: u64 = 64 << 20;
+const POOL_FRACTION: u64 = 8;
 
 pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
     let access = match (options.read_only, options.create_if_missing) {
@@ -166,7 +168,8 @@ fn assemble(
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(highest_file(&*storage)? + 1)));
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
     let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
-    let pool = ChunkPool::new(pool_bytes, Some(Arc::clone(&cache)));
+    let bell = Arc::<Bell>::default();
+    let pool = ChunkPool::new(pool_bytes, Some(Arc::clone(&cache)), Arc::clone(&bell));
     let tables = table_context(&storage, &cache, &state);
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
@@ -174,6 +177,7 @@ fn assemble(
         options.wal_segment_bytes,
         Arc::clone(&next_file),
         Arc::clone(&cache),
+        Arc::clone(&bell),
     ));
     let (mut keyspaces, mut flushed) = (BTreeMap::new(), BTreeMap::new());
     for (id, keyspace) in &state.keyspaces {
@@ -217,6 +221,7 @@ fn assemble(
             log_start: (state.log_floor, state.log_start_seq),
         }),
         scheduler: Scheduler::default(),
+        bell,
         health: Default::default(),
         lock: Mutex::new(Some(lock)),
     })

@@ -145,6 +145,9 @@ impl Inner {
         if self.cache.take_memtables_grew() {
             self.relieve_memory();
         }
+        if self.bell.answer() {
+            self.wake_background();
+        }
         if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
             self.shorten_log();
         }

@@ -31,10 +31,13 @@ use crate::error::Result;
 use crate::key::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
 use crate::options::WalMode;
+use crate::threads::Bell;
 
 /// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
 /// page cache and their blocks allocated: using one again costs a tenth of making a new one.
-const MAX_PARKED: usize = 4;
+const MAX_PARKED: usize = 8;
+/// So many stay when nobody writes.
+const IDLE_PARKED: usize = 4;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
@@ -53,8 +56,10 @@ pub struct WalFiles {
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
     spares: Mutex<Spares>,
-    /// Set when the current segment is half full: a store with few writes needs no spare.
+    /// Set when a quarter of the current segment is full: a store with few writes needs no spare.
     spare_wanted: AtomicBool,
+    /// Rung at the same moment.
+    bell: Arc<Bell>,
 }
 
 /// Segments to come. The log is read in the order of numbers, so a segment is only ever used after
@@ -84,6 +89,7 @@ impl WalFiles {
         segment_bytes: u64,
         next_file: Arc<AtomicU64>,
         cache: Arc<Cache>,
+        bell: Arc<Bell>,
     ) -> WalFiles {
         WalFiles {
             storage,
@@ -93,6 +99,7 @@ impl WalFiles {
             cache,
             spares: Mutex::default(),
             spare_wanted: AtomicBool::new(false),
+            bell,
         }
     }
 
@@ -198,6 +205,16 @@ impl WalFiles {
         Ok((number, file))
     }
 
+    /// Removes all but a few of the kept files: nobody has written for a while.
+    pub fn trim(&self) -> Result<()> {
+        let surplus = {
+            let mut spares = self.spares.lock();
+            let kept = IDLE_PARKED.min(spares.parked.len());
+            spares.parked.split_off(kept)
+        };
+        surplus.iter().try_for_each(|number| Ok(self.storage.remove(&segment_name(*number))?))
+    }
+
     /// A segment is not needed any more: keeps its file for a coming one, or removes it.
     fn retire(&self, number: u64, recyclable: bool) -> Result<()> {
         if recyclable {
@@ -291,9 +308,10 @@ impl Wal {
         };
         let before = writer.position();
         writer.append(parts)?;
-        let half = segment.capacity_bytes / 2;
-        if before < half && writer.position() >= half {
+        let quarter = segment.capacity_bytes / 4;
+        if before < quarter && writer.position() >= quarter {
             self.files.spare_wanted.store(true, Relaxed);
+            self.files.bell.ring();
         }
         Ok(segment.number)
     }

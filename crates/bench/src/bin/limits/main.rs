@@ -99,7 +99,7 @@ fn memtables() {
     for writers in [1, 2] {
         let mut rounds: [Vec<[f64; 3]>; 3] = Default::default();
         for _ in 0..ROUNDS {
-            let memtable = Memtable::new(&ChunkPool::new(0, None), usize::MAX);
+            let memtable = Memtable::new(&ChunkPool::new(0, None, Arc::default()), usize::MAX);
             memtable.announce(1, ENTRIES, ENTRIES, 0, 1);
             rounds[0].push(measure(&memtable, &present, &absent, writers));
             let skiplist = RwLock::new(Skiplist::new());
