@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, seq_of};
 use crate::merge::cutter::Cutter;
-use crate::merge::slices::sliced_cut;
+use crate::merge::slices::is_sliced;
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
@@ -342,13 +342,9 @@ impl Inner {
         let tables = || merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
         let bytes: u64 = tables().map(|table| table.bytes).sum();
         let entries: u64 = tables().map(|table| table.entries).sum();
-        if let Some((partitioner, table_bytes)) =
-            sliced_cut(merge.cut, bytes).filter(|_| placer.is_none())
-        {
-            return self.run_sliced(version, merge, layout, partitioner, table_bytes);
-        }
-        if matches!(merge.cut, Cut::Prefix { .. }) {
-            layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
+        layout.prefixer = self.prefixer_for(keyspace, version, merge)?;
+        if is_sliced(merge.cut, bytes) && placer.is_none() {
+            return self.run_sliced(version, merge, layout);
         }
         let sources = merge_sources(version, merge, &BTreeSet::new())?;
         let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
@@ -374,18 +370,22 @@ impl Inner {
         KeepRule::new(self.visible_points(), Some(guard))
     }
 
-    /// The rule by which the merge cuts its outputs. The first such merge of a keyspace with
-    /// `prefix = "auto"` chooses it: the shortest prefix that tells apart as many groups as there
-    /// would be tables of T_s, over the keys of this merge (spec: merge policies §3).
-    fn prefixer_for(
+    /// The rule by which the merge cuts its outputs, if it cuts by prefix. The first such merge of
+    /// a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells apart as many
+    /// groups as there would be tables of T_s, over the keys of this merge (spec: merge policies
+    /// §3).
+    pub(crate) fn prefixer_for(
         &self,
         keyspace: &KeyspaceInner,
         version: &Version,
         merge: &Merge,
-    ) -> Result<Prefixer> {
+    ) -> Result<Option<Prefixer>> {
+        if !matches!(merge.cut, Cut::Prefix { .. }) {
+            return Ok(None);
+        }
         let mut prefixer = keyspace.prefixer.lock();
         if let Some(chosen) = &*prefixer {
-            return Ok(chosen.clone());
+            return Ok(Some(chosen.clone()));
         }
         let mut streams = MergeIter::new(merge_sources(version, merge, &BTreeSet::new())?);
         streams.seek_to_first()?;
@@ -402,7 +402,7 @@ impl Inner {
             .resolve(&[])
             .map_err(|error| Error::invalid(error.to_string(), "name a prefix rule"))?;
         tracing::info!(keyspace = keyspace.name, prefix = %rule, "tables are cut by this prefix");
-        Ok(prefixer.insert(chosen).clone())
+        Ok(Some(prefixer.insert(chosen).clone()))
     }
 
     /// Called now and then while a merge runs, with no lock held.
@@ -426,10 +426,7 @@ impl Inner {
         self.check_open()?;
         self.install_edit(keyspace, values, |shape| {
             let mut edit = edit_for(shape, plan, outputs);
-            let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
-            if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
-                edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
-            }
+            note_prefix(keyspace, shape, plan, &mut edit);
             edit
         })?;
         Ok(())
@@ -489,6 +486,14 @@ impl Inner {
             written_bytes,
             took: started.elapsed(),
         });
+    }
+}
+
+/// The first edit with tables that were cut by prefix says by which rule.
+pub(crate) fn note_prefix(keyspace: &KeyspaceInner, shape: &Shape, plan: &Plan, edit: &mut Edit) {
+    let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
+    if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
+        edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
     }
 }
 
