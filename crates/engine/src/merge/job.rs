@@ -15,6 +15,7 @@ use runstone_policy::shape::{Edit, Level, Shape, Table};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, seq_of};
+use crate::merge::copier::Copier;
 use crate::merge::cutter::Cutter;
 use crate::merge::slices::is_sliced;
 use crate::metrics::Counter;
@@ -71,6 +72,14 @@ impl KeepRule {
         true
     }
 
+    /// The same state as after many versions, each of a key of its own, that all stay; this is the
+    /// last.
+    fn pass(&mut self, key: &[u8], trailer: u64) {
+        self.enter(key);
+        let stays = self.keeps(trailer);
+        debug_assert!(stays, "the only version of a key is kept");
+    }
+
     /// Whether a version of the entered key stays.
     fn keeps(&mut self, trailer: u64) -> bool {
         let seq = seq_of(trailer);
@@ -115,6 +124,18 @@ impl<'a> Output<'a> {
         first_id: u64,
     ) -> Output<'a> {
         Output { inner, layout, cutter, first_id: Some(first_id), placer: None }
+    }
+
+    /// The open table, or a new one.
+    fn opened<'t>(
+        &self,
+        open: &'t mut Option<(u64, TableBuilder)>,
+    ) -> Result<&'t mut TableBuilder> {
+        let (_, builder) = match open {
+            Some(table) => table,
+            None => open.insert(self.create_table()?),
+        };
+        Ok(builder)
     }
 
     fn create_table(&self) -> Result<(u64, TableBuilder)> {
@@ -171,9 +192,14 @@ pub(crate) fn merge_streams(
     keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Merged> {
-    let mut merged = Merged::default();
-    let mut open = None;
-    let outcome = fill_tables(sources, range, &mut output, keep, cancelled, &mut merged, &mut open);
+    let (mut merged, mut open, mut copier) = (Merged::default(), None, Copier::default());
+    let streams = MergeIter::new(sources);
+    let state = (&mut merged, &mut open, &mut copier);
+    let outcome = fill_tables(streams, range, &mut output, keep, cancelled, state);
+    output.inner.metrics.add_all(&[
+        (Counter::blocks_copied, copier.blocks),
+        (Counter::block_bytes_copied, copier.bytes),
+    ]);
     if let Err(error) = outcome {
         if let Some((id, builder)) = open {
             drop(builder);
@@ -193,41 +219,46 @@ pub(crate) fn merge_streams(
 }
 
 fn fill_tables(
-    sources: Vec<Source>,
+    mut streams: MergeIter,
     range: KeyRange<'_>,
     output: &mut Output<'_>,
     mut keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
-    merged: &mut Merged,
-    open: &mut Option<(u64, TableBuilder)>,
+    (merged, open, copier): (&mut Merged, &mut Option<(u64, TableBuilder)>, &mut Copier),
 ) -> Result<()> {
-    let mut streams = MergeIter::new(sources);
     match range.lo {
         Some(lo) => streams.seek(lo, BEFORE_ALL_VERSIONS)?,
         None => streams.seek_to_first()?,
     }
-    let mut seen: u64 = 0;
+    let (mut seen, mut next_look) = (0, CANCEL_INTERVAL);
     while let Some((key, trailer)) = streams.current() {
         if range.hi.is_some_and(|hi| key >= hi) {
             break;
         }
-        seen += 1;
-        if seen.is_multiple_of(CANCEL_INTERVAL) {
+        if seen >= next_look {
             cancelled()?;
+            next_look = seen + CANCEL_INTERVAL;
         }
-        let new_key = keep.enter(key);
-        if new_key {
+        if keep.enter(key) {
             let table_bytes = open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
-            let Output { cutter, layout, .. } = &mut *output;
-            if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen - 1) {
+            let Output { cutter, layout, placer, .. } = &mut *output;
+            if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen) {
                 close_table(open, merged)?;
             }
+            let table = open.as_ref().map(|(_, builder)| builder);
+            if placer.is_none() && copier.finds(&streams, cutter, layout, table)? {
+                let builder = output.opened(open)?;
+                copier.copy(&streams, builder)?;
+                let (last_key, last_trailer, entries) = copier.last();
+                keep.pass(last_key, last_trailer);
+                seen += entries;
+                streams.skip_block()?;
+                continue;
+            }
         }
+        seen += 1;
         if keep.keeps(trailer) {
-            let (_, builder) = match open {
-                Some(table) => table,
-                None => open.insert(output.create_table()?),
-            };
+            let builder = output.opened(open)?;
             match &mut output.placer {
                 None => builder.add(key, trailer, streams.value())?,
                 Some(placer) => {
