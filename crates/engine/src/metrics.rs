@@ -107,6 +107,10 @@ counters! {
     merge_bytes_read,
     /// Table bytes written by merges.
     merge_bytes_written,
+    /// Data blocks that merges copied as they were, since no other input met them.
+    blocks_copied,
+    /// Their bytes; they count as read and as written as well.
+    block_bytes_copied,
     /// Table bytes that changed level without being rewritten.
     bytes_moved,
     /// Parts that sliced merges were split into.

@@ -576,6 +576,7 @@ mod tests {
         assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
         assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
         assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
+        assert!(refused("[shape]\nl0_share_percent = 101").contains("at most 100"));
         assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
         assert!(refused("prefix = 'fixed(0)'").contains("between 1 and 64"));
         assert!(refused("prefix = 'first eight'").contains("fixed(8)"));

@@ -16,6 +16,7 @@ fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
     keyspace.compression = vec![Compression::None];
     keyspace.shape.partitioner = partitioner;
     keyspace.shape.table_bytes = THETA;
+    keyspace.shape.split_bytes = THETA / 2;
     keyspace.shape.base_bytes = 64 << 10;
     keyspace.shape.l0_trigger = 2;
     Options {
@@ -164,8 +165,14 @@ fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn the_number_of_slices_does_not_show_in_the_files() {
-    for partitioner in [Partitioner::Size, Partitioner::GlobalRange, Partitioner::LocalRange] {
-        for policy in ["universal", "leveling"] {
+    let by_keys = [Partitioner::GlobalRange, Partitioner::LocalRange, Partitioner::Prefix];
+    for partitioner in [Partitioner::Size].into_iter().chain(by_keys) {
+        // Adaptive tiering cuts by prefix, whatever the partitioner.
+        let policies = match partitioner {
+            Partitioner::Prefix => &["universal", "leveling", "adaptive-tiering"][..],
+            _ => &["universal", "leveling"],
+        };
+        for policy in policies {
             for install in [std::convert::identity, incremental] {
                 let files = |slices| files(install(options(policy, partitioner, slices)));
                 let one = files(1);

@@ -17,6 +17,11 @@ pub struct PolicyOptions {
     /// filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
     /// often as with 4.
     pub l0_trigger: u32,
+    /// Level 0 waits beyond its trigger until it holds so many percent of the level-1 bytes that
+    /// it would rewrite, but no longer than twice the trigger. 0 merges it at its trigger, as
+    /// LevelDB and Autumn do. At most [`MAX_L0_SHARE_PERCENT`]. Default 50: a byte of level 0 then
+    /// rewrites at most two of level 1. For `fragmented-leveling` and `garnering`.
+    pub l0_share_percent: u32,
     /// Capacity of level 1, in bytes. At least [`MIN_TABLE_BYTES`]. Default 256 MiB.
     pub base_bytes: u64,
     /// Size at which an output table is closed, in bytes. At least [`MIN_TABLE_BYTES`]. Default
@@ -94,6 +99,9 @@ pub enum Charge {
 /// One block: a table or a level below this size is all overhead.
 pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 
+/// As much as is rewritten. To wait for more saves less and less per run that reads must ask.
+pub const MAX_L0_SHARE_PERCENT: u32 = 100;
+
 /// A get may meet every run of a stack: more is never wanted.
 pub const MAX_STACK_RUNS: u32 = 1000;
 
@@ -102,6 +110,7 @@ impl Default for PolicyOptions {
         PolicyOptions {
             size_ratio: 10,
             l0_trigger: 8,
+            l0_share_percent: 50,
             base_bytes: 256 << 20,
             table_bytes: 64 << 20,
             c_permille: 800,
@@ -180,6 +189,7 @@ impl PolicyOptions {
         }
         let most = [
             ("c_permille", u64::from(self.c_permille), 1000),
+            ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
             ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
         ];
         match most.into_iter().find(|(_, value, max)| value > max) {

@@ -74,6 +74,15 @@ pub enum Cut {
 }
 
 impl Cut {
+    /// The partitioner that cuts alike from a histogram, and its theta.
+    pub fn cells(&self) -> (Partitioner, u64) {
+        match *self {
+            Cut::Size(bytes) => (Partitioner::Size, bytes),
+            Cut::Prefix { cap_bytes, .. } => (Partitioner::Prefix, cap_bytes),
+            Cut::Cells { partitioner, table_bytes } => (partitioner, table_bytes),
+        }
+    }
+
     /// Size at which a table is closed whatever its keys are.
     pub fn cap_bytes(&self) -> u64 {
         match self {

@@ -148,6 +148,7 @@ impl World {
         let options = PolicyOptions {
             size_ratio: small(args.number("fanout", defaults.size_ratio.into())?)?,
             l0_trigger: small(args.number("l0", defaults.l0_trigger.into())?)?,
+            l0_share_percent: small(args.number("share", defaults.l0_share_percent.into())?)?,
             base_bytes: args.number("base", defaults.base_bytes)?,
             table_bytes: args.number("table", defaults.table_bytes)?,
             c_permille: small(args.number("c", defaults.c_permille.into())?)?,

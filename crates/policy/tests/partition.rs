@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use runstone_policy::partition::slices::{
-    Block, SliceInput, Slices, components, slice, slice_count,
+    Block, CellRule, SliceInput, Slices, components, slice, slice_count,
 };
 use runstone_policy::partition::{
     CutKey, Histogram, Input, PARTITIONERS, Partitioner, Point, cells, check_cuts, successor,
@@ -302,7 +302,7 @@ proptest! {
         let inputs = slice_inputs(&runs, theta);
         let mut last: Option<Slices> = None;
         for width in 1..6 {
-            let slices = slice(&inputs, partitioner, theta, None, width);
+            let slices = slice(&inputs, rule(partitioner, theta), width);
             check_slices(&inputs, &slices, width);
             if let Some(last) = last {
                 prop_assert_eq!((&last.cuts, &last.moves), (&slices.cuts, &slices.moves));
@@ -376,12 +376,12 @@ fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let paper = components(&tables);
     assert_eq!((paper.merges.len(), paper.moves.len()), (1, 0), "the flush joins everything");
-    let slices = slice(&inputs, Partitioner::GlobalRange, 100, None, 4);
+    let slices = slice(&inputs, rule(Partitioner::GlobalRange, 100), 4);
     assert_eq!(slices.moves, [1, 2, 3, 4, 5, 6]);
     // Blocks of 10, 100, 10 and 100 bytes.
     assert_eq!((slices.slices.len(), slices.critical_path_permille()), (4, 454));
     // A table below a quarter of theta is merged though nothing touches it.
-    let none = slice(&inputs, Partitioner::GlobalRange, 404, None, 4);
+    let none = slice(&inputs, rule(Partitioner::GlobalRange, 404), 4);
     assert!(none.moves.is_empty());
 }
 
@@ -391,4 +391,8 @@ fn as_many_slices_as_are_free_and_worth_it() {
     assert_eq!(slice_count(4, 8, 1 << 40, 64 << 20), 4);
     assert_eq!(slice_count(16, 8, 512 << 20, 64 << 20), 2);
     assert_eq!(slice_count(16, 0, 0, 64 << 20), 1);
+}
+
+fn rule(partitioner: Partitioner, table_bytes: u64) -> CellRule<'static> {
+    CellRule { partitioner, table_bytes, prefixer: None, may_move: true }
 }

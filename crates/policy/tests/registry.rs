@@ -60,9 +60,10 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
     let c_permille = prop_oneof![Just(1000u32), 300u32..1000];
     let universal = (1u32..6, prop_oneof![Just(200u32), 1u32..400], 0u32..50, 2u32..4, 0u32..4);
     let stack = (1u32..7, universal, prop::sample::select(PARTITIONERS));
-    let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille);
+    let share = prop_oneof![Just(0u32), Just(50), 0u32..=100];
+    let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille, share);
     (numbers, stack).prop_map(|(numbers, stack)| {
-        let (size_ratio, l0_trigger, base, table, (k, z), c_permille) = numbers;
+        let (size_ratio, l0_trigger, base, table, (k, z), c_permille, l0_share_percent) = numbers;
         let (stack_runs, (trigger, amp, ratio, min_width, more), partitioner) = stack;
         PolicyOptions {
             stack_runs,
@@ -74,6 +75,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
             partitioner,
             size_ratio,
             l0_trigger,
+            l0_share_percent,
             base_bytes: base << 13,
             table_bytes: table << 12,
             split_bytes: table << 12,
@@ -281,7 +283,7 @@ impl World {
     /// The policies that sink single tables wait longer while a merge is not worth it.
     fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
         let patience = match self.policy.name() {
-            "fragmented-leveling" | "garnering" => L0_PATIENCE,
+            "fragmented-leveling" | "garnering" if self.options.l0_share_percent > 0 => L0_PATIENCE,
             _ => 1,
         };
         (u64::from(target.max_runs) + 1) * u64::from(patience) - 1

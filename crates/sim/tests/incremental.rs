@@ -20,6 +20,7 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
     keyspace.merge_install = MergeInstall::Incremental;
     keyspace.shape.partitioner = partitioner;
     keyspace.shape.table_bytes = THETA;
+    keyspace.shape.split_bytes = THETA;
     keyspace.shape.base_bytes = 4 << 20;
     keyspace.l0_slowdown_runs = 100;
     keyspace.l0_stop_runs = 200;
@@ -155,6 +156,12 @@ fn crash_everywhere(options: &Options) {
 #[test]
 fn a_crash_between_parts_of_a_stack() {
     crash_everywhere(&options("universal", Partitioner::GlobalRange));
+}
+
+/// The rule by which it is cut is chosen by the merge, and stored with its first part.
+#[test]
+fn a_crash_between_parts_cut_by_prefix() {
+    crash_everywhere(&options("universal", Partitioner::Prefix));
 }
 
 #[test]

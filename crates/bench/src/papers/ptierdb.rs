@@ -9,13 +9,17 @@
 //! Files are in memory and jobs run between operations, so that counters are functions of the
 //! options and a latency is the work of an operation with its share of the merging.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::options::{IntraLevel, PolicyOptions};
+use runstone::policy::shape::Level;
 use runstone::storage::MemoryStorage;
-use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode};
+use runstone::{
+    Background, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode,
+};
 
 use super::engine::{cpu_time, plain_options};
 use super::{Context, PaperReport};
@@ -36,9 +40,12 @@ const ACCESS_BYTES: u64 = (28 << 10) / DIVISOR;
 /// 100 M records of 16 + 100 bytes.
 const RECORDS: u64 = 100_000_000 / DIVISOR;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
+const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
 /// Operations between two looks for jobs: a flush is hundreds of times that.
 const OPERATIONS_PER_LOOK: u64 = 32;
+/// Looks for jobs between two looks at the size of the store, about two per flush of a load.
+const LOOKS_PER_SIZE: u64 = 32;
 
 /// The mixes of the first run, with percentages of updates and read-modify-writes.
 const MIXES: [(&str, u64, u64); 5] =
@@ -66,6 +73,7 @@ struct FirstRun {
     user_bytes: u64,
     written_bytes: u64,
     live_bytes: u64,
+    peak_space: f64,
 }
 
 impl FirstRun {
@@ -165,6 +173,13 @@ fn judge_writes(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
         format!("{tiered_ratio:.2}"),
         "about 1.9: 1.4 to 2.4",
         (1.4..=2.4).contains(&tiered_ratio),
+    );
+    let peaks = [leveled, tiered, every].map(|run| format!("{:.2}", run.1.peak_space));
+    report.show(
+        "largest size over the bytes of all records: leveled, tiered, PTierDB",
+        "not measured",
+        peaks.join(", "),
+        "at any time from a tenth of the load on",
     );
     let ratio = bytes(every) / bytes(leveled);
     report.judge(
@@ -297,7 +312,7 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// that reads ask for have settled.
 fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let operations = context.scaled(500_000);
-    let mut seen = Vec::new();
+    let (mut seen, mut parts) = (Vec::new(), Vec::new());
     for policy in ["tiering", "adaptive-tiering"] {
         context.say(&format!("uniform writes, then reads: {policy}"));
         let mut options = options(policy, 10);
@@ -305,11 +320,14 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         options.filter_bits_per_key_x10 = 0;
         let mut tree = Tree::new(options, VALUE_BYTES)?;
         tree.records = operations;
+        let mut written = HashSet::new();
         for _ in 0..operations {
             let record = tree.rng.below(operations);
+            written.insert(record);
             tree.put(record)?;
         }
         let writes = tree.phase(0.0);
+        parts.push(taken_apart(&tree, &writes, written.len()));
         tree.uniform_gets(2 * operations)?;
         tree.phase(0.0);
         tree.uniform_gets(operations)?;
@@ -331,7 +349,38 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         "at most 1.30",
         writes / tiered_writes <= 1.3,
     );
+    for (name, part) in ["tiered", "PTierDB"].into_iter().zip(parts) {
+        let claim = format!("the writes of {name} taken apart, per byte of the user (figure 6a)");
+        report.show(&claim, "", part, "in brackets what is left of the bytes that merges read");
+    }
     Ok(())
+}
+
+/// What flushes and merges of each reason wrote, and how much of the tree is obsolete.
+fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
+    let shape = tree.store.default_keyspace().shape();
+    let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
+    let obsolete = 1.0 - distinct as f64 / entries.max(1) as f64;
+    let flushed = phase.counters.flush_bytes_written as f64 / phase.user_bytes.max(1) as f64;
+    let levels: Vec<String> = (1..)
+        .zip(shape.levels.iter().skip(1))
+        .filter_map(|(index, level)| match level {
+            Level::Overlapping(tables) if !tables.is_empty() => {
+                let percent = tables.stats().obsolete_permille() as f64 / 10.0;
+                Some(format!("L{index} {percent:.0}%"))
+            }
+            _ => None,
+        })
+        .collect();
+    format!(
+        "flushes {flushed:.2}; {}; {:.0}% of the tree is obsolete at the end{}",
+        tree.reasons.text(phase.user_bytes),
+        obsolete * 100.0,
+        match levels.is_empty() {
+            true => String::new(),
+            false => format!(", by level as estimated {}", levels.join(", ")),
+        }
+    )
 }
 
 /// The second run of the paper, mix E: scans of 100 once intra-level merges have settled.
@@ -376,6 +425,7 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun> {
     let records = context.scaled(RECORDS);
     let mut tree = Tree::new(options, VALUE_BYTES)?;
+    tree.peak_from = records / 10;
     let started = cpu_time();
     tree.load(records)?;
     let load = tree.phase(us_per(started, records));
@@ -393,6 +443,7 @@ fn first_run(context: &Context<'_>, options: KeyspaceOptions) -> Result<FirstRun
         user_bytes: phases().map(|phase| phase.user_bytes).sum(),
         written_bytes: phases().map(Phase::written_bytes).sum(),
         live_bytes: tree.store.default_keyspace().shape().bytes(),
+        peak_space: tree.peak_space,
         load,
         mixes,
     })
@@ -420,23 +471,79 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
     }
 }
 
+/// What merges read and wrote, by the policy's reason.
+#[derive(Debug, Default)]
+struct Reasons(Mutex<BTreeMap<&'static str, Reason>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reason {
+    merges: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+/// Words of the reasons of adaptive tiering and tiering, and what they stand for. The first that
+/// fits.
+const REASONS: [(&str, &str); 7] = [
+    ("merge and split", "merge and split of level 0"),
+    ("accesses of", "inside a level, by accesses"),
+    ("tables overlap at", "inside a level, deeper than T"),
+    ("most overlap at", "inside a level, obsolete"),
+    ("is obsolete", "sunk early, obsolete"),
+    ("move, L", "merge and move"),
+    ("over target", "levels that sink"),
+];
+
+impl EventListener for Reasons {
+    fn on_event(&self, event: &Event) {
+        let Event::Merged { why, read_bytes, written_bytes, .. } = event else { return };
+        let found = REASONS.iter().find(|(words, _)| why.contains(words));
+        let mut reasons = self.0.lock().expect("no holder panics");
+        let reason = reasons.entry(found.map_or("other", |(_, name)| *name)).or_default();
+        reason.merges += 1;
+        reason.read_bytes += read_bytes;
+        reason.written_bytes += written_bytes;
+    }
+}
+
+impl Reasons {
+    /// Bytes written per byte of the user and share of what was read that was written again.
+    fn text(&self, user_bytes: u64) -> String {
+        let reasons = self.0.lock().expect("no holder panics");
+        let text = |(name, reason): (&&str, &Reason)| {
+            let Reason { merges, read_bytes, written_bytes } = *reason;
+            let per_byte = written_bytes as f64 / user_bytes.max(1) as f64;
+            let kept = written_bytes as f64 / read_bytes.max(1) as f64 * 100.0;
+            format!("{name} {per_byte:.2} ({merges} merges, {kept:.0}% of what they read)")
+        };
+        reasons.iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// A store with the records that were written.
 struct Tree {
     store: Store,
+    reasons: Arc<Reasons>,
     values: ValueGenerator,
     value_bytes: usize,
     rng: Rng,
     /// Keys are those of the numbers below this.
     records: u64,
     operations: u64,
+    /// Most bytes of tables over key and value bytes of all records.
+    peak_space: f64,
+    /// No peak before so many records: a small tree is all level 0.
+    peak_from: u64,
     before: CounterValues,
 }
 
 impl Tree {
     fn new(keyspace: KeyspaceOptions, value_bytes: usize) -> Result<Tree> {
+        let reasons = Arc::new(Reasons::default());
         let options = Options {
             background: Background::Manual,
             seed: Some(1),
+            listener: Some(reasons.clone()),
             wal_mode: WalMode::Write,
             wal_segment_bytes: 1 << 20,
             max_wal_bytes: 16 << 20,
@@ -448,7 +555,18 @@ impl Tree {
         let mut rng = Rng::new(7);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
         let before = store.metrics().counters;
-        Ok(Tree { store, values, value_bytes, rng, records: 0, operations: 0, before })
+        Ok(Tree {
+            store,
+            reasons,
+            values,
+            value_bytes,
+            rng,
+            records: 0,
+            operations: 0,
+            peak_space: 0.0,
+            peak_from: u64::MAX,
+            before,
+        })
     }
 
     fn load(&mut self, records: u64) -> Result<()> {
@@ -531,6 +649,13 @@ impl Tree {
         self.operations += 1;
         if self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
             while self.store.run_one_job()? {}
+        }
+        if self.operations.is_multiple_of(OPERATIONS_PER_LOOK * LOOKS_PER_SIZE)
+            && self.records >= self.peak_from
+        {
+            let bytes = self.store.default_keyspace().shape().bytes();
+            let unique = self.records * (KEY_BYTES + self.value_bytes) as u64;
+            self.peak_space = self.peak_space.max(bytes as f64 / unique.max(1) as f64);
         }
         Ok(())
     }

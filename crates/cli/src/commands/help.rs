@@ -34,6 +34,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("[shape]", "the numbers of the merge policy:"),
     ("size_ratio", "how many times larger a level is than the one above"),
     ("l0_trigger", "level-0 runs that call for a merge into level 1"),
+    ("l0_share_percent", "fragmented-leveling, garnering: level 0 waits for so much of level 1"),
     ("base_bytes", "capacity of level 1"),
     ("table_bytes", "size at which an output table is closed"),
     ("c_permille", "garnering: c in thousandths; 1000 is leveling, less means fewer levels"),

@@ -49,6 +49,9 @@ pub struct Args {
     /// Level-0 runs that call for a merge. [default: 8]
     #[arg(long, value_name = "N")]
     l0_trigger: Option<u32>,
+    /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
+    #[arg(long, value_name = "PERCENT")]
+    l0_share: Option<u32>,
     /// Capacity of level 1; four memtables if not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     base: Option<u64>,
@@ -205,6 +208,7 @@ impl Args {
         Ok(PolicyOptions {
             size_ratio: self.size_ratio.unwrap_or(default.size_ratio),
             l0_trigger: self.l0_trigger.unwrap_or(default.l0_trigger),
+            l0_share_percent: self.l0_share.unwrap_or(default.l0_share_percent),
             base_bytes: self.base.unwrap_or(self.memtable.saturating_mul(4)),
             table_bytes: self.table_size.unwrap_or(default.table_bytes),
             c_permille,
@@ -232,6 +236,7 @@ fn refused(policy: &dyn MergePolicy, error: &OptionError) -> Failure {
         "last_level_runs" => "--Z",
         "split_bytes" => "--Ts",
         "l0_trigger" => "--l0-trigger",
+        "l0_share_percent" => "--l0-share",
         "base_bytes" => "--base",
         "table_bytes" => "--table-size",
         "access_limit" => "--access-limit",

@@ -57,6 +57,7 @@ fn simulate_refuses_nonsense() {
         (&["--c", "0"], "--c 0"),
         (&["--c", "1.5"], "--c 1.5"),
         (&["--c", "x"], "--c"),
+        (&["--l0-share", "101"], "--l0-share, for leveling"),
         (&["--K", "0"], "--K"),
         (&["--entry-size", "0"], "--entry-size"),
         (&["--entry-size", "1G"], "--memtable"),

@@ -50,6 +50,16 @@ impl Cutter {
         Cutter { rule: Rule::Cells(cuts), cell }
     }
 
+    /// Whether a table may get all keys up to `bound` at once, none of them looked at: if no cut is
+    /// in between. By prefix a cut may be anywhere. By size a table is full at the next key.
+    pub(crate) fn allows_up_to(&self, bound: &[u8]) -> bool {
+        match &self.rule {
+            Rule::Size(_) => true,
+            Rule::Prefix { .. } => false,
+            Rule::Cells(cuts) => cuts.get(self.cell).is_none_or(|cut| *bound < **cut),
+        }
+    }
+
     /// Number of the cell of the last key.
     pub(crate) fn cell(&self) -> usize {
         self.cell

@@ -15,8 +15,9 @@ use runstone_policy::shape::{Edit, Level, Shape, Table};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, seq_of};
+use crate::merge::copier::Copier;
 use crate::merge::cutter::Cutter;
-use crate::merge::slices::sliced_cut;
+use crate::merge::slices::is_sliced;
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
@@ -71,6 +72,14 @@ impl KeepRule {
         true
     }
 
+    /// The same state as after many versions, each of a key of its own, that all stay; this is the
+    /// last.
+    fn pass(&mut self, key: &[u8], trailer: u64) {
+        self.enter(key);
+        let stays = self.keeps(trailer);
+        debug_assert!(stays, "the only version of a key is kept");
+    }
+
     /// Whether a version of the entered key stays.
     fn keeps(&mut self, trailer: u64) -> bool {
         let seq = seq_of(trailer);
@@ -115,6 +124,18 @@ impl<'a> Output<'a> {
         first_id: u64,
     ) -> Output<'a> {
         Output { inner, layout, cutter, first_id: Some(first_id), placer: None }
+    }
+
+    /// The open table, or a new one.
+    fn opened<'t>(
+        &self,
+        open: &'t mut Option<(u64, TableBuilder)>,
+    ) -> Result<&'t mut TableBuilder> {
+        let (_, builder) = match open {
+            Some(table) => table,
+            None => open.insert(self.create_table()?),
+        };
+        Ok(builder)
     }
 
     fn create_table(&self) -> Result<(u64, TableBuilder)> {
@@ -171,9 +192,14 @@ pub(crate) fn merge_streams(
     keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Merged> {
-    let mut merged = Merged::default();
-    let mut open = None;
-    let outcome = fill_tables(sources, range, &mut output, keep, cancelled, &mut merged, &mut open);
+    let (mut merged, mut open, mut copier) = (Merged::default(), None, Copier::default());
+    let streams = MergeIter::new(sources);
+    let state = (&mut merged, &mut open, &mut copier);
+    let outcome = fill_tables(streams, range, &mut output, keep, cancelled, state);
+    output.inner.metrics.add_all(&[
+        (Counter::blocks_copied, copier.blocks),
+        (Counter::block_bytes_copied, copier.bytes),
+    ]);
     if let Err(error) = outcome {
         if let Some((id, builder)) = open {
             drop(builder);
@@ -193,41 +219,46 @@ pub(crate) fn merge_streams(
 }
 
 fn fill_tables(
-    sources: Vec<Source>,
+    mut streams: MergeIter,
     range: KeyRange<'_>,
     output: &mut Output<'_>,
     mut keep: KeepRule,
     cancelled: &dyn Fn() -> Result<()>,
-    merged: &mut Merged,
-    open: &mut Option<(u64, TableBuilder)>,
+    (merged, open, copier): (&mut Merged, &mut Option<(u64, TableBuilder)>, &mut Copier),
 ) -> Result<()> {
-    let mut streams = MergeIter::new(sources);
     match range.lo {
         Some(lo) => streams.seek(lo, BEFORE_ALL_VERSIONS)?,
         None => streams.seek_to_first()?,
     }
-    let mut seen: u64 = 0;
+    let (mut seen, mut next_look) = (0, CANCEL_INTERVAL);
     while let Some((key, trailer)) = streams.current() {
         if range.hi.is_some_and(|hi| key >= hi) {
             break;
         }
-        seen += 1;
-        if seen.is_multiple_of(CANCEL_INTERVAL) {
+        if seen >= next_look {
             cancelled()?;
+            next_look = seen + CANCEL_INTERVAL;
         }
-        let new_key = keep.enter(key);
-        if new_key {
+        if keep.enter(key) {
             let table_bytes = open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
-            let Output { cutter, layout, .. } = &mut *output;
-            if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen - 1) {
+            let Output { cutter, layout, placer, .. } = &mut *output;
+            if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen) {
                 close_table(open, merged)?;
             }
+            let table = open.as_ref().map(|(_, builder)| builder);
+            if placer.is_none() && copier.finds(&streams, cutter, layout, table)? {
+                let builder = output.opened(open)?;
+                copier.copy(&streams, builder)?;
+                let (last_key, last_trailer, entries) = copier.last();
+                keep.pass(last_key, last_trailer);
+                seen += entries;
+                streams.skip_block()?;
+                continue;
+            }
         }
+        seen += 1;
         if keep.keeps(trailer) {
-            let (_, builder) = match open {
-                Some(table) => table,
-                None => open.insert(output.create_table()?),
-            };
+            let builder = output.opened(open)?;
             match &mut output.placer {
                 None => builder.add(key, trailer, streams.value())?,
                 Some(placer) => {
@@ -342,13 +373,9 @@ impl Inner {
         let tables = || merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
         let bytes: u64 = tables().map(|table| table.bytes).sum();
         let entries: u64 = tables().map(|table| table.entries).sum();
-        if let Some((partitioner, table_bytes)) =
-            sliced_cut(merge.cut, bytes).filter(|_| placer.is_none())
-        {
-            return self.run_sliced(version, merge, layout, partitioner, table_bytes);
-        }
-        if matches!(merge.cut, Cut::Prefix { .. }) {
-            layout.prefixer = Some(self.prefixer_for(keyspace, version, merge)?);
+        layout.prefixer = self.prefixer_for(keyspace, version, merge)?;
+        if is_sliced(merge.cut, bytes) && placer.is_none() {
+            return self.run_sliced(version, merge, layout);
         }
         let sources = merge_sources(version, merge, &BTreeSet::new())?;
         let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
@@ -374,18 +401,22 @@ impl Inner {
         KeepRule::new(self.visible_points(), Some(guard))
     }
 
-    /// The rule by which the merge cuts its outputs. The first such merge of a keyspace with
-    /// `prefix = "auto"` chooses it: the shortest prefix that tells apart as many groups as there
-    /// would be tables of T_s, over the keys of this merge (spec: merge policies §3).
-    fn prefixer_for(
+    /// The rule by which the merge cuts its outputs, if it cuts by prefix. The first such merge of
+    /// a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells apart as many
+    /// groups as there would be tables of T_s, over the keys of this merge (spec: merge policies
+    /// §3).
+    pub(crate) fn prefixer_for(
         &self,
         keyspace: &KeyspaceInner,
         version: &Version,
         merge: &Merge,
-    ) -> Result<Prefixer> {
+    ) -> Result<Option<Prefixer>> {
+        if !matches!(merge.cut, Cut::Prefix { .. }) {
+            return Ok(None);
+        }
         let mut prefixer = keyspace.prefixer.lock();
         if let Some(chosen) = &*prefixer {
-            return Ok(chosen.clone());
+            return Ok(Some(chosen.clone()));
         }
         let mut streams = MergeIter::new(merge_sources(version, merge, &BTreeSet::new())?);
         streams.seek_to_first()?;
@@ -402,7 +433,7 @@ impl Inner {
             .resolve(&[])
             .map_err(|error| Error::invalid(error.to_string(), "name a prefix rule"))?;
         tracing::info!(keyspace = keyspace.name, prefix = %rule, "tables are cut by this prefix");
-        Ok(prefixer.insert(chosen).clone())
+        Ok(Some(prefixer.insert(chosen).clone()))
     }
 
     /// Called now and then while a merge runs, with no lock held.
@@ -426,10 +457,7 @@ impl Inner {
         self.check_open()?;
         self.install_edit(keyspace, values, |shape| {
             let mut edit = edit_for(shape, plan, outputs);
-            let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
-            if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
-                edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
-            }
+            note_prefix(keyspace, shape, plan, &mut edit);
             edit
         })?;
         Ok(())
@@ -489,6 +517,14 @@ impl Inner {
             written_bytes,
             took: started.elapsed(),
         });
+    }
+}
+
+/// The first edit with tables that were cut by prefix says by which rule.
+pub(crate) fn note_prefix(keyspace: &KeyspaceInner, shape: &Shape, plan: &Plan, edit: &mut Edit) {
+    let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
+    if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
+        edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
     }
 }
 

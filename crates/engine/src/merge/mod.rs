@@ -3,6 +3,7 @@
 //! * [`scheduler`]: which job runs next, on which thread.
 //! * [`flush`]: a memtable becomes a level-0 run.
 //! * [`job`]: the merges of a plan are executed.
+//! * [`copier`]: blocks that no other input meets are copied.
 //! * [`cutter`]: where one output table ends and the next begins.
 //! * [`slices`]: a large merge in parts that run side by side.
 //! * [`parts`]: a large plan that is installed part by part.
@@ -10,6 +11,7 @@
 //! * [`compact`]: the plan that merges everything.
 
 pub(crate) mod compact;
+mod copier;
 mod cutter;
 pub(crate) mod flush;
 pub(crate) mod install;

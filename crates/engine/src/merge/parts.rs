@@ -19,16 +19,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use runstone_policy::partition::slices::{self, Slice, TABLES_PER_SLICE};
-use runstone_policy::partition::{CutKey, Partitioner};
+use runstone_policy::partition::CutKey;
+use runstone_policy::partition::slices::{self, CellRule, Slice, TABLES_PER_SLICE};
 use runstone_policy::parts::{can_be_parted, part_edit};
-use runstone_policy::plan::{Cut, Merge, Plan};
+use runstone_policy::plan::{Merge, Plan};
 use runstone_policy::shape::{Shape, Table};
 
 use crate::error::{Error, Result};
 use crate::merge::cutter::Cutter;
-use crate::merge::job::{KeyRange, Merged, Output, Totals, merge_sources, merge_streams};
-use crate::merge::slices::{panicked, slice_inputs, sliced_cut};
+use crate::merge::job::{
+    KeyRange, Merged, Output, Totals, merge_sources, merge_streams, note_prefix,
+};
+use crate::merge::slices::{is_sliced, panicked, slice_inputs};
 use crate::metrics::Counter;
 use crate::options::MergeInstall;
 use crate::store::{Inner, KeyspaceInner};
@@ -84,13 +86,12 @@ impl Inner {
             tables.map(|table| table.meta().bytes).sum()
         };
         let is_large = |merge: &Merge| {
-            let bytes = bytes(merge);
-            sliced_cut(merge.cut, bytes).is_some_and(|(_, theta)| part_count(bytes, theta) >= 2)
+            let (bytes, usual) = (bytes(merge), CellRule::of(merge, None).usual_bytes());
+            is_sliced(merge.cut, bytes) && part_count(bytes, usual) >= 2
         };
         keyspace.options.load().merge_install == MergeInstall::Incremental
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.merges.iter().any(is_large)
-            && !plan.merges.iter().any(|merge| matches!(merge.cut, Cut::Prefix { .. }))
             // Values on their way to another file are written by one appender.
             && plan.merges.iter().flat_map(Merge::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
@@ -138,9 +139,11 @@ impl Inner {
         let version = Arc::clone(&keyspace.view.load().version);
         let inputs = slice_inputs(&version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let few = (Partitioner::Size, merge.cut.cap_bytes());
-        let (partitioner, theta) = sliced_cut(merge.cut, bytes).unwrap_or(few);
-        let plan = slices::slice(&inputs, partitioner, theta, None, part_count(bytes, theta));
+        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
+        layout.prefixer = self.prefixer_for(keyspace, &version, merge)?;
+        let rule = CellRule::of(merge, layout.prefixer.as_ref());
+        let usual_bytes = rule.usual_bytes();
+        let plan = slices::slice(&inputs, rule, part_count(bytes, usual_bytes));
         self.count_slices(&inputs, &plan);
         let is_moved = |id: u64| plan.moves.contains(&id);
         let tables = inputs.iter().map(|input| &input.table);
@@ -151,7 +154,7 @@ impl Inner {
             inner: self,
             keyspace,
             merge,
-            layout: keyspace.options.load().layout(&version.shape, merge.output_level),
+            layout,
             cuts: plan.cuts.into(),
             parts: plan.slices,
             first_id,
@@ -169,7 +172,7 @@ impl Inner {
             moves,
         };
         drop((version, inputs));
-        parted.run(self.slice_count(bytes, theta))
+        parted.run(self.slice_count(bytes, usual_bytes))
     }
 
     /// Installs a part; the edit says what is left of the plan.
@@ -195,8 +198,8 @@ impl Inner {
 }
 
 /// So many parts are worth an edit each.
-fn part_count(bytes: u64, table_bytes: u64) -> usize {
-    let parts = bytes / table_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
+fn part_count(bytes: u64, usual_bytes: u64) -> usize {
+    let parts = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     usize::try_from(parts).unwrap_or(usize::MAX).max(1)
 }
 
@@ -310,7 +313,11 @@ impl PartedMerge<'_> {
         let outputs = done.iter().flat_map(|merged| &merged.tables);
         let placed: Vec<Arc<Table>> = outputs.chain(&moving).cloned().collect();
         let rest = &*progress.rest;
-        let make = |shape: &Shape| part_edit(shape, rest, &placed, &waiting, bound);
+        let make = |shape: &Shape| {
+            let mut edit = part_edit(shape, rest, &placed, &waiting, bound);
+            note_prefix(self.keyspace, shape, rest, &mut edit);
+            edit
+        };
         let installed = self.inner.install_part(self.keyspace, &mut done, make);
         let pending = installed.inspect_err(|_| {
             done.iter().for_each(|merged| self.inner.discard_uninstalled(&merged.tables));

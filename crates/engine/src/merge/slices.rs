@@ -11,8 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use runstone_policy::partition::slices::{Block, Slice, SliceInput, Slices, TABLES_PER_SLICE};
-use runstone_policy::partition::{CutKey, Partitioner, slices};
+use runstone_policy::partition::slices::{
+    Block, CellRule, Slice, SliceInput, Slices, TABLES_PER_SLICE,
+};
+use runstone_policy::partition::{CutKey, slices};
 use runstone_policy::plan::{Cut, Merge};
 
 use crate::error::{Error, Result};
@@ -24,17 +26,13 @@ use crate::table::builder::TableLayout;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 
-/// Whether a merge is planned by cells: if the partitioner asks for it, or if cuts by size are so
-/// many that parts are worth it. Not a matter of free cores: tables must not depend on those.
-pub(crate) fn sliced_cut(cut: Cut, input_bytes: u64) -> Option<(Partitioner, u64)> {
-    match cut {
-        Cut::Cells { partitioner, table_bytes } => Some((partitioner, table_bytes)),
-        Cut::Size(table_bytes) => {
-            let is_large = input_bytes / 2 / TABLES_PER_SLICE >= table_bytes;
-            is_large.then_some((Partitioner::Size, table_bytes))
-        }
-        Cut::Prefix { .. } => None,
-    }
+/// Whether a merge is planned by cells: if the partitioner asks for it, or if cuts by size or by
+/// prefix are so many that parts are worth it. Not a matter of free cores: tables must not depend
+/// on those.
+pub(crate) fn is_sliced(cut: Cut, input_bytes: u64) -> bool {
+    let (partitioner, table_bytes) = cut.cells();
+    let is_large = || input_bytes / 2 / TABLES_PER_SLICE >= partitioner.usual_bytes(table_bytes);
+    matches!(cut, Cut::Cells { .. }) || is_large()
 }
 
 impl Inner {
@@ -43,13 +41,12 @@ impl Inner {
         version: &Version,
         merge: &Merge,
         layout: TableLayout,
-        partitioner: Partitioner,
-        table_bytes: u64,
     ) -> Result<Merged> {
         let inputs = slice_inputs(version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let count = self.slice_count(bytes, table_bytes);
-        let plan = slices::slice(&inputs, partitioner, table_bytes, None, count);
+        let rule = CellRule::of(merge, layout.prefixer.as_ref());
+        let count = self.slice_count(bytes, rule.usual_bytes());
+        let plan = slices::slice(&inputs, rule, count);
         self.count_slices(&inputs, &plan);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();

@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use crate::error::Result;
 use crate::key::{compare, head};
 use crate::read::source::Source;
+use crate::table::iterator::TableIter;
 use crate::value::Value;
 
 /// Streams merged into one.
@@ -82,6 +83,33 @@ impl MergeIter {
     #[inline]
     pub fn current(&self) -> Option<(&[u8], u64)> {
         self.sources.get(self.winner as usize)?.current()
+    }
+
+    /// The stream of the current entry, if it is a table.
+    #[inline]
+    pub fn table(&self) -> Option<&TableIter> {
+        self.sources.get(self.winner as usize)?.table()
+    }
+
+    /// Whether all other streams go on above this key. O(streams).
+    pub fn others_are_above(&self, key: &[u8]) -> bool {
+        let wanted = head(key, 0);
+        (0..self.sources.len()).all(|i| {
+            i == self.winner as usize
+                || !self.live[i]
+                || self.heads[i] > wanted
+                || self.heads[i] == wanted
+                    && self.sources[i].current().is_some_and(|(other, _)| other > key)
+        })
+    }
+
+    /// Forward to the first entry behind the current one's block.
+    pub fn skip_block(&mut self) -> Result<()> {
+        let winner = self.winner as usize;
+        self.sources[winner].skip_block()?;
+        self.note(winner);
+        self.replay(winner);
+        Ok(())
     }
 
     /// Value of the current entry.

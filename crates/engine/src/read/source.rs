@@ -89,6 +89,13 @@ impl RunIter {
         Ok(())
     }
 
+    fn skip_block(&mut self) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.skip_block()?;
+        }
+        self.skip_forward()
+    }
+
     fn skip_forward(&mut self) -> Result<()> {
         while self.iter.as_ref().is_some_and(|iter| !iter.valid()) {
             if let Some(iter) = self.open(self.table + 1)? {
@@ -180,6 +187,23 @@ impl Source {
                 let cursor = iter.iter.as_ref()?.cursor()?;
                 cursor.valid().then(|| (cursor.key(), cursor.trailer()))
             }
+        }
+    }
+
+    /// The table that it is in, if it is a run.
+    #[inline]
+    pub fn table(&self) -> Option<&TableIter> {
+        match self {
+            Source::Memtable(..) => None,
+            Source::Run(iter) => iter.iter.as_ref(),
+        }
+    }
+
+    /// To the first entry of the next block; of a run only.
+    pub fn skip_block(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(..) => Ok(()),
+            Source::Run(iter) => iter.skip_block(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use runstone_policy::partition::slices::{self, Slices, slice_count};
+use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
 use runstone_policy::plan::{Merge, Plan};
 use runstone_policy::policy::merge_debt_bytes;
 use runstone_policy::shape::Table;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{Inner, KeyspaceInner, View};
 use crate::error::{Error, Result};
 use crate::key::{Kind, compare, kind_of, seq_of};
-use crate::merge::slices::{slice_inputs, sliced_cut};
+use crate::merge::slices::{is_sliced, slice_inputs};
 use crate::metrics::{IoCounters, MetricsSnapshot};
 use crate::read::cursor::ReadOptions;
 use crate::table::filter;
@@ -329,11 +329,13 @@ impl super::Keyspace {
         let sliced = |merge: &Merge| {
             let inputs = slice_inputs(&version, merge)?;
             let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-            let Some((partitioner, theta)) = sliced_cut(merge.cut, bytes) else {
+            if !is_sliced(merge.cut, bytes) {
                 return Ok(Slices::default());
-            };
-            let count = slice_count(cores, cores, bytes, theta);
-            Ok(slices::slice(&inputs, partitioner, theta, None, count))
+            }
+            let prefixer = self.inner.prefixer.lock().clone();
+            let rule = CellRule::of(merge, prefixer.as_ref());
+            let count = slice_count(cores, cores, bytes, rule.usual_bytes());
+            Ok(slices::slice(&inputs, rule, count))
         };
         plan.merges.iter().map(sliced).collect()
     }

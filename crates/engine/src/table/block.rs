@@ -232,6 +232,21 @@ impl Block {
         })
     }
 
+    /// The bytes that it was parsed from.
+    pub fn raw(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many keys are stored whole.
+    pub fn restart_count(&self) -> usize {
+        self.restart_count
+    }
+
+    /// Whether it has a hash index.
+    pub fn has_hash_index(&self) -> bool {
+        self.bucket_count > 0
+    }
+
     /// Memory that the block takes.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Block>()
@@ -440,6 +455,18 @@ impl BlockCursor {
         &self.key
     }
 
+    /// Whether the current entry is the block's first.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        self.at == 0
+    }
+
+    /// Past the end.
+    pub fn skip_all(&mut self) {
+        self.at = self.block.entries_end;
+        self.next_at = self.at;
+    }
+
     /// Trailer of the current entry.
     #[inline]
     pub fn trailer(&self) -> u64 {
@@ -450,6 +477,11 @@ impl BlockCursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.block.slice(self.value_at, self.value_len)
+    }
+
+    /// The block.
+    pub fn block(&self) -> &Arc<Block> {
+        &self.block
     }
 
     /// Block, offset and length of the current value, to pin it.

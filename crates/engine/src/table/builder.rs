@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::key::{Kind, kind_of, separator, seq_of};
 use crate::options::Compression;
 use crate::table::block::BlockBuilder;
+use crate::table::copy::{Summary, WholeBlock};
 use crate::table::filter::{self, Filter};
 use crate::table::frame;
 use crate::table::index::{KeyArray, PartitionBuilder};
@@ -115,19 +116,62 @@ impl TableBuilder {
         if !self.block.is_empty() && grown > self.layout.block_bytes {
             self.finish_block()?;
         }
-        if let Some(pending) = self.pending.take() {
-            let middle = if pending.last_key == key {
-                pending.last_key
-            } else {
-                separator(&pending.last_key, key)
-            };
-            self.partition.add_block(middle, pending.offset, pending.stored_len);
-            if self.partition.block_count() >= PARTITION_BLOCKS {
-                self.finish_partition()?;
-            }
-        }
+        self.settle_pending(key)?;
         self.count(key, trailer, value);
         self.block.add(key, trailer, value);
+        Ok(())
+    }
+
+    /// Whether a block of another table can follow without leaving a short one behind: nothing is
+    /// in the open block, or it is nearly full.
+    pub fn is_near_block_end(&self) -> bool {
+        self.block.is_empty() || self.block.size_bytes() >= self.layout.block_bytes / 4 * 3
+    }
+
+    /// Adds all entries of a block as it is. They are behind all that was added; the layout's
+    /// prefixer, which is not asked, is none.
+    pub fn add_whole(&mut self, block: &WholeBlock<'_>, summary: &Summary) -> Result<()> {
+        assert!(self.layout.prefixer.is_none(), "prefixes of a copied block are not collected");
+        if !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        self.settle_pending(&summary.first_key)?;
+        let properties = &mut self.properties;
+        if properties.entries == 0 {
+            properties.min_key.clone_from(&summary.first_key);
+        }
+        properties.entries += summary.hashes.len() as u64;
+        properties.kinds |= summary.kinds;
+        properties.min_seq = properties.min_seq.min(summary.min_seq);
+        properties.max_seq = properties.max_seq.max(summary.max_seq);
+        properties.user_bytes += summary.user_bytes;
+        properties.block_count += 1;
+        if self.layout.filter_millibits_per_key > 0 {
+            self.hashes.extend_from_slice(&summary.hashes);
+        }
+        summary.hashes.iter().for_each(|hash| self.properties.sketch.add(*hash));
+        let offset = self.position();
+        frame::rebind(block.stored, self.uid, offset, &mut self.out);
+        if self.out.len() >= WRITE_BUFFER_BYTES {
+            self.write_out()?;
+        }
+        self.cache.insert_if_room(CacheKey { uid: self.uid, offset }, block.block.raw());
+        let (last_key, stored_len) = (summary.last_key.clone(), block.stored.len() as u64);
+        self.pending = Some(PendingBlock { last_key, offset, stored_len });
+        Ok(())
+    }
+
+    /// The block that waits for the first key of its successor enters the index.
+    fn settle_pending(&mut self, key: &[u8]) -> Result<()> {
+        let Some(pending) = self.pending.take() else { return Ok(()) };
+        let middle = match pending.last_key == key {
+            true => pending.last_key,
+            false => separator(&pending.last_key, key),
+        };
+        self.partition.add_block(middle, pending.offset, pending.stored_len);
+        if self.partition.block_count() >= PARTITION_BLOCKS {
+            self.finish_partition()?;
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 use crate::codec::u32_at;
 use crate::options::Compression;
 
+const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
 /// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
@@ -43,6 +44,18 @@ pub fn seal(
     out.len() - start
 }
 
+/// How a stored block is compressed; `None` if it is too short to be one.
+pub fn kind(stored: &[u8]) -> Option<u8> {
+    stored.get(stored.len().checked_sub(CHECKSUM_BYTES + 1)?).copied()
+}
+
+/// Appends a stored block, which the caller has checked, as one of another file and place.
+pub fn rebind(stored: &[u8], file_uid: u64, offset: u64, out: &mut Vec<u8>) {
+    let covered = &stored[..stored.len() - CHECKSUM_BYTES];
+    out.extend_from_slice(covered);
+    out.extend_from_slice(&checksum(file_uid, offset, covered).to_le_bytes());
+}
+
 fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u8> {
     let raw_len = u32::try_from(raw.len()).ok()?;
     let start = out.len();
@@ -68,7 +81,8 @@ fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u
 
 /// Checks a stored block and gives its raw bytes.
 pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'static str> {
-    let body_and_kind = stored.len().checked_sub(4).ok_or("block shorter than its trailer")?;
+    let body_and_kind =
+        stored.len().checked_sub(CHECKSUM_BYTES).ok_or("block shorter than its trailer")?;
     let sum = u32_at(stored, body_and_kind).ok_or("block shorter than its trailer")?;
     let covered = &stored[..body_and_kind];
     if checksum(file_uid, offset, covered) != sum {
@@ -127,6 +141,11 @@ mod tests {
                 assert_eq!(open(&stored, 7, 4096).as_deref(), Ok(raw));
                 assert!(open(&stored, 8, 4096).is_err(), "block of another file");
                 assert!(open(&stored, 7, 8192).is_err(), "block of another place");
+                let mut copy = Vec::new();
+                rebind(&stored, 8, 8192, &mut copy);
+                assert_eq!(open(&copy, 8, 8192).as_deref(), Ok(raw));
+                assert_eq!(kind(&copy), kind(&stored));
+                assert!(open(&copy, 7, 4096).is_err(), "a copy is of its new place");
                 for at in 0..stored.len() {
                     let mut bad = stored.clone();
                     bad[at] ^= 1 << (at % 8);

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::table::block::{BEFORE_ALL_VERSIONS, Block, BlockCursor};
+use crate::table::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
+use crate::table::copy::WholeBlock;
 use crate::table::index::Partition;
 use crate::table::reader::{ProbeStats, TableReader};
 
@@ -140,6 +141,40 @@ impl TableIter {
             }
         }
         Ok(())
+    }
+
+    /// The block, if the iterator is on its first entry and has read it past the cache.
+    #[inline]
+    pub fn whole_block(&self) -> Option<WholeBlock<'_>> {
+        let cursor = self.cursor.as_ref().filter(|cursor| cursor.is_first() && cursor.valid())?;
+        if self.access != Access::Sequential {
+            return None;
+        }
+        let (offset, len) = self.partition.as_ref()?.block_range(self.block)?;
+        let start = usize::try_from(offset.checked_sub(self.window_at)?).ok()?;
+        let stored = self.window.get(start..start + len as usize)?;
+        Some(WholeBlock { stored, block: cursor.block() })
+    }
+
+    /// A key at or above all of the block and of the next `more` ones, and below what follows, if
+    /// they are all in its partition.
+    pub fn bound_of_blocks(&self, more: usize) -> Option<Vec<u8>> {
+        let separators = &self.partition.as_ref()?.separators;
+        let last = self.block + more;
+        (last < separators.len()).then(|| separators.key(last))
+    }
+
+    /// To the first entry of the next block.
+    pub fn skip_block(&mut self) -> Result<()> {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.skip_all();
+        }
+        self.skip_forward()
+    }
+
+    /// That the block does not decode.
+    pub fn bad_block(&self, what: BadBlock) -> crate::Error {
+        self.corrupt(what)
     }
 
     /// To the previous entry.

@@ -9,6 +9,7 @@
 
 pub mod block;
 pub mod builder;
+pub mod copy;
 pub mod filter;
 pub mod frame;
 pub mod index;

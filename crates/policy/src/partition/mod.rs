@@ -56,6 +56,15 @@ impl Partitioner {
         }
     }
 
+    /// Bytes that its tables have where keys allow it: T_s by prefix, else theta. What a part of a
+    /// merge is worth is counted in these.
+    pub fn usual_bytes(self, table_bytes: u64) -> u64 {
+        match self {
+            Partitioner::Prefix => (table_bytes / prefix::CAP_FACTOR).max(1),
+            _ => table_bytes,
+        }
+    }
+
     /// Whether it gives tables of different runs the same bounds.
     pub fn is_global(self) -> bool {
         matches!(self, Partitioner::GlobalRange | Partitioner::GroupedGlobalRange)

@@ -9,8 +9,9 @@
 //! *Sliced mode*, [`slice()`]:
 //!
 //! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or
-//!    more; a smaller one is merged, or small tables would stay small for ever. So is one with
-//!    tombstones: the merge may be what drops them.
+//!    more (T_s / 4, by prefix); a smaller one is merged, or small tables would stay small for
+//!    ever. So is one with tombstones: the merge may be what drops them. Nothing moves in a level
+//!    whose tables may overlap: such a merge is there to part what overlaps by its bounds.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
 //!    the merge lies inside such bounds, by rule 1.
@@ -25,10 +26,11 @@
 use std::sync::Arc;
 
 use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
+use crate::plan::Merge;
 use crate::prefix::Prefixer;
-use crate::shape::{Table, TableId};
+use crate::shape::{RunSlot, Table, TableId};
 
-/// A table moves if it has this part of theta.
+/// A table moves if it has this part of a usual one.
 pub const MOVE_DIVISOR: u64 = 4;
 
 /// A slice is worth a thread if it writes this many tables.
@@ -138,28 +140,54 @@ pub fn critical_path_permille(parts: impl Iterator<Item = u64>) -> u64 {
 
 /// W: as many slices as cores are idle, within the limit, and no more than are worth it; at least
 /// one. So a merge takes what is free.
-pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, table_bytes: u64) -> usize {
-    let worth = bytes / table_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
+pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, usual_bytes: u64) -> usize {
+    let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
     limit.min(idle_cores).min(worth).max(1)
 }
 
+/// Where and how a merge is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct CellRule<'a> {
+    /// Which partitioner.
+    pub partitioner: Partitioner,
+    /// theta: largest table wanted, in bytes.
+    pub table_bytes: u64,
+    /// For the partitioner that cuts by prefix.
+    pub prefixer: Option<&'a Prefixer>,
+    /// Whether inputs may change place unread.
+    pub may_move: bool,
+}
+
+impl CellRule<'_> {
+    /// The rule of a merge.
+    pub fn of<'p>(merge: &Merge, prefixer: Option<&'p Prefixer>) -> CellRule<'p> {
+        let (partitioner, table_bytes) = merge.cut.cells();
+        CellRule {
+            partitioner,
+            table_bytes,
+            prefixer,
+            may_move: merge.slot != RunSlot::Overlapping,
+        }
+    }
+
+    /// See [`Partitioner::usual_bytes`].
+    pub fn usual_bytes(&self) -> u64 {
+        self.partitioner.usual_bytes(self.table_bytes)
+    }
+}
+
 /// Sliced mode. O(blocks log blocks + tables * rows * log blocks), and what the partitioner takes;
 /// there are as many rows as tables overlap at the deepest point, which is at most the runs.
-pub fn slice(
-    inputs: &[SliceInput],
-    partitioner: Partitioner,
-    table_bytes: u64,
-    prefixer: Option<&Prefixer>,
-    slice_count: usize,
-) -> Slices {
+pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
+    let CellRule { partitioner, table_bytes, prefixer, may_move } = rule;
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut merged: Vec<&SliceInput> = Vec::new();
     let rows = disjoint_rows(inputs);
     for input in inputs {
-        let is_large =
-            input.table.bytes >= table_bytes.div_ceil(MOVE_DIVISOR) && input.table.tombstones == 0;
-        if is_large && is_alone(input, &rows) {
+        let is_large = input.table.bytes >= rule.usual_bytes().div_ceil(MOVE_DIVISOR)
+            && input.table.tombstones == 0;
+        if may_move && is_large && is_alone(input, &rows) {
             moving.push(input)
         } else {
             merged.push(input)

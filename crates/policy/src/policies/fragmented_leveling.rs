@@ -5,8 +5,8 @@
 //!    level-1 tables that they overlap. Each component of key overlap is one merge; a table that
 //!    overlaps nothing moves, so that a load in key order rewrites nothing.
 //!    A merge of a small level 0 into a large level 1 rewrites much to sort little. So it waits
-//!    until level 0 holds a share of what it would rewrite ([`L0_SHARE_DIVISOR`]), but no longer
-//!    than [`L0_PATIENCE`] times the trigger: reads pay for each run that waits.
+//!    until level 0 holds `l0_share_percent` of what it would rewrite, but no longer than
+//!    [`L0_PATIENCE`] times the trigger: reads pay for each run that waits.
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
 //!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
@@ -36,10 +36,6 @@ use crate::policies::waiting;
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::{Run, Shape, Table, TableId};
 use crate::text::{format_bytes, format_key};
-
-/// Level 0 sinks once it holds 1 / this of the level-1 bytes that it overlaps: then each level-0
-/// byte rewrites at most two level-1 bytes.
-pub const L0_SHARE_DIVISOR: u64 = 2;
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
 pub const L0_PATIENCE: u32 = waiting::PATIENCE;
@@ -119,7 +115,8 @@ impl Job<'_> {
         }
         let source_bytes = bytes(&sources);
         let met_bytes: u64 = met.values().map(|table| table.bytes).sum();
-        let is_worth = source_bytes.saturating_mul(L0_SHARE_DIVISOR) >= met_bytes;
+        let wanted = u128::from(met_bytes) * u128::from(self.options.l0_share_percent);
+        let is_worth = u128::from(source_bytes) * 100 >= wanted;
         // Level 0 scores 1000 at the trigger.
         let is_patient = over.score_permille < u64::from(L0_PATIENCE) * 1000;
         if !is_worth && is_patient {

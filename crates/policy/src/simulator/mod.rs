@@ -13,9 +13,10 @@
 //! which overlap others of their level ([`Simulator::run_gets`]).
 //!
 //! How true. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
-//! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4; the model says
-//! 12.0 and 12.1. With outputs spread evenly over a merge's range it said 13.9 and 15.9: a level is
-//! dense just behind its round-robin cursor, and what is dense meets less below it.
+//! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 where level 0
+//! waits; the model says 12.0 and 12.1. With outputs spread evenly over a merge's range it said
+//! 13.9 and 15.9: a level is dense just behind its round-robin cursor, and what is dense meets less
+//! below it.
 //!
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
 //! terabytes want larger tables than a store would have ([`Coarsening`]).

@@ -1,0 +1,108 @@
+//! A data block of one table as it could go into another: stored bytes, and what the new table's
+//! properties, filter and sketch must know of its entries. Not here: whether a merge may copy it,
+//! which depends on the other inputs (`merge/copier.rs`).
+//!
+//! Copying spares building, compressing and comparing; decoding it does not spare, since the new
+//! table's filter and sketch need each key.
+
+use std::sync::Arc;
+
+use crate::key::{Kind, is_pointer, kind_of, seq_of};
+use crate::options::Compression;
+use crate::table::block::{BadBlock, Block, BlockCursor};
+use crate::table::builder::TableLayout;
+use crate::table::filter;
+use crate::table::frame;
+
+/// A block of which a merge is on the first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeBlock<'a> {
+    /// As the file has it.
+    pub stored: &'a [u8],
+    /// Decoded.
+    pub block: &'a Arc<Block>,
+}
+
+/// What all entries of a block are together. Kept from block to block for its memory.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Hashes of the user keys.
+    pub hashes: Vec<u64>,
+    /// The last key.
+    pub last_key: Vec<u8>,
+    /// Its trailer.
+    pub last_trailer: u64,
+    /// The first key.
+    pub first_key: Vec<u8>,
+    /// Smallest sequence number.
+    pub min_seq: u64,
+    /// Largest sequence number.
+    pub max_seq: u64,
+    /// Key and value bytes.
+    pub user_bytes: u64,
+    /// Bit `1 << kind` for each kind that occurs.
+    pub kinds: u64,
+}
+
+impl WholeBlock<'_> {
+    /// Whether the block is as the layout would make it: so compressed, so indexed, no longer, and
+    /// not so short that a table of such blocks had many more of them. A block that did not shrink
+    /// is not copied where the layout compresses: it may come from a level that does not.
+    pub fn fits(&self, layout: &TableLayout) -> bool {
+        let wanted = match layout.compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd => 2,
+        };
+        let bytes = self.block.raw().len();
+        frame::kind(self.stored) == Some(wanted)
+            && self.block.has_hash_index() == layout.hash_index
+            && bytes <= layout.block_bytes
+            && bytes >= layout.block_bytes / 2
+    }
+
+    /// Fills `summary`; `false`, with an unfinished one, if a key has two versions, an entry is a
+    /// tombstone, or restarts come at other intervals than `restart_interval`. So of every key that
+    /// nothing else in the merge has, there is one version, which every rule keeps. O(entries).
+    pub fn summarize(
+        &self,
+        restart_interval: usize,
+        summary: &mut Summary,
+    ) -> Result<bool, BadBlock> {
+        summary.restart();
+        let mut cursor =
+            BlockCursor::new(Arc::clone(self.block), std::mem::take(&mut summary.last_key));
+        cursor.seek_to_first()?;
+        summary.first_key.extend_from_slice(cursor.key());
+        while cursor.valid() {
+            let (key, trailer) = (cursor.key(), cursor.trailer());
+            let hash = filter::hash(key);
+            let is_value = kind_of(trailer) == Kind::Put as u8 || is_pointer(trailer);
+            // Versions of a key lie side by side. Equal hashes of other keys only cost the copy.
+            if !is_value || summary.hashes.last() == Some(&hash) {
+                return Ok(false);
+            }
+            summary.hashes.push(hash);
+            let seq = seq_of(trailer);
+            summary.min_seq = summary.min_seq.min(seq);
+            summary.max_seq = summary.max_seq.max(seq);
+            summary.user_bytes += (key.len() + cursor.value().len()) as u64;
+            summary.kinds |= 1 << kind_of(trailer);
+            summary.last_trailer = trailer;
+            cursor.next()?;
+        }
+        summary.last_key = cursor.into_buffer();
+        let restarts = summary.hashes.len().div_ceil(restart_interval.max(1));
+        Ok(self.block.restart_count() == restarts)
+    }
+}
+
+impl Summary {
+    /// Of no entries; buffers stay.
+    fn restart(&mut self) {
+        self.hashes.clear();
+        self.first_key.clear();
+        (self.min_seq, self.max_seq) = (u64::MAX, 0);
+        (self.user_bytes, self.kinds, self.last_trailer) = (0, 0, 0);
+    }
+}
