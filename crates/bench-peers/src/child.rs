@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
-use runstone_bench::generators::{KeyCodec, KeyFormat, Rng, ValueGenerator};
+use runstone_bench::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
 use runstone_bench::{Latency, process};
 
 use crate::Result;
@@ -19,6 +19,8 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 
 const SEED: u64 = 20_261_120;
 const COMPARED_EVERY: u64 = 64;
+/// So many times the space of a store is looked at while it is updated.
+const SPACE_LOOKS: u64 = 200;
 
 /// Does what the plan says; the answer is a line of JSON.
 pub fn run(plan: &Plan) -> Result<String> {
@@ -42,9 +44,15 @@ fn measure(plan: &Plan) -> Result<Measured> {
         store.wait_idle()?;
         measured.settle_seconds = start.elapsed().as_secs_f64();
     }
+    if setup.runs > 0 {
+        merge(store, &mut measured)?;
+    }
     measured.hits_per_second = hits(store, setup, &data)?;
     measured.misses_per_second = misses(store, setup, &data)?;
     measured.scans_per_second = scans(store, setup, &data)?;
+    if setup.updates > 0 {
+        update(store, setup, &data, &plan.path, &mut measured)?;
+    }
     measured.peak_bytes = process::peak_resident_bytes();
     measured.disk_open_bytes = allocated_bytes(&plan.path)?;
     measured.write_call_bytes = process::written_bytes() - written_before;
@@ -100,7 +108,9 @@ fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured
     let start = Instant::now();
     let results: Vec<Result<Latency>> = std::thread::scope(|scope| {
         let cut = |part: u64| setup.num * part / setup.writers;
-        let spawn = |part| scope.spawn(move || put_each(store, data, cut(part)..cut(part + 1)));
+        let run = setup.num.checked_div(setup.runs).unwrap_or(u64::MAX).max(1);
+        let spawn =
+            |part| scope.spawn(move || put_each(store, data, run, cut(part)..cut(part + 1)));
         let handles: Vec<_> = (0..setup.writers).map(spawn).collect();
         handles.into_iter().map(|handle| handle.join().expect("a writer panicked")).collect()
     });
@@ -116,7 +126,13 @@ fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured
     Ok(())
 }
 
-fn put_each(store: &dyn KvStore, data: &Data, numbers: std::ops::Range<u64>) -> Result<Latency> {
+/// Flushes after each `run` puts.
+fn put_each(
+    store: &dyn KvStore,
+    data: &Data,
+    run: u64,
+    numbers: std::ops::Range<u64>,
+) -> Result<Latency> {
     let (mut latency, mut key) = (Latency::default(), Vec::new());
     for number in numbers {
         data.keys.encode(number, &mut key);
@@ -124,8 +140,52 @@ fn put_each(store: &dyn KvStore, data: &Data, numbers: std::ops::Range<u64>) -> 
         let start = Instant::now();
         store.put(&key, value, Durability::Buffered)?;
         latency.record(start.elapsed());
+        if (number + 1).is_multiple_of(run) {
+            store.flush()?;
+        }
     }
     Ok(latency)
+}
+
+/// Merges all runs into one.
+fn merge(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
+    store.flush()?;
+    store.wait_idle()?;
+    measured.merged_bytes = store.metrics()?.disk_bytes;
+    let (start, cpu) = (Instant::now(), process::cpu_seconds());
+    store.compact()?;
+    store.wait_idle()?;
+    measured.merge_seconds = start.elapsed().as_secs_f64();
+    measured.merge_cpu_seconds = process::cpu_seconds() - cpu;
+    Ok(())
+}
+
+/// Replaces values of keys drawn by zipf, until what that sets off has been done, and looks now and
+/// then at the space that it takes.
+fn update(
+    store: &dyn KvStore,
+    setup: &Setup,
+    data: &Data,
+    path: &Path,
+    measured: &mut Measured,
+) -> Result<()> {
+    let (mut rng, mut key) = (Rng::stream(SEED, "updates", 0), Vec::new());
+    let zipfian = ScrambledZipfian::new(setup.num);
+    let looks = (setup.updates / SPACE_LOOKS).max(1);
+    let (start, cpu) = (Instant::now(), process::cpu_seconds());
+    for turn in 1..=setup.updates {
+        let number = zipfian.next(&mut rng);
+        data.keys.encode(number, &mut key);
+        store.put(&key, data.value(number + turn), Durability::Buffered)?;
+        if turn.is_multiple_of(looks) {
+            measured.update_disk_bytes = measured.update_disk_bytes.max(allocated_bytes(path)?);
+        }
+    }
+    store.flush()?;
+    store.wait_idle()?;
+    measured.updates_per_second = setup.updates as f64 / start.elapsed().as_secs_f64();
+    measured.update_cpu_us = (process::cpu_seconds() - cpu) * 1e6 / setup.updates as f64;
+    Ok(())
 }
 
 fn hits(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {

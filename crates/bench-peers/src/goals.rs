@@ -66,6 +66,17 @@ static GOALS: &[Goal] = &[
     at_most("bytes on disk", 1.0, |run| run.disk_bytes as f64),
 ];
 
+/// Goals of scenarios: ours, what, against whom, at least, which number.
+type ScenarioGoal = (&'static str, &'static str, &'static str, f64, fn(&Measured) -> f64);
+
+static SCENARIO_GOALS: &[ScenarioGoal] = &[
+    ("runstone-universal", "merged per cpu s", "rocksdb-universal", 1.0, |run| {
+        run.merged_per_cpu_second()
+    }),
+    ("runstone-hashkv", "updates", "rocksdb-blobdb", 1.3, |run| run.updates_per_second),
+    ("runstone-hashkv", "updates", "rocksdb-blobdb-tight", 1.3, |run| run.updates_per_second),
+];
+
 /// The slowest put, in milliseconds.
 const WORST_PUT_MS: f64 = 10.0;
 /// Peak memory over budget.
@@ -74,7 +85,12 @@ const PEAK_OVER_BUDGET: f64 = 1.1;
 /// Judges what can be judged with the stores that ran.
 pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
     let find = |name: &str| medians.iter().find(|median| median.name == name);
-    let Some(own) = find("runstone").map(|median| &median.measured) else { return Vec::new() };
+    let scenarios = SCENARIO_GOALS.iter().filter_map(|(own, what, against, bound, field)| {
+        let (own, reference) = (field(&find(own)?.measured), field(&find(against)?.measured));
+        (own > 0.0).then(|| verdict(what, against, own / reference, *bound, true))
+    });
+    let scenarios: Vec<Judged> = scenarios.collect();
+    let Some(own) = find("runstone").map(|median| &median.measured) else { return scenarios };
     let mut judged: Vec<Judged> = GOALS
         .iter()
         .filter_map(|goal| {
@@ -92,6 +108,7 @@ pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
     judged.push(verdict("worst put, ms", "-", own.put_worst_ms, WORST_PUT_MS, false));
     let peak = own.peak_bytes as f64 / setup.budget_bytes() as f64;
     judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
+    judged.extend(scenarios);
     judged
 }
 

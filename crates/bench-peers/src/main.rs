@@ -63,6 +63,13 @@ struct Arguments {
     /// Threads that load.
     #[arg(long, default_value_t = 1)]
     writers: u64,
+    /// Flush so many runs while loading, then time their merge into one. For stores that merge
+    /// nothing before: runstone-universal, rocksdb-universal.
+    #[arg(long, default_value_t = 0)]
+    runs: u64,
+    /// Zipfian updates at the end.
+    #[arg(long, default_value_t = 0)]
+    updates: u64,
     /// Let merges finish between the load and the reads.
     #[arg(long)]
     settle: bool,
@@ -104,6 +111,8 @@ impl Arguments {
             memtable_bytes: self.memtable_mib << 20,
             background_threads: self.background.max(1),
             writers: self.writers.max(1),
+            runs: self.runs,
+            updates: self.updates,
             settle: self.settle,
             reopen: self.open,
             runstone_policy: self.policy.clone(),

@@ -76,7 +76,7 @@ fn all_rounds(
     let mut runs: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for round in 1..=rounds {
         for engine in engines {
-            eprint!("round {round} of {rounds}: {engine:<9}");
+            eprint!("round {round} of {rounds}: {engine:<18}");
             let measured = one_run(engine, setup, &root.join(engine))?;
             eprintln!(
                 " load {:.0}/s, hit {:.0}/s, miss {:.0}/s, scan {:.0}/s",
@@ -141,6 +141,12 @@ fn median(runs: &[Measured]) -> Measured {
         disk_open_bytes: bytes(|run| run.disk_open_bytes),
         written_bytes: bytes(|run| run.written_bytes),
         write_call_bytes: bytes(|run| run.write_call_bytes),
+        merged_bytes: bytes(|run| run.merged_bytes),
+        merge_seconds: of(|run| run.merge_seconds),
+        merge_cpu_seconds: of(|run| run.merge_cpu_seconds),
+        updates_per_second: of(|run| run.updates_per_second),
+        update_cpu_us: of(|run| run.update_cpu_us),
+        update_disk_bytes: bytes(|run| run.update_disk_bytes),
         open: (!opened.is_empty()).then(|| Opened {
             open_ms: of_open(|open| open.open_ms),
             first_get_us: of_open(|open| open.first_get_us),

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Size of every key.
 pub const KEY_BYTES: usize = 16;
 
+/// Stores that keep values apart do so from this size on.
+pub const SEPARATE_AT_BYTES: u64 = 512;
+
 /// The terms, equal for all stores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
@@ -28,6 +31,11 @@ pub struct Setup {
     pub background_threads: usize,
     /// Threads that load.
     pub writers: u64,
+    /// Runs that the load leaves, each flushed; 0 flushes when memtables are full. With runs, the
+    /// stores named for it merge nothing until they are compacted as a whole, which is timed.
+    pub runs: u64,
+    /// Zipfian updates after everything else.
+    pub updates: u64,
     /// Whether merges may finish before the reads.
     pub settle: bool,
     /// Whether the store is reopened in another process.
@@ -36,6 +44,16 @@ pub struct Setup {
     pub runstone_policy: Option<String>,
     /// Keyspace options of Runstone.
     pub runstone_toml: Option<String>,
+}
+
+impl Measured {
+    /// Bytes merged by a second of processor time; 0 if nothing was merged.
+    pub fn merged_per_cpu_second(&self) -> f64 {
+        match self.merge_cpu_seconds > 0.0 {
+            true => self.merged_bytes as f64 / self.merge_cpu_seconds,
+            false => 0.0,
+        }
+    }
 }
 
 impl Setup {
@@ -98,6 +116,18 @@ pub struct Measured {
     pub written_bytes: u64,
     /// Bytes passed to `write`, whatever the store counts: a check on its own counter.
     pub write_call_bytes: u64,
+    /// Table bytes that the compaction of all runs read.
+    pub merged_bytes: u64,
+    /// How long it took.
+    pub merge_seconds: f64,
+    /// Processor time of the process meanwhile.
+    pub merge_cpu_seconds: f64,
+    /// Zipfian updates, merges that they cause until they are over included.
+    pub updates_per_second: f64,
+    /// Processor time of the process meanwhile, for each update.
+    pub update_cpu_us: f64,
+    /// The most blocks that the directory took meanwhile.
+    pub update_disk_bytes: u64,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,
 }

@@ -50,6 +50,12 @@ fn store_head(setup: &Setup) -> Vec<String> {
     if setup.settle {
         head.push("settle s");
     }
+    if setup.runs > 0 {
+        head.extend(["merged MB", "merge s", "cpu s", "MB/cpu s"]);
+    }
+    if setup.updates > 0 {
+        head.extend(["update/s", "cpu us", "update disk MB"]);
+    }
     if setup.reopen {
         head.extend(["open ms", "first get us"]);
     }
@@ -75,6 +81,15 @@ fn store_row(run: &Measured) -> Vec<String> {
     ];
     if run.settle_seconds > 0.0 {
         row.push(format!("{:.1}", run.settle_seconds));
+    }
+    if run.merge_seconds > 0.0 {
+        row.push(megabytes(run.merged_bytes));
+        row.extend([run.merge_seconds, run.merge_cpu_seconds].map(|s| format!("{s:.2}")));
+        row.push(whole(run.merged_per_cpu_second() / 1e6));
+    }
+    if run.updates_per_second > 0.0 {
+        row.extend([whole(run.updates_per_second), format!("{:.1}", run.update_cpu_us)]);
+        row.push(megabytes(run.update_disk_bytes));
     }
     if let Some(open) = run.open {
         row.extend([format!("{:.1}", open.open_ms), whole(open.first_get_us)]);

@@ -1,4 +1,4 @@
-//! What the kernel says about this process: memory and bytes written. Zero where there is no
+//! What the kernel says about this process: memory, bytes written, processor time. Zero where there is no
 //! `/proc`. Not about the store: two stores in one process share these numbers.
 
 use std::fs;
@@ -18,6 +18,12 @@ pub fn peak_resident_bytes() -> u64 {
 pub fn written_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
     field(&text, "wchar:")
+}
+
+/// Processor time of all threads so far, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 fn status_bytes(name: &str) -> u64 {

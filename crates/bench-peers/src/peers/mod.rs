@@ -32,10 +32,30 @@ pub struct Peer {
 }
 
 /// Every store.
-#[rustfmt::skip]
 pub static PEERS: &[Peer] = &[
     Peer { name: "runstone", written_from: WrittenFrom::Store, open: runstone_store::open },
     Peer { name: "rocksdb", written_from: WrittenFrom::Process, open: rocksdb::open },
+    Peer {
+        name: "runstone-universal",
+        written_from: WrittenFrom::Store,
+        open: runstone_store::open_universal,
+    },
+    Peer {
+        name: "rocksdb-universal",
+        written_from: WrittenFrom::Process,
+        open: rocksdb::open_universal,
+    },
+    Peer {
+        name: "runstone-hashkv",
+        written_from: WrittenFrom::Store,
+        open: runstone_store::open_hashkv,
+    },
+    Peer { name: "rocksdb-blobdb", written_from: WrittenFrom::Process, open: rocksdb::open_blobdb },
+    Peer {
+        name: "rocksdb-blobdb-tight",
+        written_from: WrittenFrom::Process,
+        open: rocksdb::open_blobdb_tight,
+    },
     Peer { name: "fjall", written_from: WrittenFrom::Process, open: fjall::open },
 ];
 
@@ -73,6 +93,8 @@ mod tests {
             memtable_bytes: 16 << 20,
             background_threads: 2,
             writers: 1,
+            runs: 0,
+            updates: 0,
             settle: false,
             reopen: false,
             runstone_policy: None,

@@ -4,18 +4,64 @@
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Options, WaitForCompactOptions, WriteBatch,
-    WriteOptions, properties,
+    BlockBasedOptions, Cache, DB, DBCompactionStyle, DBCompressionType, Options,
+    WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::{Durability, Error, Result, Value};
 
-use crate::plan::Setup;
+use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 const NAME: &str = "RocksDB";
 
 /// Makes or opens a store.
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    open_with(path, &options(setup))
+}
+
+/// Universal compaction, started by hand only, so that a load leaves its runs.
+pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let mut options = options(setup);
+    options.set_compaction_style(DBCompactionStyle::Universal);
+    options.set_disable_auto_compactions(true);
+    // Runs wait to be merged: no writer may be stopped for them.
+    options.set_level_zero_slowdown_writes_trigger(-1);
+    options.set_level_zero_stop_writes_trigger(i32::MAX);
+    options.set_max_subcompactions(setup.background_threads as u32);
+    open_with(path, &options)
+}
+
+/// Values apart, collected by compactions, at its defaults.
+pub fn open_blobdb(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    open_with(path, &blob_options(setup))
+}
+
+/// The same, with collections forced where a third of the oldest half of the blobs is garbage: for a
+/// comparison at equal space.
+pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let mut options = blob_options(setup);
+    options.set_blob_gc_age_cutoff(0.5);
+    options.set_blob_gc_force_threshold(0.3);
+    open_with(path, &options)
+}
+
+/// Values as they are, as Runstone's value files keep them.
+fn blob_options(setup: &Setup) -> Options {
+    let mut options = options(setup);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(SEPARATE_AT_BYTES);
+    options.set_enable_blob_gc(true);
+    options
+}
+
+fn open_with(path: &Path, options: &Options) -> Result<Box<dyn KvStore>> {
+    let db = DB::open(options, path).map_err(error)?;
+    let mut sync = WriteOptions::default();
+    sync.set_sync(true);
+    Ok(Box::new(RocksDb { db, sync, buffered: WriteOptions::default() }))
+}
+
+fn options(setup: &Setup) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&Cache::new_lru_cache(setup.cache_bytes as usize));
     table.set_bloom_filter(10.0, false);
@@ -25,10 +71,7 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_write_buffer_size(setup.memtable_bytes as usize);
     options.set_max_background_jobs(setup.background_threads as i32);
-    let db = DB::open(&options, path).map_err(error)?;
-    let mut sync = WriteOptions::default();
-    sync.set_sync(true);
-    Ok(Box::new(RocksDb { db, sync, buffered: WriteOptions::default() }))
+    options
 }
 
 struct RocksDb {

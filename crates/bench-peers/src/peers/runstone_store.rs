@@ -6,7 +6,7 @@ use std::path::Path;
 use runstone::kv::KvStore;
 use runstone::{Background, KeyspaceOptions, Options, Result, Store};
 
-use crate::plan::Setup;
+use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 /// Makes or opens a store.
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
@@ -20,6 +20,30 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     if let Some(policy) = &setup.runstone_policy {
         keyspace.policy.clone_from(policy);
     }
+    open_with(path, setup, keyspace)
+}
+
+/// Universal, with triggers out of reach, so that a load leaves its runs.
+pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let mut keyspace = KeyspaceOptions { policy: "universal".into(), ..KeyspaceOptions::default() };
+    keyspace.write_buffer_bytes = setup.memtable_bytes;
+    let many = setup.runs.max(1) as u32 * 4;
+    keyspace.l0_slowdown_runs = many * 2;
+    keyspace.l0_stop_runs = many * 4;
+    keyspace.shape.l0_trigger = many;
+    keyspace.shape.universal_trigger = many;
+    open_with(path, setup, keyspace)
+}
+
+/// Values hash-grouped, at the preset.
+pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    let mut keyspace = KeyspaceOptions::preset("hashkv")?;
+    keyspace.write_buffer_bytes = setup.memtable_bytes;
+    keyspace.values.separate_at = SEPARATE_AT_BYTES;
+    open_with(path, setup, keyspace)
+}
+
+fn open_with(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Box<dyn KvStore>> {
     let options = Options {
         memory_budget_bytes: setup.budget_bytes(),
         background: Background::Threads(setup.background_threads),

@@ -202,7 +202,7 @@ fn probes_of_absent(context: &Context<'_>, c: u32, (base, table): (u64, u64)) ->
     let (mut gets, mut probed) = (0, 0);
     while tree.records() < context.scaled(2_000_000) {
         let before = tree.counters();
-        gets += tree.get_absent(context.scaled(4_000))?;
+        gets += tree.get_absent(context.scaled(10_000))?;
         probed += tree.counters().tables_probed - before.tables_probed;
         tree.insert()?;
         tree.insert_until_calm()?;
