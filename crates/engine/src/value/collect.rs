@@ -153,7 +153,10 @@ impl ValueStore {
         }
         let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
         state.collecting = true;
-        state.open.remove(&group);
+        let seals = !seeded!(CollectionWithoutSeal);
+        if seals {
+            state.open.remove(&group);
+        }
         state.fresh = Some((group, Sketch::of_nothing()));
         let at = &state.layout.groups[group as usize];
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone() })
@@ -275,9 +278,12 @@ impl ValueStore {
                 }
             }
         });
-        let outcome = outcome
-            .and_then(|()| writer.close())
-            .and_then(|()| if writer.done.is_empty() { Ok(()) } else { Ok(self.file.sync()?) });
+        let outcome = outcome.and_then(|()| writer.close()).and_then(|()| {
+            match writer.done.is_empty() || seeded!(CollectionNotSynced) {
+                true => Ok(()),
+                false => self.sync(),
+            }
+        });
         let OutputWriter { done, open, .. } = writer;
         if let Err(error) = outcome {
             self.give_back(done.iter().chain(open.iter().map(|open| &open.segment)));
@@ -324,11 +330,7 @@ fn survivors(scanned: &mut Scanned, points: &[SeqNo], dead: &BTreeMap<u64, u32>)
         let newest = last.is_none_or(|(key, _)| key != own);
         let shadowed = !newest && last.is_some_and(|(_, s)| s == stripe && stripe < points.len());
         last = Some((own, stripe));
-        #[cfg(feature = "seeded-bugs")]
-        let shadowed = match crate::seeded::is_on(crate::seeded::Bug::CollectionForgetsSnapshots) {
-            true => !newest,
-            false => shadowed,
-        };
+        let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
         if shadowed || dead.contains_key(&entry.voff) {
             continue;
         }
@@ -443,7 +445,11 @@ impl Inner {
         let points = self.visible_points();
         let mut scanned = store.scan(&sealed.segments, &|| self.check_open())?;
         let kept = survivors(&mut scanned, &points, &sealed.dead);
+        if seeded!(SlotsFreedBeforeTheEdit) {
+            store.give_back(sealed.segments.iter());
+        }
         let (stays, outputs) = store.copy(&sealed, &scanned, &kept.entries)?;
+        reached!(GroupCopied);
         let before: u64 = sealed.segments.iter().map(|segment| segment.bytes).sum();
         let read: u64 = sealed.segments.iter().map(Segment::stored_bytes).sum();
         let written: u64 = outputs.iter().map(Segment::stored_bytes).sum();
@@ -494,6 +500,10 @@ impl Inner {
             edit.groups.iter_mut().for_each(|group| group.keys.merge(fresh));
         }
         store.check(&edit)?;
+        if seeded!(CollectionNotLogged) {
+            store.publish(&edit);
+            return Ok(());
+        }
         manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())

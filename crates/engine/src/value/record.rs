@@ -80,6 +80,7 @@ pub(crate) struct Seal {
 
 impl Seal {
     pub(crate) fn new(uid: u64, generation: u64) -> Seal {
+        let generation = if seeded!(ChecksumsWithoutGeneration) { 0 } else { generation };
         Seal { seed: xxhash_rust::xxh3::xxh3_64_with_seed(&generation.to_le_bytes(), uid) }
     }
 
@@ -104,7 +105,8 @@ impl Seal {
     pub(crate) fn take(self, bytes: &[u8], offset: u64) -> Result<Record<'_>, &'static str> {
         let record = Record::of_checked(bytes)?;
         let sum = u32_at(bytes, 0);
-        if Some(self.checksum(offset, &bytes[CHECKSUM_BYTES..record.len])) != sum {
+        let is_right = Some(self.checksum(offset, &bytes[CHECKSUM_BYTES..record.len])) == sum;
+        if !is_right && !seeded!(RecordsUnchecked) {
             return Err("the checksum of a record does not match");
         }
         let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
