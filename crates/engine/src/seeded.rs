@@ -53,6 +53,8 @@ pub enum Bug {
 pub enum Place {
     /// A group is sealed and its survivors are copied; the edit is not logged.
     GroupCopied,
+    /// The live values of a log's tail are known; nothing of them is moved.
+    LiveValuesFound,
     /// A get has its view and its number, and has looked at nothing.
     GetBegun,
     /// A reader has found the place of a record, and has not read it.

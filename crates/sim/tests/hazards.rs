@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
 //! | collection against a put | `CollectionWithoutSeal` | a put between copy and edit |
-//! | | `RelocationOverwritesNewer` | threads (`values.rs`) |
+//! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
 //! | | `CursorDoesNotRegister` | a collection under a cursor |
 //! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
@@ -85,12 +85,18 @@ fn check(store: &Store, number: u64, turn: u64) {
     assert_eq!(got.as_deref(), Some(&value(turn)[..]), "key {number}");
 }
 
-/// What a flush appends while a group is collected goes behind what the collection replaces.
+/// What a flush appends while a group is collected goes behind what the collection replaces. How
+/// full the segments are, and how dead, decides whether the one that is being filled is replaced.
 #[test]
 fn a_put_beside_a_collection_is_kept() {
-    holds_and_finds(Bug::CollectionWithoutSeal, || {
+    let with = |more_keys: u64, rewritten: u64, rounds: u64| {
         let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+        (10..10 + more_keys).for_each(|k| store.put(key(k), value(0)).expect("puts"));
         (0..3).for_each(|turn| write(&store, turn));
+        for turn in 3..3 + rounds {
+            (0..rewritten).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
+            store.flush().expect("flushes");
+        }
         let beside = Arc::clone(&store);
         seeded::step_in(Place::GroupCopied, move || {
             beside.put(key(4), value(9)).expect("puts");
@@ -98,8 +104,37 @@ fn a_put_beside_a_collection_is_kept() {
         });
         store.collect_values().expect("collects");
         assert!(seeded::has_stepped_in());
-        (0..10).for_each(|k| check(&store, k, if k == 4 { 9 } else { 2 }));
+        for k in 0..10 {
+            let turn = if k < rewritten { 2 + rounds } else { 2 };
+            check(&store, k, if k == 4 { 9 } else { turn });
+        }
         assert!(store.verify().expect("verifies").is_clean());
+    };
+    holds_and_finds(Bug::CollectionWithoutSeal, || {
+        for (more_keys, rewritten) in (0..3).flat_map(|more| (1..6).map(move |n| (more, n))) {
+            with(more_keys, rewritten, 1);
+            with(more_keys, rewritten, 2);
+        }
+    });
+}
+
+/// A key is written between the look-up of its value and the writing of the value's new place.
+#[test]
+fn a_relocation_does_not_overwrite_a_newer_value() {
+    holds_and_finds(Bug::RelocationOverwritesNewer, || {
+        let store = open(&Arc::default(), ValuePlacement::Vlog);
+        write(&store, 0);
+        (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+        store.flush().expect("flushes");
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::LiveValuesFound, move || {
+            beside.put(key(0), value(9)).expect("puts");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        for k in 0..10 {
+            check(&store, k, if k == 0 { 9 } else { u64::from(k > 4) });
+        }
     });
 }
 

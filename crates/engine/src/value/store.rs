@@ -37,7 +37,7 @@ use crate::value::record::{
 use crate::version::handle::TableContext;
 
 /// Format of value files.
-const VALUE_FORMAT: u32 = 1;
+const VALUE_FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"RunValue";
 /// Where the first slot begins.
 pub(crate) const FIRST_SLOT: u64 = 4096;
@@ -327,7 +327,7 @@ impl ValueStore {
         let mut bytes = vec![0; footer_bytes(segment.records) as usize];
         let place = self.position(segment) + segment.bytes;
         self.file.read_at(place, &mut bytes)?;
-        let footer = self.seal(segment).take_footer(&bytes, segment.bytes);
+        let footer = self.seal(segment).take_footer(&bytes, segment.bytes, segment.voff);
         let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
         let footer = Arc::new(footer);
         self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
@@ -592,7 +592,9 @@ fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Resu
     match u32_at(bytes, 8) {
         Some(VALUE_FORMAT) => {}
         Some(newer) if newer > VALUE_FORMAT => return Err(newer_format(name, newer)),
-        _ => return bad("the header has no known format"),
+        // Format 1 had longer footers; no release wrote it.
+        Some(older) => return bad(&format!("format {older} is not read any more")),
+        None => return bad("the header is cut short"),
     }
     if u64_at(bytes, 16) != Some(uid) {
         return bad("the file is of another store");
