@@ -37,12 +37,19 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
             .into(),
     );
     report.notes.push("bytes are per byte of keys and values written by the user".into());
-    overall::run(context, &mut report)?;
-    files::updates(context, &mut report)?;
-    parameters::reserve(context, &mut report)?;
-    sizes::pairs(context, &mut report)?;
-    files::scans(context, &mut report)?;
-    sizes::selective(context, &mut report)?;
-    parameters::segments_and_cache(context, &mut report)?;
+    let parts: [(&str, fn(&Context<'_>, &mut PaperReport) -> Result<()>); 7] = [
+        ("overall", overall::run),
+        ("updates", files::updates),
+        ("reserve", parameters::reserve),
+        ("sizes", sizes::pairs),
+        ("scans", files::scans),
+        ("selective", sizes::selective),
+        ("parameters", parameters::segments_and_cache),
+    ];
+    for (name, measure) in parts {
+        if context.wants(name) {
+            measure(context, &mut report)?;
+        }
+    }
     Ok(report)
 }
