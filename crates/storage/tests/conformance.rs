@@ -32,7 +32,7 @@ tests_of_checks!(each);
 fn many_reads_fill_their_buffers() {
     each(|storage, _| {
         let file = storage.create("many", Category::Value).unwrap();
-        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         file.write_at(0, &bytes).unwrap();
         let place = |i: u64| (i * 7_919 % 290_000, (i * 37 % 4_000) as usize);
         let request = |(offset, len): (u64, usize)| ReadRequest { offset, buffer: vec![0; len] };

@@ -30,7 +30,7 @@ pub fn run(soak: &Soak, opening: u64) -> String {
     };
     let checked = AtomicU64::new(0);
     let (sender, receiver) = sync_channel(2);
-    let mut random = Random::new(soak.seed ^ opening << 20);
+    let mut random = Random::new(soak.seed ^ (opening << 20));
     let mut other = Random::new(random.draw());
     let mut pause = Random::new(random.draw());
     let (store, checked) = (&store, &checked);

@@ -133,7 +133,7 @@ fn value_of(number: u64, key: u64, len: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(len + 8);
     value.extend_from_slice(&number.to_le_bytes());
     value.extend_from_slice(&key.to_le_bytes());
-    let mut random = Random::new(number ^ key << 40);
+    let mut random = Random::new(number ^ (key << 40));
     while value.len() < len {
         value.extend_from_slice(&random.draw().to_le_bytes());
     }

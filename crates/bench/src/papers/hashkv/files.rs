@@ -110,7 +110,7 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         "5: reads per scan, HashKV / leveled",
         "not measured",
         reads.join("; "),
-        "one read per separated value: none are coalesced, none read ahead",
+        "about one read per separated value: neighbours in key order are none in a group",
     );
     let chart = BarChart {
         title: "Cold scans of 1 MiB".into(),
