@@ -44,6 +44,31 @@
 
 #![deny(unsafe_code)]
 
+/// Whether a bug of `seeded::Bug` is on: never, unless tests ask for the feature.
+#[cfg(feature = "seeded-bugs")]
+macro_rules! seeded {
+    ($bug:ident) => {
+        $crate::seeded::is_on($crate::seeded::Bug::$bug)
+    };
+}
+#[cfg(not(feature = "seeded-bugs"))]
+macro_rules! seeded {
+    ($bug:ident) => {
+        false
+    };
+}
+/// Lets a test step in at a place of `seeded::Place`.
+#[cfg(feature = "seeded-bugs")]
+macro_rules! reached {
+    ($place:ident) => {
+        $crate::seeded::at($crate::seeded::Place::$place)
+    };
+}
+#[cfg(not(feature = "seeded-bugs"))]
+macro_rules! reached {
+    ($place:ident) => {};
+}
+
 mod batch;
 pub mod cache;
 mod codec;

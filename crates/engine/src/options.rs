@@ -97,6 +97,9 @@ pub struct Options {
     pub max_wal_bytes: u64,
     /// How log records reach the operating system.
     pub wal_mode: WalMode,
+    /// Whether scans of separated values read many places at once by io_uring, where the kernel
+    /// allows it. Else the reads are announced and done one after another.
+    pub io_uring: bool,
     /// Durability of writes that do not say.
     pub durability: Durability,
     /// Highest ingest rate while back-pressure acts, in bytes per second; it falls from here.
@@ -123,6 +126,7 @@ impl Default for Options {
             wal_segment_bytes: 16 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
+            io_uring: false,
             durability: Durability::Buffered,
             max_delayed_bytes_per_second: 256 << 20,
             seed: None,

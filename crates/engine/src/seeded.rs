@@ -1,7 +1,8 @@
-//! Bugs that tests switch on, to show that they would find them. Compiled only with the feature
-//! `seeded-bugs`, which no user turns on; a bug is on for the thread that asked for it.
+//! Bugs that tests switch on, to show that they would find them, and places where a test can step
+//! in, so that a race needs no luck. Compiled only with the feature `seeded-bugs`, which no user
+//! turns on. Both belong to the thread that asked for them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// A known way to get it wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +18,54 @@ pub enum Bug {
     /// Collection of a log writes the new place of a value although its key was written since it
     /// was looked up.
     RelocationOverwritesNewer,
+    /// Collection of a group leaves the segment that is being filled open: what a flush appends
+    /// meanwhile goes with the segments that are replaced.
+    CollectionWithoutSeal,
+    /// Slots are free as soon as an edit says so, although readers hold segments that name them.
+    SlotsFreedEarly,
+    /// Checksums of records do not depend on the generation of the slot.
+    ChecksumsWithoutGeneration,
+    /// A cursor does not register the number that it reads at.
+    CursorDoesNotRegister,
+    /// A get whose record was collected reports the key absent instead of looking again.
+    GetDoesNotLookAgain,
+    /// A flush logs its table first and the values that it points to in a record of its own.
+    PointersLoggedBeforeValues,
+    /// A flush does not sync the log although other keyspaces have earlier writes in it only.
+    FlushOutrunsTheLog,
+    /// The edit of a collection is logged before its copies are synced.
+    CollectionNotSynced,
+    /// The slots of a collected group are free before the edit that replaces them is logged.
+    SlotsFreedBeforeTheEdit,
+    /// The edit of a flush is logged before the values that it appended are synced, so that a power
+    /// loss tears them.
+    AppendsNotSynced,
+    /// Records are taken as they are read, whatever their checksum says.
+    RecordsUnchecked,
+    /// The segments that a collection leaves are known in memory only.
+    CollectionNotLogged,
+    /// A failed sync of a value file counts as a success.
+    FailedSyncIgnored,
 }
+
+/// Where a test may step in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A group is sealed and its survivors are copied; the edit is not logged.
+    GroupCopied,
+    /// The live values of a log's tail are known; nothing of them is moved.
+    LiveValuesFound,
+    /// A get has its view and its number, and has looked at nothing.
+    GetBegun,
+    /// A reader has found the place of a record, and has not read it.
+    RecordFound,
+}
+
+type Step = Box<dyn FnOnce()>;
 
 thread_local! {
     static ON: Cell<Option<Bug>> = const { Cell::new(None) };
+    static STEP: RefCell<Option<(Place, Step)>> = const { RefCell::new(None) };
 }
 
 /// Runs `work` with the bug.
@@ -36,7 +81,25 @@ pub fn with<T>(bug: Bug, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Runs `step` when this thread next comes to `place`, once.
+pub fn step_in(place: Place, step: impl FnOnce() + 'static) {
+    STEP.set(Some((place, Box::new(step))));
+}
+
+/// Whether the step that was asked for last has been taken.
+pub fn has_stepped_in() -> bool {
+    STEP.with_borrow(Option::is_none)
+}
+
 /// Whether the bug is on in this thread.
 pub(crate) fn is_on(bug: Bug) -> bool {
     ON.get() == Some(bug)
+}
+
+/// This thread is at a place: takes the step that waits for it.
+pub(crate) fn at(place: Place) {
+    let due = STEP.with_borrow_mut(|step| step.take_if(|(wanted, _)| *wanted == place));
+    if let Some((_, step)) = due {
+        step();
+    }
 }

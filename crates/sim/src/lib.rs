@@ -4,10 +4,14 @@
 //! * [`workload`]: operations from a seed, and how they are applied.
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
+//! * [`found`]: whether a check fails.
+//! * [`soak`]: random work in a child process that is killed, for as long as one likes.
 
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod found;
 pub mod oracle;
 pub mod random;
+pub mod soak;
 pub mod workload;

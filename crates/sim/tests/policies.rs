@@ -1,13 +1,13 @@
 //! Any merge policy gives the same answers; a store may change its policy at any time; and known
 //! mistakes in the handling of overlapping tables are found.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use runstone::policy::registry::POLICIES;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Options, Snapshot, Store, ValuePlacement};
+use runstone_sim::found::panics;
 use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
@@ -161,16 +161,10 @@ fn finds(bug: Bug) -> bool {
 }
 
 fn finds_with(bug: Bug, options: impl Fn(u64) -> Options) -> bool {
-    let silent = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let wrong = |seed: u64| {
+    (0..40).any(|seed| {
         let options = options(seed);
-        let work = || seeded::with(bug, || drop(run(&options, &generate(seed, 1500))));
-        catch_unwind(AssertUnwindSafe(work)).is_err()
-    };
-    let found = (0..40).any(wrong);
-    std::panic::set_hook(silent);
-    found
+        panics(|| seeded::with(bug, || drop(run(&options, &generate(seed, 1500)))))
+    })
 }
 
 #[test]

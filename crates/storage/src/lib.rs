@@ -25,6 +25,8 @@ mod posix;
 mod posix_file;
 mod sim;
 pub mod support;
+#[allow(unsafe_code)]
+mod uring;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -182,9 +184,7 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Fills all buffers; the first error ends it. An implementation may have many reads under way
     /// at once; this one tells of all of them before it waits for the first.
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
-        if reads.len() > 1 {
-            reads.iter().for_each(|read| self.read_ahead(read.offset, read.buffer.len() as u64));
-        }
+        announce(self, reads);
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
@@ -221,5 +221,12 @@ pub trait StorageFile: Send + Sync + Debug {
     /// copy and cannot fault; an error here is an ordinary I/O error. A no-op on other files.
     fn prepare(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Tells the file of all reads before the first is waited for.
+fn announce<F: StorageFile + ?Sized>(file: &F, reads: &[ReadRequest]) {
+    if reads.len() > 1 {
+        reads.iter().for_each(|read| file.read_ahead(read.offset, read.buffer.len() as u64));
     }
 }

@@ -13,6 +13,7 @@ use crate::copy::copy_into;
 use crate::mapped::{self, Made};
 use crate::names::check_name;
 use crate::posix_file::{Context, PosixFile, PosixMappedFile};
+use crate::uring::Rings;
 use crate::{
     Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
     StorageLock,
@@ -40,6 +41,7 @@ pub struct PosixStorage {
     is_read_only: bool,
     boot_id: u128,
     counters: Arc<Counters>,
+    rings: Option<Arc<Rings>>,
 }
 
 impl PosixStorage {
@@ -59,7 +61,20 @@ impl PosixStorage {
             is_read_only: access == Access::ReadOnly,
             boot_id: read_boot_id(),
             counters: Arc::default(),
+            rings: None,
         })
+    }
+
+    /// Has files read many places at once by io_uring, if the kernel allows it; else they announce
+    /// the reads and do one after another, as without this.
+    pub fn with_io_uring(mut self) -> Self {
+        self.rings = Rings::probe().map(Arc::new);
+        self
+    }
+
+    /// Whether reads go by io_uring.
+    pub fn has_io_uring(&self) -> bool {
+        self.rings.is_some()
     }
 
     fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
@@ -93,6 +108,7 @@ impl PosixStorage {
             context: self.context(path, category),
             is_read_only: self.is_read_only,
             fixed_capacity_bytes: None,
+            rings: self.rings.clone(),
         }
     }
 

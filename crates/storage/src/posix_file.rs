@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use crate::mapped::{self, Mapping};
 use crate::names::{checked_end, fixed_capacity};
-use crate::{Category, Counters, Error, Operation, Result, StorageFile};
+use crate::uring::Rings;
+use crate::{Category, Counters, Error, Operation, ReadRequest, Result, StorageFile, announce};
 
 /// What every handle needs besides its file: for errors and for counting.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct PosixFile {
     /// Set where `create_mapped` could not map: the handle keeps the rules of a mapped file, so
     /// that the engine sees the same behaviour on every file system.
     pub(crate) fixed_capacity_bytes: Option<u64>,
+    /// For many reads at once, if the storage has them.
+    pub(crate) rings: Option<Arc<Rings>>,
 }
 
 impl PosixFile {
@@ -82,6 +85,19 @@ impl StorageFile for PosixFile {
             .map_err(|source| self.context.failed(Operation::Read, source))?;
         self.context.counters.read(self.context.category, buf.len());
         Ok(())
+    }
+
+    fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
+        if let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) {
+            let outcome = rings.read(&self.file, reads);
+            if outcome.map_err(|source| self.context.failed(Operation::Read, source))? {
+                let counters = &self.context.counters;
+                reads.iter().for_each(|r| counters.read(self.context.category, r.buffer.len()));
+                return Ok(());
+            }
+        }
+        announce(self, reads);
+        reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use checks::{contents, kind, names, put};
 use runstone_storage::{
-    Access, Category, LockMode, MemoryStorage, PosixStorage, SimStorage, Storage,
+    Access, Category, LockMode, MemoryStorage, PosixStorage, ReadRequest, SimStorage, Storage,
 };
 
 /// Runs a check on a fresh storage of each kind. The path is free for a sibling.
@@ -18,11 +18,39 @@ fn each(check: impl Fn(&dyn Storage, &Path)) {
     let root = tempfile::tempdir().unwrap();
     let posix = PosixStorage::open(&root.path().join("store"), Access::CreateIfMissing).unwrap();
     check(&posix, &root.path().join("sibling"));
+    let path = root.path().join("by rings");
+    let rings = PosixStorage::open(&path, Access::CreateIfMissing).unwrap().with_io_uring();
+    check(&rings, &root.path().join("sibling of rings"));
     check(&MemoryStorage::new(), Path::new("sibling"));
     check(&SimStorage::new(1), Path::new("sibling"));
 }
 
 tests_of_checks!(each);
+
+/// More reads than are under way at once, in any order, of all sizes, some of the same place.
+#[test]
+fn many_reads_fill_their_buffers() {
+    each(|storage, _| {
+        let file = storage.create("many", Category::Value).unwrap();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+        file.write_at(0, &bytes).unwrap();
+        let place = |i: u64| (i * 7_919 % 290_000, (i * 37 % 4_000) as usize);
+        let request = |(offset, len): (u64, usize)| ReadRequest { offset, buffer: vec![0; len] };
+        let mut reads: Vec<ReadRequest> = (0..500).map(place).map(request).collect();
+        file.read_many(&mut reads).unwrap();
+        for (read, (offset, len)) in reads.iter().zip((0..500).map(place)) {
+            assert!(read.buffer == bytes[offset as usize..offset as usize + len], "{offset}");
+        }
+        file.read_many(&mut []).unwrap();
+        let beyond = [(10, 100), (299_950, 100), (50, 20)];
+        let mut reads: Vec<ReadRequest> = beyond.into_iter().map(request).collect();
+        let error = file.read_many(&mut reads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{}", storage.location());
+        let mut reads = vec![request((5, 10)), request((100, 10))];
+        file.read_many(&mut reads).unwrap();
+        assert_eq!(reads[0].buffer, &bytes[5..15]);
+    });
+}
 
 #[test]
 fn siblings_can_be_opened_again() {

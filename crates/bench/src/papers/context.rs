@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use runstone::{Error, Result};
 
@@ -13,6 +13,9 @@ pub type Say<'a> = dyn Fn(&str) + 'a;
 pub struct Context<'a> {
     /// Factor of the workloads' sizes; 1 is what the expectations are for.
     pub scale: f64,
+    /// The one part to measure, of a paper that is measured in parts.
+    only: Option<String>,
+    has_met: AtomicBool,
     scratch: PathBuf,
     directories: AtomicU64,
     say: &'a Say<'a>,
@@ -26,7 +29,26 @@ impl<'a> Context<'a> {
             return Err(Error::invalid(what, "1 is the scale of the expectations"));
         }
         let scratch = make_scratch(&std::env::temp_dir())?;
-        Ok(Context { scale, scratch, directories: AtomicU64::new(0), say })
+        let has_met = AtomicBool::new(false);
+        Ok(Context { scale, only: None, has_met, scratch, directories: AtomicU64::new(0), say })
+    }
+
+    /// Restricts the run to one part.
+    pub fn only(mut self, part: Option<String>) -> Self {
+        self.only = part;
+        self
+    }
+
+    /// Whether this part is to be measured.
+    pub fn wants(&self, part: &str) -> bool {
+        let wanted = self.only.as_deref().is_none_or(|only| only == part);
+        self.has_met.fetch_or(wanted, Ordering::Relaxed);
+        wanted
+    }
+
+    /// Whether a part was asked for that the paper does not have.
+    pub fn lacks_part(&self) -> bool {
+        self.only.is_some() && !self.has_met.load(Ordering::Relaxed)
     }
 
     /// A count at this scale, at least 1.

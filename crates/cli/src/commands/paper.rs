@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use runstone::Error;
 use runstone_bench::chart;
 use runstone_bench::papers::{self, Context, PAPERS, PaperReport, PaperRow};
 use serde_json::json;
@@ -21,6 +22,10 @@ pub struct Args {
     /// Factor of the workloads' sizes; the expectations are for 1.
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     scale: f64,
+    /// Measures one part of a paper that has parts; of hashkv: overall, updates, reserve, sizes,
+    /// scans, selective, parameters.
+    #[arg(long, value_name = "PART", requires = "name")]
+    only: Option<String>,
     /// Writes the figures into a directory.
     #[arg(long, value_name = "DIR", requires = "name")]
     svg: Option<PathBuf>,
@@ -36,8 +41,12 @@ impl Args {
         };
         let paper = papers::find(name)?;
         let say = |text: &str| note(format!("{}: {text}", paper.name));
-        let context = Context::new(self.scale, &say)?;
+        let context = Context::new(self.scale, &say)?.only(self.only.clone());
         let report = (paper.run)(&context)?;
+        if context.lacks_part() {
+            let what = format!("paper {} has no part {:?}", paper.name, self.only);
+            return Err(Error::invalid(what, "runstone help paper names the parts").into());
+        }
         drop(context);
         if let Some(directory) = &self.svg {
             write_figures(directory, &report, self.force)?;

@@ -60,7 +60,7 @@ impl Inner {
         let _no_collection = values.log().map(|log| log.flushing.lock());
         let Merged { tables, placed, .. } = write_memtable(self, keyspace, &memtable)?;
         let table = tables.into_iter().next();
-        if self.others_unflushed(keyspace) {
+        if self.others_unflushed(keyspace) && !seeded!(FlushOutrunsTheLog) {
             self.sync_through(memtable.max_seq())
                 .inspect_err(|_| self.discard(table.as_slice()))?;
         }
@@ -116,6 +116,11 @@ impl Inner {
         changes.extend(
             values.edits().map(|edit| Change::Values { id: keyspace.id, edit: edit.clone() }),
         );
+        if seeded!(PointersLoggedBeforeValues) {
+            let values = changes.split_off(1);
+            self.append_edit(&mut manifest, changes, log_start)?;
+            changes = values;
+        }
         self.append_edit(&mut manifest, changes, log_start)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;

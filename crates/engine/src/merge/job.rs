@@ -388,15 +388,10 @@ impl Inner {
     pub(crate) fn keep_rule(&self, version: &Version, merge: &Merge) -> KeepRule {
         let ids: BTreeSet<u64> = merge.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
-        #[cfg(feature = "seeded-bugs")]
-        let guard = match version.shape.deepest() {
-            Some(deepest)
-                if deepest == merge.output_level
-                    && crate::seeded::is_on(crate::seeded::Bug::TombstonesDroppedByDepth) =>
-            {
-                DropGuard::new(&Default::default(), &ids)
-            }
-            _ => guard,
+        let is_deepest = version.shape.deepest() == Some(merge.output_level);
+        let guard = match is_deepest && seeded!(TombstonesDroppedByDepth) {
+            true => DropGuard::new(&Default::default(), &ids),
+            false => guard,
         };
         KeepRule::new(self.visible_points(), Some(guard))
     }

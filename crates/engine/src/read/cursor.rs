@@ -122,7 +122,7 @@ impl Cursor {
         }
         // Separated values are kept for registered readers only. Those register before they take
         // the view; others take the view before the number, as gets do.
-        let separated = !keyspace.inner.values.load().is_empty();
+        let separated = !keyspace.inner.values.load().is_empty() && !seeded!(CursorDoesNotRegister);
         let held = options
             .snapshot
             .clone()

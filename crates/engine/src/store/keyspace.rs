@@ -100,8 +100,10 @@ impl Keyspace {
         let key = key.as_ref();
         let view = self.inner.view.load();
         let seq = self.store.visible_seq.load(Acquire);
+        reached!(GetBegun);
         match self.get_in(&view, key, seq)? {
             Got::Value(value) => Ok(value),
+            Got::Moved if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Moved => {
                 // The version was replaced meanwhile, and its value collected. Who registers first
                 // is not overtaken again.

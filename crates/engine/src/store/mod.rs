@@ -249,7 +249,12 @@ impl Store {
     pub fn collect_values(&self) -> Result<()> {
         self.inner.check_writable()?;
         let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
-        all.iter().try_for_each(|keyspace| self.inner.collect_all_values(keyspace))
+        let outcome = all.iter().try_for_each(|keyspace| self.inner.collect_all_values(keyspace));
+        outcome.inspect_err(|error| {
+            if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
+                self.inner.note_job_error(error);
+            }
+        })
     }
 
     /// Makes a copy of the store, as of now, in a new directory: hard links where possible.

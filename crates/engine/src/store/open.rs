@@ -65,6 +65,7 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
         }
         error.into()
     })?;
+    let storage = if options.io_uring { storage.with_io_uring() } else { storage };
     open_on(Arc::new(storage), options)
 }
 

@@ -7,7 +7,7 @@
 //! 4. Scan the sealed segments. Of each key keep the newest version and, for each snapshot, the
 //!    newest that it sees; of those drop what merges found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its voff; sync. Segments at the front
-//!    that lost nothing stay as they are: copying them would free nothing.
+//!    and at the end whose copying would free nothing stay as they are (`keep`).
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
 //!    voffs, and a put that happens meanwhile cannot be lost.
 //! 7. Slots are free when the last reader of the old segments has gone.
@@ -15,6 +15,7 @@
 //! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -22,10 +23,11 @@ use runstone_policy::sketch::Sketch;
 
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::key::SeqNo;
+use crate::key::{SeqNo, head};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
+use crate::value::keep::{Entry, Scanned, rewritten, survivors};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::{Record, footer_bytes, record_bytes};
@@ -48,53 +50,14 @@ pub(crate) enum Collected {
     Nothing,
 }
 
-/// A record of the group being collected.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    /// Where its key is in the arena.
-    key_at: usize,
-    key_bytes: u32,
-    pub(super) seq: SeqNo,
-    pub(super) voff: u64,
-    /// Index of the segment, and the place in it.
-    pub(super) segment: u32,
-    pub(super) offset: u32,
-    pub(super) bytes: u32,
-}
-
 /// A sealed group.
 #[derive(Debug)]
 struct Sealed {
     group: u32,
     segments: Arc<Vec<Segment>>,
     dead: BTreeMap<u64, u32>,
-}
-
-/// What a scan found.
-#[derive(Debug, Default)]
-pub(super) struct Scanned {
-    keys: Vec<u8>,
-    pub(super) entries: Vec<Entry>,
-    /// Bytes of segments, as far as they are held.
-    pub(super) held: Vec<Option<Vec<u8>>>,
-}
-
-impl Scanned {
-    pub(super) fn key(&self, entry: &Entry) -> &[u8] {
-        &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
-    }
-}
-
-/// What stays of a group.
-#[derive(Debug)]
-struct Survivors {
-    /// By voff.
-    entries: Vec<Entry>,
-    keys: Sketch,
-    /// Bytes of the newest versions.
-    live_bytes: u64,
-    /// Bytes that only snapshots need.
-    pinned_bytes: u64,
+    /// The segment that was being filled, if there was one.
+    open: Option<Segment>,
 }
 
 impl ValueStore {
@@ -153,10 +116,11 @@ impl ValueStore {
         }
         let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
         state.collecting = true;
-        state.open.remove(&group);
+        let seals = !seeded!(CollectionWithoutSeal);
+        let open = if seals { state.open.remove(&group) } else { None };
         state.fresh = Some((group, Sketch::of_nothing()));
         let at = &state.layout.groups[group as usize];
-        Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone() })
+        Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
     }
 
     fn unseal(&self) {
@@ -220,6 +184,7 @@ impl ValueStore {
             scanned.entries.push(Entry {
                 key_at: scanned.keys.len(),
                 key_bytes: record.key.len() as u32,
+                head: head(record.key, 0),
                 seq: record.seq,
                 voff,
                 segment: index,
@@ -247,15 +212,15 @@ impl ValueStore {
         Ok(records)
     }
 
-    /// Step 5: segments at the front that stay, and new ones.
+    /// Step 5: the segments that are rewritten, and new ones.
     fn copy(
         &self,
         sealed: &Sealed,
         scanned: &Scanned,
         survivors: &[Entry],
-    ) -> Result<(usize, Vec<Segment>)> {
-        let stays = whole_front(&sealed.segments, survivors, self.slot_bytes);
-        let moving = survivors.iter().filter(|entry| entry.segment as usize >= stays);
+    ) -> Result<(Range<usize>, Vec<Segment>)> {
+        let leaving = rewritten(&sealed.segments, survivors, self.slot_bytes);
+        let moving = survivors.iter().filter(|entry| leaving.contains(&(entry.segment as usize)));
         let mut writer = OutputWriter { store: self, done: Vec::new(), open: None };
         let outcome = moving.into_iter().try_for_each(|entry| {
             let segment = &sealed.segments[entry.segment as usize];
@@ -275,74 +240,24 @@ impl ValueStore {
                 }
             }
         });
-        let outcome = outcome
-            .and_then(|()| writer.close())
-            .and_then(|()| if writer.done.is_empty() { Ok(()) } else { Ok(self.file.sync()?) });
+        let outcome = outcome.and_then(|()| writer.close()).and_then(|()| {
+            match writer.done.is_empty() || seeded!(CollectionNotSynced) {
+                true => Ok(()),
+                false => self.sync(),
+            }
+        });
         let OutputWriter { done, open, .. } = writer;
         if let Err(error) = outcome {
             self.give_back(done.iter().chain(open.iter().map(|open| &open.segment)));
             return Err(error);
         }
-        Ok((stays, done))
+        Ok((leaving, done))
     }
 
     fn give_back<'a>(&self, segments: impl Iterator<Item = &'a Segment>) {
         let mut state = self.state.lock();
         segments.for_each(|segment| state.pool.give(segment.slot, segment.slots));
     }
-}
-
-/// Segments at the front of which every record stays, as long as they are about full: copying them
-/// would free nothing.
-fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> usize {
-    let mut counts = vec![0u32; segments.len()];
-    survivors.iter().for_each(|entry| counts[entry.segment as usize] += 1);
-    let whole = |(segment, count): (&Segment, &u32)| {
-        let room = u64::from(segment.slots) * slot_bytes;
-        segment.records == *count && segment.stored_bytes() * 8 >= room * 7
-    };
-    segments.iter().zip(&counts).take_while(|pair| whole(*pair)).count()
-}
-
-/// Step 4, second half: which versions stay. Pure.
-fn survivors(scanned: &mut Scanned, points: &[SeqNo], dead: &BTreeMap<u64, u32>) -> Survivors {
-    let keys = std::mem::take(&mut scanned.keys);
-    let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
-    scanned.entries.sort_unstable_by(|a, b| {
-        key(a).cmp(key(b)).then(b.seq.cmp(&a.seq)).then(b.voff.cmp(&a.voff))
-    });
-    let mut out = Survivors {
-        entries: Vec::new(),
-        keys: Sketch::of_nothing(),
-        live_bytes: 0,
-        pinned_bytes: 0,
-    };
-    let mut last: Option<(&[u8], usize)> = None;
-    for entry in &scanned.entries {
-        let own = key(entry);
-        let stripe = points.partition_point(|point| *point < entry.seq);
-        let newest = last.is_none_or(|(key, _)| key != own);
-        let shadowed = !newest && last.is_some_and(|(_, s)| s == stripe && stripe < points.len());
-        last = Some((own, stripe));
-        #[cfg(feature = "seeded-bugs")]
-        let shadowed = match crate::seeded::is_on(crate::seeded::Bug::CollectionForgetsSnapshots) {
-            true => !newest,
-            false => shadowed,
-        };
-        if shadowed || dead.contains_key(&entry.voff) {
-            continue;
-        }
-        if newest {
-            out.live_bytes += u64::from(entry.bytes);
-        } else {
-            out.pinned_bytes += u64::from(entry.bytes);
-        }
-        out.keys.add(ValueStore::sketch_hash(own));
-        out.entries.push(*entry);
-    }
-    out.entries.sort_unstable_by_key(|entry| entry.voff);
-    scanned.keys = keys;
-    out
 }
 
 /// Fills fresh segments with survivors.
@@ -355,7 +270,8 @@ struct OutputWriter<'a> {
 struct OpenOutput {
     segment: Segment,
     bytes: Vec<u8>,
-    places: Vec<(u64, u32)>,
+    /// By voff, less that of the segment.
+    places: Vec<(u32, u32)>,
 }
 
 impl OutputWriter<'_> {
@@ -366,6 +282,7 @@ impl OutputWriter<'_> {
                 + u64::from(entry.bytes)
                 + footer_bytes(open.segment.records + 1);
             stored <= u64::from(open.segment.slots) * store.slot_bytes
+                && entry.voff - open.segment.voff <= u64::from(u32::MAX)
         };
         if !self.open.as_ref().is_some_and(room) {
             self.close()?;
@@ -377,7 +294,8 @@ impl OutputWriter<'_> {
             store.file.allocate(store.position(&segment), u64::from(slots) * store.slot_bytes)?;
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        open.places.push((entry.voff, open.segment.bytes as u32));
+        let voff = (entry.voff - open.segment.voff) as u32;
+        open.places.push((voff, open.segment.bytes as u32));
         let seal = store.seal(&open.segment);
         seal.put(&mut open.bytes, open.segment.bytes, record.seq, record.key, record.value);
         open.segment.bytes += u64::from(entry.bytes);
@@ -443,16 +361,30 @@ impl Inner {
         let points = self.visible_points();
         let mut scanned = store.scan(&sealed.segments, &|| self.check_open())?;
         let kept = survivors(&mut scanned, &points, &sealed.dead);
-        let (stays, outputs) = store.copy(&sealed, &scanned, &kept.entries)?;
+        if seeded!(SlotsFreedBeforeTheEdit) {
+            store.give_back(sealed.segments.iter());
+        }
+        let (leaving, outputs) = store.copy(&sealed, &scanned, &kept.entries)?;
+        reached!(GroupCopied);
         let before: u64 = sealed.segments.iter().map(|segment| segment.bytes).sum();
         let read: u64 = sealed.segments.iter().map(Segment::stored_bytes).sum();
         let written: u64 = outputs.iter().map(Segment::stored_bytes).sum();
+        // Segments at the end may stay, with what is dead in them: that is known to be garbage and
+        // must not be taken for written since as well.
+        let end_voff = sealed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.voff);
+        let mut buried = sealed.dead;
+        let known = buried.split_off(&end_voff);
+        let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
+        let left_bytes = kept.live_bytes + known_bytes;
+        let reopened = sealed.open.filter(|open| {
+            sealed.segments[leaving.end..].iter().any(|one| one.generation == open.generation)
+        });
         let edit = GroupEdit {
             group: sealed.group,
-            remove: sealed.segments[stays..].iter().map(|segment| segment.generation).collect(),
+            remove: sealed.segments[leaving.clone()].iter().map(|one| one.generation).collect(),
             place: outputs.clone(),
-            buried: sealed.dead.into_keys().collect(),
-            collected: Some((kept.live_bytes, kept.keys.estimate().unwrap_or(0))),
+            buried: buried.keys().copied().collect(),
+            collected: Some((left_bytes, kept.keys.estimate().unwrap_or(0))),
             keys: kept.keys,
             ..GroupEdit::default()
         };
@@ -461,7 +393,14 @@ impl Inner {
         self.install_values(keyspace, store, edit)
             .inspect_err(|_| self.give_back_uninstalled(store, &outputs))?;
         let after = kept.live_bytes + kept.pinned_bytes;
-        store.state.lock().pinned.insert(sealed.group, (kept.pinned_bytes, snapshots_of(&points)));
+        {
+            let mut state = store.state.lock();
+            state.pinned.insert(sealed.group, (kept.pinned_bytes, snapshots_of(&points)));
+            if let Some(open) = reopened {
+                // An appender may have opened another meanwhile; then this one stays as it is.
+                state.open.entry(sealed.group).or_insert(open);
+            }
+        }
         self.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
@@ -494,6 +433,10 @@ impl Inner {
             edit.groups.iter_mut().for_each(|group| group.keys.merge(fresh));
         }
         store.check(&edit)?;
+        if seeded!(CollectionNotLogged) {
+            store.publish(&edit);
+            return Ok(());
+        }
         manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())

@@ -10,6 +10,7 @@
 //! * `appender`: appends of one flush, merge or collection.
 //! * `place`: what a flush or merge does with each value.
 //! * `collect`: garbage collection of a group, without a look at the tree.
+//! * `keep`: which records and segments a collection keeps.
 //! * `vlog`: garbage collection of a log at its tail, which asks the tree.
 //! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
@@ -18,6 +19,7 @@ pub(crate) mod appender;
 mod batch;
 pub(crate) mod collect;
 pub(crate) mod dump;
+mod keep;
 pub(crate) mod layout;
 pub(crate) mod options;
 mod pinned;

@@ -129,11 +129,18 @@ impl Placer {
                 if Some(pointer.store) == current {
                     return Ok((trailer, value));
                 }
-                let found = self.values.resolve(key, trailer, value)?;
-                let found = found.ok_or_else(|| {
-                    Error::corruption("a table", 0, "a pointer to a retired file leads nowhere")
-                })?;
-                &**self.fetched.insert(found)
+                let known = self.values.file(pointer.store).is_some();
+                match self.values.resolve(key, trailer, value)? {
+                    Some(found) => &**self.fetched.insert(found),
+                    // The record was collected: a newer version, outside what is merged here, is
+                    // what everybody sees. This one goes on hiding older ones until they meet; a
+                    // reader that came to it would be told.
+                    None if known => return Ok((trailer, value)),
+                    None => {
+                        let what = "a pointer to a retired file leads nowhere";
+                        return Err(Error::corruption("a table", 0, what));
+                    }
+                }
             }
             Some(Kind::Put) => value,
             _ => return Ok((trailer, value)),

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
-//! footer  := (voff u64 | offset u32)* | checksum u32          sorted by voff
+//! footer  := (voff u32 | offset u32)* | checksum u32          sorted by voff, which is given
+//!                                                             behind that of the segment
 //! pointer := store varint | group varint | voff varint | value bytes varint
 //! ```
 //!
@@ -18,7 +19,7 @@ use crate::key::{MAX_SEQ, SeqNo};
 /// Bytes of a record before its key.
 pub(crate) const HEADER_BYTES: usize = 18;
 /// Bytes of one footer entry.
-pub(crate) const FOOTER_ENTRY_BYTES: usize = 12;
+pub(crate) const FOOTER_ENTRY_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
 /// A value. Other kinds are of newer releases.
 const KIND_VALUE: u8 = 1;
@@ -80,6 +81,7 @@ pub(crate) struct Seal {
 
 impl Seal {
     pub(crate) fn new(uid: u64, generation: u64) -> Seal {
+        let generation = if seeded!(ChecksumsWithoutGeneration) { 0 } else { generation };
         Seal { seed: xxhash_rust::xxh3::xxh3_64_with_seed(&generation.to_le_bytes(), uid) }
     }
 
@@ -104,7 +106,8 @@ impl Seal {
     pub(crate) fn take(self, bytes: &[u8], offset: u64) -> Result<Record<'_>, &'static str> {
         let record = Record::of_checked(bytes)?;
         let sum = u32_at(bytes, 0);
-        if Some(self.checksum(offset, &bytes[CHECKSUM_BYTES..record.len])) != sum {
+        let is_right = Some(self.checksum(offset, &bytes[CHECKSUM_BYTES..record.len])) == sum;
+        if !is_right && !seeded!(RecordsUnchecked) {
             return Err("the checksum of a record does not match");
         }
         let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
@@ -115,7 +118,8 @@ impl Seal {
     }
 
     /// Appends the footer of records at (voff, offset), which will lie at `offset` of the segment.
-    pub(crate) fn put_footer(self, out: &mut Vec<u8>, offset: u64, places: &[(u64, u32)]) {
+    /// A voff is that in the group less that of the segment.
+    pub(crate) fn put_footer(self, out: &mut Vec<u8>, offset: u64, places: &[(u32, u32)]) {
         let at = out.len();
         for (voff, offset) in places {
             out.extend_from_slice(&voff.to_le_bytes());
@@ -125,12 +129,12 @@ impl Seal {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Checks a footer.
-    pub(crate) fn take_footer(self, bytes: &[u8], offset: u64) -> Option<Footer> {
+    /// Checks the footer of a segment whose smallest voff is `voff`.
+    pub(crate) fn take_footer(self, bytes: &[u8], offset: u64, voff: u64) -> Option<Footer> {
         let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
         let fits = entries.len().is_multiple_of(FOOTER_ENTRY_BYTES);
         let right = fits && u32_at(sum, 0)? == self.checksum(offset, entries);
-        right.then(|| Footer { entries: entries.into() })
+        right.then(|| Footer { voff, entries: entries.into() })
     }
 }
 
@@ -161,6 +165,7 @@ impl<'a> Record<'a> {
 /// Where the records of a collected segment lie.
 #[derive(Debug)]
 pub struct Footer {
+    voff: u64,
     entries: Box<[u8]>,
 }
 
@@ -188,7 +193,8 @@ impl Footer {
     /// The i-th (voff, offset).
     pub(crate) fn entry(&self, i: usize) -> Option<(u64, u32)> {
         let at = i * FOOTER_ENTRY_BYTES;
-        Some((u64_at(&self.entries, at)?, u32_at(&self.entries, at + 8)?))
+        let voff = self.voff.checked_add(u32_at(&self.entries, at)?.into())?;
+        Some((voff, u32_at(&self.entries, at + 4)?))
     }
 
     /// Memory taken.
@@ -227,18 +233,21 @@ mod tests {
     #[test]
     fn footers_find_and_refuse() {
         let seal = Seal::new(1, 1);
-        let places: Vec<(u64, u32)> = (0..50u32).map(|i| (u64::from(i) * 10 + 5, i * 7)).collect();
+        let places: Vec<(u32, u32)> = (0..50u32).map(|i| (i * 10 + 5, i * 7)).collect();
+        let first = 1 << 40;
         let mut bytes = Vec::new();
         seal.put_footer(&mut bytes, 100, &places);
         assert_eq!(bytes.len() as u64, footer_bytes(50));
-        let footer = seal.take_footer(&bytes, 100).expect("whole");
+        let footer = seal.take_footer(&bytes, 100, first).expect("whole");
         for (voff, offset) in &places {
-            assert_eq!(footer.find(*voff), Some(*offset));
+            let voff = first + u64::from(*voff);
+            assert_eq!(footer.find(voff), Some(*offset));
             assert_eq!(footer.find(voff + 1), None);
         }
-        assert!(seal.take_footer(&bytes, 99).is_none());
-        assert!(seal.take_footer(&bytes[1..], 100).is_none());
-        assert!(seal.take_footer(&[], 0).is_none());
+        assert_eq!(seal.take_footer(&bytes, 100, u64::MAX).expect("whole").find(u64::MAX), None);
+        assert!(seal.take_footer(&bytes, 99, first).is_none());
+        assert!(seal.take_footer(&bytes[1..], 100, first).is_none());
+        assert!(seal.take_footer(&[], 0, first).is_none());
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::value::record::{
 use crate::version::handle::TableContext;
 
 /// Format of value files.
-const VALUE_FORMAT: u32 = 1;
+const VALUE_FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"RunValue";
 /// Where the first slot begins.
 pub(crate) const FIRST_SLOT: u64 = 4096;
@@ -65,6 +65,8 @@ pub(crate) struct ValueStore {
     pub(crate) flushing: Mutex<()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
+    /// The first sync of the file that failed. Held during each sync.
+    sync_failed: Mutex<Option<Error>>,
 }
 
 /// What changes under the lock of a value file.
@@ -167,6 +169,7 @@ impl ValueStore {
             segments: readers.collect(),
             retired_at: AtomicU64::new(layout.retired_at),
             ended: Condvar::new(),
+            sync_failed: Mutex::new(None),
             flushing: Mutex::new(()),
             state: Mutex::new(State {
                 open: open.collect(),
@@ -200,6 +203,20 @@ impl ValueStore {
     /// What the manifest says of this file.
     pub(crate) fn layout(&self) -> Layout {
         self.state.lock().layout.clone()
+    }
+
+    /// Makes everything written so far durable. The file is shared by flushes, merges and
+    /// collections, and the kernel tells of lost bytes once: after one of them met a failed sync,
+    /// none may take its own success for a promise (P7).
+    pub(crate) fn sync(&self) -> Result<()> {
+        let mut failed = self.sync_failed.lock();
+        if let Some(first) = &*failed {
+            return Err(Error::Stopped { cause: Box::new(first.clone()) });
+        }
+        match self.file.sync().map_err(Error::from) {
+            Err(_) if seeded!(FailedSyncIgnored) => Ok(()),
+            outcome => outcome.inspect_err(|error| *failed = Some(error.clone())),
+        }
     }
 
     /// The group that a key's values go to.
@@ -252,6 +269,7 @@ impl ValueStore {
         if offset + len > segment.bytes {
             return Err(self.corrupt(place, "a pointer leads beyond its segment"));
         }
+        reached!(RecordFound);
         let mut bytes = vec![0; len as usize];
         self.file.read_at(place, &mut bytes)?;
         self.check_record(&segment, offset, &bytes, key, trailer)?;
@@ -309,7 +327,7 @@ impl ValueStore {
         let mut bytes = vec![0; footer_bytes(segment.records) as usize];
         let place = self.position(segment) + segment.bytes;
         self.file.read_at(place, &mut bytes)?;
-        let footer = self.seal(segment).take_footer(&bytes, segment.bytes);
+        let footer = self.seal(segment).take_footer(&bytes, segment.bytes, segment.voff);
         let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
         let footer = Arc::new(footer);
         self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
@@ -466,7 +484,8 @@ impl State {
     /// Makes slots free whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
         // In order: what one names, those before it may name as well.
-        while self.leaving.front().is_some_and(|(old, _)| Arc::strong_count(old) == 1) {
+        let unheld = |(old, _): &(Arc<_>, _)| Arc::strong_count(old) == 1;
+        while self.leaving.front().is_some_and(|one| unheld(one) || seeded!(SlotsFreedEarly)) {
             for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
                 self.pool.give(segment.slot, segment.slots);
             }
@@ -573,7 +592,9 @@ fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Resu
     match u32_at(bytes, 8) {
         Some(VALUE_FORMAT) => {}
         Some(newer) if newer > VALUE_FORMAT => return Err(newer_format(name, newer)),
-        _ => return bad("the header has no known format"),
+        // Format 1 had longer footers; no release wrote it.
+        Some(older) => return bad(&format!("format {older} is not read any more")),
+        None => return bad("the header is cut short"),
     }
     if u64_at(bytes, 16) != Some(uid) {
         return bad("the file is of another store");

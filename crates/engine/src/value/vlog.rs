@@ -24,7 +24,8 @@ use crate::store::{Inner, KeyspaceInner, View};
 use crate::table::filter;
 use crate::table::reader::ProbeStats;
 use crate::value::appender::Appender;
-use crate::value::collect::{Collected, Entry, Scanned};
+use crate::value::collect::Collected;
+use crate::value::keep::{Entry, Scanned};
 use crate::value::layout::{GroupEdit, Segment, ValueEdit};
 use crate::value::record::Pointer;
 use crate::value::store::{Pass, State, ValueStore};
@@ -128,6 +129,7 @@ impl Inner {
     ) -> Result<()> {
         let scanned = store.scan(chunk, &|| self.check_open())?;
         let live = self.live_records(keyspace, store, &scanned)?;
+        reached!(LiveValuesFound);
         let (moves, written) = self.move_to_head(keyspace, store, chunk, &scanned, &live)?;
         let last_seq = self.commit_relocations(keyspace, &moves)?;
         self.sync_through(last_seq)?;

@@ -20,8 +20,6 @@ use runstone_policy::shape::{Edit, Level, Shape, Table, TableId};
 
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, head, seek_trailer, seq_of};
-#[cfg(feature = "seeded-bugs")]
-use crate::seeded::{self, Bug};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
 use handle::TableHandle;
@@ -291,8 +289,7 @@ impl IntervalIndex {
                 let in_vain = hit.is_none() && stats.block_reads > reads;
                 stats.hot |= table.charge(in_vain);
             }
-            #[cfg(feature = "seeded-bugs")]
-            if hit.is_some() && seeded::is_on(Bug::FirstHitInOverlappingLevel) {
+            if hit.is_some() && seeded!(FirstHitInOverlappingLevel) {
                 return Ok(hit);
             }
             if let Some((found, block)) = hit

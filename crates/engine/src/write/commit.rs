@@ -182,9 +182,7 @@ impl Inner {
         for Relocation { key, seq, pointer } in moves {
             let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
             let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
-            #[cfg(feature = "seeded-bugs")]
-            let newest = newest
-                .filter(|_| !crate::seeded::is_on(crate::seeded::Bug::RelocationOverwritesNewer));
+            let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
             if newest.is_none_or(|record| seq_of(record.trailer()) <= *seq) {
                 batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
             }

@@ -317,6 +317,7 @@ fn common(design: &Design) -> Options {
         wal_segment_bytes: 64 << 10,
         max_wal_bytes: 16 << 20,
         memory_budget_bytes: design.memory_bytes,
+        io_uring: design.io_uring,
         keyspace: Some(design.keyspace.clone()),
         ..Options::default()
     }

@@ -20,6 +20,13 @@ pub(super) const CACHE_BYTES: u64 = (1600 << 10) / DIVISOR;
 pub(super) const MAIN_BYTES: u64 = 8 << 20;
 /// Log segment.
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
+/// Level-0 tables that start a merge where values are separated. The paper's LevelDB gathers keys
+/// and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache of
+/// whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would be
+/// merged with 28 times their size.
+const POINTER_TABLES: u32 = 16;
+/// As LevelDB has it.
+const TABLES: u32 = 4;
 /// A slot takes at least so many pairs.
 const PAIRS_PER_SLOT: u64 = 8;
 
@@ -63,6 +70,7 @@ impl Workload {
 pub(super) struct Design {
     pub(super) keyspace: KeyspaceOptions,
     pub(super) memory_bytes: u64,
+    pub(super) io_uring: bool,
 }
 
 impl Design {
@@ -71,7 +79,7 @@ impl Design {
         let keyspace = KeyspaceOptions {
             write_buffer_bytes: CACHE_BYTES,
             shape: PolicyOptions {
-                l0_trigger: 4,
+                l0_trigger: TABLES,
                 base_bytes: (10 << 20) / DIVISOR,
                 table_bytes: (2 << 20) / DIVISOR,
                 ..PolicyOptions::default()
@@ -79,7 +87,7 @@ impl Design {
             filter_bits_per_key_x10: 100,
             ..plain_options("fragmented-leveling")
         };
-        Design { keyspace, memory_bytes: 16 << 20 }
+        Design { keyspace, memory_bytes: 16 << 20, io_uring: false }
     }
 
     /// Hash groups of 8 MiB, 30% reserve.
@@ -94,6 +102,7 @@ impl Design {
         };
         let mut design = Design::inline();
         design.keyspace.values = values;
+        design.keyspace.shape.l0_trigger = POINTER_TABLES;
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
@@ -131,6 +140,18 @@ impl Design {
     pub(super) fn separating_at(mut self, workload: &Workload, bytes: u32) -> Design {
         self.keyspace.values.separate_at = bytes;
         self.sized(workload, MAIN_BYTES, SLOT_BYTES)
+    }
+
+    /// Merges as often, by tables, as the tree with inline values does.
+    pub(super) fn merging_like_leveldb(mut self) -> Design {
+        self.keyspace.shape.l0_trigger = TABLES;
+        self
+    }
+
+    /// Waits as long, by tables, as the trees of pointers do.
+    pub(super) fn merging_late(mut self) -> Design {
+        self.keyspace.shape.l0_trigger = POINTER_TABLES;
+        self
     }
 
     /// As the paper's LevelDB ran: no filters, hardly any cache.

@@ -1,0 +1,97 @@
+//! Random work under `kill -9` for a given time: `runstone_sim::soak` on the command line.
+//!
+//! ```text
+//! cargo run --release -p runstone-sim --bin soak -- --minutes 30 --placement hash-grouped
+//! ```
+//!
+//! Ends with exit code 1 if a promise was broken, and then leaves the store behind.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use runstone::ValuePlacement;
+use runstone_sim::soak::{Soak, run, run_child};
+
+const USAGE: &str = "soak [--minutes N | --seconds N] [--seed N] [--keys N] [--directory PATH] \
+    [--placement hash-grouped | vlog | inline | changing]";
+
+struct Arguments {
+    soak: Soak,
+    time: Duration,
+    /// Given to a child: which opening of the store it is.
+    opening: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(what) => {
+            eprintln!("{what}\nusage: {USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let Arguments { soak, time, opening } = arguments;
+    if let Some(opening) = opening {
+        eprintln!("{}", run_child(&soak, opening));
+        return ExitCode::from(3);
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            eprintln!("cannot find this program: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let command = |opening: u64| {
+        let mut command = Command::new(&program);
+        command.arg("--child").arg(opening.to_string()).args(std::env::args_os().skip(1));
+        command.arg("--directory").arg(&soak.directory);
+        command
+    };
+    match run(&soak, time, command, |text| println!("{text}")) {
+        Ok(totals) => {
+            println!("{totals}");
+            // What is left of a sound store is of no use.
+            let _ = std::fs::remove_dir_all(&soak.directory);
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            println!("{what}\nthe store is left in {}", soak.directory.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let directory = std::env::temp_dir().join(format!("runstone-soak-{}", std::process::id()));
+    let placement = Some(ValuePlacement::HashGrouped);
+    let soak = Soak { directory, seed: 1, placement, keys: 4_000 };
+    let mut parsed = Arguments { soak, time: Duration::from_secs(60), opening: None };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{name} wants a number"));
+        match name.as_str() {
+            "--minutes" => parsed.time = Duration::from_secs(60 * number()?),
+            "--seconds" => parsed.time = Duration::from_secs(number()?),
+            "--seed" => parsed.soak.seed = number()?,
+            "--keys" => parsed.soak.keys = number()?.max(1),
+            "--directory" => parsed.soak.directory = PathBuf::from(value),
+            "--placement" => parsed.soak.placement = placement_of(&value)?,
+            "--child" => parsed.opening = Some(number()?),
+            _ => return Err(format!("{name} is not known")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn placement_of(name: &str) -> Result<Option<ValuePlacement>, String> {
+    let all = [ValuePlacement::HashGrouped, ValuePlacement::Vlog, ValuePlacement::Inline];
+    if name == "changing" {
+        return Ok(None);
+    }
+    match all.into_iter().find(|placement| placement.name() == name) {
+        Some(placement) => Ok(Some(placement)),
+        None => Err(format!("there is no placement {name}")),
+    }
+}

@@ -1,0 +1,135 @@
+//! The process that is killed: one thread writes, reads back and takes snapshots, one checks those
+//! after a while, one collects.
+//!
+//! Lines that it prints: `at N` (operations up to N are acknowledged), `collections N` and
+//! `snapshots N` (how many it has seen since it began). It ends by itself only if something is
+//! wrong, with the reason on its standard error.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use runstone::{Batch, Snapshot, Store, WriteOptions};
+
+use super::{
+    COUNT_KEY, Model, Soak, apply, count_in, difference, key_of, model_in, text, value_of,
+};
+use crate::random::Random;
+
+/// Operations between two lines.
+const OPERATIONS_PER_LINE: u64 = 64;
+/// One in so many operations takes a snapshot.
+const OPERATIONS_PER_SNAPSHOT: u64 = 3_000;
+
+/// Works on the store until it is killed. Returns only if something is wrong: what.
+pub fn run(soak: &Soak, opening: u64) -> String {
+    let store = match Store::open(&soak.directory, soak.options(opening)) {
+        Ok(store) => store,
+        Err(error) => return format!("open: {error}"),
+    };
+    let checked = AtomicU64::new(0);
+    let (sender, receiver) = sync_channel(2);
+    let mut random = Random::new(soak.seed ^ (opening << 20));
+    let mut other = Random::new(random.draw());
+    let mut pause = Random::new(random.draw());
+    let (store, checked) = (&store, &checked);
+    std::thread::scope(|scope| {
+        scope.spawn(move || end_on(check_snapshots(store, receiver, checked, &mut other)));
+        scope.spawn(move || end_on(collect(store, &mut pause)));
+        end_on(write(soak, store, &sender, checked, &mut random));
+    });
+    "the writer ended".to_string()
+}
+
+/// A thread that finds something ends the process: the others would go on.
+fn end_on(outcome: Result<(), String>) {
+    if let Err(what) = outcome {
+        eprintln!("{what}");
+        std::process::exit(3);
+    }
+}
+
+fn write(
+    soak: &Soak,
+    store: &Store,
+    sender: &SyncSender<(Snapshot, Model)>,
+    checked: &AtomicU64,
+    random: &mut Random,
+) -> Result<(), String> {
+    let keyspace = store.default_keyspace();
+    let mut model = model_in(store, None)?;
+    let first = count_in(store).map_err(text)? + 1;
+    let mut out = std::io::stdout().lock();
+    for number in first.. {
+        let changes = soak.operation(number);
+        let mut batch = Batch::new();
+        for (key, len) in &changes {
+            let name = key_of(*key);
+            match len {
+                Some(len) => batch.put(keyspace, name, value_of(number, *key, *len)),
+                None => batch.delete(keyspace, name),
+            }
+            .map_err(text)?;
+        }
+        batch.put(keyspace, COUNT_KEY, number.to_le_bytes()).map_err(text)?;
+        store.write(&batch, WriteOptions::default()).map_err(|error| format!("write: {error}"))?;
+        apply(&mut model, number, &changes);
+        if number % OPERATIONS_PER_LINE == 0 {
+            writeln!(out, "at {number}").map_err(text)?;
+        }
+        if number % (64 * OPERATIONS_PER_LINE) == 0 {
+            let collections = store.metrics().counters.value_collections;
+            writeln!(out, "collections {collections}").map_err(text)?;
+            writeln!(out, "snapshots {}", checked.load(Relaxed)).map_err(text)?;
+        }
+        if random.one_in(2) {
+            check_one(store, &model, random.below(soak.keys))?;
+        }
+        if random.one_in(OPERATIONS_PER_SNAPSHOT) {
+            // Full: enough snapshots are held.
+            let _ = sender.try_send((store.snapshot(), model.clone()));
+        }
+        if random.one_in(20_000) {
+            store.flush().map_err(|error| format!("flush: {error}"))?;
+        }
+        if random.one_in(60_000) {
+            store.compact().map_err(|error| format!("compact: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_one(store: &Store, model: &Model, key: u64) -> Result<(), String> {
+    let found = store.get(key_of(key)).map_err(|error| format!("get: {error}"))?;
+    let expected = model.get(&key).map(|(number, len)| value_of(*number, key, *len));
+    match found.as_deref() == expected.as_deref() {
+        true => Ok(()),
+        false => Err(format!("get of key {key} shows other than {:?}", model.get(&key))),
+    }
+}
+
+/// Snapshots are held for up to two seconds while values are collected, then compared.
+fn check_snapshots(
+    store: &Store,
+    receiver: Receiver<(Snapshot, Model)>,
+    checked: &AtomicU64,
+    random: &mut Random,
+) -> Result<(), String> {
+    for (snapshot, model) in receiver {
+        std::thread::sleep(Duration::from_millis(random.below(2_000)));
+        let found = model_in(store, Some(&snapshot))?;
+        if let Some(what) = difference(&model, &found) {
+            return Err(format!("a snapshot changed: {what}"));
+        }
+        checked.fetch_add(1, Relaxed);
+    }
+    Ok(())
+}
+
+fn collect(store: &Store, random: &mut Random) -> Result<(), String> {
+    loop {
+        std::thread::sleep(Duration::from_millis(random.below(400)));
+        store.collect_values().map_err(|error| format!("collect: {error}"))?;
+    }
+}

@@ -1,0 +1,189 @@
+//! Random work in a process that is killed, for as long as one likes: puts between small and large,
+//! deletes, snapshots held, collection, `kill -9` at any moment, reopening.
+//!
+//! 1. The operations are a function of seed and number, so that both processes know them. Each is
+//!    one batch, which also writes its number.
+//! 2. The child (`child`) applies them and tells over a pipe how far it got. Beside that it checks
+//!    what it reads against a model of its own, snapshots included.
+//! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
+//!    many operations as the store says: no fewer than were acknowledged, nothing else.
+//! 4. Now and then the parent merges and collects everything: what the value file then takes must
+//!    be within its bound.
+//!
+//! Operations are a seed's, when the child dies is not: a failure should be turned into a stepped
+//! one. No power is lost; that is `crash`.
+
+mod child;
+mod parent;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use runstone::{
+    Background, Error, KeyspaceOptions, Options, ReadOptions, Snapshot, Store, ValueOptions,
+    ValuePlacement,
+};
+
+pub use child::run as run_child;
+pub use parent::{Totals, run};
+
+use crate::random::Random;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Soak {
+    /// The store.
+    pub directory: PathBuf,
+    /// Of operations and of times.
+    pub seed: u64,
+    /// Where values lie; `None`: elsewhere at each opening.
+    pub placement: Option<ValuePlacement>,
+    /// Distinct keys.
+    pub keys: u64,
+}
+
+const SEPARATE_AT: u32 = 200;
+const GROUPS: u32 = 8;
+const SLOT_BYTES: u64 = 64 << 10;
+const RESERVE_PERMILLE: u64 = 300;
+const VLOG_CHUNK_BYTES: u64 = 256 << 10;
+/// Header and key of a record in a value file.
+const RECORD_BYTES: u64 = 18 + 7;
+/// Holds the number of the last operation.
+const COUNT_KEY: &str = "count";
+/// A value begins with the number of its operation and with its key.
+const LEAST_VALUE_BYTES: usize = 16;
+
+/// What a key should hold: which operation wrote it, and how long the value is.
+type Model = BTreeMap<u64, (u64, usize)>;
+
+/// A write: a key, and the length of its value, or a deletion.
+type Change = (u64, Option<usize>);
+
+impl Soak {
+    /// The options of the n-th opening.
+    fn options(&self, opening: u64) -> Options {
+        let placements =
+            [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
+        let mut random = Random::new(self.seed ^ opening);
+        let placement = self.placement.unwrap_or(placements[random.below(3) as usize]);
+        let values = ValueOptions {
+            placement,
+            separate_at: SEPARATE_AT,
+            groups: GROUPS,
+            slot_bytes: SLOT_BYTES as u32,
+            reserve_permille: RESERVE_PERMILLE as u32,
+            vlog_chunk_bytes: VLOG_CHUNK_BYTES,
+            ..ValueOptions::default()
+        };
+        let mut keyspace =
+            KeyspaceOptions { write_buffer_bytes: 512 << 10, values, ..KeyspaceOptions::default() };
+        keyspace.shape.table_bytes = 128 << 10;
+        keyspace.shape.base_bytes = 512 << 10;
+        Options {
+            background: Background::Threads(2),
+            memory_budget_bytes: 16 << 20,
+            wal_segment_bytes: 512 << 10,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        }
+    }
+
+    /// The writes of an operation.
+    fn operation(&self, number: u64) -> Vec<Change> {
+        let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e6c_63d0_876a_3f35));
+        let count = if random.one_in(8) { 1 + random.below(6) } else { 1 };
+        let change = |random: &mut Random| {
+            // The smaller of two, so that some keys are written often.
+            let key = random.below(self.keys).min(random.below(self.keys));
+            let more = match random.below(100) {
+                0..12 => return (key, None),
+                12..35 => random.below(100),
+                35..36 => random.below(150_000),
+                _ => SEPARATE_AT.into(),
+            };
+            let spread = if more == u64::from(SEPARATE_AT) { random.below(3_000) } else { 0 };
+            (key, Some(LEAST_VALUE_BYTES + (more + spread) as usize))
+        };
+        (0..count).map(|_| change(&mut random)).collect()
+    }
+
+    /// The state after the operations `from` to `to`.
+    fn replay(&self, model: &mut Model, from: u64, to: u64) {
+        for number in from..=to {
+            apply(model, number, &self.operation(number));
+        }
+    }
+}
+
+fn apply(model: &mut Model, number: u64, changes: &[Change]) {
+    for (key, len) in changes {
+        match len {
+            Some(len) => model.insert(*key, (number, *len)),
+            None => model.remove(key),
+        };
+    }
+}
+
+fn key_of(key: u64) -> String {
+    format!("k{key:06}")
+}
+
+fn value_of(number: u64, key: u64, len: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(len + 8);
+    value.extend_from_slice(&number.to_le_bytes());
+    value.extend_from_slice(&key.to_le_bytes());
+    let mut random = Random::new(number ^ (key << 40));
+    while value.len() < len {
+        value.extend_from_slice(&random.draw().to_le_bytes());
+    }
+    value.truncate(len);
+    value
+}
+
+/// Number of the last operation that the store holds.
+fn count_in(store: &Store) -> Result<u64, Error> {
+    let found = store.get(COUNT_KEY)?;
+    Ok(found.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes))
+}
+
+/// What the store holds, by what its values say of themselves; a damaged value is an error.
+fn model_in(store: &Store, snapshot: Option<&Snapshot>) -> Result<Model, String> {
+    let read = ReadOptions::default().with_prefix(b"k");
+    let read = snapshot.map_or(read.clone(), |snapshot| read.at(snapshot));
+    let mut cursor = store.default_keyspace().cursor(read).map_err(text)?;
+    cursor.seek_to_first().map_err(text)?;
+    let mut model = Model::new();
+    while cursor.valid() {
+        let value = cursor.value();
+        let numbers = value.get(..8).zip(value.get(8..16));
+        let numbers = numbers.and_then(|(a, b)| Some((a.try_into().ok()?, b.try_into().ok()?)));
+        let (number, key) = numbers
+            .map_or((0, 0), |(number, key)| (u64::from_le_bytes(number), u64::from_le_bytes(key)));
+        let is_whole = cursor.key() == key_of(key).as_bytes()
+            && value == &value_of(number, key, value.len())[..];
+        if !is_whole {
+            return Err(format!(
+                "{} has a value that was never written",
+                text(cursor.key().escape_ascii())
+            ));
+        }
+        model.insert(key, (number, value.len()));
+        cursor.next().map_err(text)?;
+    }
+    Ok(model)
+}
+
+/// What differs first, for a report.
+fn difference(expected: &Model, found: &Model) -> Option<String> {
+    let lost = expected.iter().find(|(key, value)| found.get(key) != Some(value));
+    if let Some((key, value)) = lost {
+        return Some(format!("key {key}: expected {value:?}, found {:?}", found.get(key)));
+    }
+    let extra = found.iter().find(|(key, _)| !expected.contains_key(key));
+    extra.map(|(key, value)| format!("key {key}: expected nothing, found {value:?}"))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,199 @@
+//! The process that kills: it knows what must be there, and opens the store to see.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use runstone::{Store, ValuePlacement};
+
+use super::{
+    GROUPS, Model, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak, VLOG_CHUNK_BYTES,
+    count_in, difference, model_in, text,
+};
+use crate::random::Random;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Times that the child was killed.
+    pub kills: u64,
+    /// Operations that the store held at the end.
+    pub operations: u64,
+    /// Times that everything was compared after a kill.
+    pub checks: u64,
+    /// Snapshots that children compared.
+    pub snapshots: u64,
+    /// Collections of values that children saw.
+    pub collections: u64,
+    /// Times that the space was measured.
+    pub settled: u64,
+    /// Most bytes of slots in use per thousand bytes of records, everything merged and collected.
+    pub worst_permille: u64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} kills, {} comparisons, {} snapshots, {} collections, \
+             space at most {}.{:03} of the data in {} looks",
+            self.operations,
+            self.kills,
+            self.checks,
+            self.snapshots,
+            self.collections,
+            self.worst_permille / 1000,
+            self.worst_permille % 1000,
+            self.settled
+        )
+    }
+}
+
+/// What a child said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    at: u64,
+    snapshots: u64,
+    collections: u64,
+}
+
+/// Kills children for `time`; `command` starts one for an opening. `say` hears of progress.
+///
+/// # Errors
+/// What is wrong with the store, which is left as it is.
+pub fn run(
+    soak: &Soak,
+    time: Duration,
+    command: impl Fn(u64) -> Command,
+    say: impl Fn(&str),
+) -> Result<Totals, String> {
+    let started = Instant::now();
+    let mut random = Random::new(soak.seed ^ 0x50a4);
+    let (mut model, mut totals) = (Model::new(), Totals::default());
+    let mut promised = 0;
+    let mut told = Instant::now();
+    let mut opening = 0;
+    while started.elapsed() < time {
+        opening += 1;
+        // Mostly soon: an open that is killed is as good a test as a merge.
+        let most = [60, 500, 3_000, 8_000][random.below(4) as usize];
+        let said = kill_after(command(opening), Duration::from_millis(random.below(most)))?;
+        promised = promised.max(said.at);
+        totals.kills += 1;
+        totals.snapshots += said.snapshots;
+        totals.collections += said.collections;
+        // The next child recovers by itself as well.
+        let is_last = started.elapsed() >= time;
+        if is_last || !random.one_in(3) {
+            opening += 1;
+            check(soak, opening, &mut model, promised, &mut totals, is_last || random.one_in(4))?;
+        }
+        if told.elapsed() > Duration::from_secs(60) {
+            told = Instant::now();
+            say(&totals.to_string());
+        }
+    }
+    Ok(totals)
+}
+
+/// What a child said until it was killed.
+fn kill_after(mut command: Command, time: Duration) -> Result<Said, String> {
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(text)?;
+    let out = child.stdout.take().ok_or("no pipe")?;
+    let reader = std::thread::spawn(move || listen(out));
+    std::thread::sleep(time);
+    let ended = child.try_wait().map_err(text)?;
+    child.kill().map_err(text)?;
+    let status = child.wait().map_err(text)?;
+    let said = reader.join().map_err(|_| "the reader panicked".to_string())?;
+    match ended.is_some() || status.code().is_some() {
+        true => Err(format!("the child ended by itself: {status}")),
+        false => Ok(said),
+    }
+}
+
+fn listen(out: ChildStdout) -> Said {
+    let mut said = Said::default();
+    for line in BufReader::new(out).lines() {
+        // The last line may be cut off; a number that lost digits promises less.
+        let Ok(line) = line else { break };
+        let Some((word, number)) = line.split_once(' ') else { continue };
+        let Ok(number) = number.parse::<u64>() else { continue };
+        match word {
+            "at" => said.at = said.at.max(number),
+            "snapshots" => said.snapshots = said.snapshots.max(number),
+            "collections" => said.collections = said.collections.max(number),
+            _ => {}
+        }
+    }
+    said
+}
+
+/// Compares the store with the model, brought up to what the store says it holds.
+fn check(
+    soak: &Soak,
+    opening: u64,
+    model: &mut Model,
+    promised: u64,
+    totals: &mut Totals,
+    settles: bool,
+) -> Result<(), String> {
+    let options = soak.options(opening);
+    let placement = options.keyspace.as_ref().map(|keyspace| keyspace.values.placement);
+    let store = Store::open(&soak.directory, options).map_err(|error| format!("open: {error}"))?;
+    let count = count_in(&store).map_err(text)?;
+    if count < promised || count < totals.operations {
+        return Err(format!("{count} operations are there, {promised} were acknowledged"));
+    }
+    soak.replay(model, totals.operations + 1, count);
+    totals.operations = count;
+    totals.checks += 1;
+    let compare = |when: &str| match difference(model, &model_in(&store, None)?) {
+        None => Ok(()),
+        Some(what) => Err(format!("{when}, after {count} operations: {what}")),
+    };
+    compare("after a kill")?;
+    if settles {
+        store.compact().map_err(|error| format!("compact: {error}"))?;
+        check_space(&store, placement, model, totals)?;
+        compare("merged and collected")?;
+        let report = store.verify().map_err(text)?;
+        if !report.is_clean() {
+            return Err(format!("verify: {:?}", report.damage));
+        }
+    }
+    store.close().map_err(|error| format!("close: {error}"))
+}
+
+/// (1 + r) times the data and one group; a group also fills one slot and leaves one partly filled.
+fn check_space(
+    store: &Store,
+    placement: Option<ValuePlacement>,
+    model: &Model,
+    totals: &mut Totals,
+) -> Result<(), String> {
+    let records = model.values().map(|(_, len)| *len as u64);
+    let records = records.filter(|len| *len >= u64::from(SEPARATE_AT));
+    // What is longer than a slot has slots of its own.
+    let room = |len: u64| match RECORD_BYTES + len {
+        bytes if bytes > SLOT_BYTES => bytes.div_ceil(SLOT_BYTES) * SLOT_BYTES,
+        bytes => bytes,
+    };
+    let data: u64 = records.map(room).sum();
+    let usage = store.default_keyspace().value_usage();
+    let used: u64 = usage.iter().map(|file| file.used_bytes()).sum();
+    let groups = usage.iter().flat_map(|file| file.groups.iter());
+    let group = match placement {
+        Some(ValuePlacement::HashGrouped) => groups.map(|group| group.slots * SLOT_BYTES).max(),
+        _ => Some(VLOG_CHUNK_BYTES),
+    };
+    let slack = 2 * u64::from(GROUPS) * SLOT_BYTES + group.unwrap_or(0);
+    let bound = data * (1000 + RESERVE_PERMILLE) / 1000 + slack;
+    totals.settled += 1;
+    totals.worst_permille = totals.worst_permille.max(used * 1000 / data.max(1));
+    match used <= bound {
+        true => Ok(()),
+        false => Err(format!("{used} bytes are used for {data} of data, {bound} are allowed")),
+    }
+}

@@ -1,0 +1,438 @@
+//! The hazards of separated values (spec: value placement §4): each as a test that holds, and that
+//! finds the bug which the rule is there against (`runstone::seeded`).
+//!
+//! | hazard | bugs | found by |
+//! |---|---|---|
+//! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
+//! | collection against a put | `CollectionWithoutSeal` | a put between copy and edit |
+//! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
+//! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
+//! | | `CursorDoesNotRegister` | a collection under a cursor |
+//! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
+//! | a get against collection | `GetDoesNotLookAgain` | a collection inside a get |
+//! | a value durable, its write lost | `PointersLoggedBeforeValues` | crashes |
+//! | | `FlushOutrunsTheLog` | power cuts |
+//! | a crash inside collection | `CollectionNotSynced` | power cuts |
+//! | | `SlotsFreedBeforeTheEdit` | crashes |
+//! | a torn append | `AppendsNotSynced` | power cuts |
+//! | | `RecordsUnchecked` | flipped bytes |
+//! | the table of segments | `CollectionNotLogged` | model, with reopening |
+//! | a failed sync | `FailedSyncIgnored` | failing syncs of the value file |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use runstone::seeded::{self, Bug, Place};
+use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::{
+    Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions, ValuePlacement,
+};
+use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
+use runstone_sim::found::panics;
+use runstone_sim::oracle::Oracle;
+use runstone_sim::workload::{Run, generate, keyspaces, options, placed};
+
+/// Seeds that `crash.rs` shows to pass without a bug.
+const SEEDS: [u64; 3] = [11, 12, 13];
+const OPERATIONS: usize = 200;
+const SLOT_BYTES: u64 = 4096;
+
+/// The check holds without a bug and fails with it.
+fn holds_and_finds(bug: Bug, check: impl Fn()) {
+    check();
+    assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
+}
+
+/// Nothing is collected but when a test asks for it.
+fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
+    let values = ValueOptions {
+        placement,
+        separate_at: 100,
+        groups: 1,
+        slot_bytes: SLOT_BYTES as u32,
+        reserve_permille: 100_000,
+        vlog_chunk_bytes: 2 * SLOT_BYTES,
+        ..ValueOptions::default()
+    };
+    KeyspaceOptions { write_buffer_bytes: 64 << 10, values, ..KeyspaceOptions::default() }
+}
+
+fn open(storage: &Arc<MemoryStorage>, placement: ValuePlacement) -> Arc<Store> {
+    open_with(storage, keyspace_options(placement))
+}
+
+fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Arc<Store> {
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(storage);
+    Arc::new(Store::open_on(storage, options).expect("fresh"))
+}
+
+fn key(number: u64) -> String {
+    format!("key{number:03}")
+}
+
+fn value(turn: u64) -> Vec<u8> {
+    (0..1000).map(|i| (i * 7 + turn * 13) as u8).collect()
+}
+
+/// Writes keys 0 to 9 anew, to the value file.
+fn write(store: &Store, turn: u64) {
+    (0..10).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
+    store.flush().expect("flushes");
+}
+
+fn check(store: &Store, number: u64, turn: u64) {
+    let got = store.get(key(number)).expect("reads");
+    assert_eq!(got.as_deref(), Some(&value(turn)[..]), "key {number}");
+}
+
+/// What a flush appends while a group is collected goes behind what the collection replaces. How
+/// full the segments are, and how dead, decides whether the one that is being filled is replaced.
+#[test]
+fn a_put_beside_a_collection_is_kept() {
+    let with = |more_keys: u64, rewritten: u64, rounds: u64| {
+        let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+        (10..10 + more_keys).for_each(|k| store.put(key(k), value(0)).expect("puts"));
+        (0..3).for_each(|turn| write(&store, turn));
+        for turn in 3..3 + rounds {
+            (0..rewritten).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::GroupCopied, move || {
+            beside.put(key(4), value(9)).expect("puts");
+            beside.flush().expect("flushes");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        for k in 0..10 {
+            let turn = if k < rewritten { 2 + rounds } else { 2 };
+            check(&store, k, if k == 4 { 9 } else { turn });
+        }
+        assert!(store.verify().expect("verifies").is_clean());
+    };
+    holds_and_finds(Bug::CollectionWithoutSeal, || {
+        for (more_keys, rewritten) in (0..3).flat_map(|more| (1..6).map(move |n| (more, n))) {
+            with(more_keys, rewritten, 1);
+            with(more_keys, rewritten, 2);
+        }
+    });
+}
+
+/// A key is written between the look-up of its value and the writing of the value's new place.
+#[test]
+fn a_relocation_does_not_overwrite_a_newer_value() {
+    holds_and_finds(Bug::RelocationOverwritesNewer, || {
+        let store = open(&Arc::default(), ValuePlacement::Vlog);
+        write(&store, 0);
+        (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+        store.flush().expect("flushes");
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::LiveValuesFound, move || {
+            beside.put(key(0), value(9)).expect("puts");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        for k in 0..10 {
+            check(&store, k, if k == 0 { 9 } else { u64::from(k > 4) });
+        }
+    });
+}
+
+/// A collection drops the record of a version that a newer one hides, and leaves its pointer in the
+/// tree; then the placement changes, and merges meet such versions. The soak found an open that
+/// failed on one, "a pointer to a retired file leads nowhere"; these trees alone did not show it.
+#[test]
+fn a_version_whose_record_is_gone_is_passed_on() {
+    let after = |turns: u64| {
+        let tiered = |placement: ValuePlacement| {
+            let mut keyspace = keyspace_options(placement);
+            keyspace.policy = "tiering".into();
+            (keyspace.shape.l0_trigger, keyspace.shape.max_runs) = (2, 2);
+            keyspace
+        };
+        let store = open_with(&Arc::default(), tiered(ValuePlacement::HashGrouped));
+        for turn in 0..turns {
+            write(&store, turn);
+            if turn % 2 == 1 {
+                store.run_one_job().expect("works");
+            }
+        }
+        store.collect_values().expect("collects");
+        let inline = Some(tiered(ValuePlacement::Inline));
+        store.open_keyspace("default", inline).expect("changes");
+        while store.run_one_job().expect("works") {}
+        (0..10).for_each(|k| check(&store, k, turns - 1));
+        store.compact().expect("compacts");
+        (0..10).for_each(|k| check(&store, k, turns - 1));
+        assert!(store.default_keyspace().value_usage().is_empty(), "everything has moved");
+        assert!(store.verify().expect("verifies").is_clean());
+    };
+    [3, 5, 7, 9, 11].into_iter().for_each(after);
+}
+
+/// A reader found the place of a record; before it reads, the group is collected and written again
+/// until its slots have had other contents.
+#[test]
+fn a_slot_is_not_used_again_under_a_reader() {
+    holds_and_finds(Bug::SlotsFreedEarly, || {
+        let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+        write(&store, 0);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::RecordFound, move || {
+            for turn in 1..6 {
+                write(&beside, turn);
+                beside.collect_values().expect("collects");
+            }
+        });
+        check(&store, 3, 0);
+        assert!(seeded::has_stepped_in());
+        check(&store, 3, 5);
+    });
+}
+
+/// The versions that a cursor shows stay, although it began without a snapshot of the user's.
+#[test]
+fn a_cursor_keeps_its_values() {
+    holds_and_finds(Bug::CursorDoesNotRegister, || {
+        let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+        write(&store, 0);
+        let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+        cursor.seek_to_first().expect("seeks");
+        write(&store, 1);
+        store.collect_values().expect("collects");
+        for k in 0..10 {
+            assert!(cursor.valid() && cursor.key() == key(k).as_bytes());
+            assert!(cursor.value() == value(0));
+            cursor.next().expect("steps");
+        }
+        assert!(!cursor.valid());
+    });
+}
+
+/// Between a get's first step and its last, the version that it will find is replaced and its
+/// record dropped. No snapshot asks for it, so the get shows the new one.
+#[test]
+fn a_get_looks_again_when_its_record_was_collected() {
+    holds_and_finds(Bug::GetDoesNotLookAgain, || {
+        let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+        write(&store, 0);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::GetBegun, move || {
+            write(&beside, 1);
+            beside.collect_values().expect("collects");
+        });
+        check(&store, 5, 1);
+        assert!(seeded::has_stepped_in());
+    });
+}
+
+/// A disk that acknowledged a write and kept what the slot held in an earlier life: every read
+/// tells, or shows what is right. A log is where an older record of the same key passes every other
+/// check, because relocations keep the numbers of records.
+#[test]
+fn an_earlier_life_of_a_slot_is_never_read() {
+    holds_and_finds(Bug::ChecksumsWithoutGeneration, || {
+        let storage = Arc::<MemoryStorage>::default();
+        let store = open(&storage, ValuePlacement::Vlog);
+        let mut lives: BTreeMap<u64, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        let mut last = [0; 3];
+        for turn in 0..150u64 {
+            let k = (turn * turn + turn / 7) % 3;
+            last[k as usize] = turn;
+            store.put(key(k), value(turn)).expect("puts");
+            store.flush().expect("flushes");
+            if turn % 2 == 0 {
+                store.collect_values().expect("collects");
+            }
+            slots(&storage, &store, |slot, bytes| {
+                lives.entry(slot).or_default().insert(bytes);
+            });
+        }
+        let mut told = 0;
+        let mut now = Vec::new();
+        slots(&storage, &store, |slot, bytes| now.push((slot, bytes)));
+        let file = value_file(&storage, &store);
+        for (slot, bytes) in now {
+            for life in &lives[&slot] {
+                file.write_at(slot, life).expect("memory");
+                for (k, turn) in (0..).zip(last) {
+                    match store.get(key(k)) {
+                        Err(_) => told += 1,
+                        Ok(got) => assert!(got.as_deref() == Some(&value(turn)[..]), "{k}"),
+                    }
+                }
+            }
+            file.write_at(slot, &bytes).expect("memory");
+        }
+        assert!(told > 10, "{told} reads told");
+    });
+}
+
+fn value_file(storage: &MemoryStorage, store: &Store) -> Arc<dyn runstone::storage::StorageFile> {
+    let name = store.default_keyspace().value_usage()[0].file.clone();
+    storage.open(&name, Category::Value).expect("is there")
+}
+
+/// Shows every slot of the value file: its offset and its bytes.
+fn slots(storage: &MemoryStorage, store: &Store, mut show: impl FnMut(u64, Vec<u8>)) {
+    let file = value_file(storage, store);
+    let len = file.len().expect("memory");
+    let mut at = 4096;
+    while at < len {
+        let mut bytes = vec![0; SLOT_BYTES.min(len - at) as usize];
+        file.read_at(at, &mut bytes).expect("inside");
+        show(at, bytes);
+        at += SLOT_BYTES;
+    }
+}
+
+/// Bytes of a record changed one at a time: a get tells, or shows what is right.
+#[test]
+fn a_changed_record_is_told() {
+    holds_and_finds(Bug::RecordsUnchecked, || {
+        let storage = Arc::<MemoryStorage>::default();
+        let store = open(&storage, ValuePlacement::HashGrouped);
+        write(&store, 0);
+        let file = value_file(&storage, &store);
+        for at in (4096..4096 + 2 * SLOT_BYTES).step_by(61) {
+            let mut byte = [0];
+            file.read_at(at, &mut byte).expect("inside");
+            file.write_at(at, &[byte[0] ^ 4]).expect("memory");
+            for k in 0..10 {
+                if let Ok(got) = store.get(key(k)) {
+                    assert!(got.as_deref() == Some(&value(0)[..]), "byte {at}, key {k}");
+                }
+            }
+            file.write_at(at, &byte).expect("memory");
+        }
+    });
+}
+
+fn in_groups(seed: u64) -> Options {
+    placed(options(seed, Background::Manual), ValuePlacement::HashGrouped)
+}
+
+/// Whether a crash at some operation breaks a promise.
+fn crash_finds(bug: Bug) -> bool {
+    SEEDS.into_iter().any(|seed| {
+        let (options, operations) = (in_groups(seed), generate(seed, OPERATIONS));
+        let mut count = 0;
+        let counted = || count = seeded::with(bug, || count_operations(&options, &operations)).0;
+        if panics(counted) {
+            // Wrong without any crash.
+            return true;
+        }
+        (0..count).any(|at| {
+            let crashes = [Crash::Process, Crash::Power(at), Crash::Power(at * 31 + 7)];
+            panics(|| drop(seeded::with(bug, || crash_at(&options, &operations, at, &crashes))))
+        })
+    })
+}
+
+#[test]
+fn pointers_without_their_values_are_found() {
+    assert!(crash_finds(Bug::PointersLoggedBeforeValues));
+}
+
+#[test]
+fn a_flush_before_the_log_is_found() {
+    assert!(crash_finds(Bug::FlushOutrunsTheLog));
+}
+
+#[test]
+fn a_collection_that_is_not_synced_is_found() {
+    assert!(crash_finds(Bug::CollectionNotSynced));
+}
+
+#[test]
+fn slots_freed_before_the_edit_are_found() {
+    assert!(crash_finds(Bug::SlotsFreedBeforeTheEdit));
+}
+
+#[test]
+fn appends_that_are_not_synced_are_found() {
+    assert!(crash_finds(Bug::AppendsNotSynced));
+}
+
+/// Reopening must bring back what collections made of the groups.
+#[test]
+fn a_collection_that_is_not_logged_is_found() {
+    let run = |seed: u64| {
+        let storage = MemoryStorage::new();
+        let options = in_groups(seed);
+        let open = || {
+            let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+            let store = Store::open_on(storage, options.clone())?;
+            keyspaces(&store)?;
+            Ok::<Store, Error>(store)
+        };
+        let mut run = Run::new(open().expect("fresh"), Oracle::default());
+        for operation in generate(seed, 1500) {
+            run.apply(&operation, open).expect("no faults");
+        }
+    };
+    run(SEEDS[0]);
+    let found = (0..20).any(|seed| panics(|| seeded::with(Bug::CollectionNotLogged, || run(seed))));
+    assert!(found);
+}
+
+/// Each sync of a value file fails in turn: nothing is acknowledged on the strength of it.
+fn fail_value_syncs(seed: u64) {
+    let (options, operations) = (in_groups(seed), generate(seed, 120));
+    let (count, _) = count_operations(&options, &operations);
+    let mut fired = 0;
+    for at_op in 0..count {
+        let storage = SimStorage::new(seed);
+        let category = Some(Category::Value);
+        storage.inject(Fault { at_op, kind: FaultKind::FailedSync, sticky: false, category });
+        let oracle = run_until_error(&storage, &options, &operations);
+        fired += storage.fired().len();
+        storage.clear_faults();
+        let place = format!("seed {seed}, failed sync from operation {at_op}");
+        judge(&storage.power_cut(at_op).0, &options, &oracle, true, &place);
+    }
+    assert!(fired > 0, "no sync failed");
+}
+
+#[test]
+fn a_failed_sync_of_values_is_heeded() {
+    SEEDS.into_iter().for_each(fail_value_syncs);
+    let bug = || SEEDS.into_iter().for_each(fail_value_syncs);
+    assert!(panics(|| seeded::with(Bug::FailedSyncIgnored, bug)));
+}
+
+/// A collection that the user asked for met a failed sync, its error was returned, and writes went
+/// on. The kernel tells of lost bytes once: the next sync of the same file succeeds, also for a
+/// flush whose values were lost with the collection's. So nothing is acknowledged any more (P7).
+#[test]
+fn a_failed_sync_in_a_collection_stops_the_store() {
+    let storage = SimStorage::new(1);
+    let options = in_groups(SEEDS[0]);
+    let mut options = Options { keyspace: options.keyspace.clone(), ..options };
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values = ValueOptions {
+            placement: ValuePlacement::HashGrouped,
+            separate_at: 100,
+            groups: 1,
+            slot_bytes: 4096,
+            reserve_permille: 100_000,
+            ..ValueOptions::default()
+        };
+    }
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("fresh");
+    (0..3).for_each(|turn| write(&store, turn));
+    let at_op = storage.ops();
+    let category = Some(Category::Value);
+    storage.inject(Fault { at_op, kind: FaultKind::FailedSync, sticky: false, category });
+    store.collect_values().expect_err("the sync fails");
+    let error = store.put("more", "x").expect_err("refused");
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    assert_eq!(storage.fired().len(), 1);
+    check(&store, 3, 2);
+}

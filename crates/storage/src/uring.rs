@@ -1,0 +1,162 @@
+//! Many positioned reads of a file at once, by io_uring. Not a way to write, and no cache: an error
+//! is handed up as the kernel gave it. Where the kernel has no rings, or forbids them, or all are
+//! in use and no more can be made, the caller reads in another way.
+//!
+//! 1. A ring belongs to one call at a time; idle ones are kept for the next calls.
+//! 2. Up to [`DEPTH`] reads are under way; as some complete, others are submitted.
+//! 3. Reads that end early, or that the kernel wants tried again, are finished by `pread`.
+//! 4. After an error nothing more is submitted, but everything under way is waited for.
+//!
+//! Obligations of the unsafe code, cited by number below:
+//!
+//! * O1 the descriptor is open until every submitted read has completed: the caller holds the file.
+//! * O2 each buffer stays where it is, and nobody else touches it, until its read has completed.
+//!   Buffers are vectors that are borrowed for the whole call, and the call ends when nothing is
+//!   under way. If the ring itself fails, so that nobody can tell, the buffers are leaked.
+//! * O3 the length that is asked for is that of the buffer, or less.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use io_uring::{IoUring, Probe, opcode, types};
+use parking_lot::Mutex;
+
+use crate::ReadRequest;
+
+/// Reads under way at once.
+const DEPTH: u32 = 32;
+/// Rings that are kept while nobody uses them.
+const MOST_IDLE: usize = 4;
+/// No single read is longer: the kernel takes 32 bits.
+const MOST_READ_BYTES: usize = 1 << 30;
+
+/// Rings of a storage.
+pub(crate) struct Rings {
+    idle: Mutex<Vec<IoUring>>,
+}
+
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rings").field("idle", &self.idle.lock().len()).finish()
+    }
+}
+
+impl Rings {
+    /// Makes a ring, to see whether the kernel lets us read by one.
+    pub(crate) fn probe() -> Option<Rings> {
+        let ring = IoUring::new(DEPTH).ok()?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe).ok()?;
+        let reads = probe.is_supported(opcode::Read::CODE);
+        reads.then(|| Rings { idle: Mutex::new(vec![ring]) })
+    }
+
+    /// Fills all buffers; `false` if there is no ring to be had, and nothing was read.
+    pub(crate) fn read(&self, file: &File, reads: &mut [ReadRequest]) -> io::Result<bool> {
+        let idle = self.idle.lock().pop();
+        let Some(ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return Ok(false) };
+        let mut batch = Batch { ring, file, next: 0, flying: 0, unfinished: Vec::new() };
+        let outcome = batch.run(reads);
+        if batch.flying > 0 {
+            // The ring failed: the kernel may still write to any of the buffers (O2).
+            reads.iter_mut().for_each(|read| std::mem::forget(std::mem::take(&mut read.buffer)));
+            return outcome.map(|()| true);
+        }
+        let Batch { ring, unfinished, .. } = batch;
+        let mut idle = self.idle.lock();
+        if idle.len() < MOST_IDLE {
+            idle.push(ring);
+        }
+        drop(idle);
+        outcome?;
+        for (index, done) in unfinished {
+            let read = &mut reads[index];
+            file.read_exact_at(&mut read.buffer[done..], read.offset + done as u64)?;
+        }
+        Ok(true)
+    }
+}
+
+/// One call.
+struct Batch<'a> {
+    ring: IoUring,
+    file: &'a File,
+    /// The next request to submit.
+    next: usize,
+    /// Reads that the ring was given and that have not completed.
+    flying: usize,
+    /// Reads to finish otherwise: which, and how many bytes they have.
+    unfinished: Vec<(usize, usize)>,
+}
+
+impl Batch<'_> {
+    /// Step 2. An error with reads under way means that the ring failed.
+    fn run(&mut self, reads: &mut [ReadRequest]) -> io::Result<()> {
+        let mut failed = Ok(());
+        loop {
+            self.fill(reads);
+            if self.flying == 0 {
+                return failed;
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                // Completions that wait are taken below.
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            while let Some(completion) = self.ring.completion().next() {
+                self.flying -= 1;
+                let index = completion.user_data() as usize;
+                let outcome = match usize::try_from(completion.result()) {
+                    Ok(done) => Ok(done),
+                    Err(_) => Err(io::Error::from_raw_os_error(-completion.result())),
+                };
+                match outcome {
+                    Ok(done) if done == reads[index].buffer.len() => {}
+                    Ok(done) => self.unfinished.push((index, done)),
+                    Err(error) if is_passing(&error) => self.unfinished.push((index, 0)),
+                    Err(error) => {
+                        // Step 4.
+                        failed = failed.and(Err(error));
+                        self.next = reads.len();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the ring as many reads as it takes.
+    fn fill(&mut self, reads: &mut [ReadRequest]) {
+        while self.flying < DEPTH as usize
+            && let Some(read) = reads.get_mut(self.next)
+        {
+            let len = read.buffer.len().min(MOST_READ_BYTES) as u32;
+            let fd = types::Fd(self.file.as_raw_fd());
+            let entry = opcode::Read::new(fd, read.buffer.as_mut_ptr(), len)
+                .offset(read.offset)
+                .build()
+                .user_data(self.next as u64);
+            // SAFETY: the file is held by the caller (O1); the buffer is borrowed by `Rings::read`,
+            // which returns when nothing is under way or leaks it (O2); `len` is at most its length
+            // (O3). Each request is given once, so no two reads share a buffer.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_err() {
+                // Full: the next wait makes room.
+                return;
+            }
+            self.next += 1;
+            self.flying += 1;
+        }
+    }
+}
+
+/// Whether trying again may help.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
+    )
+}
