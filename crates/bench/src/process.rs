@@ -1,5 +1,5 @@
-//! What the kernel says about this process: memory, bytes written, processor time. Zero where there is no
-//! `/proc`. Not about the store: two stores in one process share these numbers.
+//! What the kernel says about this process: memory, bytes written, processor time. Zero where there
+//! is no `/proc`. Not about the store: two stores in one process share these numbers.
 
 use std::fs;
 

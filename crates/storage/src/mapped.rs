@@ -49,8 +49,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::names::{checked_end, fixed_capacity};
 
-/// How far ahead of a write the watermark moves. Pages that the machine has to find first cost up to
-/// 15 us each (measured where a hypervisor takes free memory back), so a step is at most a
+/// How far ahead of a write the watermark moves. Pages that the machine has to find first cost up
+/// to 15 us each (measured where a hypervisor takes free memory back), so a step is at most a
 /// millisecond, of the writer, or of the address space's lock, which others wait for.
 const PREPARE_STEP_BYTES: u64 = 256 << 10;
 

@@ -36,8 +36,8 @@ pub fn open_blobdb(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &blob_options(setup))
 }
 
-/// The same, with collections forced where a third of the oldest half of the blobs is garbage: for a
-/// comparison at equal space.
+/// The same, with collections forced where a third of the oldest half of the blobs is garbage: for
+/// a comparison at equal space.
 pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut options = blob_options(setup);
     options.set_blob_gc_age_cutoff(0.5);

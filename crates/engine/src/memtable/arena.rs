@@ -1,12 +1,13 @@
 //! A bump allocator shared by the writers of one memtable; freed whole. Chunks are aligned to 2 MiB
 //! and those made in the background are huge pages, so that a search of a large memtable misses the
-//! cache but not the TLB too. They are kept for the next memtable. Every chunk counts against the memory budget while it exists.
+//! cache but not the TLB too. They are kept for the next memtable. Every chunk counts against the
+//! memory budget while it exists.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
 //!    before, and `Memtable` drops the arena only when no handle to it is left.
-//! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such an
-//!    allocation, and is divided under its lock.
+//! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such
+//!    an allocation, and is divided under its lock.
 //! 3. Chunk memory is uninitialised; whoever allocates writes before anyone reads.
 #![allow(unsafe_code)]
 
@@ -25,8 +26,8 @@ pub const CHUNK_BYTES: usize = 2 << 20;
 /// So many chunks are kept ready while there are writers, and so many when there are none.
 const READY_CHUNKS: usize = 2;
 const IDLE_CHUNKS: usize = 8;
-/// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena with a
-/// small limit takes later.
+/// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena
+/// with a small limit takes later.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
 /// An arena with a small limit takes chunks of this part of it.
 const CHUNKS_PER_LIMIT: usize = 8;

@@ -1,6 +1,6 @@
-//! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers, then merges; one
-//! thread is always left for flushes where there are two. Without threads, `run_one_job` runs the
-//! same jobs one by one, so that simulations are deterministic.
+//! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers,
+//! then merges; one thread is always left for flushes where there are two. Without threads,
+//! `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
