@@ -144,38 +144,6 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
     });
 }
 
-/// A collection drops the record of a version that a newer one hides, and leaves its pointer in the
-/// tree; then the placement changes, and merges meet such versions. The soak found an open that
-/// failed on one, "a pointer to a retired file leads nowhere"; these trees alone did not show it.
-#[test]
-fn a_version_whose_record_is_gone_is_passed_on() {
-    let after = |turns: u64| {
-        let tiered = |placement: ValuePlacement| {
-            let mut keyspace = keyspace_options(placement);
-            keyspace.policy = "tiering".into();
-            (keyspace.shape.l0_trigger, keyspace.shape.max_runs) = (2, 2);
-            keyspace
-        };
-        let store = open_with(&Arc::default(), tiered(ValuePlacement::HashGrouped));
-        for turn in 0..turns {
-            write(&store, turn);
-            if turn % 2 == 1 {
-                store.run_one_job().expect("works");
-            }
-        }
-        store.collect_values().expect("collects");
-        let inline = Some(tiered(ValuePlacement::Inline));
-        store.open_keyspace("default", inline).expect("changes");
-        while store.run_one_job().expect("works") {}
-        (0..10).for_each(|k| check(&store, k, turns - 1));
-        store.compact().expect("compacts");
-        (0..10).for_each(|k| check(&store, k, turns - 1));
-        assert!(store.default_keyspace().value_usage().is_empty(), "everything has moved");
-        assert!(store.verify().expect("verifies").is_clean());
-    };
-    [3, 5, 7, 9, 11].into_iter().for_each(after);
-}
-
 /// A reader found the place of a record; before it reads, the group is collected and written again
 /// until its slots have had other contents.
 #[test]

@@ -303,18 +303,21 @@ fn settle_placement(
     tables: &TableContext,
     next_file: &AtomicU64,
 ) -> Result<()> {
-    let settled = settle_values(keyspace, &keyspace.options.load().values, tables, next_file)?;
+    let options = &keyspace.options.load().values;
+    let settled = settle_values(keyspace, options, tables, next_file, 0)?;
     keyspace.values.store(Arc::new(settled));
     Ok(())
 }
 
 /// The value files that go with these options: the present one if it fits, else a new one (or
-/// none, for inline values) beside the retired ones.
+/// none, for inline values) beside the retired ones. `last_seq`: the last write that the present
+/// one may have a value of.
 fn settle_values(
     keyspace: &KeyspaceInner,
     options: &ValueOptions,
     tables: &TableContext,
     next_file: &AtomicU64,
+    last_seq: SeqNo,
 ) -> Result<Values> {
     let old = keyspace.values.load_full();
     let wanted = options.placement;
@@ -333,7 +336,7 @@ fn settle_values(
         values.current = Some(Arc::new(ValueStore::create(tables, layout)?));
     }
     if let Some(current) = &old.current {
-        current.retire(next_file.load(Relaxed));
+        current.retire(next_file.load(Relaxed), last_seq);
     }
     Ok(values)
 }
@@ -579,7 +582,9 @@ impl Inner {
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
-            let values = settle_values(keyspace, &options.values, &self.tables, &self.next_file)?;
+            let (next_file, last_seq) = (&self.next_file, self.visible_seq.load(Acquire));
+            let values =
+                settle_values(keyspace, &options.values, &self.tables, next_file, last_seq)?;
             let mut changes = vec![Change::Keyspace {
                 id: keyspace.id,
                 name: keyspace.name.clone(),
@@ -611,7 +616,7 @@ impl Inner {
         let id = manifest.next_keyspace;
         let extractors = &self.options.prefix_extractors;
         let made = make_keyspace(id, &state, &self.tables, &self.pool, extractors)?;
-        let values = settle_values(&made, &options.values, &self.tables, &self.next_file)?;
+        let values = settle_values(&made, &options.values, &self.tables, &self.next_file, 0)?;
         let (name, options) = (state.name, state.options);
         let mut changes = vec![Change::Keyspace { id, name, options }];
         changes.extend(value_files(id, &values));

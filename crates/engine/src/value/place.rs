@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::{Kind, kind_of, pack, seq_of};
 use crate::merge::job::Merged;
 use crate::metrics::Counter;
@@ -129,17 +129,12 @@ impl Placer {
                 if Some(pointer.store) == current {
                     return Ok((trailer, value));
                 }
-                let known = self.values.file(pointer.store).is_some();
                 match self.values.resolve(key, trailer, value)? {
                     Some(found) => &**self.fetched.insert(found),
-                    // The record was collected: a newer version, outside what is merged here, is
-                    // what everybody sees. This one goes on hiding older ones until they meet; a
-                    // reader that came to it would be told.
-                    None if known => return Ok((trailer, value)),
-                    None => {
-                        let what = "a pointer to a retired file leads nowhere";
-                        return Err(Error::corruption("a table", 0, what));
-                    }
+                    // The record was collected, and its file may be gone since: a newer version,
+                    // outside what is merged here, is what everybody sees. This one goes on hiding
+                    // older ones until they meet; a reader that came to it would be told.
+                    None => return Ok((trailer, value)),
                 }
             }
             Some(Kind::Put) => value,
@@ -240,7 +235,8 @@ impl Inner {
         }
     }
 
-    /// Retired value files that no table of `version` can point to.
+    /// Retired value files that nothing can point to: no table of `version`, and no memtable that
+    /// holds relocations of its time.
     pub(crate) fn files_left_behind(
         &self,
         keyspace: &KeyspaceInner,
@@ -251,7 +247,12 @@ impl Inner {
             return Vec::new();
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        let left = values.retired.iter().filter(|store| least >= store.retired_at());
+        let view = keyspace.view.load();
+        let memtables = std::iter::once(&view.active).chain(&view.immutable);
+        let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
+        let is_left =
+            |store: &&Arc<ValueStore>| least >= store.retired_at() && oldest > store.retired_seq();
+        let left = values.retired.iter().filter(is_left);
         left.map(|store| store.number).collect()
     }
 

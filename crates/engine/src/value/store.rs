@@ -65,6 +65,9 @@ pub(crate) struct ValueStore {
     pub(crate) flushing: Mutex<()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
+    /// The last write visible when it was retired in this process: a memtable with such a write may
+    /// point here. Not stored, since the log is in tables when a store has opened.
+    retired_seq: AtomicU64,
     /// The first sync of the file that failed. Held during each sync.
     sync_failed: Mutex<Option<Error>>,
 }
@@ -168,6 +171,7 @@ impl ValueStore {
             cache: Arc::clone(&context.cache),
             segments: readers.collect(),
             retired_at: AtomicU64::new(layout.retired_at),
+            retired_seq: AtomicU64::new(0),
             ended: Condvar::new(),
             sync_failed: Mutex::new(None),
             flushing: Mutex::new(()),
@@ -194,8 +198,14 @@ impl ValueStore {
         self.retired_at.load(Acquire)
     }
 
+    /// Memtables with a write up to this number may point here too.
+    pub(crate) fn retired_seq(&self) -> SeqNo {
+        self.retired_seq.load(Acquire)
+    }
+
     /// Values go elsewhere from now on.
-    pub(crate) fn retire(&self, tables_below: u64) {
+    pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
+        self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);
         self.state.lock().layout.retired_at = tables_below;
     }
