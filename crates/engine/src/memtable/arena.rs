@@ -31,8 +31,8 @@ const IDLE_CHUNKS: usize = 8;
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
 /// An arena with a small limit takes chunks of this part of it.
 const CHUNKS_PER_LIMIT: usize = 8;
-/// Allocations above this get a chunk of their own, so that they waste no pooled one.
-const LARGE_BYTES: usize = CHUNK_BYTES / 8;
+/// Allocations above this part of a chunk get one of their own, so that they waste no other.
+const LARGE_PART: usize = 8;
 const ALIGN: usize = 64;
 const PAGE_BYTES: usize = 4 << 10;
 /// What a writer beside the first takes from a chunk at a time, and how many such writers have a
@@ -198,6 +198,8 @@ pub struct Arena {
     /// Bytes of all chunks but the current one.
     closed_bytes: AtomicUsize,
     limit_bytes: usize,
+    /// Size of its chunks after the first.
+    chunk_bytes: usize,
     /// Whether the limit was reached. A flag, because the chunk's counter is the first writer's.
     full: AtomicBool,
     /// Number of the first writer; 0 before there is one.
@@ -215,6 +217,7 @@ impl Arena {
             chunks: Mutex::default(),
             closed_bytes: AtomicUsize::new(0),
             limit_bytes,
+            chunk_bytes: (limit_bytes / CHUNKS_PER_LIMIT).clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES),
             full: AtomicBool::new(false),
             first_writer: AtomicUsize::new(0),
             slabs: std::array::from_fn(|_| slab()),
@@ -250,7 +253,7 @@ impl Arena {
         // Sizes are kept multiples of 8, so 8-aligned requests never need padding.
         let len = len.next_multiple_of(8);
         let padded = if align <= 8 { len } else { len + align - 8 };
-        if padded > LARGE_BYTES {
+        if padded > self.chunk_bytes / LARGE_PART {
             return self.alloc_large(padded);
         }
         let writer = thread_number();
@@ -315,9 +318,9 @@ impl Arena {
             None => self.pool.allocate(FIRST_CHUNK_BYTES),
             Some(full) => {
                 self.closed_bytes.fetch_add(full.capacity, Relaxed);
-                match self.limit_bytes / CHUNKS_PER_LIMIT {
-                    part if part < CHUNK_BYTES => self.pool.allocate(part.max(FIRST_CHUNK_BYTES)),
-                    _ => self.pool.take(),
+                match self.chunk_bytes {
+                    CHUNK_BYTES => self.pool.take(),
+                    smaller => self.pool.allocate(smaller),
                 }
             }
         };
@@ -344,6 +347,38 @@ impl Drop for Arena {
     fn drop(&mut self) {
         for chunk in self.chunks.get_mut().drain(..) {
             self.pool.give(chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fits no chunk of an arena with a small limit made it take chunks for ever.
+    #[test]
+    fn every_size_fits_under_every_limit() {
+        for limit_bytes in [1, 64 << 10, 1 << 20, 64 << 20, usize::MAX] {
+            let arena = Arena::new(ChunkPool::new(0, None, Arc::default()), limit_bytes);
+            std::thread::scope(|scope| {
+                for byte in 0..3u8 {
+                    let arena = &arena;
+                    scope.spawn(move || {
+                        for len in [1, 900, 1100, 8 << 10, 63 << 10, 100 << 10, 300 << 10, 3 << 20]
+                        {
+                            let at = arena.alloc(len, 64);
+                            assert!(at.addr().is_multiple_of(64));
+                            // SAFETY: just allocated, of this length, known to this thread only.
+                            unsafe { at.write_bytes(byte, len) };
+                            // SAFETY: as above, and written.
+                            let written = unsafe { std::slice::from_raw_parts(at, len) };
+                            assert!(written.iter().all(|written| *written == byte));
+                        }
+                    });
+                }
+            });
+            let used = arena.allocated_bytes();
+            assert!(used <= arena.reserved_bytes() && arena.is_full() == (used >= limit_bytes));
         }
     }
 }
