@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const KEY_BYTES: usize = 16;
 
 /// Stores that keep values apart do so from this size on.
-pub const SEPARATE_AT_BYTES: u64 = 512;
+pub const SEPARATE_AT_BYTES: u32 = 512;
 
 /// The terms, equal for all stores.
 #[derive(Clone, Debug, Serialize, Deserialize)]

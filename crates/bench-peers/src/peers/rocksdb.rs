@@ -49,7 +49,7 @@ pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>>
 fn blob_options(setup: &Setup) -> Options {
     let mut options = options(setup);
     options.set_enable_blob_files(true);
-    options.set_min_blob_size(SEPARATE_AT_BYTES);
+    options.set_min_blob_size(SEPARATE_AT_BYTES.into());
     options.set_enable_blob_gc(true);
     options
 }
