@@ -47,6 +47,8 @@ struct Chunk {
     base: *mut u8,
     capacity: usize,
     used: AtomicUsize,
+    /// Whether the background has backed it with large pages.
+    is_populated: bool,
     _reservation: Option<Reservation>,
 }
 
@@ -63,17 +65,20 @@ impl Chunk {
         if base.is_null() {
             handle_alloc_error(layout);
         }
-        Chunk { base, capacity, used: AtomicUsize::new(0), _reservation: reservation }
+        let used = AtomicUsize::new(0);
+        Chunk { base, capacity, used, is_populated: false, _reservation: reservation }
     }
 
-    /// Backs the chunk with memory, in large pages where there are any. Milliseconds where the
-    /// kernel must find and clear it first, so this is not for writers.
+    /// Backs the chunk with memory, in large pages where there are any; what it held is lost.
+    /// Milliseconds where the kernel must find and clear it first, so this is not for writers.
     fn populate(&mut self) {
-        // SAFETY: the range is an allocation that nobody else knows yet; the advice changes how it
-        // is backed, not what it holds. Refusal costs speed only.
-        let _ = unsafe {
-            rustix::mm::madvise(self.base.cast(), self.capacity, rustix::mm::Advice::LinuxHugepage)
-        };
+        use rustix::mm::{Advice, madvise};
+        for advice in [Advice::LinuxDontNeed, Advice::LinuxHugepage] {
+            // SAFETY: the range is an allocation that nobody uses (`&mut self`), so that its pages
+            // may go; the second advice changes how it is backed. Refusal costs speed only.
+            let _ = unsafe { madvise(self.base.cast(), self.capacity, advice) };
+        }
+        self.is_populated = true;
         // Touched rather than advised: a populating `madvise` holds the lock of the whole address
         // space meanwhile, and writers wait for that.
         for at in (0..self.capacity).step_by(PAGE_BYTES) {
@@ -105,8 +110,11 @@ pub struct ChunkPool {
     // Boxed as in an arena, where `current` points at the chunk.
     #[allow(clippy::vec_box)]
     free: Mutex<Vec<Box<Chunk>>>,
+    /// Made by a writer in a hurry, of small pages, and used: the background makes them anew.
+    #[allow(clippy::vec_box)]
+    stale: Mutex<Vec<Box<Chunk>>>,
     limit: usize,
-    /// Set when few are left; the background then prepares some.
+    /// Set when few are left or some are stale; the background then prepares some.
     short: AtomicBool,
     bell: Arc<Bell>,
     cache: Option<Arc<Cache>>,
@@ -117,8 +125,8 @@ impl ChunkPool {
     /// runs short.
     pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
         let limit = limit_bytes / CHUNK_BYTES;
-        let (free, short) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(ChunkPool { free, limit, short, bell, cache })
+        let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(ChunkPool { free, stale, limit, short, bell, cache })
     }
 
     fn take(&self) -> Box<Chunk> {
@@ -140,11 +148,15 @@ impl ChunkPool {
 
     /// Adds a chunk, all pages present.
     pub fn prepare_spare(&self) {
-        let mut chunk = self.allocate(CHUNK_BYTES);
+        let stale = self.stale.lock().pop();
+        let mut chunk = stale.unwrap_or_else(|| self.allocate(CHUNK_BYTES));
         chunk.populate();
         let mut free = self.free.lock();
-        free.push(chunk);
-        self.short.store(free.len() < READY_CHUNKS.min(self.limit), Relaxed);
+        if free.len() < self.limit {
+            free.push(chunk);
+        }
+        let is_short = free.len() < READY_CHUNKS.min(self.limit) || !self.stale.lock().is_empty();
+        self.short.store(is_short, Relaxed);
     }
 
     /// Gives back all but a few chunks: nobody has written for a while.
@@ -152,7 +164,7 @@ impl ChunkPool {
         let surplus = {
             let mut free = self.free.lock();
             let kept = IDLE_CHUNKS.min(free.len());
-            free.split_off(kept)
+            (free.split_off(kept), std::mem::take(&mut *self.stale.lock()))
         };
         drop(surplus);
     }
@@ -168,8 +180,16 @@ impl ChunkPool {
         }
         *chunk.used.get_mut() = 0;
         let mut free = self.free.lock();
-        if free.len() < self.limit {
+        let mut stale = self.stale.lock();
+        if free.len() + stale.len() >= self.limit {
+            return;
+        }
+        if chunk.is_populated {
             free.push(chunk);
+        } else {
+            stale.push(chunk);
+            self.short.store(true, Relaxed);
+            self.bell.ring();
         }
     }
 }
