@@ -164,12 +164,17 @@ impl Cache {
 
     /// Reserves memory for a memtable or a mapped log segment; the cache shrinks by it.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
-        let taken = self.memtable_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if taken > self.budget_bytes / WATCHED_FRACTION {
-            self.memtables_grew.store(true, Relaxed);
-        }
+        self.memtable_bytes.fetch_add(bytes, Relaxed);
+        self.note_memtables_grew();
         self.adjust();
         Reservation { cache: Arc::clone(self), bytes, pinned: false }
+    }
+
+    /// A memtable took memory, reserved now or before.
+    pub fn note_memtables_grew(&self) {
+        if self.memtable_bytes.load(Relaxed) > self.budget_bytes / WATCHED_FRACTION {
+            self.memtables_grew.store(true, Relaxed);
+        }
     }
 
     /// Whether memtables took memory since the last call, while they take much of the budget: the

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use rustix::mm::{Advice, madvise};
 
 use crate::cache::{Cache, Reservation};
 use crate::threads::{Bell, thread_number};
@@ -69,15 +70,24 @@ impl Chunk {
         Chunk { base, capacity, used, is_populated: false, _reservation: reservation }
     }
 
+    /// Gives the pages back to the kernel; what they held is lost.
+    fn release_pages(&mut self) {
+        self.advise(Advice::LinuxDontNeed);
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        if self.capacity >= CHUNK_BYTES {
+            // SAFETY: whole pages of an allocation that nobody uses (`&mut self`): they may go, or
+            // be backed otherwise. Refusal costs speed and memory only.
+            let _ = unsafe { madvise(self.base.cast(), self.capacity & !(PAGE_BYTES - 1), advice) };
+        }
+    }
+
     /// Backs the chunk with memory, in large pages where there are any; what it held is lost.
     /// Milliseconds where the kernel must find and clear it first, so this is not for writers.
     fn populate(&mut self) {
-        use rustix::mm::{Advice, madvise};
-        for advice in [Advice::LinuxDontNeed, Advice::LinuxHugepage] {
-            // SAFETY: the range is an allocation that nobody uses (`&mut self`), so that its pages
-            // may go; the second advice changes how it is backed. Refusal costs speed only.
-            let _ = unsafe { madvise(self.base.cast(), self.capacity, advice) };
-        }
+        self.release_pages();
+        self.advise(Advice::LinuxHugepage);
         self.is_populated = true;
         // Touched rather than advised: a populating `madvise` holds the lock of the whole address
         // space meanwhile, and writers wait for that.
@@ -98,6 +108,8 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        // An allocator may keep the range for later, which must not keep its memory.
+        self.release_pages();
         // SAFETY: allocated in `allocate` with the same layout, dropped once.
         unsafe { dealloc(self.base, Chunk::layout(self.capacity)) }
     }
@@ -137,6 +149,10 @@ impl ChunkPool {
         if left < READY_CHUNKS.min(self.limit) {
             self.short.store(true, Relaxed);
             self.bell.ring();
+        }
+        if let (Some(_), Some(cache)) = (&pooled, &self.cache) {
+            // It was reserved when it was made.
+            cache.note_memtables_grew();
         }
         pooled.unwrap_or_else(|| self.allocate(CHUNK_BYTES))
     }

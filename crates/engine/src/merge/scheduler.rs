@@ -278,15 +278,15 @@ impl Inner {
         wants_chunk.then_some(Job::PrepareChunk)
     }
 
-    /// Called by merges now and then: waits while a flush runs, where there is no core for both.
-    /// Three busy threads on two cores cost a writer whole scheduling ticks, 10 ms each on many
-    /// kernels, and a flush is what writers wait for next. What has to be prepared for writers is
-    /// done meanwhile: nobody else is there to do it.
+    /// Called by merges now and then. While a flush runs, what has to be prepared for writers is
+    /// done here: nobody else is there to do it. Where there is no core for both, the merge waits:
+    /// three busy threads on two cores cost a writer whole scheduling ticks, 10 ms each on many
+    /// kernels, and a flush is what writers wait for next.
     pub(crate) fn let_flushes_pass(&self) {
         static CORES: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
         let scheduler = &self.scheduler;
-        if scheduler.flushing.load(Relaxed) == 0 || *CORES > 2 {
+        if scheduler.flushing.load(Relaxed) == 0 {
             return;
         }
         let mut state = scheduler.state.lock();
@@ -296,6 +296,7 @@ impl Inner {
                     let claim = scheduler.claim(&mut state, &job);
                     MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
                 }
+                None if *CORES > 2 => return,
                 None => {
                     scheduler.wake.wait_for(&mut state, POLL);
                 }
