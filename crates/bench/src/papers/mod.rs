@@ -29,6 +29,9 @@ pub struct Paper {
     pub run: fn(&Context<'_>) -> Result<PaperReport>,
 }
 
+/// Measures some claims of a paper and adds their rows.
+type Part = fn(&Context<'_>, &mut PaperReport) -> Result<()>;
+
 /// Every paper, in the order of help.
 pub static PAPERS: &[Paper] = &[
     Paper {

@@ -22,7 +22,7 @@ use runstone::{
 };
 
 use super::engine::{cpu_time, plain_options};
-use super::{Context, PaperReport};
+use super::{Context, PaperReport, Part};
 use crate::chart::{Axis, BarChart, Bars, Chart};
 use crate::generators::rng::mix64;
 use crate::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
@@ -59,10 +59,17 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
          operation on files in memory, merging included"
             .into(),
     );
-    table_one(context, &mut report)?;
-    baselines(context, &mut report)?;
-    microbenchmark(context, &mut report)?;
-    scans(context, &mut report)?;
+    let parts: [(&str, Part); 4] = [
+        ("table-one", table_one),
+        ("baselines", baselines),
+        ("uniform", microbenchmark),
+        ("scans", scans),
+    ];
+    for (name, measure) in parts {
+        if context.wants(name) {
+            measure(context, &mut report)?;
+        }
+    }
     Ok(report)
 }
 

@@ -26,10 +26,7 @@ mod sizes;
 
 use runstone::Result;
 
-use super::{Context, PaperReport};
-
-/// Measures some claims and adds their rows.
-type Part = fn(&Context<'_>, &mut PaperReport) -> Result<()>;
+use super::{Context, PaperReport, Part};
 
 /// Measures all claims, or those of the part that is asked for.
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
