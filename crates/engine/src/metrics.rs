@@ -113,11 +113,11 @@ counters! {
     block_bytes_copied,
     /// Table bytes that changed level without being rewritten.
     bytes_moved,
-    /// Parts that sliced merges were split into.
+    /// Slices that merges were split into.
     merge_slices,
     /// Table bytes that sliced merges read.
     sliced_bytes,
-    /// Of these, the largest slice of each merge: what no number of cores makes shorter.
+    /// Of these, what the busiest thread of each merge read: the critical path.
     slice_critical_bytes,
     /// The same if merges were split by whole tables only (components of key overlap).
     component_critical_bytes,

@@ -48,7 +48,8 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeInstall {
-    /// All at once, when it is done. Until then the store holds inputs and outputs.
+    /// All at once, when it is done. Until then the store holds inputs and outputs. A merge that
+    /// the store's close meets keeps the parts that are done; after a crash it starts anew.
     #[default]
     Atomic,
     /// Part by part: inputs give back their space as the merge gets past them, and what is done is

@@ -223,45 +223,63 @@ fn readers_and_snapshots_beside_a_merge_in_parts() {
 /// goes on from there, also with other options.
 #[test]
 fn closing_keeps_finished_parts() {
-    let mut stopped = 0;
-    // Whether a close meets the merge is the threads' affair, so there are rounds until some did.
-    for round in 0.. {
-        if round >= 6 && stopped > 0 {
-            break;
-        }
-        assert!(round < 100, "no close met a merge");
-        let storage = MemoryStorage::new();
-        let mut options = options("universal", Partitioner::GlobalRange);
-        options.background = Background::Threads(2);
-        options.merge_slices = Some(1 + (round as usize % 3) * 2);
-        let open =
-            |options: &Options| Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
-        let store = open(&options);
-        let model = fill(&store, round, 60);
-        let keyspace = store.keyspace("default").unwrap();
-        let done = std::thread::scope(|scope| {
-            let merge = scope.spawn(move || keyspace.compact());
-            while store.metrics().counters.merge_parts < 2 && !merge.is_finished() {
-                std::thread::yield_now();
+    for (install, other) in [
+        (MergeInstall::Incremental, MergeInstall::Atomic),
+        (MergeInstall::Atomic, MergeInstall::Incremental),
+    ] {
+        let mut stopped = 0;
+        // Whether a close meets the merge is the threads' affair, so there are rounds until some
+        // did.
+        for round in 0.. {
+            if round >= 6 && stopped > 0 {
+                break;
             }
-            store.close().unwrap();
-            merge.join().unwrap().is_ok()
-        });
-        options.background = Background::Manual;
-        if round % 2 == 1 {
-            options.keyspace.as_mut().unwrap().merge_install = MergeInstall::Atomic;
+            assert!(round < 200, "no close met a merge, {install:?}");
+            stopped += u64::from(close_meets_a_merge(round, install, other));
         }
-        let store = open(&options);
-        check(&store, &model, "after the close");
-        let shape = store.default_keyspace().shape();
-        // A close after the last part leaves nothing, and yet the call says that it was closed.
-        assert!(shape.pending.is_none() || !done, "{shape:?}");
-        stopped += u64::from(shape.pending.is_some());
-        store.compact().unwrap();
-        check(&store, &model, "after the rest");
-        let shape = store.default_keyspace().shape();
-        assert!(shape.pending.is_none() && shape.trims.is_empty());
     }
+}
+
+/// Whether the close left something to be done.
+fn close_meets_a_merge(round: u64, install: MergeInstall, other: MergeInstall) -> bool {
+    let storage = MemoryStorage::new();
+    let mut options = options("universal", Partitioner::GlobalRange);
+    options.background = Background::Threads(2);
+    options.merge_slices = Some(1 + (round as usize % 3) * 2);
+    options.keyspace.as_mut().unwrap().merge_install = install;
+    let open =
+        |options: &Options| Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
+    let store = open(&options);
+    let model = fill(&store, round, 60);
+    let keyspace = store.keyspace("default").unwrap();
+    let flushed = storage.list().unwrap().len();
+    let done = std::thread::scope(|scope| {
+        let merge = scope.spawn(move || keyspace.compact());
+        let is_far = || match install {
+            MergeInstall::Incremental => store.metrics().counters.merge_parts >= 2,
+            MergeInstall::Atomic => storage.list().unwrap().len() > flushed + 8,
+        };
+        while !is_far() && !merge.is_finished() {
+            std::thread::yield_now();
+        }
+        store.close().unwrap();
+        merge.join().unwrap().is_ok()
+    });
+    options.background = Background::Manual;
+    if round % 2 == 1 {
+        options.keyspace.as_mut().unwrap().merge_install = other;
+    }
+    let store = open(&options);
+    check(&store, &model, "after the close");
+    let shape = store.default_keyspace().shape();
+    // A close after the last part leaves nothing, and yet the call says that it was closed.
+    assert!(shape.pending.is_none() || !done, "{shape:?}");
+    let is_left = shape.pending.is_some();
+    store.compact().unwrap();
+    check(&store, &model, "after the rest");
+    let shape = store.default_keyspace().shape();
+    assert!(shape.pending.is_none() && shape.trims.is_empty());
+    is_left
 }
 
 /// Copies and read-only opens of a half-merged store see all of it.

@@ -1,17 +1,19 @@
-//! A plan that is installed part by part while it runs (`merge_install = "incremental"`). Which
-//! edit a part is, and why every tree between is sound, is in `runstone_policy::parts`.
+//! A plan that runs in parts, which can be installed one by one. Which edit a part is, and why
+//! every tree between is sound, is in `runstone_policy::parts`.
 //!
 //! 1. Each merge of the plan is planned as in `slices`, but into parts of
-//!    [`TABLES_PER_SLICE`] tables. Cells, parts and table ids depend on the inputs only.
+//!    [`TABLES_PER_SLICE`] tables. Cells and table ids depend on the inputs only.
 //! 2. W threads take the parts in key order. A part reads its inputs in the tree of the moment: no
 //!    part holds the tree that the plan was made on, so inputs that have left give back their
 //!    space.
-//! 3. Whoever finishes a part installs those that are done from the first on, by one edit. The
-//!    first edit waits for an output: the run that outputs join would else vanish with its last
-//!    input, and its place among the runs with it.
+//! 3. With `merge_install = "incremental"`, whoever finishes a part installs those that are done
+//!    from the first on, by one edit. The first edit waits for an output: the run that outputs
+//!    join would else vanish with its last input, and its place among the runs with it. With
+//!    "atomic" one edit installs all, of a plan of one merge.
 //! 4. When the store closes, no part is begun. A part goes on only if a later one is done already,
-//!    so that none is lost that was finished. The rest of the plan is in the manifest; the
-//!    scheduler runs it first when the store is open again. The same after a crash.
+//!    so that none is lost that was finished; those that are done from the first on are installed,
+//!    "atomic" or not. The rest of the plan is in the manifest; the scheduler runs it first when
+//!    the store is open again. The same after a crash between two edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,6 +50,7 @@ struct PartedMerge<'a> {
     first_id: u64,
     /// Inputs that go to the output level as they are.
     moves: Vec<Arc<Table>>,
+    install: MergeInstall,
     /// One more than the last part that is finished.
     furthest: AtomicUsize,
     progress: Mutex<Progress<'a>>,
@@ -71,9 +74,9 @@ struct Progress<'a> {
 }
 
 impl Inner {
-    /// Whether to install a plan part by part: if the keyspace wants it, the plan allows it, and a
-    /// merge of it has two parts or more. One plan of a keyspace at a time: the caller holds
-    /// `parting`, and the tree notes no other.
+    /// Whether to run a plan in parts: if the plan allows it, and a merge of it has two parts or
+    /// more. One plan of a keyspace at a time: the caller holds `parting`, and the tree notes no
+    /// other.
     pub(crate) fn wants_parts(
         &self,
         keyspace: &KeyspaceInner,
@@ -87,15 +90,23 @@ impl Inner {
         };
         let is_large = |merge: &Merge| {
             let (bytes, usual) = (bytes(merge), CellRule::of(merge, None).usual_bytes());
-            is_sliced(merge.cut, bytes) && part_count(bytes, usual) >= 2
+            is_sliced(merge.cut, bytes) && self.part_count(bytes, usual) >= 2
         };
-        keyspace.options.load().merge_install == MergeInstall::Incremental
+        let is_one_edit = keyspace.options.load().merge_install == MergeInstall::Atomic;
+        (plan.merges.len() == 1 || !is_one_edit)
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.merges.iter().any(is_large)
             // Values on their way to another file are written by one appender.
             && plan.merges.iter().flat_map(Merge::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
             && can_be_parted(shape, plan)
+    }
+
+    /// So many parts are worth an edit each, or a thread.
+    fn part_count(&self, bytes: u64, usual_bytes: u64) -> usize {
+        let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
+        let worth = usize::try_from(worth).unwrap_or(usize::MAX);
+        worth.max(self.options.merge_slices.unwrap_or(1)).max(1)
     }
 
     /// Executes a plan for which [`Inner::wants_parts`] holds. After an error, the parts that were
@@ -139,12 +150,14 @@ impl Inner {
         let version = Arc::clone(&keyspace.view.load().version);
         let inputs = slice_inputs(&version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let mut layout = keyspace.options.load().layout(&version.shape, merge.output_level);
+        let options = keyspace.options.load();
+        let mut layout = options.layout(&version.shape, merge.output_level);
         layout.prefixer = self.prefixer_for(keyspace, &version, merge)?;
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let usual_bytes = rule.usual_bytes();
-        let plan = slices::slice(&inputs, rule, part_count(bytes, usual_bytes));
-        self.count_slices(&inputs, &plan);
+        let plan = slices::slice(&inputs, rule, self.part_count(bytes, usual_bytes));
+        let threads = self.slice_count(bytes, usual_bytes);
+        self.count_slices(&inputs, &plan, threads);
         let is_moved = |id: u64| plan.moves.contains(&id);
         let tables = inputs.iter().map(|input| &input.table);
         let moves: Vec<_> = tables.filter(|table| is_moved(table.id)).cloned().collect();
@@ -158,6 +171,7 @@ impl Inner {
             cuts: plan.cuts.into(),
             parts: plan.slices,
             first_id,
+            install: options.merge_install,
             furthest: AtomicUsize::new(0),
             progress: Mutex::new(Progress {
                 rest,
@@ -172,7 +186,7 @@ impl Inner {
             moves,
         };
         drop((version, inputs));
-        parted.run(self.slice_count(bytes, usual_bytes))
+        parted.run(threads)
     }
 
     /// Installs a part; the edit says what is left of the plan.
@@ -197,12 +211,6 @@ impl Inner {
     }
 }
 
-/// So many parts are worth an edit each.
-fn part_count(bytes: u64, usual_bytes: u64) -> usize {
-    let parts = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
-    usize::try_from(parts).unwrap_or(usize::MAX).max(1)
-}
-
 impl PartedMerge<'_> {
     fn run(&self, threads: usize) -> Result<()> {
         if self.parts.is_empty() {
@@ -223,6 +231,13 @@ impl PartedMerge<'_> {
             self.work();
         });
         let mut progress = self.progress.lock();
+        let is_ended = matches!(progress.failed, None | Some(Error::Closed));
+        if is_ended && progress.installed < self.parts.len() {
+            // Of an atomic merge that the store's end met, the parts that are done.
+            if let Err(error) = self.install_ready(&mut progress) {
+                progress.failed = Some(error);
+            }
+        }
         for (_, merged) in std::mem::take(&mut progress.ready) {
             self.inner.discard(&merged.tables);
         }
@@ -292,6 +307,10 @@ impl PartedMerge<'_> {
         let from = progress.installed;
         let to = (from..).find(|part| !progress.ready.contains_key(part)).unwrap_or(from);
         let is_last = to == self.parts.len();
+        let waits = self.install == MergeInstall::Atomic && !self.inner.scheduler.is_closing();
+        if waits && !is_last {
+            return Ok(());
+        }
         let is_empty = (from..to).all(|part| progress.ready[&part].tables.is_empty());
         if !is_last && (to == from || (is_empty && !progress.has_output)) {
             return Ok(());
@@ -329,7 +348,8 @@ impl PartedMerge<'_> {
         progress.totals.read_bytes += self.parts[from..to].iter().map(|p| p.bytes).sum::<u64>();
         progress.totals.add_moves(&moving);
         done.iter().for_each(|merged| progress.totals.add_outputs(merged));
-        self.inner.metrics.add(Counter::merge_parts, 1);
+        let is_part = to - from < self.parts.len();
+        self.inner.metrics.add(Counter::merge_parts, u64::from(is_part));
         Ok(())
     }
 }

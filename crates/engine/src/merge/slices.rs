@@ -47,7 +47,7 @@ impl Inner {
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let count = self.slice_count(bytes, rule.usual_bytes());
         let plan = slices::slice(&inputs, rule, count);
-        self.count_slices(&inputs, &plan);
+        self.count_slices(&inputs, &plan, count);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();
         let first_id = self.next_file.fetch_add(cuts.len() as u64 + 1, Relaxed);
@@ -66,14 +66,20 @@ impl Inner {
         Ok(merged)
     }
 
-    pub(crate) fn count_slices(&self, inputs: &[SliceInput], plan: &Slices) {
+    /// The critical path is that of threads that take the slices in order, each when it is free.
+    pub(crate) fn count_slices(&self, inputs: &[SliceInput], plan: &Slices, threads: usize) {
         let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
         let whole = slices::components(&tables);
-        let sizes = || plan.slices.iter().map(|slice| slice.bytes);
+        let mut loads = vec![0u64; threads.max(1)];
+        for slice in &plan.slices {
+            if let Some(least) = loads.iter_mut().min() {
+                *least += slice.bytes;
+            }
+        }
         self.metrics.add_all(&[
             (Counter::merge_slices, plan.slices.len() as u64),
-            (Counter::sliced_bytes, sizes().sum()),
-            (Counter::slice_critical_bytes, sizes().max().unwrap_or(0)),
+            (Counter::sliced_bytes, loads.iter().sum()),
+            (Counter::slice_critical_bytes, loads.iter().max().copied().unwrap_or(0)),
             (Counter::component_critical_bytes, whole.merge_bytes.into_iter().max().unwrap_or(0)),
         ]);
     }
