@@ -101,7 +101,7 @@ pub use key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 pub use metrics::MetricsSnapshot;
 pub use options::{
     Background, Compression, Durability, KeyspaceOptions, MergeInstall, Options, PRESETS, Preset,
-    WalMode, WriteOptions,
+    SubMerges, WalMode, WriteOptions,
 };
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;

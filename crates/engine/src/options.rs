@@ -10,6 +10,7 @@ use std::time::Duration;
 use runstone_policy::filters::{self, FilterAllocation};
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
+pub use runstone_policy::partition::slices::SubMerges;
 use runstone_policy::policy::MergePolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
@@ -218,6 +219,10 @@ pub struct KeyspaceOptions {
     pub prefix: String,
     /// When the outputs of a large merge become part of the tree: `atomic` or `incremental`.
     pub merge_install: MergeInstall,
+    /// How a merge falls into parts that run side by side: `slices` of equal size, or `components`
+    /// of whole tables that overlap, as in the coordinated-partitioning paper (for comparison: a
+    /// table that spans all keys joins everything).
+    pub sub_merges: SubMerges,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -244,6 +249,7 @@ impl Default for KeyspaceOptions {
             filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
             merge_install: MergeInstall::Atomic,
+            sub_merges: SubMerges::Slices,
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::storage::{Category, MemoryStorage, Storage};
-use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Store};
+use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Store, SubMerges};
 
 const THETA: u64 = 8 << 10;
 
@@ -91,13 +91,17 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
     for (name, keys) in key_sets() {
         for partitioner in PARTITIONERS {
             for policy in ["universal", "fragmented-leveling", "leveling"] {
-                let place = format!("{name}, {partitioner:?}, {policy}");
-                let storage = Arc::new(MemoryStorage::new());
-                let store = Store::open_on(storage, options(policy, *partitioner, 3)).unwrap();
-                let model = fill(&store, &keys);
-                check(&store, &model, &place);
-                store.compact().unwrap();
-                check(&store, &model, &place);
+                for mode in [std::convert::identity, by_components] {
+                    let options = mode(options(policy, *partitioner, 3));
+                    let mode = options.keyspace.as_ref().unwrap().sub_merges;
+                    let place = format!("{name}, {partitioner:?}, {policy}, {mode:?}");
+                    let storage = Arc::new(MemoryStorage::new());
+                    let store = Store::open_on(storage, options).unwrap();
+                    let model = fill(&store, &keys);
+                    check(&store, &model, &place);
+                    store.compact().unwrap();
+                    check(&store, &model, &place);
+                }
             }
         }
     }
@@ -111,14 +115,25 @@ fn incremental(mut options: Options) -> Options {
     options
 }
 
+/// The same options, with merges that fall apart by whole tables.
+fn by_components(mut options: Options) -> Options {
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.sub_merges = SubMerges::Components;
+    }
+    options
+}
+
 #[test]
 fn part_by_part_under_every_partitioner_and_policy() {
-    for (name, keys) in key_sets() {
+    for (at, (name, keys)) in key_sets().into_iter().enumerate() {
         for partitioner in PARTITIONERS {
             for policy in runstone::policy::registry::POLICIES {
                 let place = format!("{name}, {partitioner:?}, {}, part by part", policy.name());
                 let storage = Arc::new(MemoryStorage::new());
-                let options = incremental(options(policy.name(), *partitioner, 3));
+                let mut options = incremental(options(policy.name(), *partitioner, 3));
+                if at % 2 == 1 {
+                    options = by_components(options);
+                }
                 let store = Store::open_on(storage.clone(), options.clone()).unwrap();
                 let snapshot = store.snapshot();
                 let model = fill(&store, &keys);
@@ -173,7 +188,7 @@ fn the_number_of_slices_does_not_show_in_the_files() {
             _ => &["universal", "leveling"],
         };
         for policy in policies {
-            for install in [std::convert::identity, incremental] {
+            for install in [std::convert::identity, incremental, by_components] {
                 let files = |slices| files(install(options(policy, partitioner, slices)));
                 let one = files(1);
                 assert!(one.len() > 8, "{partitioner:?}: {}", one.len());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use runstone_policy::partition::slices::{
-    Block, CellRule, SliceInput, Slices, components, slice, slice_count,
+    Block, CellRule, SliceInput, Slices, components, slice, slice_by_components, slice_count,
 };
 use runstone_policy::partition::{
     CutKey, Histogram, Input, PARTITIONERS, Partitioner, Point, cells, check_cuts, successor,
@@ -383,6 +383,35 @@ fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     // A table below a quarter of theta is merged though nothing touches it.
     let none = slice(&inputs, rule(Partitioner::GlobalRange, 404), 4);
     assert!(none.moves.is_empty());
+}
+
+/// Three components, of one, two and two tables; the last two are what figure 2 calls sub-merges.
+#[test]
+fn by_components_whole_tables_are_parts() {
+    let key = |number: u8| vec![number];
+    let input = |id: u64, from: u8, last: u8| {
+        let (from_key, last_key) = (Box::from([from]), Box::from([last]));
+        let table = meta(id, &[key(from), key(last)], 100);
+        SliceInput { table, blocks: vec![Block { from_key, last_key, bytes: 100 }] }
+    };
+    // What moves is small: whole tables move whatever their size.
+    let inputs = [input(5, 40, 49), input(1, 10, 20), input(2, 15, 25), input(4, 45, 60)];
+    let inputs = [&inputs[..], &[input(3, 30, 31)]].concat();
+    let rule = rule(Partitioner::Size, 1000);
+    let parts = slice_by_components(&inputs, rule);
+    assert_eq!(parts.moves, [3]);
+    let bounds: Vec<_> = parts.slices.iter().map(|s| (s.lo.clone(), s.hi.clone())).collect();
+    let border = Some(Box::from([40u8]));
+    assert_eq!(bounds, [(None, border.clone()), (border, None)]);
+    assert_eq!(parts.slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [200, 200]);
+    // What moves lies between two cuts.
+    let cuts: Vec<&[u8]> = parts.cuts.iter().map(|cut| &**cut).collect();
+    assert_eq!(cuts, [&[30][..], &[31, 0], &[40]]);
+    // Where tables may overlap nothing moves; each component is a part.
+    let inside = slice_by_components(&inputs, CellRule { may_move: false, ..rule });
+    assert!(inside.moves.is_empty());
+    assert_eq!(inside.slices.len(), 3);
+    assert!(slice_by_components(&[], rule).slices.is_empty());
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
     Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, MergeInstall,
-    Options, ReadOptions, Snapshot, Store, ValueOptions, ValuePlacement, WalMode, WriteOptions,
+    Options, ReadOptions, Snapshot, Store, SubMerges, ValueOptions, ValuePlacement, WalMode,
+    WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -130,6 +131,9 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.values = value_options(seed);
     if stack.one_in(2) {
         keyspace.merge_install = MergeInstall::Incremental;
+    }
+    if stack.one_in(4) {
+        keyspace.sub_merges = SubMerges::Components;
     }
     Options {
         memory_budget_bytes: 2 << 20,

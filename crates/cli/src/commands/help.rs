@@ -27,6 +27,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("filter_allocation", "how it is divided: none, uniform, or optimal (small levels get more)"),
     ("prefix", "adaptive-tiering: auto, fixed(8), delimiter(/) or custom(name); never changes"),
     ("merge_install", "atomic, or incremental: parts of a large merge take effect one by one"),
+    ("sub_merges", "slices: merges fall into equal parts; components: by whole tables (the paper)"),
     ("compression", "none, lz4 or zstd by level; the last holds for deeper levels"),
     ("l0_slowdown_runs", "level-0 runs at which writers are slowed down"),
     ("l0_stop_runs", "level-0 runs at which writers wait"),

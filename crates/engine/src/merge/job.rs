@@ -374,8 +374,9 @@ impl Inner {
         let bytes: u64 = tables().map(|table| table.bytes).sum();
         let entries: u64 = tables().map(|table| table.entries).sum();
         layout.prefixer = self.prefixer_for(keyspace, version, merge)?;
-        if is_sliced(merge.cut, bytes) && placer.is_none() {
-            return self.run_sliced(version, merge, layout);
+        let mode = options.sub_merges;
+        if is_sliced(mode, merge.cut, bytes) && placer.is_none() {
+            return self.run_sliced(version, merge, mode, layout);
         }
         let sources = merge_sources(version, merge, &BTreeSet::new())?;
         let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));

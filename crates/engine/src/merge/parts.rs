@@ -32,7 +32,7 @@ use crate::merge::cutter::Cutter;
 use crate::merge::job::{
     KeyRange, Merged, Output, Totals, merge_sources, merge_streams, note_prefix,
 };
-use crate::merge::slices::{is_sliced, panicked, slice_inputs};
+use crate::merge::slices::{is_sliced, on_threads, panicked, slice_inputs};
 use crate::metrics::Counter;
 use crate::options::MergeInstall;
 use crate::store::{Inner, KeyspaceInner};
@@ -83,16 +83,16 @@ impl Inner {
         version: &Version,
         plan: &Plan,
     ) -> bool {
-        let shape = &version.shape;
+        let (shape, options) = (&version.shape, keyspace.options.load());
         let bytes = |merge: &Merge| -> u64 {
             let tables = merge.input_ids().filter_map(|id| version.handle(id));
             tables.map(|table| table.meta().bytes).sum()
         };
         let is_large = |merge: &Merge| {
             let (bytes, usual) = (bytes(merge), CellRule::of(merge, None).usual_bytes());
-            is_sliced(merge.cut, bytes) && self.part_count(bytes, usual) >= 2
+            is_sliced(options.sub_merges, merge.cut, bytes) && self.part_count(bytes, usual) >= 2
         };
-        let is_one_edit = keyspace.options.load().merge_install == MergeInstall::Atomic;
+        let is_one_edit = options.merge_install == MergeInstall::Atomic;
         (plan.merges.len() == 1 || !is_one_edit)
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.merges.iter().any(is_large)
@@ -155,7 +155,8 @@ impl Inner {
         layout.prefixer = self.prefixer_for(keyspace, &version, merge)?;
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let usual_bytes = rule.usual_bytes();
-        let plan = slices::slice(&inputs, rule, self.part_count(bytes, usual_bytes));
+        let count = self.part_count(bytes, usual_bytes);
+        let plan = slices::sub_merges(options.sub_merges, &inputs, rule, count);
         let threads = self.slice_count(bytes, usual_bytes);
         self.count_slices(&inputs, &plan, threads);
         let is_moved = |id: u64| plan.moves.contains(&id);
@@ -217,18 +218,12 @@ impl PartedMerge<'_> {
             // Everything moves.
             return self.install_ready(&mut self.progress.lock());
         }
-        std::thread::scope(|scope| {
-            for _ in 1..threads.min(self.parts.len()) {
-                let builder = std::thread::Builder::new().name("runstone-slice".into());
-                // Without a thread the others do its work. A part that panics fails the merge.
-                let _ = builder.spawn_scoped(scope, || {
-                    let work = std::panic::AssertUnwindSafe(|| self.work());
-                    if std::panic::catch_unwind(work).is_err() {
-                        self.progress.lock().failed.get_or_insert(panicked());
-                    }
-                });
+        on_threads(threads.min(self.parts.len()), &|| {
+            // A part that panics fails the merge.
+            let work = std::panic::AssertUnwindSafe(|| self.work());
+            if std::panic::catch_unwind(work).is_err() {
+                self.progress.lock().failed.get_or_insert(panicked());
             }
-            self.work();
         });
         let mut progress = self.progress.lock();
         let is_ended = matches!(progress.failed, None | Some(Error::Closed));

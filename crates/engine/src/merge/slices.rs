@@ -5,14 +5,15 @@
 //! 1. The histogram: every data block of the inputs, from their index partitions.
 //! 2. Cells and slices. The cells do not depend on the number of slices, and the table of cell i
 //!    gets the i-th of a row of ids: so the files are the same, byte by byte, for every number.
-//! 3. One thread per slice; this one takes the first. If one fails, what the others wrote goes.
+//! 3. One thread per slice, where there are as many. If one fails, what the others wrote goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 
+use parking_lot::Mutex;
 use runstone_policy::partition::slices::{
-    Block, CellRule, Slice, SliceInput, Slices, TABLES_PER_SLICE,
+    Block, CellRule, Slice, SliceInput, Slices, SubMerges, TABLES_PER_SLICE,
 };
 use runstone_policy::partition::{CutKey, slices};
 use runstone_policy::plan::{Cut, Merge};
@@ -27,12 +28,12 @@ use crate::version::Version;
 use crate::version::handle::TableHandle;
 
 /// Whether a merge is planned by cells: if the partitioner asks for it, or if cuts by size or by
-/// prefix are so many that parts are worth it. Not a matter of free cores: tables must not depend
+/// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of free cores: tables must not depend
 /// on those.
-pub(crate) fn is_sliced(cut: Cut, input_bytes: u64) -> bool {
+pub(crate) fn is_sliced(mode: SubMerges, cut: Cut, input_bytes: u64) -> bool {
     let (partitioner, table_bytes) = cut.cells();
     let is_large = || input_bytes / 2 / TABLES_PER_SLICE >= partitioner.usual_bytes(table_bytes);
-    matches!(cut, Cut::Cells { .. }) || is_large()
+    mode == SubMerges::Components || matches!(cut, Cut::Cells { .. }) || is_large()
 }
 
 impl Inner {
@@ -40,13 +41,14 @@ impl Inner {
         &self,
         version: &Version,
         merge: &Merge,
+        mode: SubMerges,
         layout: TableLayout,
     ) -> Result<Merged> {
         let inputs = slice_inputs(version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let count = self.slice_count(bytes, rule.usual_bytes());
-        let plan = slices::slice(&inputs, rule, count);
+        let plan = slices::sub_merges(mode, &inputs, rule, count);
         self.count_slices(&inputs, &plan, count);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();
@@ -59,7 +61,7 @@ impl Inner {
             let keep = self.keep_rule(version, merge);
             merge_streams(sources, range, output, keep, &|| self.check_cancelled())
         };
-        let parts = run_parts(&plan.slices, &part);
+        let parts = run_parts(&plan.slices, count, &part);
         let mut merged = self.join(parts)?;
         let moved = inputs.iter().filter(|input| moves.contains(&input.table.id));
         merged.moved = moved.map(|input| Arc::clone(&input.table)).collect();
@@ -108,27 +110,38 @@ impl Inner {
     }
 }
 
+/// So many threads take the slices in order; after an error no more are begun.
 fn run_parts(
     slices: &[Slice],
+    threads: usize,
     part: &(dyn Fn(&Slice) -> Result<Merged> + Sync),
 ) -> Vec<Result<Merged>> {
-    let Some((first, others)) = slices.split_first() else { return Vec::new() };
-    std::thread::scope(|scope| {
-        let start = |slice| {
-            let builder = std::thread::Builder::new().name("runstone-slice".into());
-            // Without a thread the part is done here, after the first.
-            (slice, builder.spawn_scoped(scope, move || part(slice)).ok())
-        };
-        let started: Vec<_> = others.iter().map(start).collect();
-        let mut results = vec![part(first)];
-        for (slice, thread) in started {
-            results.push(match thread {
-                Some(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
-                None => part(slice),
-            });
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    on_threads(threads.min(slices.len()), &|| {
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            let Some(slice) = slices.get(at) else { break };
+            let run = std::panic::AssertUnwindSafe(|| part(slice));
+            let outcome = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(panicked()));
+            if outcome.is_err() {
+                next.fetch_max(slices.len(), Relaxed);
+            }
+            done.lock().insert(at, outcome);
         }
-        results
-    })
+    });
+    done.into_inner().into_values().collect()
+}
+
+/// Calls `work` on this thread and on others, so many in all; where there is no thread to be had,
+/// the others do its work.
+pub(crate) fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let builder = std::thread::Builder::new().name("runstone-slice".into());
+            let _ = builder.spawn_scoped(scope, work);
+        }
+        work();
+    });
 }
 
 pub(crate) fn panicked() -> Error {

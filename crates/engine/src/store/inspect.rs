@@ -326,16 +326,17 @@ impl super::Keyspace {
     /// no part. Reads the indexes of the inputs.
     pub fn merge_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
         let version = Arc::clone(&self.inner.view.load().version);
+        let mode = self.inner.options.load().sub_merges;
         let sliced = |merge: &Merge| {
             let inputs = slice_inputs(&version, merge)?;
             let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-            if !is_sliced(merge.cut, bytes) {
+            if !is_sliced(mode, merge.cut, bytes) {
                 return Ok(Slices::default());
             }
             let prefixer = self.inner.prefixer.lock().clone();
             let rule = CellRule::of(merge, prefixer.as_ref());
             let count = slice_count(cores, cores, bytes, rule.usual_bytes());
-            Ok(slices::slice(&inputs, rule, count))
+            Ok(slices::sub_merges(mode, &inputs, rule, count))
         };
         plan.merges.iter().map(sliced).collect()
     }

@@ -2,9 +2,10 @@
 //! "Sub-merges"). Plans only: which tables are inputs is a policy's decision, and reading and
 //! writing them is the engine's.
 //!
-//! *Paper mode*, [`components`]: the connected components of the inputs' [min, max] overlap. A
-//! component of one table moves, any other is a sub-merge. All tables are whole. A flushed table
-//! that spans all keys joins everything, which is the case in most merges of a stack.
+//! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
+//! inputs' [min, max] overlap. A component of one table moves, any other is a sub-merge. All tables
+//! are whole. A flushed table that spans all keys joins everything, which is the case in most
+//! merges of a stack.
 //!
 //! *Sliced mode*, [`slice()`]:
 //!
@@ -23,7 +24,10 @@
 //!
 //! The critical path of a merge is its largest part: no number of cores makes it shorter.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
 use crate::plan::Merge;
@@ -35,6 +39,17 @@ pub const MOVE_DIVISOR: u64 = 4;
 
 /// A slice is worth a thread if it writes this many tables.
 pub const TABLES_PER_SLICE: u64 = 4;
+
+/// How a merge falls apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubMerges {
+    /// At cell boundaries, where the index blocks say that parts are of equal size.
+    #[default]
+    Slices,
+    /// By whole tables, as in the paper.
+    Components,
+}
 
 /// A merge in paper mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,17 +192,29 @@ impl CellRule<'_> {
     }
 }
 
+/// By a mode; W is of sliced mode.
+pub fn sub_merges(
+    mode: SubMerges,
+    inputs: &[SliceInput],
+    rule: CellRule<'_>,
+    slice_count: usize,
+) -> Slices {
+    match mode {
+        SubMerges::Slices => slice(inputs, rule, slice_count),
+        SubMerges::Components => slice_by_components(inputs, rule),
+    }
+}
+
 /// Sliced mode. O(blocks log blocks + tables * rows * log blocks), and what the partitioner takes;
 /// there are as many rows as tables overlap at the deepest point, which is at most the runs.
 pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
-    let CellRule { partitioner, table_bytes, prefixer, may_move } = rule;
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut merged: Vec<&SliceInput> = Vec::new();
     let rows = disjoint_rows(inputs);
     for input in inputs {
         let is_large = input.table.bytes >= rule.usual_bytes().div_ceil(MOVE_DIVISOR)
             && input.table.tombstones == 0;
-        if may_move && is_large && is_alone(input, &rows) {
+        if rule.may_move && is_large && is_alone(input, &rows) {
             moving.push(input)
         } else {
             merged.push(input)
@@ -195,17 +222,9 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
     }
     moving.sort_by(|a, b| a.table.min_key.cmp(&b.table.min_key));
     let moves = moving.iter().map(|input| input.table.id).collect();
-    let (Some(min_key), Some(max_key)) = (
-        merged.iter().map(|input| &input.table.min_key).min(),
-        merged.iter().map(|input| &input.table.max_key).max(),
-    ) else {
+    let Some(Cells { mut cuts, histogram, .. }) = cells_of(&merged, rule) else {
         return Slices { moves, ..Slices::default() };
     };
-    let points = merged.iter().flat_map(|input| &input.blocks);
-    let points = points.map(|b| Point { last_key: b.last_key.clone(), bytes: b.bytes });
-    let histogram = Histogram::new(points.collect());
-    let whole = Input { histogram: &histogram, min_key, max_key, table_bytes, prefixer };
-    let mut cuts = partitioner.rule().cuts(&whole);
     for table in moving.iter().map(|input| &input.table) {
         cuts.push(table.min_key.clone());
         cuts.push(successor(&table.max_key));
@@ -214,6 +233,59 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
     cuts.dedup();
     let slices = pack(&histogram, &cuts, slice_count);
     Slices { moves, cuts, slices }
+}
+
+/// Paper mode with the cuts of the outputs: one slice for each component of two tables or more,
+/// which the partitioner cuts by itself. Tables that overlap no other move, whatever their size;
+/// in a level whose tables may overlap nothing does. O(blocks log blocks).
+pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
+    let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
+    let by_id: BTreeMap<TableId, &SliceInput> =
+        inputs.iter().map(|input| (input.table.id, input)).collect();
+    let mut found = components(&tables);
+    if !rule.may_move {
+        found.merges.extend(found.moves.drain(..).map(|id| vec![id]));
+        found.merges.sort_by_key(|group| &by_id[&group[0]].table.min_key);
+    }
+    let mut cuts: BTreeSet<CutKey> = BTreeSet::new();
+    for id in &found.moves {
+        let table = &by_id[id].table;
+        cuts.extend([table.min_key.clone(), successor(&table.max_key)]);
+    }
+    let mut slices: Vec<Slice> = Vec::new();
+    for group in &found.merges {
+        let group: Vec<&SliceInput> = group.iter().map(|id| by_id[id]).collect();
+        let Some(part) = cells_of(&group, rule) else { continue };
+        if let Some(before) = slices.last_mut() {
+            before.hi = Some(part.min_key.clone());
+            cuts.insert(part.min_key.clone());
+        }
+        let lo = (!slices.is_empty()).then_some(part.min_key);
+        slices.push(Slice { lo, hi: None, bytes: part.histogram.bytes() });
+        cuts.extend(part.cuts);
+    }
+    Slices { moves: found.moves, cuts: cuts.into_iter().collect(), slices }
+}
+
+/// Tables that merge, cut by the partitioner.
+struct Cells {
+    min_key: CutKey,
+    cuts: Vec<CutKey>,
+    /// Of their blocks.
+    histogram: Histogram,
+}
+
+/// `None` without tables.
+fn cells_of(merged: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
+    let CellRule { partitioner, table_bytes, prefixer, .. } = rule;
+    let min_key = merged.iter().map(|input| &input.table.min_key).min()?;
+    let max_key = merged.iter().map(|input| &input.table.max_key).max()?;
+    let blocks = merged.iter().flat_map(|input| &input.blocks);
+    let points = blocks.map(|b| Point { last_key: b.last_key.clone(), bytes: b.bytes });
+    let histogram = Histogram::new(points.collect());
+    let whole = Input { histogram: &histogram, min_key, max_key, table_bytes, prefixer };
+    let cuts = partitioner.rule().cuts(&whole);
+    Some(Cells { min_key: min_key.clone(), cuts, histogram })
 }
 
 /// The inputs as rows of disjoint tables: each joins the first row that ends before it.
