@@ -73,6 +73,10 @@ pub struct Args {
     /// Compression of all levels.
     #[arg(long, value_enum)]
     compression: Option<Codec>,
+    /// Parts that a large merge falls into, with a thread each; as many as cores are idle if not
+    /// given.
+    #[arg(long, value_name = "W")]
+    merge_slices: Option<usize>,
     #[command(flatten)]
     make: MakeArguments,
 }
@@ -218,7 +222,11 @@ impl Args {
             return Err(Failure::usage("the store holds data", hint));
         }
         let keyspace = self.options(location)?;
-        let mut options = Options { create_if_missing: !self.use_existing, ..Options::default() };
+        let mut options = Options {
+            create_if_missing: !self.use_existing,
+            merge_slices: self.merge_slices,
+            ..Options::default()
+        };
         let buffers = keyspace
             .write_buffer_bytes
             .saturating_mul(u64::from(keyspace.max_immutable_memtables) + 1);
