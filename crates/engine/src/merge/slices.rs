@@ -27,9 +27,9 @@ use crate::table::builder::TableLayout;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 
-/// Whether a merge is planned by cells: if the partitioner asks for it, or if cuts by size or by
-/// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of free cores: tables must not depend
-/// on those.
+/// Whether a merge is planned by cells: if the partitioner asks for it, if cuts by size or by
+/// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of
+/// free cores: tables must not depend on those.
 pub(crate) fn is_sliced(mode: SubMerges, cut: Cut, input_bytes: u64) -> bool {
     let (partitioner, table_bytes) = cut.cells();
     let is_large = || input_bytes / 2 / TABLES_PER_SLICE >= partitioner.usual_bytes(table_bytes);
