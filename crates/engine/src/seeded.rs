@@ -46,6 +46,16 @@ pub enum Bug {
     CollectionNotLogged,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
+    /// A write that wants to be durable is acknowledged before the log is synced.
+    AcknowledgedBeforeSync,
+    /// Names of new files are not synced before an edit names them.
+    DirectoryNotSynced,
+    /// Tables are not synced before an edit names them.
+    TableNotSynced,
+    /// An edit counts as logged before it is synced.
+    EditNotSynced,
+    /// Blocks are taken as they are read, whatever their checksum says.
+    BlocksUnchecked,
 }
 
 /// Where a test may step in.

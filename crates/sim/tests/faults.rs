@@ -54,6 +54,17 @@ fn short_writes() {
 }
 
 #[test]
+fn reads_that_fail() {
+    fail_everywhere(FaultKind::EioOnRead, false, 33..36);
+    fail_everywhere(FaultKind::ShortRead, false, 36..38);
+}
+
+#[test]
+fn bits_that_reads_flip() {
+    fail_everywhere(FaultKind::BitFlipOnRead, false, 38..41);
+}
+
+#[test]
 fn failed_syncs() {
     fail_everywhere(FaultKind::FailedSync, false, 30..33);
 }

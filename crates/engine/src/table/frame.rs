@@ -85,7 +85,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
         stored.len().checked_sub(CHECKSUM_BYTES).ok_or("block shorter than its trailer")?;
     let sum = u32_at(stored, body_and_kind).ok_or("block shorter than its trailer")?;
     let covered = &stored[..body_and_kind];
-    if checksum(file_uid, offset, covered) != sum {
+    if checksum(file_uid, offset, covered) != sum && !seeded!(BlocksUnchecked) {
         return Err("block checksum does not match");
     }
     let (kind, body) = covered.split_last().ok_or("block shorter than its trailer")?;

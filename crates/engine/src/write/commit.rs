@@ -333,6 +333,9 @@ impl Inner {
 
     /// Returns once everything up to `seq` is durable.
     pub(crate) fn sync_through(&self, seq: SeqNo) -> Result<()> {
+        if seeded!(AcknowledgedBeforeSync) {
+            return Ok(());
+        }
         let mut state = self.syncer.state.lock();
         loop {
             if let Some(error) = &state.failed {
