@@ -35,6 +35,7 @@ pub(super) struct Load {
     pub(super) loads: u64,
     pub(super) operations: u64,
     pub(super) block_count: u32,
+    table_pages: u32,
     memtable_pages: u32,
     level1_pages: u32,
     is_latest: bool,
@@ -64,16 +65,32 @@ impl Outcome {
 impl Load {
     /// Updates and reads of any record.
     pub(super) fn uniform(context: &Context<'_>) -> Load {
-        // A smaller workload has a smaller device and tree of the same proportions, but for tables
-        // and memtable, which stay a block.
-        let blocks = 384.0 * context.scale;
+        // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
+        // open blocks and a compaction want as much room as ever.
+        let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
+        let blocks = 384.0 * context.scale + work_blocks;
         Load {
             loads: context.scaled(1_000_000),
             operations: context.scaled(500_000),
             block_count: (blocks.round() as u32).max(40),
+            table_pages: Geometry::default().block_pages,
             memtable_pages: 128,
             level1_pages: 320,
             is_latest: false,
+        }
+    }
+
+    /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
+    /// a quarter of all sizes. For models, which have no device.
+    pub(super) fn as_deep_as_the_paper(context: &Context<'_>) -> Load {
+        let load = Load::uniform(context);
+        Load {
+            loads: load.loads * 5 / 2,
+            operations: load.operations * 5 / 2,
+            table_pages: load.table_pages / 4,
+            memtable_pages: load.memtable_pages / 4,
+            level1_pages: load.level1_pages / 4,
+            ..load
         }
     }
 
@@ -86,7 +103,7 @@ impl Load {
     fn model_sizes(&self) -> ModelSizes {
         ModelSizes {
             page_records: RECORDS_PER_PAGE as u32,
-            table_pages: self.geometry().block_pages,
+            table_pages: self.table_pages,
             level1_pages: self.level1_pages,
             size_ratio: 10,
             l0_trigger: 4,
