@@ -179,7 +179,7 @@ fn encode(records: &[Record], page_bytes: usize) -> Vec<u8> {
     let mut offset = HEADER_BYTES + SLOT_BYTES * records.len();
     let used_bytes = HEADER_BYTES + records.iter().map(Record::page_bytes).sum::<usize>();
     let page_count = used_bytes.div_ceil(page_bytes);
-    let mut bytes = Vec::with_capacity(page_count * page_bytes);
+    let mut bytes = SharedBytes::buffer(page_count * page_bytes);
     for word in [MAGIC, page_count as u32, records.len() as u32, used_bytes as u32] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
