@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_device::{DeviceUrl, Kind, KvSsdStore};
 use runstone_flash::block::{BlockStorage, LayerReport};
@@ -68,23 +68,38 @@ impl Location {
         self.open(Options { read_only: true, create_if_missing: false, ..Options::default() })
     }
 
+    /// The files of the store there, not opened as a store.
+    pub fn files(&self) -> Result<Arc<dyn Storage>> {
+        let opened: runstone::Result<Arc<dyn Storage>> = match (&self.memory, &self.device) {
+            (Some(memory), _) => return Ok(Arc::<MemoryStorage>::clone(memory)),
+            (None, Some(url)) => self.storage(url, false).map(|open| Arc::new(open) as _),
+            (None, None) => match PosixStorage::open(&self.path, Access::ReadOnly) {
+                Ok(files) => Ok(Arc::new(files)),
+                Err(error) => Err(Error::from(error)),
+            },
+        };
+        opened.map_err(|error| explain(&self.path, error, false))
+    }
+
+    /// The block SSD of a URL, opened once.
+    fn storage(&self, url: &DeviceUrl, may_make: bool) -> runstone::Result<BlockStorage> {
+        if let Some(open) = self.block.get() {
+            return Ok(open.clone());
+        }
+        let opened = url.open_block(may_make)?;
+        Ok(self.block.get_or_init(|| opened).clone())
+    }
+
     fn try_open(&self, options: Options) -> runstone::Result<Store> {
         match (&self.memory, &self.device) {
             (Some(memory), _) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
             (None, Some(url)) if url.kind == Kind::BlockSsd => {
                 let may_make = options.create_if_missing && !options.read_only;
-                let storage = match self.block.get() {
-                    Some(open) => open.clone(),
-                    None => {
-                        let opened = url.open_block(may_make)?;
-                        self.block.get_or_init(|| opened).clone()
-                    }
-                };
-                Store::open_on(Arc::new(storage), options)
+                Store::open_on(Arc::new(self.storage(url, may_make)?), options)
             }
             (None, Some(_)) => {
-                let hint = "put, get, delete, scan, count, import, export, bench, shape, stats, \
-                            verify, compact and dump take it";
+                let hint = "put, get, delete, scan, count, import, export, demo, bench, shape, \
+                            stats, verify, compact and dump take it";
                 Err(Error::invalid("this command does not work on a KVSSD", hint))
             }
             (None, None) => Store::open(&self.path, options),

@@ -85,13 +85,24 @@ impl Range {
         Ok(count)
     }
 
-    /// The same over a device, whose scans have one bound.
-    fn walk_device(
+    /// The same over any store, whose scans have one bound.
+    pub fn walk_store(
         &self,
-        device: &KvSsdStore,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let (mut count, mut outcome) = (0, Ok(()));
+        store: &dyn KvStore,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> runstone::Result<u64> {
+        self.walk_while(store, |key, value| {
+            visit(key, value);
+            true
+        })
+    }
+
+    fn walk_while(
+        &self,
+        store: &dyn KvStore,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> runstone::Result<u64> {
+        let mut count = 0;
         let (from, direction) = match self.reverse {
             false => (self.start.as_deref(), Direction::Forward),
             true => (self.end.as_deref(), Direction::Reverse),
@@ -99,7 +110,7 @@ impl Range {
         if self.limit == Some(0) {
             return Ok(0);
         }
-        device.scan(from, direction, &mut |key, value| {
+        store.scan(from, direction, &mut |key, value| {
             let is_before = self.start.as_deref().is_some_and(|start| key < start);
             let is_behind = self.end.as_deref().is_some_and(|end| key >= end);
             if is_behind && self.reverse {
@@ -109,11 +120,10 @@ impl Range {
             if is_before || is_behind {
                 return false;
             }
-            outcome = visit(key, value);
             count += 1;
-            outcome.is_ok() && self.limit.is_none_or(|limit| count < limit)
+            visit(key, value) && self.limit.is_none_or(|limit| count < limit)
         })?;
-        outcome.map(|()| count)
+        Ok(count)
     }
 }
 
@@ -154,12 +164,18 @@ impl Entries {
     pub fn walk(
         &self,
         range: &Range,
-        visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        match self {
-            Entries::Keyspace { keyspace, .. } => range.walk(keyspace, visit),
-            Entries::KvSsd(device) => range.walk_device(device, visit),
-        }
+        let device = match self {
+            Entries::Keyspace { keyspace, .. } => return range.walk(keyspace, visit),
+            Entries::KvSsd(device) => &**device,
+        };
+        let mut outcome = Ok(());
+        let count = range.walk_while(device, |key, value| {
+            outcome = visit(key, value);
+            outcome.is_ok()
+        })?;
+        outcome.map(|()| count)
     }
 }
 

@@ -29,6 +29,16 @@ impl KvSsdStore {
         KvSsdStore { device: Mutex::new(device), place }
     }
 
+    /// Path of the image.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Whether the device could take a write, were there room.
+    pub fn check(&self, write: KvWrite<'_>) -> Result<()> {
+        self.run(|device| device.check_size(&as_write(&write)))
+    }
+
     /// The device itself: its tables, blocks and counters.
     pub fn device(&self) -> MutexGuard<'_, KvSsd> {
         self.device.lock()
@@ -96,13 +106,7 @@ impl KvStore for KvSsdStore {
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
-        let writes: Vec<Write<'_>> = writes
-            .iter()
-            .map(|write| match *write {
-                KvWrite::Put { key, value } => Write::Put { key, value },
-                KvWrite::Delete { key } => Write::Delete { key },
-            })
-            .collect();
+        let writes: Vec<Write<'_>> = writes.iter().map(as_write).collect();
         self.run(|device| {
             device.write(&writes)?;
             if durability == Durability::Sync { device.sync() } else { Ok(()) }
@@ -152,6 +156,13 @@ impl KvStore for KvSsdStore {
             merge_bytes_written: programs.by(Cause::Compaction) * page_bytes,
             log_bytes_written: programs.by(Cause::Log) * page_bytes,
         })
+    }
+}
+
+fn as_write<'a>(write: &KvWrite<'a>) -> Write<'a> {
+    match *write {
+        KvWrite::Put { key, value } => Write::Put { key, value },
+        KvWrite::Delete { key } => Write::Delete { key },
     }
 }
 

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{
-    Clip, CompactionInput, Entry, Kind, KvPage, Lookup, Merged, Output, PageReader, PageWriter,
-    Record, References, RemapLimits, Rewriter, TableMeta, lookup, plan_compaction,
+    Clip, CompactionInput, Entry, KeyBlock, Kind, KvPage, Lookup, Merged, Output, PageReader,
+    PageWriter, Record, References, RemapLimits, Rewriter, TableMeta, lookup, plan_compaction,
 };
+use runstone_flash::nand::SharedBytes;
 use runstone_flash::{Error, Result};
 
 const PAGE_BYTES: usize = 1024;
@@ -30,12 +31,12 @@ enum Clips {
 /// Pages that were never freed.
 #[derive(Default)]
 struct Pages {
-    bytes: BTreeMap<u32, Vec<u8>>,
+    bytes: BTreeMap<u32, SharedBytes>,
     next: u32,
 }
 
 impl PageReader for Pages {
-    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+    fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes> {
         let group = self.bytes.get(&entry.page).cloned();
         let group = group.filter(|bytes| bytes.len() == PAGE_BYTES * usize::from(entry.page_count));
         group.ok_or(Error::Corrupt { what: "test", why: format!("page {} is gone", entry.page) })
@@ -43,10 +44,10 @@ impl PageReader for Pages {
 }
 
 impl PageWriter for Pages {
-    fn write_pages(&mut self, bytes: &[u8]) -> Result<u32> {
+    fn write_pages(&mut self, bytes: SharedBytes) -> Result<u32> {
         let page = self.next;
         self.next += (bytes.len() / PAGE_BYTES) as u32;
-        self.bytes.insert(page, bytes.to_vec());
+        self.bytes.insert(page, bytes);
         Ok(page)
     }
 }
@@ -98,32 +99,37 @@ impl Tree {
             Some(value) => self.state.insert(key.clone(), value.clone()),
             None => self.state.remove(&key),
         };
-        self.memtable.push(Record { key, seq: self.seq, kind, value: value.unwrap_or_default() });
+        self.memtable.push(Record::new(self.seq, kind, &key, &value.unwrap_or_default()));
     }
 
     /// The memtable as a table of level 0, through the same rewriting as a merge.
     fn flush(&mut self) {
         let mut records = std::mem::take(&mut self.memtable);
-        records.sort_by(|one, two| (&one.key, two.seq).cmp(&(&two.key, one.seq)));
-        let mut keys: Vec<Vec<Record>> = Vec::new();
+        records.sort_by(|one, two| (one.key(), two.seq()).cmp(&(two.key(), one.seq())));
+        let mut keys: Vec<KeyBlock> = Vec::new();
         for record in records {
             match keys.last_mut() {
-                Some(versions) if versions[0].key == record.key => versions.push(record),
+                Some(versions) if versions[0].key() == record.key() => versions.push(record),
                 _ => keys.push(vec![record]),
             }
         }
         let mut entries = Vec::new();
         let pages = &mut self.pages;
-        let keys = keys.into_iter().map(Ok);
-        runstone_flash::kvssd::build_pages(keys, PAGE_BYTES, |bytes, records| {
-            let clip = Clip::of_keys(&records[0].key, &records[records.len() - 1].key);
+        let mut keys = keys.iter();
+        let next_key = |versions: &mut KeyBlock| {
+            let next = keys.next();
+            versions.extend(next.into_iter().flatten().cloned());
+            Ok(next.is_some())
+        };
+        runstone_flash::kvssd::build_pages(next_key, PAGE_BYTES, |bytes, records| {
+            let clip = Clip::of_keys(records[0].key(), records[records.len() - 1].key());
             let page_count = (bytes.len() / PAGE_BYTES) as u16;
             entries.push(Entry {
-                page: pages.write_pages(&bytes)?,
+                page: pages.write_pages(bytes.into())?,
                 page_count,
                 stratum: 0,
                 is_charged: true,
-                has_tombstones: records.iter().any(|record| record.kind == Kind::Delete),
+                has_tombstones: records.iter().any(|record| record.kind() == Kind::Delete),
                 record_count: records.len() as u32,
                 clip,
             });
@@ -145,8 +151,9 @@ impl Tree {
         let fence = table.fence().unwrap();
         for entry in &mut table.entries {
             let bytes = self.pages.read_pages(entry).unwrap();
-            let records = KvPage::decode(&bytes, PAGE_BYTES).unwrap().into_records();
-            let whole = Clip::of_keys(&records[0].key, &records[records.len() - 1].key);
+            let page = KvPage::decode(bytes, PAGE_BYTES).unwrap();
+            let records: Vec<Record> = page.records().collect();
+            let whole = Clip::of_keys(records[0].key(), records[records.len() - 1].key());
             entry.clip = match self.clips {
                 Clips::Kept => continue,
                 Clips::None => whole,
@@ -269,12 +276,12 @@ impl Tree {
         let mut decided: Option<Vec<u8>> = None;
         for record in Merged::new(entries, PAGE_BYTES, &mut self.pages) {
             let record = record?;
-            if record.seq > snapshot || decided.as_ref() == Some(&record.key) {
+            if record.seq() > snapshot || decided.as_deref() == Some(record.key()) {
                 continue;
             }
-            decided = Some(record.key.clone());
-            if record.kind == Kind::Put {
-                state.insert(record.key, record.value);
+            decided = Some(record.key().to_vec());
+            if record.kind() == Kind::Put {
+                state.insert(record.key().to_vec(), record.value().to_vec());
             }
         }
         Ok(state)

@@ -2,6 +2,7 @@
 //! each layer wrote. Not the paper's rows.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
@@ -10,7 +11,7 @@ use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions};
-use runstone_flash::nand::{FileImage, Geometry, MemoryImage, PageType, Timing};
+use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 
 use super::context::Context;
 use super::engine::plain_options;
@@ -19,17 +20,22 @@ use super::log_apart::LogApart;
 use crate::generators::Rng;
 use crate::generators::keys::ycsb_key;
 use crate::generators::zipfian::Latest;
+use crate::process;
 
 const KEY_BYTES: u64 = 24;
 const VALUE_BYTES: usize = 1000;
 /// Records of 1044 bytes, slot and header included, in a page of 32 KiB.
 const RECORDS_PER_PAGE: u64 = 31;
 
+/// Largest device whose image is kept in memory, where pages are shared instead of copied.
+const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
+
 /// How large the workload is, and which records it touches.
 pub(super) struct Load {
     pub(super) loads: u64,
     pub(super) operations: u64,
     pub(super) block_count: u32,
+    table_pages: u32,
     memtable_pages: u32,
     level1_pages: u32,
     is_latest: bool,
@@ -40,7 +46,10 @@ pub(super) struct Outcome {
     pub(super) compaction: f64,
     pub(super) rmw: f64,
     pub(super) gc: f64,
+    /// In simulated time.
     pub(super) operations_per_s: f64,
+    /// The emulator itself, in time of the processor.
+    pub(super) emulated_per_cpu_s: f64,
     pub(super) pages_per_get: f64,
     pub(super) ram_bytes_per_16_gb: f64,
     pub(super) timing: &'static str,
@@ -56,16 +65,32 @@ impl Outcome {
 impl Load {
     /// Updates and reads of any record.
     pub(super) fn uniform(context: &Context<'_>) -> Load {
-        // A smaller workload has a smaller device and tree of the same proportions, but for tables
-        // and memtable, which stay a block.
-        let blocks = 384.0 * context.scale;
+        // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
+        // open blocks and a compaction want as much room as ever.
+        let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
+        let blocks = 384.0 * context.scale + work_blocks;
         Load {
             loads: context.scaled(1_000_000),
             operations: context.scaled(500_000),
             block_count: (blocks.round() as u32).max(40),
+            table_pages: Geometry::default().block_pages,
             memtable_pages: 128,
             level1_pages: 320,
             is_latest: false,
+        }
+    }
+
+    /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
+    /// a quarter of all sizes. For models, which have no device.
+    pub(super) fn as_deep_as_the_paper(context: &Context<'_>) -> Load {
+        let load = Load::uniform(context);
+        Load {
+            loads: load.loads * 5 / 2,
+            operations: load.operations * 5 / 2,
+            table_pages: load.table_pages / 4,
+            memtable_pages: load.memtable_pages / 4,
+            level1_pages: load.level1_pages / 4,
+            ..load
         }
     }
 
@@ -78,7 +103,7 @@ impl Load {
     fn model_sizes(&self) -> ModelSizes {
         ModelSizes {
             page_records: RECORDS_PER_PAGE as u32,
-            table_pages: self.geometry().block_pages,
+            table_pages: self.table_pages,
             level1_pages: self.level1_pages,
             size_ratio: 10,
             l0_trigger: 4,
@@ -138,10 +163,10 @@ pub(super) fn run_device(
     load: &Load,
     options: &KvSsdOptions,
 ) -> Result<Outcome> {
-    let path = context.directory();
-    let image = Box::new(FileImage::create(&path).map_err(failed)?);
-    let side = Box::new(MemoryImage::new());
     let geometry = load.geometry();
+    let (image, path) = scratch_image(context, &geometry)?;
+    let side = Box::new(MemoryImage::new());
+    let cpu_s = process::cpu_seconds();
     let made = KvSsd::create(image, side, geometry, Timing::PAPER, options.clone());
     let mut device = made.map_err(failed)?;
     let operations = load.run(|key, value| match value {
@@ -158,15 +183,32 @@ pub(super) fn run_device(
         rmw: 1.0,
         gc: layers.flash_bytes as f64 / layers.tree_bytes as f64,
         operations_per_s: operations as f64 * 1e9 / device.nand().elapsed_ns() as f64,
+        emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
         pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
         ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
             / geometry.data_bytes() as f64,
         timing: device.nand().timing().name,
     };
     drop(device);
-    // What is left is removed with the scratch directory.
-    let _ = fs::remove_file(path);
+    remove(path);
     Ok(outcome)
+}
+
+/// The image of a device for one run, and its path if it is a file.
+fn scratch_image(
+    context: &Context<'_>,
+    geometry: &Geometry,
+) -> Result<(Box<dyn Image>, Option<PathBuf>)> {
+    if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
+        return Ok((Box::new(MemoryImage::new()), None));
+    }
+    let path = context.directory();
+    Ok((Box::new(FileImage::create(&path).map_err(failed)?), Some(path)))
+}
+
+/// What is left is removed with the scratch directory.
+fn remove(path: Option<PathBuf>) {
+    let _ = path.map(fs::remove_file);
 }
 
 /// What a model says of the workload.
@@ -212,8 +254,8 @@ pub(super) fn run_engine(
     gc_frontier: GcFrontier,
     over_provision_percent: u32,
 ) -> Result<Outcome> {
-    let path = context.directory();
-    let image = Box::new(FileImage::create(&path).map_err(failed)?);
+    let (image, path) = scratch_image(context, &load.geometry())?;
+    let cpu_s = process::cpu_seconds();
     let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
     let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
     let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
@@ -246,13 +288,14 @@ pub(super) fn run_engine(
         rmw: milli(layers.device.rmw_milli()),
         gc: milli(layers.device.gc_milli()),
         operations_per_s: operations as f64 * 1e9 / layers.elapsed_ns as f64,
+        emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
         pages_per_get: get_pages as f64 / gets.max(1) as f64,
         ram_bytes_per_16_gb: 0.0,
         timing: layers.timing,
     };
     store.close()?;
     drop(storage);
-    let _ = fs::remove_file(path);
+    remove(path);
     Ok(outcome)
 }
 

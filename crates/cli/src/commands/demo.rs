@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use runstone::policy::options::PolicyOptions;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
 use runstone_bench::generators::Rng;
+use runstone_device::KvSsdStore;
 
 use crate::arguments::{MakeArguments, parse_size};
-use crate::demo::input::{Input, default_directory};
+use crate::demo::costs::FileCosts;
+use crate::demo::input::{Input, Limits, default_directory};
 use crate::demo::phases::{Check, Run};
-use crate::demo::report::{Costs, Report};
+use crate::demo::report::Report;
 use crate::failure::{Exit, Failure, Result};
-use crate::opening::Location;
+use crate::kvssd::DeviceCosts;
+use crate::opening::{self, Location};
 use crate::output::{Output, size, terminal_columns};
 use crate::scratch::Scratch;
 
@@ -52,7 +55,9 @@ impl Args {
         };
         let location = Location::of(&store)?;
         let without = scratch.as_ref().map_or(store.as_path(), Scratch::path).canonicalize().ok();
-        let input = Input::read(&directory, without.as_deref(), self.max_bytes)?;
+        let device = opening::kvssd_to_make(&store, &self.make, DEFAULT_KEYSPACE)?;
+        let limits = Limits::of(device.as_ref());
+        let input = Input::read(&directory, without.as_deref(), self.max_bytes, limits)?;
         if !output.is_json {
             output.line(introduction(&input, &directory, self.max_bytes))?;
             output.flush()?;
@@ -65,7 +70,10 @@ impl Args {
             check: Check::default(),
             phases: Vec::new(),
         };
-        let mut report = self.work(&mut run, &location)?;
+        let mut report = match device {
+            Some(device) => work_on_device(&mut run, &location, device)?,
+            None => self.work(&mut run, &location)?,
+        };
         report.source = directory.display().to_string();
         report.store = store.display().to_string();
         report.is_scratch = scratch.is_some();
@@ -79,17 +87,12 @@ impl Args {
 
     fn work(&self, run: &mut Run<'_>, location: &Location) -> Result<Report> {
         if location.holds_data()? {
-            let hint = "name a new one: the demonstration would mix its keys with those";
-            return Err(Failure::usage("the store holds data", hint));
+            return Err(holds_data());
         }
         let base = scaled_options(run.input.tree.bytes());
         let (store, keyspace) = location.make(&self.make, DEFAULT_KEYSPACE, Some(base))?;
-        run.load(&keyspace)?;
-        run.change(&keyspace)?;
-        run.settle(&store)?;
-        run.read(&keyspace)?;
-        run.scan(&keyspace)?;
-        let costs = Costs::of(&keyspace, store.metrics(), &run.phases)?;
+        run.all_phases(&store)?;
+        let costs = FileCosts::of(&keyspace, store.metrics(), &run.phases)?;
         drop(keyspace);
         let start = Instant::now();
         store.close()?;
@@ -100,18 +103,36 @@ impl Args {
             self.make.memory_budget.unwrap_or(options.memory_budget_bytes);
         let store = location.open(options)?;
         let reopen = start.elapsed();
-        run.verify(store.default_keyspace())?;
+        run.verify(&store)?;
         store.close()?;
-        Ok(Report {
-            source: String::new(),
-            store: String::new(),
-            is_scratch: false,
-            costs,
-            close,
-            reopen,
-            total: Duration::ZERO,
-        })
+        Ok(Report::new(Box::new(costs), close, reopen))
     }
+}
+
+/// The same on a KVSSD: it has its own options, and figures of its own.
+fn work_on_device(run: &mut Run<'_>, location: &Location, device: KvSsdStore) -> Result<Report> {
+    if device.device().tree().last_seq() > 0 {
+        return Err(holds_data());
+    }
+    run.all_phases(&device)?;
+    let costs = DeviceCosts::of(&device, &run.phases);
+    let start = Instant::now();
+    drop(device);
+    let close = start.elapsed();
+    let start = Instant::now();
+    let device = location.kvssd(false)?.ok_or_else(vanished)?;
+    let reopen = start.elapsed();
+    run.verify(&device)?;
+    Ok(Report::new(Box::new(costs), close, reopen))
+}
+
+fn vanished() -> Failure {
+    Failure::new(Exit::CannotOpen, "the device is gone")
+}
+
+fn holds_data() -> Failure {
+    let hint = "name a new one: the demonstration would mix its keys with those";
+    Failure::usage("the store holds data", hint)
 }
 
 /// The default options with buffers, levels and tables made small enough for a tree of `bytes` to

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use runstone::storage::{Access, PosixStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
 use crate::kvssd;
-use crate::opening;
+use crate::opening::{self, Location};
 use crate::output::{Output, size};
 
 /// Show what a file of a store holds, or list its files
@@ -28,11 +28,11 @@ impl Args {
         if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
             return kvssd::dump(&device, self.entries, output);
         }
-        let storage = PosixStorage::open(&self.store, Access::ReadOnly).map_err(Error::from)?;
-        let Some(file) = &self.file else { return list(&storage, output) };
+        let files = Location::of(&self.store)?.files()?;
+        let Some(file) = &self.file else { return list(&*files, output) };
         // Tables, logs and manifests name themselves; a path of one is as good.
         let name = file.rsplit('/').next().unwrap_or(file);
-        let text = runstone::dump::dump_file(&storage, name, self.entries)?;
+        let text = runstone::dump::dump_file(&*files, name, self.entries)?;
         match output.is_json {
             true => output.json(&json!({
                 "file": name, "lines": text.lines().collect::<Vec<_>>(),
@@ -43,7 +43,7 @@ impl Args {
     }
 }
 
-fn list(storage: &PosixStorage, output: &Output) -> Result<Exit> {
+fn list(storage: &dyn Storage, output: &Output) -> Result<Exit> {
     let files = storage.list().map_err(Error::from)?;
     if output.is_json {
         let files = files.iter().map(|file| json!({ "name": file.name, "bytes": file.len_bytes }));

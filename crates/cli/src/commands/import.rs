@@ -5,21 +5,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use runstone::{Batch, DEFAULT_KEYSPACE, Durability, Keyspace, Store, WriteOptions};
+use runstone::{DEFAULT_KEYSPACE, Durability};
 use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
-use crate::kvssd;
+use crate::kvssd::DeviceTarget;
 use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
 use crate::transfer::jsonl::Fields;
-use crate::transfer::progress::{self, Progress, ProgressRecord};
+use crate::transfer::progress::{self, Progress};
 use crate::transfer::source::{self, Source};
+use crate::transfer::target::{StoreTarget, Target};
 use crate::transfer::{Format, Malformed, format_of};
 
-/// A batch also ends at this size, so that large values do not pile up in memory.
-const MOST_BATCH_BYTES: u64 = 4 << 20;
 /// So many malformed records are told one by one.
 const MOST_TOLD: u64 = 100;
 
@@ -75,17 +74,21 @@ impl Args {
             return Err(Failure::usage(what, "leave them out"));
         }
         let mut source = source::open(&self.source, format, &fields)?;
-        if let Some(device) = opening::kvssd_to_make(&self.store, &self.make, name)? {
-            let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-            let (batch, strict) = (self.batch, self.strict);
-            return kvssd::import(&device, &mut *source, batch, strict, durability, output);
-        }
-        let (store, keyspace) = opening::to_make(&self.store, &self.make, name)?;
         let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
-        let record = ProgressRecord::open(&store, &self.source, &how)?;
+        let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+        let mut target: Box<dyn Target> =
+            match opening::kvssd_to_make(&self.store, &self.make, name)? {
+                Some(device) => {
+                    Box::new(DeviceTarget::new(device, &self.source, &how, durability)?)
+                }
+                None => {
+                    let opened = opening::to_make(&self.store, &self.make, name)?;
+                    Box::new(StoreTarget::new(opened, &self.source, &how, durability)?)
+                }
+            };
         let mut progress = Progress::default();
         if !self.restart
-            && let Some(left) = record.read()?
+            && let Some(left) = target.left()?
         {
             source.resume(&left.position)?;
             progress = left;
@@ -93,15 +96,10 @@ impl Args {
         let bar = output.bytes_bar("import", source.total_bytes());
         bar.set_position(progress.position.offset_bytes);
         bar.reset_eta();
-        let writes = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
         let mut import = Import {
             resumed: progress.clone(),
             progress,
-            store: &store,
-            keyspace,
-            record: &record,
-            batch: Batch::new(),
-            writes,
+            target: &mut *target,
             bar,
             told: Vec::new(),
             is_json: output.is_json,
@@ -109,10 +107,7 @@ impl Args {
         let started = Instant::now();
         let outcome = import.copy(&mut *source, self.batch, self.strict);
         let report = import.finish(source.skipped(), started.elapsed(), &outcome);
-        if outcome.is_ok() {
-            record.close(&store)?;
-        }
-        store.close()?;
+        target.close(outcome.is_ok())?;
         match output.is_json {
             true => output.json(&report)?,
             false => note(text_of(&report, name)),
@@ -124,11 +119,7 @@ impl Args {
 struct Import<'a> {
     resumed: Progress,
     progress: Progress,
-    store: &'a Store,
-    keyspace: Keyspace,
-    record: &'a ProgressRecord,
-    batch: Batch,
-    writes: WriteOptions,
+    target: &'a mut dyn Target,
     bar: ProgressBar,
     told: Vec<Malformed>,
     is_json: bool,
@@ -139,27 +130,23 @@ impl Import<'_> {
         loop {
             let before = source.position();
             match source.next()? {
-                Some(Ok(record)) => {
-                    match self.batch.put(&self.keyspace, record.key, record.value) {
-                        Ok(()) => self.progress.records += 1,
-                        Err(error) => {
-                            let (file, line) = (self.place(source), before.line + 1);
-                            let what = error.to_string();
-                            self.malformed(Malformed { file, line, what }, &before, strict)?;
-                        }
+                Some(Ok(record)) => match self.target.put(record.key, record.value) {
+                    Ok(()) => self.progress.records += 1,
+                    Err(error) => {
+                        let (file, line) = (self.place(source), before.line + 1);
+                        let what = error.to_string();
+                        self.malformed(Malformed { file, line, what }, &before, strict)?;
                     }
-                }
+                },
                 Some(Err(malformed)) => self.malformed(malformed, &before, strict)?,
                 None => break,
             }
             self.progress.position = source.position();
-            if self.batch.len() >= batch_records || self.batch.user_bytes() >= MOST_BATCH_BYTES {
+            if self.target.is_full(batch_records) {
                 self.commit()?;
             }
         }
-        self.record.delete(&mut self.batch)?;
-        self.store.write(&self.batch, self.writes)?;
-        Ok(())
+        self.target.commit(None)
     }
 
     fn place(&self, source: &dyn Source) -> String {
@@ -169,9 +156,7 @@ impl Import<'_> {
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.record.put(&mut self.batch, &self.progress)?;
-        self.store.write(&self.batch, self.writes)?;
-        self.batch.clear();
+        self.target.commit(Some(&self.progress))?;
         self.bar.set_position(self.progress.position.offset_bytes);
         Ok(())
     }

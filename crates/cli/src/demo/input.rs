@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use runstone_bench::generators::Rng;
+use runstone_device::KvSsdStore;
 
 use crate::failure::{Failure, Result};
 use crate::transfer::directory::Tree;
@@ -22,6 +23,25 @@ pub enum State {
     Deleted,
 }
 
+/// The largest key and value that a store takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+}
+
+impl Limits {
+    /// Those of a device, or of a store of files.
+    pub fn of(device: Option<&KvSsdStore>) -> Limits {
+        let Some(device) = device.map(KvSsdStore::device) else {
+            let key_bytes = runstone::MAX_KEY_BYTES as u64;
+            return Limits { key_bytes, value_bytes: runstone::MAX_VALUE_BYTES };
+        };
+        let key_bytes = device.max_key_bytes() as u64;
+        Limits { key_bytes, value_bytes: device.max_value_bytes() as u64 }
+    }
+}
+
 /// A file's length and time of change when it was stored.
 type Mark = Option<(u64, SystemTime)>;
 
@@ -29,18 +49,26 @@ type Mark = Option<(u64, SystemTime)>;
 pub struct Input {
     pub tree: Tree,
     pub states: Vec<State>,
-    /// Files and bytes left out by the limit.
+    /// Files and bytes left out by the limits.
     pub cut: (u64, u64),
     marks: Vec<Mark>,
 }
 
 impl Input {
-    /// Walks the tree; takes files in order of their path as long as they fit into `max_bytes`.
-    pub fn read(root: &Path, without: Option<&Path>, max_bytes: u64) -> Result<Input> {
+    /// Walks the tree; takes files in order of their path as long as they fit into `max_bytes`, and
+    /// each fits the store.
+    pub fn read(
+        root: &Path,
+        without: Option<&Path>,
+        max_bytes: u64,
+        store: Limits,
+    ) -> Result<Input> {
         let mut tree = Tree::walk(root, without)?;
         let mut sum = 0_u64;
         let (kept, cut_files): (Vec<_>, Vec<_>) = tree.files.drain(..).partition(|file| {
-            let fits = sum.saturating_add(file.bytes) <= max_bytes;
+            let fits = sum.saturating_add(file.bytes) <= max_bytes
+                && file.key.len() as u64 <= store.key_bytes
+                && file.bytes + SECOND_VERSION.len() as u64 <= store.value_bytes;
             sum += if fits { file.bytes } else { 0 };
             fits
         });

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use runstone::kv::KvStore;
 use runstone::metrics::{Histogram, Percentiles};
-use runstone::{Keyspace, Store, Value};
+use runstone::{Durability, Value};
 use runstone_bench::generators::Rng;
 
 use super::input::{Input, State, shuffle};
@@ -110,15 +111,24 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// All phases but the last, which wants the store opened again.
+    pub fn all_phases(&mut self, store: &dyn KvStore) -> Result<()> {
+        self.load(store)?;
+        self.change(store)?;
+        self.settle(store)?;
+        self.read(store)?;
+        self.scan(store)
+    }
+
     /// Stores every file, in random order: sorted input would need no merging.
-    pub fn load(&mut self, keyspace: &Keyspace) -> Result<()> {
+    fn load(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut order: Vec<usize> = (0..self.input.tree.files.len()).collect();
         shuffle(&mut order, &mut self.rng);
         let mut meter = Meter::start(self.output, "load", order.len() as u64);
         for index in order {
             let Some(content) = self.input.first_version(index) else { continue };
             let key = self.input.key(index);
-            meter.time(|| keyspace.put(key, &content))?;
+            meter.time(|| store.put(key, &content, Durability::Buffered))?;
             meter.phase.bytes += (key.len() + content.len()) as u64;
         }
         self.phases.push(meter.finish());
@@ -126,7 +136,7 @@ impl Run<'_> {
     }
 
     /// Writes a second version of a tenth, and deletes a twentieth.
-    pub fn change(&mut self, keyspace: &Keyspace) -> Result<()> {
+    fn change(&mut self, store: &dyn KvStore) -> Result<()> {
         let (updated, deleted) = self.input.draw(&mut self.rng);
         let mut meter = Meter::start(self.output, "update", updated.len() as u64);
         for index in updated {
@@ -137,13 +147,13 @@ impl Run<'_> {
                 continue;
             };
             let key = self.input.key(index);
-            meter.time(|| keyspace.put(key, &content))?;
+            meter.time(|| store.put(key, &content, Durability::Buffered))?;
             meter.phase.bytes += (key.len() + content.len()) as u64;
         }
         self.phases.push(meter.finish());
         let mut meter = Meter::start(self.output, "delete", deleted.len() as u64);
         for index in deleted {
-            meter.time(|| keyspace.delete(self.input.key(index)))?;
+            meter.time(|| store.delete(self.input.key(index), Durability::Buffered))?;
             meter.phase.bytes += self.input.key(index).len() as u64;
             self.input.states[index] = State::Deleted;
         }
@@ -152,7 +162,7 @@ impl Run<'_> {
     }
 
     /// Waits for flushes and merges, so that all costs are in.
-    pub fn settle(&mut self, store: &Store) -> Result<()> {
+    fn settle(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut meter = Meter::start(self.output, "flush and merge", 1);
         meter.time(|| store.flush().and_then(|()| store.wait_idle()))?;
         self.phases.push(meter.finish());
@@ -160,7 +170,7 @@ impl Run<'_> {
     }
 
     /// Reads keys that are there, and keys that are not.
-    pub fn read(&mut self, keyspace: &Keyspace) -> Result<()> {
+    fn read(&mut self, store: &dyn KvStore) -> Result<()> {
         let live = self.input.with_state(&[State::Kept, State::Updated]);
         let gone = self.input.with_state(&[State::Deleted]);
         let reads = (2 * live.len() as u64).clamp(*READS.start(), *READS.end());
@@ -168,7 +178,7 @@ impl Run<'_> {
         while !live.is_empty() && meter.phase.operations < reads && self.has_time(&meter) {
             let index = live[self.rng.below(live.len() as u64) as usize];
             let key = self.input.key(index);
-            match meter.time(|| keyspace.get(key).inspect(touch_found))? {
+            match meter.time(|| store.get(key).inspect(touch_found))? {
                 Some(value) => meter.phase.bytes += (key.len() + value.len()) as u64,
                 None => self.check.differs(key, "a random read did not find it"),
             }
@@ -184,7 +194,7 @@ impl Run<'_> {
                 }
                 _ => [self.input.key(self.rng.below(all) as usize), b"/absent"].concat(),
             };
-            if meter.time(|| keyspace.get(&key))?.is_some() {
+            if meter.time(|| store.get(&key))?.is_some() {
                 self.check.differs(&key, "a random read found it, but it is absent");
             }
         }
@@ -197,7 +207,7 @@ impl Run<'_> {
     }
 
     /// Scans directories, then everything in both directions, comparing the keys.
-    pub fn scan(&mut self, keyspace: &Keyspace) -> Result<()> {
+    fn scan(&mut self, store: &dyn KvStore) -> Result<()> {
         let live = self.input.with_state(&[State::Kept, State::Updated]);
         let mut prefixes = self.input.prefixes();
         let wanted = prefixes.len().min(PREFIX_SCANS);
@@ -205,34 +215,31 @@ impl Run<'_> {
         while meter.phase.operations < wanted as u64 && self.has_time(&meter) {
             let prefix = prefixes.swap_remove(self.rng.below(prefixes.len() as u64) as usize);
             let mut bytes = 0;
+            let range = Range::of_prefix(&prefix);
             let count = meter.time(|| {
-                let mut count = 0;
-                for entry in keyspace.prefix(&prefix)? {
-                    let (key, value) = entry?;
-                    touch(&value);
+                range.walk_store(store, |key, value| {
+                    touch(value);
                     bytes += (key.len() + value.len()) as u64;
-                    count += 1;
-                }
-                Ok(count)
+                })
             })?;
             meter.phase.bytes += bytes;
             let from = live.partition_point(|index| self.input.key(*index) < &prefix[..]);
             let under = live[from..].iter();
             let right =
                 under.take_while(|index| self.input.key(**index).starts_with(&prefix)).count();
-            if count != right {
+            if count != right as u64 {
                 let what = format!("a scan of the prefix gave {count} entries, not {right}");
                 self.check.differs(&prefix, &what);
             }
         }
         self.phases.push(meter.finish());
-        self.scan_all(keyspace, FULL_SCAN, &live, false)?;
-        self.scan_all(keyspace, "scan, back", &live, true)
+        self.scan_all(store, FULL_SCAN, &live, false)?;
+        self.scan_all(store, "scan, back", &live, true)
     }
 
     fn scan_all(
         &mut self,
-        keyspace: &Keyspace,
+        store: &dyn KvStore,
         name: &'static str,
         live: &[usize],
         reverse: bool,
@@ -241,14 +248,13 @@ impl Run<'_> {
         let start = Instant::now();
         let (mut position, mut wrong) = (0, 0_u64);
         let range = Range { reverse, ..Range::default() };
-        let count = range.walk(keyspace, |key, value| {
+        let count = range.walk_store(store, |key, value| {
             touch(value);
             meter.phase.bytes += (key.len() + value.len()) as u64;
             let at = if reverse { live.len().wrapping_sub(1 + position) } else { position };
             let right = live.get(at).is_some_and(|index| self.input.key(*index) == key);
             wrong += u64::from(!right);
             position += 1;
-            Ok(())
         })?;
         meter.phase.in_store = start.elapsed();
         meter.phase.operations = count;
@@ -261,13 +267,13 @@ impl Run<'_> {
     }
 
     /// Compares every value with its file.
-    pub fn verify(&mut self, keyspace: &Keyspace) -> Result<()> {
+    pub fn verify(&mut self, store: &dyn KvStore) -> Result<()> {
         let count = self.input.tree.files.len();
         let mut meter = Meter::start(self.output, "verify", count as u64);
         for index in 0..count {
             let key = self.input.key(index);
             let state = self.input.states[index];
-            let value = meter.time(|| keyspace.get(key))?;
+            let value = meter.time(|| store.get(key))?;
             meter.phase.bytes += value.as_ref().map_or(0, |value| key.len() + value.len()) as u64;
             match (state, value) {
                 (State::Deleted | State::Absent, None) => self.check.absences_right += 1,

@@ -3,102 +3,49 @@
 use std::time::Duration;
 
 use runstone::metrics::Percentiles;
-use runstone::{Keyspace, MetricsSnapshot};
-use runstone_bench::process;
 use serde_json::{Value, json};
 
-use super::phases::{Check, FULL_SCAN, Phase, Run};
-use crate::failure::Result;
-use crate::output::{columns, duration, nanos, ratio, rounded, size};
-use crate::picture::{Picture, terminal};
-
-/// What the store cost, taken before it is closed.
-pub struct Costs {
-    pub metrics: MetricsSnapshot,
-    pub disk_bytes: u64,
-    pub picture: Picture,
-    /// Key and value bytes that a reader sees.
-    pub live_bytes: u64,
-}
+use super::costs::Costs;
+use super::phases::{Check, Phase, Run};
+use crate::output::{columns, duration, nanos, rounded, size};
 
 /// Everything.
 pub struct Report {
     pub source: String,
     pub store: String,
     pub is_scratch: bool,
-    pub costs: Costs,
+    pub costs: Box<dyn Costs>,
     pub close: Duration,
     pub reopen: Duration,
     pub total: Duration,
 }
 
-impl Costs {
-    /// Takes the costs; the full scan among `phases` tells the live bytes.
-    pub fn of(keyspace: &Keyspace, metrics: MetricsSnapshot, phases: &[Phase]) -> Result<Costs> {
-        let scan = phases.iter().find(|phase| phase.name == FULL_SCAN);
-        Ok(Costs {
-            metrics,
-            disk_bytes: keyspace.store_disk_bytes(),
-            picture: Picture::of(keyspace)?,
-            live_bytes: scan.map_or(0, |phase| phase.bytes),
-        })
-    }
-
-    fn written(&self, category: &str) -> u64 {
-        let found = self.metrics.io.iter().find(|io| io.category == category);
-        found.map_or(0, |io| io.written_bytes)
-    }
-
-    fn read(&self) -> u64 {
-        self.metrics.io.iter().map(|io| io.read_bytes).sum()
-    }
-
-    fn write_amplification(&self) -> f64 {
-        self.metrics.write_amplification_permille as f64 / 1000.0
-    }
-
-    fn space_amplification(&self) -> f64 {
-        ratio(self.disk_bytes, self.live_bytes)
-    }
-}
-
 impl Report {
+    /// A report on a store whose place is not said yet.
+    pub fn new(costs: Box<dyn Costs>, close: Duration, reopen: Duration) -> Report {
+        Report {
+            source: String::new(),
+            store: String::new(),
+            is_scratch: false,
+            costs,
+            close,
+            reopen,
+            total: Duration::ZERO,
+        }
+    }
+
     /// The object for machines.
     pub fn to_json(&self, run: &Run<'_>) -> Value {
-        let (costs, check) = (&self.costs, &run.check);
-        let counters = &costs.metrics.counters;
-        let live = run.input.tree.files.len();
-        json!({
+        let check = &run.check;
+        let mut report = json!({
             "source": self.source,
             "store": self.store,
-            "files": live,
+            "files": run.input.tree.files.len(),
             "source_bytes": run.input.tree.bytes(),
             "skipped": run.input.tree.skipped,
             "cut_files": run.input.cut.0,
             "cut_bytes": run.input.cut.1,
             "phases": run.phases.iter().map(phase_json).collect::<Vec<_>>(),
-            "write_amplification": rounded(costs.write_amplification()),
-            "space_amplification": rounded(costs.space_amplification()),
-            "tables_per_get": rounded(ratio(counters.tables_probed, counters.gets)),
-            "blocks_per_get": rounded(ratio(counters.blocks_searched, counters.gets)),
-            "blocks_read_per_get": rounded(ratio(counters.blocks_read, counters.gets)),
-            "bytes": {
-                "user": counters.user_bytes_written,
-                "wal": costs.written("wal"),
-                "flush": counters.flush_bytes_written,
-                "merge": counters.merge_bytes_written,
-                "moved": counters.bytes_moved,
-                "manifest": costs.written("manifest"),
-                "read": costs.read(),
-                "live_tables": costs.metrics.table_bytes,
-                "live_user": costs.live_bytes,
-                "disk": costs.disk_bytes,
-            },
-            "memory": {
-                "store": costs.metrics.memory,
-                "resident_bytes": process::resident_bytes(),
-                "peak_resident_bytes": process::peak_resident_bytes(),
-            },
             "close_ms": rounded(self.close.as_secs_f64() * 1e3),
             "reopen_ms": rounded(self.reopen.as_secs_f64() * 1e3),
             "seconds": rounded(self.total.as_secs_f64()),
@@ -108,19 +55,22 @@ impl Report {
             "changed_meanwhile": check.changed_meanwhile,
             "differences": check.differences,
             "difference_examples": check.told,
-            "shape": costs.picture.to_json(),
-        })
+        });
+        if let (Value::Object(report), Value::Object(costs)) = (&mut report, self.costs.json()) {
+            report.extend(costs);
+        }
+        report
     }
 
     /// The report for people.
     pub fn to_text(&self, run: &Run<'_>, terminal_columns: usize) -> String {
         let fate = if self.is_scratch { "removed at the end" } else { "kept" };
         let mut text = format!("store: {} ({fate})\n\n", self.store);
-        text.push_str(&terminal::draw(&self.costs.picture, terminal_columns));
+        text.push_str(&self.costs.picture(terminal_columns));
         text.push('\n');
         text.push_str(&phase_table(&run.phases));
         text.push('\n');
-        text.push_str(&self.cost_lines());
+        text.push_str(&self.costs.lines());
         text.push_str(&format!(
             "close {}, reopen {}; everything {}\n\n{}",
             duration(self.close),
@@ -129,42 +79,6 @@ impl Report {
             verdict(&run.check)
         ));
         text
-    }
-
-    fn cost_lines(&self) -> String {
-        let costs = &self.costs;
-        let (counters, memory) = (&costs.metrics.counters, &costs.metrics.memory);
-        format!(
-            "amplification: write {:.2} (written {} for {} from the user), \
-             space {:.2} (on disk {} for {} live)\n\
-             per get: {:.2} tables asked, {:.2} blocks searched, {:.3} read from files; \
-             read from files {} in all\n\
-             written: log {}, flushes {}, merges {} (and moved {}), manifest {}; live tables {}\n\
-             memory: cache {}, index and filters {}, buffers {} of a budget of {}; \
-             process {} (peak {})\n",
-            costs.write_amplification(),
-            size(costs.metrics.io.iter().map(|io| io.written_bytes).sum()),
-            size(counters.user_bytes_written),
-            costs.space_amplification(),
-            size(costs.disk_bytes),
-            size(costs.live_bytes),
-            ratio(counters.tables_probed, counters.gets),
-            ratio(counters.blocks_searched, counters.gets),
-            ratio(counters.blocks_read, counters.gets),
-            size(costs.read()),
-            size(costs.written("wal")),
-            size(counters.flush_bytes_written),
-            size(counters.merge_bytes_written),
-            size(counters.bytes_moved),
-            size(costs.written("manifest")),
-            size(costs.metrics.table_bytes),
-            size(memory.cache_bytes),
-            size(memory.pinned_bytes),
-            size(memory.memtable_bytes),
-            size(memory.budget_bytes),
-            size(process::resident_bytes()),
-            size(process::peak_resident_bytes()),
-        )
     }
 }
 

@@ -1,74 +1,115 @@
-//! Imports into a KVSSD. It has no keyspace for the progress, so an import that was cut short
-//! begins again: writing the same records twice changes nothing.
+//! Imports into a KVSSD. It has one space of keys, so how far an import is lies in a file beside
+//! the image, written after each batch.
+//!
+//! A kill between the two repeats a batch, which changes nothing: records are written again in the
+//! same order. A power loss of the machine may leave the file ahead of the device; the sequence
+//! number in it tells, and the import begins again.
 
-use std::time::Instant;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use runstone::Durability;
 use runstone::kv::{KvStore, KvWrite};
 use runstone_device::KvSsdStore;
-use serde_json::json;
+use runstone_flash::kvssd;
+use serde::{Deserialize, Serialize};
 
-use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, duration, note, rounded, size};
-use crate::transfer::source::Source;
+use crate::failure::{Failure, Result};
+use crate::transfer::progress::{Progress, source_key};
+use crate::transfer::target::Target;
 
-/// A batch also ends at this size.
+/// A batch also ends at this size: the device takes it as one.
 const MOST_BATCH_BYTES: usize = 1 << 20;
 
-/// Writes all records, so many at a time.
-pub fn import(
-    device: &KvSsdStore,
-    source: &mut dyn Source,
-    batch_records: u64,
-    is_strict: bool,
+/// What the file beside the image says.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    source: String,
+    last_seq: u64,
+    progress: Progress,
+}
+
+/// See the module docs.
+pub struct DeviceTarget {
+    device: KvSsdStore,
+    source: String,
+    path: PathBuf,
+    batch: Vec<(Vec<u8>, Vec<u8>)>,
+    batch_bytes: usize,
     durability: Durability,
-    output: &Output,
-) -> Result<Exit> {
-    let bar = output.bytes_bar("import", source.total_bytes());
-    let started = Instant::now();
-    let (mut records, mut bytes, mut malformed) = (0_u64, 0_u64, 0_u64);
-    let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut batch_bytes = 0;
-    loop {
-        let next = source.next()?;
-        let is_end = next.is_none();
-        match next {
-            Some(Ok(record)) => {
-                records += 1;
-                batch_bytes += record.key.len() + record.value.len();
-                bytes += (record.key.len() + record.value.len()) as u64;
-                batch.push((record.key, record.value));
-            }
-            Some(Err(wrong)) if is_strict => {
-                let hint = "correct it and import again, or leave out --strict";
-                return Err(Failure::new(Exit::Different, wrong).hint(hint));
-            }
-            Some(Err(wrong)) => {
-                malformed += 1;
-                bar.suspend(|| note(wrong));
-            }
-            None => {}
-        }
-        if is_end || batch.len() as u64 >= batch_records || batch_bytes >= MOST_BATCH_BYTES {
-            let writes: Vec<KvWrite<'_>> =
-                batch.iter().map(|(key, value)| KvWrite::Put { key, value }).collect();
-            device.write(&writes, durability)?;
-            batch.clear();
-            batch_bytes = 0;
-            bar.set_position(source.position().offset_bytes);
-        }
-        if is_end {
-            break;
+}
+
+impl DeviceTarget {
+    /// For the import of a source, `how` it is read included.
+    pub fn new(
+        device: KvSsdStore,
+        source: &Path,
+        how: &str,
+        asked: Durability,
+    ) -> Result<DeviceTarget> {
+        // A log that is not synced loses its end in a kill already, and the import its place.
+        let durability = match device.device().options().durability {
+            kvssd::Durability::Capacitor => asked,
+            kvssd::Durability::Log => Durability::Sync,
+        };
+        let path = PathBuf::from(format!("{}.import", device.place()));
+        let source = source_key(source, how)?;
+        Ok(DeviceTarget { device, source, path, batch: Vec::new(), batch_bytes: 0, durability })
+    }
+
+    fn save(&self, progress: &Progress) -> Result<()> {
+        let last_seq = self.device.device().tree().last_seq();
+        let saved = Saved { source: self.source.clone(), last_seq, progress: progress.clone() };
+        let text = serde_json::to_vec(&saved)
+            .map_err(|error| Failure::usage(error, "import without resuming: --restart"))?;
+        let new = self.path.with_extension("import-new");
+        let failed = |error| Failure::file(&self.path, "write the progress to", &error);
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path)).map_err(failed)
+    }
+}
+
+impl Target for DeviceTarget {
+    fn left(&self) -> Result<Option<Progress>> {
+        let saved = match fs::read(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| Failure::file(&self.path, "read", &error))?,
+        };
+        // One that does not decode, or is of another source, counts as none.
+        let saved = serde_json::from_slice::<Saved>(&saved).ok();
+        let last_seq = self.device.device().tree().last_seq();
+        let saved = saved.filter(|saved| saved.source == self.source && saved.last_seq <= last_seq);
+        Ok(saved.map(|saved| saved.progress))
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()> {
+        self.device.check(KvWrite::Put { key: &key, value: &value })?;
+        self.batch_bytes += key.len() + value.len();
+        self.batch.push((key, value));
+        Ok(())
+    }
+
+    fn is_full(&self, most_records: u64) -> bool {
+        self.batch.len() as u64 >= most_records || self.batch_bytes >= MOST_BATCH_BYTES
+    }
+
+    fn commit(&mut self, progress: Option<&Progress>) -> Result<()> {
+        let writes = self.batch.iter().map(|(key, value)| KvWrite::Put { key, value });
+        self.device.write(&writes.collect::<Vec<_>>(), self.durability)?;
+        self.batch.clear();
+        self.batch_bytes = 0;
+        match progress {
+            Some(progress) => self.save(progress),
+            None => match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Failure::file(&self.path, "remove", &error))
+                }
+                _ => Ok(()),
+            },
         }
     }
-    bar.finish_and_clear();
-    let took = started.elapsed();
-    match output.is_json {
-        true => output.json(&json!({
-            "records": records, "bytes": bytes, "malformed": malformed, "complete": true,
-            "seconds": rounded(took.as_secs_f64()),
-        }))?,
-        false => note(format!("{records} records, {}, {}", size(bytes), duration(took))),
+
+    /// Closing the device is dropping it.
+    fn close(self: Box<Self>, _is_complete: bool) -> Result<()> {
+        Ok(())
     }
-    Ok(Exit::Ok)
 }

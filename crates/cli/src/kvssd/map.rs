@@ -15,34 +15,49 @@ const MAP_COLUMNS: usize = 64;
 const CELL: usize = 10;
 const LEVEL_COLORS: [&str; 6] = ["#b2182b", "#ef8a62", "#fddbc7", "#a6cee3", "#67a9cf", "#2166ac"];
 
-/// Draws tree and flash; into a file if `svg` is given.
-pub fn shape(store: &KvSsdStore, svg: Option<&Path>, force: bool, output: &Output) -> Result<Exit> {
-    let (levels, blocks, block_pages) = {
+/// What is drawn.
+struct Map {
+    levels: Vec<Value>,
+    blocks: Vec<BlockReport>,
+    block_pages: u32,
+}
+
+impl Map {
+    fn of(store: &KvSsdStore) -> Map {
         let device = store.device();
         let geometry = device.nand().geometry();
-        let blocks: Vec<BlockReport> =
-            (0..geometry.block_count).map(|block| device.block(block)).collect();
-        let levels: Vec<Value> = (0..device.tree().level_count())
-            .map(|level| {
-                let tables = device.tree().level(level);
-                let pages: u32 = tables.iter().map(|node| node.charged_pages).sum();
-                let remapped = tables.iter().filter(|node| node.counter > 1).count();
-                json!({ "level": level, "tables": tables.len(), "pages": pages,
-                        "remapped": remapped })
-            })
-            .collect();
-        (levels, blocks, geometry.block_pages)
-    };
+        let levels = (0..device.tree().level_count()).map(|level| {
+            let tables = device.tree().level(level);
+            let pages: u32 = tables.iter().map(|node| node.charged_pages).sum();
+            let remapped = tables.iter().filter(|node| node.counter > 1).count();
+            json!({ "level": level, "tables": tables.len(), "pages": pages, "remapped": remapped })
+        });
+        Map {
+            levels: levels.collect(),
+            blocks: (0..geometry.block_count).map(|block| device.block(block)).collect(),
+            block_pages: geometry.block_pages,
+        }
+    }
+}
+
+/// Draws tree and flash; into a file if `svg` is given.
+pub fn shape(store: &KvSsdStore, svg: Option<&Path>, force: bool, output: &Output) -> Result<Exit> {
+    let map = Map::of(store);
     if let Some(path) = svg {
-        write_file(path, &picture(&blocks, block_pages), force)?;
+        write_file(path, &picture(&map.blocks, map.block_pages), force)?;
     }
     if output.is_json {
-        let map: String = blocks.iter().map(letter).collect();
-        output.json(&json!({ "levels": levels, "flash": map }))?;
+        let letters: String = map.blocks.iter().map(letter).collect();
+        output.json(&json!({ "levels": map.levels, "flash": letters }))?;
     } else if svg.is_none() {
-        output.bytes(draw(&levels, &blocks, block_pages).as_bytes())?;
+        output.bytes(draw(&map).as_bytes())?;
     }
     Ok(Exit::Ok)
+}
+
+/// The drawing for a terminal.
+pub fn text(store: &KvSsdStore) -> String {
+    draw(&Map::of(store))
 }
 
 /// One letter for a block: the deepest level of its tables, or what else it holds.
@@ -68,7 +83,8 @@ fn fill(block: &BlockReport, block_pages: u32) -> char {
     FILLS[(block.live_pages * 8).div_ceil(block_pages.max(1)).min(8) as usize]
 }
 
-fn draw(levels: &[Value], blocks: &[BlockReport], block_pages: u32) -> String {
+fn draw(map: &Map) -> String {
+    let Map { levels, blocks, block_pages } = map;
     let mut text = String::new();
     let most = levels.iter().filter_map(|level| level["pages"].as_u64()).max().unwrap_or(1).max(1);
     for level in levels {
@@ -87,7 +103,7 @@ fn draw(levels: &[Value], blocks: &[BlockReport], block_pages: u32) -> String {
     );
     for row in blocks.chunks(MAP_COLUMNS) {
         let letters: String = row.iter().map(letter).collect();
-        let fills: String = row.iter().map(|block| fill(block, block_pages)).collect();
+        let fills: String = row.iter().map(|block| fill(block, *block_pages)).collect();
         let _ = writeln!(text, "  {letters}\n  {fills}");
     }
     text.push_str("M metadata  J journal  C checkpoint  W log  . free  x bad\n");

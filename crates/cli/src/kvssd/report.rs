@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use runstone::kv::KvStore;
 use runstone_device::KvSsdStore;
-use runstone_flash::kvssd::{BlockReport, Cause};
+use runstone_flash::kvssd::{BlockReport, Cause, KvSsd};
 use runstone_flash::nand::PageType;
 use serde_json::{Value, json};
 
@@ -15,61 +15,82 @@ use crate::output::{Output, columns, duration, note, rounded, size};
 /// Prints sizes, wear and counters.
 pub fn stats(store: &KvSsdStore, output: &Output) -> Result<Exit> {
     let device = store.device();
-    let (nand, counters, ram) = (device.nand(), device.counters(), device.ram());
-    let layers = device.write_amplification();
-    let wear = nand.wear();
-    let causes: Vec<(&str, u64)> =
-        Cause::ALL.iter().map(|cause| (cause.name(), device.programs().by(*cause))).collect();
-    let page_bytes = u64::from(nand.geometry().page_bytes);
-    if output.is_json {
-        output.json(&json!({
-            "device": device.options().name(),
-            "geometry": nand.geometry().to_string(),
-            "timing": nand.timing().name,
-            "tables": device.tree().nodes().count(),
-            "live_pages": device.live_pages(),
-            "limit_pages": device.limit_pages(),
-            "page_bytes": page_bytes,
-            "memtable_bytes": device.memtable_bytes().0,
-            "ram_bytes": ram.total_bytes(),
-            "erase_counts": { "min": wear.min, "max": wear.max, "sum": wear.sum },
-            "retired_blocks": wear.retired_count,
-            "programs": causes.iter().map(|(name, count)| ((*name).to_string(), json!(count)))
-                .collect::<serde_json::Map<String, Value>>(),
-            "user_bytes": counters.user_bytes,
-            "compaction_milli": layers.compaction_milli(),
-            "collection_milli": layers.gc_milli(),
-            "total_milli": layers.total_milli(),
-            "simulated_ns": nand.elapsed_ns(),
-        }))?;
-        return Ok(Exit::Ok);
-    }
-    let (live, limit) = (device.live_pages(), device.limit_pages());
-    output.line(format!("{}: {}", device.options().name(), nand.geometry()))?;
-    output.line(format!(
-        "{} tables; {} of {} in use; memtable {}",
-        device.tree().nodes().count(),
-        size(live * page_bytes),
-        size(limit * page_bytes),
-        size(device.memtable_bytes().0)
-    ))?;
-    output.line(format!(
-        "RAM of a controller: tree {}, lists {}, counters {}",
-        size(ram.tree_bytes),
-        size(ram.list_bytes),
-        size(ram.counter_bytes)
-    ))?;
-    output.line(format!(
-        "erases of a block: {} to {}, {} in all; {} blocks retired",
-        wear.min, wear.max, wear.sum, wear.retired_count
-    ))?;
-    if counters.user_bytes > 0 {
-        output.line(format!("since opening: {layers}"))?;
-    }
-    for (name, count) in causes.iter().filter(|(_, count)| *count > 0) {
-        output.line(format!("  {count:>9} pages programmed by {name}"))?;
+    match output.is_json {
+        true => output.json(&to_json(&device))?,
+        false => output.bytes(to_text(&device).as_bytes())?,
     }
     Ok(Exit::Ok)
+}
+
+fn programs(device: &KvSsd) -> impl Iterator<Item = (&'static str, u64)> {
+    let programs = device.programs();
+    Cause::ALL.iter().map(move |cause| (cause.name(), programs.by(*cause)))
+}
+
+/// Sizes, wear and counters for machines.
+pub fn to_json(device: &KvSsd) -> Value {
+    let (nand, counters, ram) = (device.nand(), device.counters(), device.ram());
+    let (layers, wear) = (device.write_amplification(), nand.wear());
+    json!({
+        "device": device.options().name(),
+        "geometry": nand.geometry().to_string(),
+        "timing": nand.timing().name,
+        "tables": device.tree().nodes().count(),
+        "live_pages": device.live_pages(),
+        "limit_pages": device.limit_pages(),
+        "page_bytes": nand.geometry().page_bytes,
+        "memtable_bytes": device.memtable_bytes().0,
+        "ram_bytes": ram.total_bytes(),
+        "erase_counts": { "min": wear.min, "max": wear.max, "sum": wear.sum },
+        "retired_blocks": wear.retired_count,
+        "programs": programs(device).map(|(name, count)| (name.to_string(), json!(count)))
+            .collect::<serde_json::Map<String, Value>>(),
+        "user_bytes": counters.user_bytes,
+        "compaction_milli": layers.compaction_milli(),
+        "collection_milli": layers.gc_milli(),
+        "total_milli": layers.total_milli(),
+        "simulated_ns": nand.elapsed_ns(),
+    })
+}
+
+/// The same for people.
+pub fn to_text(device: &KvSsd) -> String {
+    let (nand, ram, wear) = (device.nand(), device.ram(), device.nand().wear());
+    let page_bytes = u64::from(nand.geometry().page_bytes);
+    let mut text = format!(
+        "{}: {}
+         {} tables; {} of {} in use; memtable {}
+         RAM of a controller: tree {}, lists {}, counters {}
+         erases of a block: {} to {}, {} in all; {} blocks retired
+",
+        device.options().name(),
+        nand.geometry(),
+        device.tree().nodes().count(),
+        size(device.live_pages() * page_bytes),
+        size(device.limit_pages() * page_bytes),
+        size(device.memtable_bytes().0),
+        size(ram.tree_bytes),
+        size(ram.list_bytes),
+        size(ram.counter_bytes),
+        wear.min,
+        wear.max,
+        wear.sum,
+        wear.retired_count
+    );
+    if device.counters().user_bytes > 0 {
+        text.push_str(&format!(
+            "since opening: {}
+",
+            device.write_amplification()
+        ));
+    }
+    for (name, count) in programs(device).filter(|(_, count)| *count > 0) {
+        text.push_str(&format!(
+            "  {count:>9} pages programmed by {name}
+"
+        ));
+    }
+    text
 }
 
 /// Reads everything and checks it.

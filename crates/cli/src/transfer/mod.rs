@@ -8,6 +8,7 @@ pub mod lines;
 pub mod progress;
 pub mod sink;
 pub mod source;
+pub mod target;
 pub mod tsv;
 
 use std::path::Path;

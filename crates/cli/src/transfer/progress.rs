@@ -23,6 +23,21 @@ pub struct Progress {
     pub malformed: u64,
 }
 
+/// What tells one import from another: the file as it is now, and `how` it is read.
+pub fn source_key(source: &Path, how: &str) -> Result<String> {
+    let failed = |error| Failure::file(source, "read", &error);
+    let path = source.canonicalize().map_err(failed)?;
+    let metadata = fs::metadata(&path).map_err(failed)?;
+    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let key = json!([
+        crate::encoding::to_hex(path.as_os_str().as_encoded_bytes()),
+        metadata.len(),
+        modified.map_or(0, |at| at.as_nanos() as u64),
+        how,
+    ]);
+    Ok(key.to_string())
+}
+
 /// The progress of one import.
 pub struct ProgressRecord {
     keyspace: Keyspace,
@@ -32,20 +47,10 @@ pub struct ProgressRecord {
 impl ProgressRecord {
     /// Opens the record of a source; `how` tells imports of the same file into other places apart.
     pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
-        let failed = |error| Failure::file(source, "read", &error);
-        let path = source.canonicalize().map_err(failed)?;
-        let metadata = fs::metadata(&path).map_err(failed)?;
-        let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let key = json!([
-            crate::encoding::to_hex(path.as_os_str().as_encoded_bytes()),
-            metadata.len(),
-            modified.map_or(0, |at| at.as_nanos() as u64),
-            how,
-        ]);
         // A few hundred bytes live here; a full buffer would only take memory.
         let options = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..KeyspaceOptions::default() };
         let keyspace = store.open_keyspace(KEYSPACE, Some(options))?;
-        Ok(ProgressRecord { keyspace, key: key.to_string().into_bytes() })
+        Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })
     }
 
     /// What an earlier import left. One that does not decode counts as none.

@@ -37,9 +37,56 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(refused.code == 3 && refused.stderr.contains("no keyspaces"), "{}", refused.stderr);
     let refused = place.run(&["put", "kvssd:n.img", "a", "1", "--policy", "tiering"]);
     assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
-    let bench = "kvssd:b.img?blocks=64";
-    let ran = run(&["bench", "fillrandom,readrandom", "--store", bench, "--num", "2000"]);
-    assert!(ran.contains("readrandom"), "{ran}");
+}
+
+/// Every benchmark that there is, on both devices.
+#[test]
+fn benchmarks_run_on_devices() {
+    let place = Place::new();
+    let listed = place.json(&["bench"]);
+    let names: Vec<&str> = listed["workloads"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["name"].as_str().expect("a name"))
+        .collect();
+    assert!(names.len() > 20 && names.contains(&"seekrandom") && names.contains(&"ycsb-f"));
+    for store in ["kvssd:k.img?blocks=64", "blockssd:b.img?blocks=64"] {
+        let list = names.join(",");
+        let run = ["bench", &list, "--store", store, "--num", "300", "--scan-length", "5"];
+        let ran = place.json(&run);
+        let ran: Vec<&str> = ran["benchmarks"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|one| one["name"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(ran, names, "{store}");
+    }
+}
+
+#[test]
+fn a_demonstration_runs_on_devices() {
+    let place = Place::new();
+    for at in 0..60 {
+        let content = format!("content {at} ").repeat(40 * (at % 7));
+        place.write(&format!("in/{}/{at}", at % 5), content);
+    }
+    place.write("in/large", vec![b'x'; 40_000]);
+    for store in [MAKE, "blockssd:b.img?blocks=48"] {
+        let report = place.json(&["demo", "in", "--store", store]);
+        assert_eq!((&report["verified"], &report["differences"]), (&true.into(), &0.into()));
+        let is_kvssd = store == MAKE;
+        assert_eq!(report["cut_files"], u64::from(is_kvssd), "a value has a block at most");
+        assert_eq!(report["device"].is_object(), is_kvssd);
+        assert_eq!(report["bytes"].is_object(), !is_kvssd);
+        let again = place.run(&["demo", "in", "--store", store]);
+        assert!(again.code == 3 && again.stderr.contains("holds data"), "{}", again.stderr);
+    }
+    let refused = place.run(&["demo", "in", "--store", "kvssd:o.img", "--policy", "tiering"]);
+    assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
+    let text = place.ok(&["demo", "in", "--store", "kvssd:t.img?blocks=48"]);
+    assert!(text.contains("flash:") && text.contains("verified: "), "{text}");
 }
 
 #[test]
@@ -49,6 +96,20 @@ fn a_block_ssd_is_a_place_for_stores() {
     assert_eq!(place.run(&["get", "blockssd:b.img", "k"]).stdout, "v\n");
     assert_eq!(place.run(&["verify", "blockssd:b.img"]).code, 0);
     assert!(place.run(&["stats", "blockssd:b.img"]).stdout.contains("read-modify-write"));
+    place.write("in.tsv", "a\t1\nb\t2\n");
+    place.ok(&["import", "blockssd:b.img", "in.tsv"]);
+    assert_eq!(place.ok(&["count", "blockssd:b.img"]), "3\n");
+    assert_eq!(place.ok(&["scan", "blockssd:b.img", "--keys-only"]), "a\nb\nk\n");
+    place.ok(&["export", "blockssd:b.img", "out.tsv"]);
+    place.ok(&["compact", "blockssd:b.img"]);
+    assert!(place.ok(&["shape", "blockssd:b.img"]).contains("level"));
+    let files = place.ok(&["dump", "blockssd:b.img"]);
+    let table = files.split_whitespace().find(|word| word.ends_with(".table"));
+    let table = table.unwrap_or_else(|| panic!("no table: {files}"));
+    let dumped = place.ok(&["dump", "blockssd:b.img", table, "--entries"]);
+    assert!(dumped.contains("keys"), "{dumped}");
+    let missing = place.run(&["dump", "blockssd:none.img"]);
+    assert_eq!(missing.code, 4, "{}", missing.stderr);
     let stats = place.run(&["stats", "blockssd:b.img", "--json"]).stdout;
     assert!(stats.contains("\"flash\""), "{stats}");
     let bench = ["bench", "fillrandom", "--store", "blockssd:f.img?blocks=48", "--num", "50000"];

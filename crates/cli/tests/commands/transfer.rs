@@ -120,27 +120,48 @@ fn foreign_fields_become_keys_and_values() {
 /// the first run are not read again.
 #[test]
 fn a_killed_import_goes_on() {
-    const LINES: u64 = 20_000;
     let place = Place::new();
+    let forget = || drop(std::fs::remove_dir_all(place.path("s")));
+    goes_on_after_a_kill(&place, "s", "s/CURRENT", forget);
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(1), "the progress is gone with the end of the import");
+}
+
+#[test]
+fn a_killed_import_into_a_kvssd_goes_on() {
+    for durability in ["plp", "log"] {
+        let place = Place::new();
+        let store = format!("kvssd:n.img?blocks=48&durability={durability}");
+        let forget = || {
+            let names = ["n.img", "n.img.plp", "n.img.import"];
+            names.iter().for_each(|name| drop(std::fs::remove_file(place.path(name))));
+        };
+        goes_on_after_a_kill(&place, &store, "n.img.import", forget);
+        assert!(!place.path("n.img.import").exists(), "the progress is gone");
+    }
+}
+
+fn goes_on_after_a_kill(place: &Place, store: &str, begun: &str, forget: impl Fn()) {
+    const LINES: u64 = 20_000;
     let value = "v".repeat(80);
     let line = |i: u64| format!("{{\"key\":\"k{i:06}\",\"value\":\"{i}-{value}\"}}\n");
     place.write("x.jsonl", (0..LINES).map(line).collect::<String>());
-    let import = ["import", "s", "x.jsonl", "--batch", "4", "--sync", "--json"];
+    let import = ["import", store, "x.jsonl", "--batch", "4", "--sync", "--json"];
     // How long an import takes depends on the disk: wait less until a kill comes in its middle.
     let mut wait = Duration::from_millis(400);
     let resumed = loop {
-        let _ = std::fs::remove_dir_all(place.path("s"));
+        forget();
         let mut command = place.command(&import);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("the command starts");
         let started = Instant::now();
-        while !place.path("s/CURRENT").exists() && started.elapsed() < Duration::from_secs(5) {
+        while !place.path(begun).exists() && started.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(wait);
         child.kill().expect("it can be killed");
         let ended = child.wait().expect("it ends").code();
-        let report = place.json(&["import", "s", "x.jsonl"]);
+        let report = place.json(&["import", store, "x.jsonl"]);
         assert_eq!(report["complete"], true);
         let resumed = report["resumed_records"].as_u64().expect("a number");
         if ended.is_none() && resumed > 0 {
@@ -151,24 +172,27 @@ fn a_killed_import_goes_on() {
         assert!(wait > Duration::from_micros(100), "no kill came in the middle of an import");
     };
     assert!(resumed % 4 == 0 && resumed < LINES, "whole batches: {resumed}");
-    let scan = place.ok(&["scan", "s"]);
+    let scan = place.ok(&["scan", store]);
     let right: String = (0..LINES).map(|i| format!("k{i:06}\t{i}-{value}\n")).collect();
     assert!(scan == right, "every record is there once");
-    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
-    assert_eq!(names, Some(1), "the progress is gone with the end of the import");
 }
 
 #[test]
 fn an_import_that_stopped_can_begin_again() {
-    let place = Place::new();
+    for store in ["s", "kvssd:n.img?blocks=48"] {
+        begins_again(&Place::new(), store);
+    }
+}
+
+fn begins_again(place: &Place, s: &str) {
     place.write("x.tsv", "a\t1\nbad\nb\t2\n");
-    assert_eq!(place.run(&["import", "s", "x.tsv", "--strict"]).code, 1);
-    place.ok(&["delete", "s", "a"]);
-    let report = place.json(&["import", "s", "x.tsv"]);
+    assert_eq!(place.run(&["import", s, "x.tsv", "--strict"]).code, 1);
+    place.ok(&["delete", s, "a"]);
+    let report = place.json(&["import", s, "x.tsv"]);
     assert_eq!((&report["resumed_records"], &report["resumed_line"]), (&1.into(), &1.into()));
-    assert_eq!(place.ok(&["scan", "s"]), "b\t2\n", "it went on behind the first line");
-    assert_eq!(place.run(&["import", "s", "x.tsv", "--strict"]).code, 1);
-    place.ok(&["delete", "s", "a"]);
-    place.ok(&["import", "s", "x.tsv", "--restart"]);
-    assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\n");
+    assert_eq!(place.ok(&["scan", s]), "b\t2\n", "it went on behind the first line");
+    assert_eq!(place.run(&["import", s, "x.tsv", "--strict"]).code, 1);
+    place.ok(&["delete", s, "a"]);
+    place.ok(&["import", s, "x.tsv", "--restart"]);
+    assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
 }

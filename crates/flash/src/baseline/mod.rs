@@ -70,16 +70,79 @@ pub trait Model {
 /// Key and version.
 type Record = (u64, u64);
 
-/// Writes that are in no table yet.
-#[derive(Debug, Default)]
-struct Memtable(BTreeMap<u64, u64>);
+/// A table of a model.
+trait ModelTable {
+    /// Pages of keys and values.
+    fn pages(&self, sizes: &ModelSizes) -> u64;
+    /// Pages that it keeps from others, metadata included.
+    fn reserved_pages(&self, sizes: &ModelSizes) -> u64;
+    /// Orders the tables of a level; they sink in turn.
+    fn turn(&self) -> u64;
+}
 
-impl Memtable {
+/// What the models have in common: a memtable, levels that fill up, and who sinks next.
+#[derive(Debug)]
+struct Levels<T> {
+    sizes: ModelSizes,
+    memtable: BTreeMap<u64, u64>,
+    /// Level 0 oldest first, the others by key.
+    tables: Vec<Vec<T>>,
+    /// Per level, the turn of the table that sank last.
+    cursors: Vec<u64>,
+    counts: ModelCounts,
+}
+
+impl<T: ModelTable> Levels<T> {
+    fn new(sizes: ModelSizes) -> Levels<T> {
+        let (memtable, counts) = (BTreeMap::new(), ModelCounts::default());
+        Levels { sizes, memtable, tables: vec![Vec::new()], cursors: vec![0], counts }
+    }
+
     /// Adds a version; the sorted records if the memtable is full now.
-    fn insert(&mut self, sizes: &ModelSizes, key: u64, version: u64) -> Option<Vec<Record>> {
-        self.0.insert(key, version);
-        let is_full = self.0.len() >= sizes.table_records();
-        is_full.then(|| std::mem::take(&mut self.0).into_iter().collect())
+    fn insert(&mut self, key: u64) -> Option<Vec<Record>> {
+        self.memtable.insert(key, self.counts.puts);
+        self.counts.puts += 1;
+        let is_full = self.memtable.len() >= self.sizes.table_records();
+        is_full.then(|| std::mem::take(&mut self.memtable).into_iter().collect())
+    }
+
+    /// Begins a get; the version if the memtable has one.
+    fn begin_get(&mut self, key: u64) -> Option<u64> {
+        self.counts.gets += 1;
+        self.memtable.get(&key).copied()
+    }
+
+    /// A level that is over its size, the shallowest first. Reserved space does not count.
+    fn too_large(&self) -> Option<usize> {
+        if self.tables[0].len() >= self.sizes.l0_trigger as usize {
+            return Some(0);
+        }
+        (1..self.tables.len()).find(|&level| {
+            let pages: u64 = self.tables[level].iter().map(|table| table.pages(&self.sizes)).sum();
+            pages > self.sizes.capacity_pages(level)
+        })
+    }
+
+    /// What sinks, and a level for it: all of level 0, of another level the next table in turn.
+    fn take_victims(&mut self, level: usize) -> Vec<T> {
+        if self.tables.len() == level + 1 {
+            self.tables.push(Vec::new());
+            self.cursors.push(0);
+        }
+        let tables = &mut self.tables[level];
+        if level == 0 {
+            return std::mem::take(tables);
+        }
+        let next = tables.partition_point(|table| table.turn() <= self.cursors[level]);
+        let victim = tables.remove(if next == tables.len() { 0 } else { next });
+        self.cursors[level] = victim.turn();
+        vec![victim]
+    }
+
+    fn note_reserved(&mut self) {
+        let tables = self.tables.iter().flatten();
+        let pages = tables.map(|table| table.reserved_pages(&self.sizes)).sum();
+        self.counts.most_reserved_pages = self.counts.most_reserved_pages.max(pages);
     }
 }
 

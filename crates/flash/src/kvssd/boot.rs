@@ -267,7 +267,7 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
             break;
         }
         let Some(found) = pages.get(&index) else { return Ok(None) };
-        bytes.extend(space.read(found.page, 1)?);
+        bytes.extend_from_slice(&space.read(found.page, 1)?);
         numbers.push(found.page);
         if index == 0 {
             page_count = journal::checkpoint_pages(&bytes)?;

@@ -34,23 +34,20 @@ const SPARE_BLOCKS: u32 = 2;
 
 impl KvSsd {
     /// Streams that have, or may have, a block open.
-    fn streams(&self) -> Vec<Stream> {
+    fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
         let levels = match self.options.placement {
             Placement::PerLevel => (self.tree.level_count() as u8 + 1).max(4),
             Placement::Mixed | Placement::PerTable => 1,
         };
-        let mut streams: Vec<Stream> = (0..levels).map(Stream::Kv).collect();
-        streams.extend([Stream::Meta, Stream::Journal, Stream::Checkpoint]);
-        if self.options.durability == Durability::Log {
-            streams.push(Stream::Log);
-        }
-        streams
+        let log = (self.options.durability == Durability::Log).then_some(Stream::Log);
+        let others = [Stream::Meta, Stream::Journal, Stream::Checkpoint];
+        (0..levels).map(Stream::Kv).chain(others).chain(log)
     }
 
     /// Streams that will soon open a block.
     fn low_stream_count(&self) -> u32 {
-        let is_low = |stream: &&Stream| self.space.room_in(**stream) < self.space.block_pages() / 4;
-        self.streams().iter().filter(is_low).count() as u32
+        let is_low = |stream: &Stream| self.space.room_in(*stream) < self.space.block_pages() / 4;
+        self.streams().filter(is_low).count() as u32
     }
 
     /// Pages of tables and metadata that leave room to work: open blocks, one part of a compaction,
@@ -66,7 +63,7 @@ impl KvSsd {
             Durability::Capacitor => 0,
             Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
         };
-        let work = self.streams().len() as u64 + u64::from(SPARE_BLOCKS + PART_BLOCKS);
+        let work = self.streams().count() as u64 + u64::from(SPARE_BLOCKS + PART_BLOCKS);
         let needed = work + journal + saved_pages / block_pages + 1 + log;
         let reserve = needed.max((usable * percent).div_ceil(100));
         usable.saturating_sub(reserve) * (block_pages - 1)
@@ -192,7 +189,7 @@ impl KvSsd {
         for node in &nodes {
             let bytes = self.space.read(node.meta_page, 1)?;
             let owner = Owner { level: node.level, txn: commit.txn, id: node.id, index: 0 };
-            let meta_page = self.space.program(Stream::Meta, &bytes, owner)?;
+            let meta_page = self.space.program(Stream::Meta, bytes, owner)?;
             self.forget_meta(meta_page);
             commit.moved.push((node.id, meta_page));
         }
@@ -242,7 +239,7 @@ impl KvSsd {
         for (page, (page_count, level, id)) in groups {
             let bytes = self.space.read(page, u32::from(page_count))?;
             let owner = Owner { level, txn, id, index: 0 };
-            moved.insert(page, self.space.program(self.kv_stream(level), &bytes, owner)?);
+            moved.insert(page, self.space.program(self.kv_stream(level), bytes, owner)?);
         }
         Ok(moved)
     }

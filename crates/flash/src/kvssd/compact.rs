@@ -24,6 +24,7 @@ use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node};
 use super::{PageReader, PageWriter};
 use crate::error::{Error, Result};
+use crate::nand::SharedBytes;
 
 /// Tables of which more than one record in so many is a delete are rewritten, not remapped.
 const TOMBSTONE_DIVISOR: u64 = 4;
@@ -63,12 +64,17 @@ impl KvSsd {
             return Err(self.full());
         }
         let memtable = std::mem::take(&mut self.memtable);
-        let keys = memtable.blocks().map(Ok);
         let flushed = self.transact(Cause::Flush, |device| {
             let mut commit = device.tree.next_commit();
             commit.flushed_seq = commit.last_seq;
             let mut change = Change::default();
-            let tables = device.write_tables(keys, 0, commit.txn)?;
+            let mut blocks = memtable.blocks();
+            let next_key = |versions: &mut KeyBlock| {
+                let next = blocks.next();
+                versions.extend_from_slice(next.map_or(&[], Vec::as_slice));
+                Ok(next.is_some())
+            };
+            let tables = device.write_tables(next_key, 0, commit.txn)?;
             device.add_tables(tables, 0, &mut commit, &mut change)?;
             device.commit(&commit, change)
         });
@@ -371,7 +377,7 @@ impl KvSsd {
     /// Writes keys in order into new pages of a level, every version that a snapshot needs.
     fn write_tables(
         &mut self,
-        keys: impl Iterator<Item = Result<KeyBlock>>,
+        next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         level: u8,
         txn: u64,
     ) -> Result<Vec<NewTable>> {
@@ -382,18 +388,12 @@ impl KvSsd {
             page_bytes: self.space.page_bytes(),
             table_pages: self.space.block_pages(),
         };
-        let keys = keys.map(|key| {
-            key.map(|mut versions| {
-                rewriter.drop_obsolete(&mut versions);
-                versions
-            })
-        });
         let stream = self.kv_stream(level);
         let id = self.tree.next_table_id;
         let cell = RefCell::new(&mut self.space);
         let mut writer =
             Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
-        let tables = rewriter.write(keys, &mut writer)?;
+        let tables = rewriter.write(next_key, &mut writer)?;
         self.end_table(stream);
         Ok(tables)
     }
@@ -548,7 +548,7 @@ fn clipped(table: &TableMeta, range: &Clip) -> TableMeta {
 struct Reading<'a, 'b>(&'a RefCell<&'b mut Space>);
 
 impl PageReader for Reading<'_, '_> {
-    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+    fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes> {
         self.0.borrow_mut().read(entry.page, u32::from(entry.page_count))
     }
 }
@@ -560,7 +560,7 @@ struct Writing<'a, 'b> {
 }
 
 impl PageWriter for Writing<'_, '_> {
-    fn write_pages(&mut self, bytes: &[u8]) -> Result<u32> {
+    fn write_pages(&mut self, bytes: SharedBytes) -> Result<u32> {
         self.space.borrow_mut().program(self.stream, bytes, self.owner)
     }
 }

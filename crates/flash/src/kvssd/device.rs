@@ -10,7 +10,7 @@ use super::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 use super::journal;
 use super::kv_page::{Kind, KvPage, Record, page_room_bytes, record_bytes};
 use super::log::Log;
-use super::memtable::{Memtable, Version};
+use super::memtable::Memtable;
 use super::meta_page::{Entry, TableMeta};
 use super::options::{Durability, KvSsdOptions, Placement};
 use super::references::References;
@@ -18,7 +18,7 @@ use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node, Tree};
 use super::{Lookup, Write};
 use crate::error::{Error, Result};
-use crate::nand::{Geometry, Image, Nand, PageType, Timing};
+use crate::nand::{Geometry, Image, Nand, PageType, SharedBytes, Timing};
 
 /// Checkpoints that are kept: should the newest be damaged, the older one and the journal since
 /// then give the same tree.
@@ -151,9 +151,9 @@ impl KvSsd {
     }
 
     pub(super) fn insert(&mut self, seq: u64, kind: Kind, key: &[u8], value: &[u8]) {
-        let version = Version { seq, kind, value: value.to_vec() };
+        let version = Record::new(seq, kind, key, value);
         let newest_snapshot = self.snapshots.last_key_value().map(|(seq, _)| *seq);
-        self.memtable.insert(key, version, newest_snapshot, self.space.page_bytes());
+        self.memtable.insert(version, newest_snapshot, self.space.page_bytes());
         self.tree.last_seq = seq;
     }
 
@@ -168,18 +168,25 @@ impl KvSsd {
         page_room_bytes(pages * self.space.page_bytes()) - record_bytes(self.max_key_bytes(), 0)
     }
 
+    /// Whether the sizes of key and value are possible.
+    pub fn check_size(&self, write: &Write<'_>) -> Result<()> {
+        let (_, key, value) = write.parts();
+        let (max_key, max_value) = (self.max_key_bytes(), self.max_value_bytes());
+        if key.is_empty() || key.len() > max_key {
+            return Err(Error::KeySize { bytes: key.len(), limit_bytes: max_key });
+        }
+        if value.len() > max_value {
+            return Err(Error::ValueSize { bytes: value.len(), limit_bytes: max_value });
+        }
+        Ok(())
+    }
+
     /// Pages that the writes may take.
     fn check_sizes(&self, writes: &[Write<'_>]) -> Result<u64> {
-        let (max_key, max_value) = (self.max_key_bytes(), self.max_value_bytes());
         let mut bytes = 0;
         for write in writes {
+            self.check_size(write)?;
             let (_, key, value) = write.parts();
-            if key.is_empty() || key.len() > max_key {
-                return Err(Error::KeySize { bytes: key.len(), limit_bytes: max_key });
-            }
-            if value.len() > max_value {
-                return Err(Error::ValueSize { bytes: value.len(), limit_bytes: max_value });
-            }
             bytes += record_bytes(key.len(), value.len());
         }
         Ok(bytes.div_ceil(page_room_bytes(self.space.page_bytes())) as u64)
@@ -201,7 +208,7 @@ impl KvSsd {
 
     fn find(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
         if let Some(version) = self.memtable.get(key, snapshot) {
-            return Ok((version.kind == Kind::Put).then(|| version.value.clone()));
+            return Ok((version.kind() == Kind::Put).then(|| version.value().to_vec()));
         }
         for node in self.tree.candidates(key) {
             let table = self.read_known_meta(&node)?;
@@ -299,7 +306,7 @@ impl KvSsd {
         let page_bytes = self.space.page_bytes();
         let bytes = journal::encode_commit(commit, page_bytes).ok_or(Error::JournalFull)?;
         let owner = Owner { txn: commit.txn, ..Owner::default() };
-        let page = self.space.program(Stream::Journal, &bytes, owner)?;
+        let page = self.space.program(Stream::Journal, bytes.into(), owner)?;
         self.space.keep();
         self.journal.push_back((commit.txn, page));
         self.tree.apply(commit)?;
@@ -351,7 +358,11 @@ impl KvSsd {
             let mut pages = Vec::new();
             for (index, page) in (0..).zip(bytes.chunks_exact(page_bytes)) {
                 let owner = Owner { level: 0, txn, id, index };
-                pages.push(device.space.program(Stream::Checkpoint, page, owner)?);
+                pages.push(device.space.program(
+                    Stream::Checkpoint,
+                    page.to_vec().into(),
+                    owner,
+                )?);
             }
             device.space.keep();
             Ok(pages)
@@ -414,7 +425,7 @@ impl KvSsd {
     pub(super) fn write_meta(&mut self, table: &TableMeta) -> Result<Node> {
         let bytes = table.encode(self.space.page_bytes()).ok_or(Error::JournalFull)?;
         let owner = Owner { level: table.level, txn: table.txn, id: table.id, index: 0 };
-        let meta_page = self.space.program(Stream::Meta, &bytes, owner)?;
+        let meta_page = self.space.program(Stream::Meta, bytes.into(), owner)?;
         self.forget_meta(meta_page);
         let empty = || Error::Corrupt { what: "table", why: "it has no entries".to_string() };
         Ok(Node {
@@ -585,7 +596,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl super::PageReader for Reader<'_> {
-    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+    fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes> {
         self.pages += u64::from(entry.page_count);
         self.space.read(entry.page, u32::from(entry.page_count))
     }
@@ -594,7 +605,6 @@ impl super::PageReader for Reader<'_> {
 /// The records of an entry inside its clip.
 pub(super) fn read_records(space: &mut Space, entry: &Entry) -> Result<Vec<Record>> {
     let bytes = space.read(entry.page, u32::from(entry.page_count))?;
-    let mut records = KvPage::decode(&bytes, space.page_bytes())?.into_records();
-    records.retain(|record| entry.clip.contains(&record.key));
-    Ok(records)
+    let page = KvPage::decode(bytes, space.page_bytes())?;
+    Ok(page.inside(&entry.clip).map(|at| page.record(at)).collect())
 }

@@ -10,7 +10,12 @@
 //! page; if they are larger than a page, the page holds nothing else and continues in extension
 //! pages: the bytes of the group are the concatenation of its pages.
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::meta_page::Clip;
 use crate::error::{Error, Result};
+use crate::nand::SharedBytes;
 
 const MAGIC: u32 = 0x564b_5352; // "RSKV"
 const HEADER_BYTES: usize = 16;
@@ -26,31 +31,107 @@ pub enum Kind {
     Delete = 2,
 }
 
-/// A version of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a record lies in its bytes, and what its header says.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: u32,
+    key_end: u32,
+    end: u32,
+    seq: u64,
+    kind: Kind,
+}
+
+impl Place {
+    fn decode(used: &[u8], offset: usize) -> Option<Place> {
+        let rest = used.get(offset..)?;
+        let header: &[u8; RECORD_BYTES] = rest.first_chunk()?;
+        let seq = u64::from_le_bytes(*header.first_chunk()?);
+        let kind = match header[8..10] {
+            [1, 0] => Kind::Put,
+            [2, 0] => Kind::Delete,
+            _ => return None,
+        };
+        let key_end = RECORD_BYTES + usize::from(u16::from_le_bytes([header[10], header[11]]));
+        let value_len = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+        let len = key_end.checked_add(value_len as usize).filter(|len| *len <= rest.len())?;
+        let at = |inside: usize| (offset + inside) as u32;
+        Some(Place { start: at(0), key_end: at(key_end), end: at(len), seq, kind })
+    }
+
+    fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.start as usize + RECORD_BYTES..self.key_end as usize]
+    }
+}
+
+/// A version of a key, in the bytes that hold it: a page group, or bytes of its own.
+#[derive(Clone)]
 pub struct Record {
-    /// User key, shorter than 64 KiB.
-    pub key: Vec<u8>,
-    /// Position in the history of writes.
-    pub seq: u64,
-    /// Put or delete.
-    pub kind: Kind,
-    /// Value; empty for a delete.
-    pub value: Vec<u8>,
+    bytes: SharedBytes,
+    place: Place,
 }
 
 impl Record {
-    fn encoded_bytes(&self) -> usize {
-        record_bytes(self.key.len(), self.value.len())
+    /// A record with bytes of its own. The key is shorter than 64 KiB; a delete has no value.
+    pub fn new(seq: u64, kind: Kind, key: &[u8], value: &[u8]) -> Record {
+        let key_end = RECORD_BYTES + key.len();
+        let mut bytes = Vec::with_capacity(key_end + value.len());
+        bytes.extend_from_slice(&seq.to_le_bytes());
+        bytes.extend_from_slice(&[kind as u8, 0]);
+        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        let (key_end, end) = (key_end as u32, bytes.len() as u32);
+        Record { bytes: bytes.into(), place: Place { start: 0, key_end, end, seq, kind } }
     }
 
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.seq.to_le_bytes());
-        bytes.extend_from_slice(&[self.kind as u8, 0]);
-        bytes.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&(self.value.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&self.key);
-        bytes.extend_from_slice(&self.value);
+    /// User key, shorter than 64 KiB.
+    pub fn key(&self) -> &[u8] {
+        self.place.key(&self.bytes)
+    }
+
+    /// Position in the history of writes.
+    pub fn seq(&self) -> u64 {
+        self.place.seq
+    }
+
+    /// Put or delete.
+    pub fn kind(&self) -> Kind {
+        self.place.kind
+    }
+
+    /// Value; empty for a delete.
+    pub fn value(&self) -> &[u8] {
+        &self.bytes[self.place.key_end as usize..self.place.end as usize]
+    }
+
+    /// Bytes that it takes in a page, slot included.
+    pub(super) fn page_bytes(&self) -> usize {
+        SLOT_BYTES + (self.place.end - self.place.start) as usize
+    }
+
+    fn encoded(&self) -> &[u8] {
+        &self.bytes[self.place.start as usize..self.place.end as usize]
+    }
+
+    /// Whether `next` lies behind it in the same bytes.
+    fn is_followed_by(&self, next: &Record) -> bool {
+        self.place.end == next.place.start && std::ptr::eq(&*self.bytes, &*next.bytes)
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Record) -> bool {
+        self.encoded() == other.encoded()
+    }
+}
+
+impl Eq for Record {}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (key, value) = (self.key().escape_ascii(), self.value().escape_ascii());
+        write!(f, "{key}@{} {:?} {value}", self.seq(), self.kind())
     }
 }
 
@@ -67,24 +148,25 @@ pub(super) fn page_room_bytes(page_bytes: usize) -> usize {
 /// All versions of one key that stay, newest first.
 pub type KeyBlock = Vec<Record>;
 
-/// Encodes keys in order into page groups. `emit` gets the bytes of each group, a multiple of
+/// Encodes keys in order into page groups. `next_key` adds the versions of the next key to an empty
+/// block and returns `false` behind the last; `emit` gets the bytes of each group, a multiple of
 /// `page_bytes`, and its records.
 pub fn build_pages(
-    keys: impl IntoIterator<Item = Result<KeyBlock>>,
+    mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
     page_bytes: usize,
     mut emit: impl FnMut(Vec<u8>, &[Record]) -> Result<()>,
 ) -> Result<()> {
+    let mut key = KeyBlock::new();
     let mut waiting: Vec<Record> = Vec::new();
     let mut used_bytes = HEADER_BYTES;
-    for key in keys {
-        let key = key?;
-        let more_bytes: usize = key.iter().map(Record::encoded_bytes).sum();
+    while next_key(&mut key)? {
+        let more_bytes: usize = key.iter().map(Record::page_bytes).sum();
         if used_bytes + more_bytes > page_bytes && !waiting.is_empty() {
             emit(encode(&waiting, page_bytes), &waiting)?;
             waiting.clear();
             used_bytes = HEADER_BYTES;
         }
-        waiting.extend(key);
+        waiting.append(&mut key);
         used_bytes += more_bytes;
     }
     if !waiting.is_empty() {
@@ -95,97 +177,117 @@ pub fn build_pages(
 
 fn encode(records: &[Record], page_bytes: usize) -> Vec<u8> {
     let mut offset = HEADER_BYTES + SLOT_BYTES * records.len();
-    let used_bytes: usize = HEADER_BYTES + records.iter().map(Record::encoded_bytes).sum::<usize>();
+    let used_bytes = HEADER_BYTES + records.iter().map(Record::page_bytes).sum::<usize>();
     let page_count = used_bytes.div_ceil(page_bytes);
-    let mut bytes = Vec::with_capacity(page_count * page_bytes);
+    let mut bytes = SharedBytes::buffer(page_count * page_bytes);
     for word in [MAGIC, page_count as u32, records.len() as u32, used_bytes as u32] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     for record in records {
         bytes.extend_from_slice(&(offset as u32).to_le_bytes());
-        offset += record.encoded_bytes() - SLOT_BYTES;
+        offset += record.page_bytes() - SLOT_BYTES;
     }
-    records.iter().for_each(|record| record.encode(&mut bytes));
+    // A merge takes neighbours from one page: they are copied as one.
+    for run in records.chunk_by(Record::is_followed_by) {
+        let (first, last) = (run[0].place.start, run[run.len() - 1].place.end);
+        bytes.extend_from_slice(&run[0].bytes[first as usize..last as usize]);
+    }
     bytes.resize(page_count * page_bytes, 0);
     bytes
 }
 
-/// A decoded page group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A decoded page group: its records, in order.
+#[derive(Clone, Debug)]
 pub struct KvPage {
-    records: Vec<Record>,
+    bytes: SharedBytes,
+    places: Vec<Place>,
 }
 
 impl KvPage {
     /// Decodes the bytes of a whole group.
-    pub fn decode(bytes: &[u8], page_bytes: usize) -> Result<KvPage> {
-        let (used, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
-        let mut expected = HEADER_BYTES + SLOT_BYTES * record_count;
-        let mut records: Vec<Record> = Vec::with_capacity(record_count);
-        for slot in 0..record_count {
+    pub fn decode(bytes: SharedBytes, page_bytes: usize) -> Result<KvPage> {
+        let (used_bytes, record_count) = used_part(&bytes, page_bytes).ok_or_else(corrupt)?;
+        let used = &bytes[..used_bytes];
+        // Headers first, found by slots: they lie far apart, and this loop waits for several at
+        // once. Comparing keys at the same time, or going by lengths, would wait for each.
+        let place_at = |slot: usize| {
             let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
-            let is_expected = offset.is_some_and(|offset| offset as usize == expected);
-            let record = decode_record(used, expected).filter(|_| is_expected);
-            let record = record.ok_or_else(corrupt)?.to_record();
-            expected += record.encoded_bytes() - SLOT_BYTES;
-            let is_sorted = records.last().is_none_or(|last| {
-                last.key < record.key || (last.key == record.key && last.seq > record.seq)
-            });
-            if !is_sorted {
+            offset.and_then(|offset| Place::decode(used, offset as usize))
+        };
+        let places: Option<Vec<Place>> = (0..record_count).map(place_at).collect();
+        let places = places.ok_or_else(corrupt)?;
+        let mut end = HEADER_BYTES + SLOT_BYTES * record_count;
+        for (at, place) in places.iter().enumerate() {
+            let order = |place: &Place| (place.key(used), Reverse(place.seq));
+            let is_next = place.start as usize == end
+                && at.checked_sub(1).is_none_or(|last| order(&places[last]) < order(place));
+            if !is_next {
                 return Err(corrupt());
             }
-            records.push(record);
+            end = place.end as usize;
         }
-        if expected != used.len() || records.is_empty() {
+        if end != used_bytes || places.is_empty() {
             return Err(corrupt());
         }
-        Ok(KvPage { records })
+        Ok(KvPage { bytes, places })
     }
 
-    /// All records, in order.
-    pub fn into_records(self) -> Vec<Record> {
-        self.records
+    /// Number of records.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
     }
-}
 
-/// A record inside the bytes of its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordRef<'a> {
-    /// User key.
-    pub key: &'a [u8],
-    /// Position in the history of writes.
-    pub seq: u64,
-    /// Put or delete.
-    pub kind: Kind,
-    /// Value; empty for a delete.
-    pub value: &'a [u8],
-}
+    pub(super) fn key(&self, at: usize) -> &[u8] {
+        self.places[at].key(&self.bytes)
+    }
 
-impl RecordRef<'_> {
-    fn to_record(self) -> Record {
-        let RecordRef { key, seq, kind, value } = self;
-        Record { key: key.to_vec(), seq, kind, value: value.to_vec() }
+    pub(super) fn seq(&self, at: usize) -> u64 {
+        self.places[at].seq
+    }
+
+    pub(super) fn record(&self, at: usize) -> Record {
+        Record { bytes: self.bytes.clone(), place: self.places[at] }
+    }
+
+    /// Which records are inside a clip.
+    pub(super) fn inside(&self, clip: &Clip) -> Range<usize> {
+        let last = self.len() - 1;
+        // Most pages are whole: look at their ends first.
+        if *self.key(0) >= *clip.lo && *self.key(last) < *clip.hi {
+            return 0..self.len();
+        }
+        let before = |bound: &[u8]| {
+            let is_before = |place: &Place| place.key(&self.bytes) < bound;
+            self.places.partition_point(is_before)
+        };
+        before(&clip.lo)..before(&clip.hi)
+    }
+
+    /// All records.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        (0..self.len()).map(|at| self.record(at))
     }
 }
 
 /// The newest version of a key that a reader at `snapshot` sees, in the bytes of a whole group.
 /// Looks at the records that a binary search meets and trusts the page's checksum for the others.
-pub fn find_in<'a>(
-    bytes: &'a [u8],
+pub fn find_in(
+    bytes: &SharedBytes,
     page_bytes: usize,
     key: &[u8],
     snapshot: u64,
-) -> Result<Option<RecordRef<'a>>> {
-    let (used, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
-    let record_at = |slot: usize| {
+) -> Result<Option<Record>> {
+    let (used_bytes, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
+    let used = &bytes[..used_bytes];
+    let place_at = |slot: usize| {
         let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
-        offset.and_then(|offset| decode_record(used, offset as usize)).ok_or_else(corrupt)
+        offset.and_then(|offset| Place::decode(used, offset as usize)).ok_or_else(corrupt)
     };
     let (mut from, mut to) = (0, record_count);
     while from < to {
         let middle = from.midpoint(to);
-        let record = record_at(middle)?;
-        if (record.key, u64::MAX - record.seq) < (key, u64::MAX - snapshot) {
+        let place = place_at(middle)?;
+        if (place.key(used), Reverse(place.seq)) < (key, Reverse(snapshot)) {
             from = middle + 1;
         } else {
             to = middle;
@@ -194,42 +296,26 @@ pub fn find_in<'a>(
     if from == record_count {
         return Ok(None);
     }
-    let found = record_at(from)?;
-    Ok((found.key == key).then_some(found))
+    let place = place_at(from)?;
+    Ok((place.key(used) == key).then(|| Record { bytes: bytes.clone(), place }))
 }
 
 fn corrupt() -> Error {
     Error::Corrupt { what: "page of keys and values", why: "its layout".into() }
 }
 
-/// The used bytes of a group, and how many records its header promises.
-fn used_part(bytes: &[u8], page_bytes: usize) -> Option<(&[u8], usize)> {
+/// How many bytes of a group are used, and how many records its header promises.
+fn used_part(bytes: &[u8], page_bytes: usize) -> Option<(usize, usize)> {
     let used_bytes = read_u32(bytes, 12)? as usize;
     let group_bytes = (read_u32(bytes, 4)? as usize).checked_mul(page_bytes)?;
     let is_sized = read_u32(bytes, 0)? == MAGIC && group_bytes == bytes.len();
     let record_count = read_u32(bytes, 8)? as usize;
     let is_possible = record_count <= used_bytes / (SLOT_BYTES + RECORD_BYTES);
-    let used = bytes.get(..used_bytes).filter(|_| is_sized && is_possible)?;
-    Some((used, record_count))
+    (is_sized && is_possible && used_bytes <= bytes.len()).then_some((used_bytes, record_count))
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn decode_record(used: &[u8], offset: usize) -> Option<RecordRef<'_>> {
-    let rest = used.get(offset..)?;
-    let seq = u64::from_le_bytes(*rest.first_chunk()?);
-    let kind = match rest.get(8..10)? {
-        [1, 0] => Kind::Put,
-        [2, 0] => Kind::Delete,
-        _ => return None,
-    };
-    let key_len = usize::from(u16::from_le_bytes(*rest.get(10..)?.first_chunk()?));
-    let value_len = read_u32(rest, 12)? as usize;
-    let (key, rest) = rest.get(RECORD_BYTES..)?.split_at_checked(key_len)?;
-    let value = rest.get(..value_len)?;
-    Some(RecordRef { key, seq, kind, value })
 }
 
 #[cfg(test)]
@@ -237,46 +323,53 @@ mod tests {
     use super::*;
 
     fn put(key: &str, seq: u64, value_len: usize) -> Record {
-        Record { key: key.into(), seq, kind: Kind::Put, value: vec![seq as u8; value_len] }
+        Record::new(seq, Kind::Put, key.as_bytes(), &vec![seq as u8; value_len])
     }
 
-    fn built(keys: Vec<KeyBlock>) -> Vec<Vec<u8>> {
+    fn built(keys: Vec<KeyBlock>) -> Vec<SharedBytes> {
         let mut groups = Vec::new();
-        let emit = |bytes, _: &[Record]| {
-            groups.push(bytes);
+        let emit = |bytes: Vec<u8>, _: &[Record]| {
+            groups.push(bytes.into());
             Ok(())
         };
-        build_pages(keys.into_iter().map(Ok), 512, emit).unwrap();
+        let mut keys = keys.into_iter();
+        let next_key = |versions: &mut KeyBlock| {
+            let next = keys.next();
+            versions.extend(next.iter().flatten().cloned());
+            Ok(next.is_some())
+        };
+        build_pages(next_key, 512, emit).unwrap();
         groups
+    }
+
+    fn decoded(group: &SharedBytes) -> Vec<Record> {
+        KvPage::decode(group.clone(), 512).unwrap().records().collect()
     }
 
     #[test]
     fn records_come_back_and_versions_are_found() {
-        let gone = Record { key: b"b".to_vec(), seq: 9, kind: Kind::Delete, value: Vec::new() };
+        let gone = Record::new(9, Kind::Delete, b"b", b"");
         let keys = vec![vec![put("a", 3, 10)], vec![gone.clone(), put("b", 5, 1), put("b", 2, 0)]];
         let groups = built(keys.clone());
         assert_eq!((groups.len(), groups[0].len()), (1, 512));
-        let page = KvPage::decode(&groups[0], 512).unwrap();
-        let find = |key: &[u8], snapshot| {
-            let found = find_in(&groups[0], 512, key, snapshot).unwrap();
-            found.map(RecordRef::to_record)
-        };
+        let find = |key: &[u8], snapshot| find_in(&groups[0], 512, key, snapshot).unwrap();
         assert_eq!(find(b"b", 100), Some(gone));
-        assert_eq!(find(b"b", 8).map(|record| record.seq), Some(5));
+        assert_eq!(find(b"b", 8).map(|record| record.seq()), Some(5));
         assert_eq!(find(b"b", 1), None);
         assert_eq!((find(b"", 100), find(b"c", 100), find(b"a", 2)), (None, None, None));
-        assert_eq!(page.into_records(), keys.concat());
+        assert_eq!(decoded(&groups[0]), keys.concat());
     }
 
     #[test]
     fn a_large_key_has_a_group_of_its_own() {
         let keys = vec![vec![put("a", 1, 10)], vec![put("b", 2, 2000)], vec![put("c", 3, 10)]];
         let groups = built(keys.clone());
-        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [512, 2048, 512]);
+        assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [512, 2048, 512]);
         for (group, key) in groups.iter().zip(keys) {
-            assert_eq!(KvPage::decode(group, 512).unwrap().into_records(), key);
+            assert_eq!(decoded(group), key);
         }
-        assert!(KvPage::decode(&groups[1][..512], 512).is_err(), "its extension is missing");
+        let first: SharedBytes = groups[1][..512].to_vec().into();
+        assert!(KvPage::decode(first, 512).is_err(), "its extension is missing");
         let edge = 512 - HEADER_BYTES - SLOT_BYTES - RECORD_BYTES - 1;
         assert_eq!(built(vec![vec![put("a", 1, edge)]])[0].len(), 512);
         assert_eq!(built(vec![vec![put("a", 1, edge + 1)]])[0].len(), 1024);
@@ -288,13 +381,14 @@ mod tests {
         let group = built(vec![vec![put("a", 3, 10)], vec![put("b", 5, 100), put("b", 2, 0)]]);
         for at in 0..group[0].len() {
             for changed in [0, 1, 0x7f, 0x80, 0xff] {
-                let mut bytes = group[0].clone();
+                let mut bytes = group[0].to_vec();
                 bytes[at] = changed;
-                let _ = KvPage::decode(&bytes, 512);
+                let bytes = bytes.into();
                 let _ = find_in(&bytes, 512, b"b", 3);
+                let _ = KvPage::decode(bytes, 512);
             }
-            assert!(find_in(&group[0][..at], 512, b"b", 3).is_err());
-            assert!(KvPage::decode(&group[0][..at], 512).is_err());
+            let cut = group[0][..at].to_vec().into();
+            assert!(find_in(&cut, 512, b"b", 3).is_err() && KvPage::decode(cut, 512).is_err());
         }
     }
 }

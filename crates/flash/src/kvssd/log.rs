@@ -14,6 +14,7 @@ use super::Write;
 use super::frames::{self, Frame};
 use super::space::{Owner, Space, Stream};
 use crate::error::Result;
+use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
 const MAGIC: u32 = 0x474f_4c52; // "RLOG"
@@ -42,7 +43,7 @@ pub(super) struct FoundGroup {
     pub(super) number: u64,
     pub(super) page: u32,
     /// Its pages, if all can be read.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(super) bytes: Option<SharedBytes>,
 }
 
 impl Log {
@@ -78,9 +79,9 @@ impl Log {
         self.last_number += 1;
         let number = self.last_number;
         let owner = Owner { txn, id: number, ..Owner::default() };
-        let page = space.program(Stream::Log, &bytes, owner)?;
-        space.keep();
         let page_count = (bytes.len() / space.page_bytes()) as u32;
+        let page = space.program(Stream::Log, bytes.into(), owner)?;
+        space.keep();
         self.groups.push_back(Group { page, page_count, last_seq: self.waiting_seq });
         self.waiting.clear();
         Ok(())
@@ -109,7 +110,7 @@ impl Log {
         self.last_number = found.last().map_or(0, |group| group.number);
         let mut recovered = Vec::new();
         for group in found {
-            let bytes = group.bytes.unwrap_or_default();
+            let Some(bytes) = group.bytes else { continue };
             let Some(frames) = decode(&bytes) else { continue };
             let last_seq = frames.iter().map(Frame::last_seq).max().unwrap_or(0);
             if last_seq > flushed_seq {

@@ -2,22 +2,15 @@
 //! file or the log makes them survive.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
-use super::kv_page::{KeyBlock, Kind, Record, page_room_bytes, record_bytes};
-
-/// One version of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
-    pub(super) seq: u64,
-    pub(super) kind: Kind,
-    pub(super) value: Vec<u8>,
-}
+use super::kv_page::{KeyBlock, Record, page_room_bytes};
 
 /// See the module docs.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
-    keys: BTreeMap<Vec<u8>, Vec<Version>>,
+    keys: BTreeMap<Vec<u8>, KeyBlock>,
     small_bytes: u64,
     small_count: u64,
     /// Pages of the records that take more than one.
@@ -29,27 +22,30 @@ impl Memtable {
     /// `newest_snapshot` is the largest sequence number that one was taken at, if any is held.
     pub(super) fn insert(
         &mut self,
-        key: &[u8],
-        version: Version,
+        version: Record,
         newest_snapshot: Option<u64>,
         page_bytes: usize,
     ) {
-        self.weigh(key, &version, page_bytes, true);
-        let Some(versions) = self.keys.get_mut(key) else {
-            self.keys.insert(key.to_vec(), vec![version]);
-            return;
+        self.weigh(&version, page_bytes, true);
+        // One search, at the price of a key for nothing if it is there already, which is rare.
+        let versions = match self.keys.entry(version.key().to_vec()) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(vec![version]);
+                return;
+            }
         };
-        let is_needed = |old: &Version| newest_snapshot.is_some_and(|newest| newest >= old.seq);
+        let is_needed = |old: &Record| newest_snapshot.is_some_and(|newest| newest >= old.seq());
         if versions.first().is_some_and(|newest| !is_needed(newest)) {
             let old = std::mem::replace(&mut versions[0], version);
-            self.weigh(key, &old, page_bytes, false);
+            self.weigh(&old, page_bytes, false);
         } else {
             versions.insert(0, version);
         }
     }
 
-    fn weigh(&mut self, key: &[u8], version: &Version, page_bytes: usize, is_added: bool) {
-        let bytes = record_bytes(key.len(), version.value.len());
+    fn weigh(&mut self, version: &Record, page_bytes: usize, is_added: bool) {
+        let bytes = version.page_bytes();
         let room = page_room_bytes(page_bytes);
         let (small, count, large) = match bytes <= room {
             true => (bytes as u64, 1, 0),
@@ -84,34 +80,24 @@ impl Memtable {
     }
 
     /// The newest version that a reader at `snapshot` sees.
-    pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Version> {
-        self.keys.get(key)?.iter().find(|version| version.seq <= snapshot)
+    pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Record> {
+        self.keys.get(key)?.iter().find(|version| version.seq() <= snapshot)
     }
 
     /// Up to `count` keys from one on, in order.
     pub(super) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((from, Bound::Unbounded));
-        range.take(count).map(|(key, versions)| block(key, versions)).collect()
+        range.take(count).map(|(_, versions)| versions.clone()).collect()
     }
 
     /// Up to `count` keys up to one, in reverse order.
     pub(super) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((Bound::Unbounded, to));
-        range.rev().take(count).map(|(key, versions)| block(key, versions)).collect()
+        range.rev().take(count).map(|(_, versions)| versions.clone()).collect()
     }
 
-    /// Every key with its versions, in order.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = KeyBlock> + '_ {
-        self.keys.iter().map(|(key, versions)| block(key, versions))
+    /// The versions of every key, in order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &KeyBlock> {
+        self.keys.values()
     }
-}
-
-fn block(key: &[u8], versions: &[Version]) -> KeyBlock {
-    let record = |version: &Version| Record {
-        key: key.to_vec(),
-        seq: version.seq,
-        kind: version.kind,
-        value: version.value.clone(),
-    };
-    versions.iter().map(record).collect()
 }

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::kv_page::{KeyBlock, Kind, KvPage, Record, build_pages, find_in};
 use super::meta_page::{Clip, Entry, TableMeta};
@@ -29,14 +30,15 @@ pub fn lookup(
     page_bytes: usize,
     reader: &mut dyn PageReader,
 ) -> Result<Lookup> {
-    let may_know = |entry: &&Entry| entry.clip.contains(key);
-    let mut entries: Vec<&Entry> = table.entries.iter().filter(may_know).collect();
+    let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
+    let may_know = |entry: &&Entry| *key < *entry.clip.hi;
+    let mut entries: Vec<&Entry> = table.entries[..begun].iter().filter(may_know).collect();
     entries.sort_by_key(|entry| Reverse(entry.stratum));
     for entry in entries {
         let bytes = reader.read_pages(entry)?;
         if let Some(record) = find_in(&bytes, page_bytes, key, snapshot)? {
-            return Ok(match record.kind {
-                Kind::Put => Lookup::Found(record.value.to_vec()),
+            return Ok(match record.kind() {
+                Kind::Put => Lookup::Found(record.value().to_vec()),
                 Kind::Delete => Lookup::Deleted,
             });
         }
@@ -46,42 +48,72 @@ pub fn lookup(
 
 /// All records of some entries inside their clips, by key, newest versions first. A page is read
 /// when the merge comes to its clip, and kept until it is used up.
+///
+/// Records are taken in runs: as long as one page has keys below all that other pages have, neither
+/// heap nor neighbours need to be asked.
 pub struct Merged<'a> {
     reader: &'a mut dyn PageReader,
     page_bytes: usize,
     /// Not read yet; the last is next.
     waiting: Vec<Entry>,
-    heap: BinaryHeap<Reverse<Head>>,
+    heap: BinaryHeap<Reverse<OpenPage>>,
+    /// The page of the run; its first `run` records come next.
+    current: Option<OpenPage>,
+    run: usize,
+    /// No other page has a key of the run.
+    is_alone: bool,
 }
 
-/// The next record of an open page. Ordered by key, then newest first.
-struct Head {
-    record: Record,
-    rest: std::vec::IntoIter<Record>,
+/// A page with the records that are still to come: at least one. Ordered by key, then newest first.
+struct OpenPage {
+    page: KvPage,
+    rest: Range<usize>,
 }
 
-impl Head {
+impl OpenPage {
     fn order(&self) -> (&[u8], Reverse<u64>) {
-        (&self.record.key, Reverse(self.record.seq))
+        (self.key(0), Reverse(self.page.seq(self.rest.start)))
+    }
+
+    fn key(&self, at: usize) -> &[u8] {
+        self.page.key(self.rest.start + at)
+    }
+
+    /// How many keys are below `limit`. Short runs are usual: the search widens from the start.
+    fn count_below(&self, limit: &[u8]) -> usize {
+        let (mut from, mut to) = (0, 1);
+        while to <= self.rest.len() && self.key(to - 1) < limit {
+            (from, to) = (to, 2 * to);
+        }
+        to = (to - 1).min(self.rest.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            if self.key(middle) < limit {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from
     }
 }
 
-impl PartialEq for Head {
-    fn eq(&self, other: &Head) -> bool {
+impl PartialEq for OpenPage {
+    fn eq(&self, other: &OpenPage) -> bool {
         self.order() == other.order()
     }
 }
 
-impl Eq for Head {}
+impl Eq for OpenPage {}
 
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Head) -> Option<std::cmp::Ordering> {
+impl PartialOrd for OpenPage {
+    fn partial_cmp(&self, other: &OpenPage) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Head {
-    fn cmp(&self, other: &Head) -> std::cmp::Ordering {
+impl Ord for OpenPage {
+    fn cmp(&self, other: &OpenPage) -> std::cmp::Ordering {
         self.order().cmp(&other.order())
     }
 }
@@ -94,29 +126,66 @@ impl<'a> Merged<'a> {
         reader: &'a mut dyn PageReader,
     ) -> Merged<'a> {
         entries.sort_by(|one, two| two.clip.lo.cmp(&one.clip.lo));
-        Merged { reader, page_bytes, waiting: entries, heap: BinaryHeap::new() }
+        let (heap, current) = (BinaryHeap::new(), None);
+        Merged { reader, page_bytes, waiting: entries, heap, current, run: 0, is_alone: true }
     }
 
     /// Opens every page whose clip begins at or before the smallest open key.
     fn open_pages(&mut self) -> Result<()> {
         while let Some(next) = self.waiting.last() {
-            let is_later = |head: &Reverse<Head>| head.0.record.key < next.clip.lo;
-            if self.heap.peek().is_some_and(is_later) {
+            if self.heap.peek().is_some_and(|first| *first.0.key(0) < *next.clip.lo) {
                 break;
             }
             let Some(entry) = self.waiting.pop() else { break };
-            let page = KvPage::decode(&self.reader.read_pages(&entry)?, self.page_bytes)?;
-            let mut records = page.into_records();
-            records.retain(|record| entry.clip.contains(&record.key));
-            self.push(records.into_iter());
+            let page = KvPage::decode(self.reader.read_pages(&entry)?, self.page_bytes)?;
+            let rest = page.inside(&entry.clip);
+            if !rest.is_empty() {
+                self.heap.push(Reverse(OpenPage { page, rest }));
+            }
         }
         Ok(())
     }
 
-    fn push(&mut self, mut rest: std::vec::IntoIter<Record>) {
-        if let Some(record) = rest.next() {
-            self.heap.push(Reverse(Head { record, rest }));
+    /// Makes sure that a run is there; `false` behind the last record.
+    fn find_run(&mut self) -> Result<bool> {
+        if self.run > 0 {
+            return Ok(true);
         }
+        let used = self.current.take().filter(|page| !page.rest.is_empty());
+        self.heap.extend(used.map(Reverse));
+        self.open_pages()?;
+        let Some(Reverse(first)) = self.heap.pop() else { return Ok(false) };
+        let others = self.heap.peek().map(|page| page.0.key(0));
+        let unread = self.waiting.last().map(|entry| &*entry.clip.lo);
+        let below = match others.into_iter().chain(unread).min() {
+            Some(limit) => first.count_below(limit),
+            None => first.rest.len(),
+        };
+        self.is_alone = below > 0;
+        self.run = below.max(1);
+        self.current = Some(first);
+        Ok(true)
+    }
+
+    fn take(&mut self) -> Option<Record> {
+        self.run -= 1;
+        let current = self.current.as_mut()?;
+        current.rest.next().map(|at| current.page.record(at))
+    }
+
+    /// Adds all versions of the next key, newest first; `false` behind the last key.
+    fn next_key(&mut self, versions: &mut KeyBlock) -> Result<bool> {
+        while self.find_run()? {
+            let key = self.current.as_ref().map(|page| page.key(0));
+            if versions.first().is_some_and(|first| Some(first.key()) != key) {
+                break;
+            }
+            versions.extend(self.take());
+            if self.run == 0 && self.is_alone {
+                break;
+            }
+        }
+        Ok(!versions.is_empty())
     }
 }
 
@@ -124,14 +193,15 @@ impl Iterator for Merged<'_> {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Result<Record>> {
-        if let Err(error) = self.open_pages() {
-            self.waiting.clear();
-            self.heap.clear();
-            return Some(Err(error));
+        match self.find_run() {
+            Ok(true) => self.take().map(Ok),
+            Ok(false) => None,
+            Err(error) => {
+                self.waiting.clear();
+                self.heap.clear();
+                Some(Err(error))
+            }
         }
-        let Reverse(Head { record, rest }) = self.heap.pop()?;
-        self.push(rest);
-        Some(Ok(record))
     }
 }
 
@@ -151,23 +221,32 @@ impl Rewriter<'_> {
     /// Merges, drops what no reader needs, and writes pages. Returns the new tables.
     pub fn rewrite(
         &self,
-        merged: Merged<'_>,
+        mut merged: Merged<'_>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
-        self.write(self.kept(merged), writer)
+        self.write(|versions| merged.next_key(versions), writer)
     }
 
-    /// Writes keys in order into the pages of new tables.
+    /// Writes keys in order, without what no reader needs, into the pages of new tables.
     pub(super) fn write(
         &self,
-        keys: impl IntoIterator<Item = Result<KeyBlock>>,
+        mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
         let mut tables: Vec<NewTable> = Vec::new();
         let mut used_pages = 0;
-        build_pages(keys, self.page_bytes, |bytes, records| {
+        let next_kept = |versions: &mut KeyBlock| {
+            while next_key(versions)? {
+                self.drop_obsolete(versions);
+                if !versions.is_empty() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        build_pages(next_kept, self.page_bytes, |bytes, records| {
             let page_count = (bytes.len() / self.page_bytes) as u16;
-            let entry = new_entry(writer.write_pages(&bytes)?, page_count, records);
+            let entry = new_entry(writer.write_pages(bytes.into())?, page_count, records);
             let meta_bytes = |table: &NewTable| {
                 TableMeta::encoded_bytes(&table.entries)
                     + TableMeta::encoded_bytes(std::slice::from_ref(&entry))
@@ -187,45 +266,22 @@ impl Rewriter<'_> {
         Ok(tables)
     }
 
-    /// The versions of each key that stay.
-    fn kept<'m>(&self, merged: Merged<'m>) -> impl Iterator<Item = Result<KeyBlock>> + use<'_, 'm> {
-        let mut merged = merged.peekable();
-        std::iter::from_fn(move || {
-            loop {
-                let first = match merged.next()? {
-                    Ok(record) => record,
-                    Err(error) => return Some(Err(error)),
-                };
-                let mut versions = vec![first];
-                while let Some(Ok(same)) =
-                    merged.next_if(|next| matches!(next, Ok(next) if next.key == versions[0].key))
-                {
-                    versions.push(same);
-                }
-                self.drop_obsolete(&mut versions);
-                if !versions.is_empty() {
-                    return Some(Ok(versions));
-                }
-            }
-        })
-    }
-
     /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer.
     /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
     ///    left for it to hide.
-    pub(super) fn drop_obsolete(&self, versions: &mut Vec<Record>) {
+    fn drop_obsolete(&self, versions: &mut Vec<Record>) {
         let mut newer: Option<u64> = None;
         versions.retain(|record| {
             let is_seen = newer.is_none_or(|newer| {
-                let from = self.snapshots.partition_point(|&snapshot| snapshot < record.seq);
+                let from = self.snapshots.partition_point(|&snapshot| snapshot < record.seq());
                 self.snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
             });
-            newer = Some(record.seq);
+            newer = Some(record.seq());
             is_seen
         });
         let is_idle = |last: &&Record| {
-            let is_seen_by_all = self.snapshots.first().is_none_or(|&first| last.seq <= first);
-            last.kind == Kind::Delete && is_seen_by_all && !(self.is_deeper)(&last.key)
+            let is_seen_by_all = self.snapshots.first().is_none_or(|&first| last.seq() <= first);
+            last.kind() == Kind::Delete && is_seen_by_all && !(self.is_deeper)(last.key())
         };
         if versions.last().as_ref().is_some_and(is_idle) {
             versions.pop();
@@ -253,21 +309,21 @@ impl NewTable {
         self.entries.push(entry);
         self.record_count += records.len() as u64;
         for record in records {
-            self.tombstones += u64::from(record.kind == Kind::Delete);
-            self.min_seq = self.min_seq.min(record.seq);
-            self.max_seq = self.max_seq.max(record.seq);
+            self.tombstones += u64::from(record.kind() == Kind::Delete);
+            self.min_seq = self.min_seq.min(record.seq());
+            self.max_seq = self.max_seq.max(record.seq());
         }
     }
 }
 
 fn new_entry(page: u32, page_count: u16, records: &[Record]) -> Entry {
-    let key = |record: Option<&Record>| record.map_or(Vec::new(), |record| record.key.clone());
+    let key = |record: Option<&Record>| record.map_or(Vec::new(), |record| record.key().to_vec());
     Entry {
         page,
         page_count,
         stratum: 0,
         is_charged: true,
-        has_tombstones: records.iter().any(|record| record.kind == Kind::Delete),
+        has_tombstones: records.iter().any(|record| record.kind() == Kind::Delete),
         record_count: records.len() as u32,
         clip: Clip::of_keys(&key(records.first()), &key(records.last())),
     }

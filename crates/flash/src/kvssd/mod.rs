@@ -26,9 +26,10 @@ mod tree;
 mod verify;
 
 use crate::error::Result;
+use crate::nand::SharedBytes;
 pub use counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 pub use device::{BlockReport, KvSsd, RamReport};
-pub use kv_page::{KeyBlock, Kind, KvPage, Record, RecordRef, build_pages, find_in};
+pub use kv_page::{KeyBlock, Kind, KvPage, Record, build_pages, find_in};
 pub use merge::{Lookup, Merged, NewTable, Rewriter, lookup};
 pub use meta_page::{Clip, Entry, TableMeta};
 pub use options::{Durability, KvSsdOptions, Placement};
@@ -68,11 +69,11 @@ impl<'a> Write<'a> {
 /// Gives the bytes of an entry's page, with its extension pages behind it.
 pub trait PageReader {
     /// Reads all pages of the entry.
-    fn read_pages(&mut self, entry: &Entry) -> Result<Vec<u8>>;
+    fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes>;
 }
 
 /// Takes pages; the group of a large value is contiguous.
 pub trait PageWriter {
     /// Writes whole pages and returns the number of the first.
-    fn write_pages(&mut self, bytes: &[u8]) -> Result<u32>;
+    fn write_pages(&mut self, bytes: SharedBytes) -> Result<u32>;
 }

@@ -1,7 +1,7 @@
 //! Scans in both directions: the memtable and every table merged, tables and pages opened when the
 //! scan comes to them. One consistent view: versions above the snapshot are passed over.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ struct Head {
 
 impl Ord for Head {
     fn cmp(&self, other: &Head) -> Ordering {
-        let keys = self.record.key.cmp(&other.record.key);
+        let keys = self.record.key().cmp(other.record.key());
         let keys = if self.direction == Direction::Forward { keys.reverse() } else { keys };
-        keys.then(self.record.seq.cmp(&other.record.seq))
+        keys.then(self.record.seq().cmp(&other.record.seq()))
     }
 }
 
@@ -106,15 +106,16 @@ impl KvSsd {
             is_memtable_done: false,
         };
         scan.start();
-        let mut decided: Option<Vec<u8>> = None;
+        let mut decided: Option<Record> = None;
         while let Some(record) = scan.next()? {
-            if record.seq > snapshot || decided.as_ref() == Some(&record.key) {
+            let is_decided = decided.as_ref().is_some_and(|last| last.key() == record.key());
+            if record.seq() > snapshot || is_decided {
                 continue;
             }
-            if record.kind == Kind::Put && !visit(&record.key, &record.value) {
+            if record.kind() == Kind::Put && !visit(record.key(), record.value()) {
                 return Ok(());
             }
-            decided = Some(record.key);
+            decided = Some(record);
         }
         Ok(())
     }
@@ -166,8 +167,8 @@ impl Scan<'_> {
     fn open(&mut self) -> Result<()> {
         while let Some(item) = self.waiting.last() {
             let is_later = |head: &Head| match self.direction {
-                Direction::Forward => head.record.key < item.clip().lo,
-                Direction::Reverse => head.record.key >= item.clip().hi,
+                Direction::Forward => *head.record.key() < *item.clip().lo,
+                Direction::Reverse => *head.record.key() >= *item.clip().hi,
             };
             if self.heap.peek().is_some_and(is_later) {
                 break;
@@ -184,9 +185,9 @@ impl Scan<'_> {
                 }
                 Some(Item::Page(entry)) => {
                     let mut records = read_records(&mut self.device.space, &entry)?;
-                    records.retain(|record| self.is_wanted(&record.key));
+                    records.retain(|record| self.is_wanted(record.key()));
                     if self.direction == Direction::Reverse {
-                        records.sort_by(|a, b| (&b.key, b.seq).cmp(&(&a.key, a.seq)));
+                        records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));
                     }
                     self.push(records.into_iter());
                 }
@@ -223,11 +224,11 @@ impl Scan<'_> {
             Direction::Reverse => memtable.before(bound, MEMTABLE_KEYS),
         };
         self.is_memtable_done = keys.len() < MEMTABLE_KEYS;
-        self.memtable_at = keys.last().and_then(|key| key.first()).map(|r| r.key.clone());
+        self.memtable_at = keys.last().and_then(|key| key.first()).map(|r| r.key().to_vec());
         let mut records: Vec<Record> = keys.into_iter().flatten().collect();
         // Versions of a key stay newest first in both directions.
         if self.direction == Direction::Reverse {
-            records.sort_by_key(|record| Reverse((record.key.clone(), record.seq)));
+            records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));
         }
         self.buffer = records.into_iter();
     }

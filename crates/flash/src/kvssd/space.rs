@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counters::{Cause, Programs};
 use crate::error::{Error, Result};
-use crate::nand::{Nand, Oob, PageTag, PageType, Ppa};
+use crate::nand::{Nand, PageTag, PageType, Ppa, SharedBytes};
 
 /// What fills one frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +51,12 @@ pub(super) enum Use {
     Retired,
 }
 
+impl Use {
+    fn is_bad(self) -> bool {
+        matches!(self, Use::Failing | Use::Retired)
+    }
+}
+
 /// Who a page belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Owner {
@@ -66,6 +72,8 @@ pub(super) struct Owner {
 pub(super) struct Space {
     pub(super) nand: Nand,
     uses: Vec<Use>,
+    /// Blocks that are failing or retired.
+    bad_count: u32,
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
     /// Live pages of keys, values and metadata.
@@ -90,8 +98,10 @@ impl Space {
             false if is_fresh => Use::Fresh,
             false => Use::Free,
         };
+        let uses: Vec<Use> = (0..block_count).map(start).collect();
         Space {
-            uses: (0..block_count).map(start).collect(),
+            bad_count: uses.iter().filter(|used| used.is_bad()).count() as u32,
+            uses,
             types: vec![None; block_count as usize],
             live_pages: vec![0; block_count as usize],
             data_pages: 0,
@@ -116,11 +126,17 @@ impl Space {
 
     /// Programs pages one after the other in one block and returns the number of the first. A
     /// failed program dooms the block and all is done again elsewhere.
-    pub(super) fn program(&mut self, stream: Stream, bytes: &[u8], owner: Owner) -> Result<u32> {
-        let page_count = (bytes.len() / self.page_bytes()) as u32;
+    pub(super) fn program(
+        &mut self,
+        stream: Stream,
+        bytes: SharedBytes,
+        owner: Owner,
+    ) -> Result<u32> {
+        let pages = self.split(bytes);
+        let page_count = pages.len() as u32;
         loop {
             let first = self.find_room(stream, page_count)?;
-            match self.program_at(stream, first, bytes, owner) {
+            match self.program_at(stream, first, &pages, owner) {
                 Ok(()) => {
                     let page = self.nand.geometry().flat(first);
                     self.uncommitted.push((page, page_count));
@@ -131,7 +147,7 @@ impl Space {
                 Err(Error::ProgramFailed(_)) => {
                     self.frontiers.remove(&stream);
                     self.nand.retire(first.block)?;
-                    self.uses[first.block as usize] = Use::Failing;
+                    self.set_use(first.block, Use::Failing);
                     self.settle(first.block);
                 }
                 Err(other) => return Err(other),
@@ -139,9 +155,23 @@ impl Space {
         }
     }
 
-    fn program_at(&mut self, stream: Stream, first: Ppa, bytes: &[u8], owner: Owner) -> Result<()> {
+    /// The pages of a group; only a group of several is copied.
+    fn split(&self, bytes: SharedBytes) -> Vec<SharedBytes> {
+        if bytes.len() == self.page_bytes() {
+            return vec![bytes];
+        }
+        bytes.chunks_exact(self.page_bytes()).map(|page| page.to_vec().into()).collect()
+    }
+
+    fn program_at(
+        &mut self,
+        stream: Stream,
+        first: Ppa,
+        pages: &[SharedBytes],
+        owner: Owner,
+    ) -> Result<()> {
         let page_type = stream.page_type();
-        for (at, data) in (0..).zip(bytes.chunks_exact(self.page_bytes())) {
+        for (at, data) in (0..).zip(pages) {
             self.program_seq += 1;
             let tag = PageTag {
                 page_type,
@@ -152,7 +182,7 @@ impl Space {
                 index: owner.index + at,
             };
             let ppa = Ppa { page: first.page + at, ..first };
-            let done = self.nand.program(ppa, data, tag);
+            let done = self.nand.program_shared(ppa, data, tag);
             let is_counted =
                 matches!(done, Ok(()) | Err(Error::PowerCut | Error::ProgramFailed(_)));
             if is_counted {
@@ -173,7 +203,7 @@ impl Space {
             self.seal(stream);
         }
         let block = self.open_block(stream)?;
-        self.uses[block as usize] = Use::Frontier;
+        self.set_use(block, Use::Frontier);
         self.types[block as usize] = Some(stream.page_type());
         let first = Ppa { block, page: 0 };
         self.frontiers.insert(stream, first);
@@ -190,7 +220,7 @@ impl Space {
     /// Ends the stream's block, full or not.
     pub(super) fn seal(&mut self, stream: Stream) {
         if let Some(next) = self.frontiers.remove(&stream) {
-            self.uses[next.block as usize] = Use::Sealed;
+            self.set_use(next.block, Use::Sealed);
             self.settle(next.block);
         }
     }
@@ -215,7 +245,7 @@ impl Space {
             Ok(()) => Ok(true),
             Err(Error::EraseFailed { .. }) => {
                 self.nand.retire(block)?;
-                self.uses[block as usize] = Use::Retired;
+                self.set_use(block, Use::Retired);
                 Ok(false)
             }
             Err(other) => Err(other),
@@ -223,18 +253,17 @@ impl Space {
     }
 
     /// Reads a group of pages whole.
-    pub(super) fn read(&mut self, page: u32, page_count: u32) -> Result<Vec<u8>> {
-        let page_bytes = self.page_bytes();
-        let mut bytes = vec![0; page_bytes * page_count as usize];
-        for (at, data) in (page..).zip(bytes.chunks_exact_mut(page_bytes)) {
-            self.read_page(at, data)?;
+    pub(super) fn read(&mut self, page: u32, page_count: u32) -> Result<SharedBytes> {
+        let first = self.nand.geometry().page(page);
+        if page_count == 1 {
+            return Ok(self.nand.read_shared(first)?.0);
         }
-        Ok(bytes)
-    }
-
-    fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<Oob> {
-        let ppa = self.nand.geometry().page(page);
-        self.nand.read(ppa, data)
+        let mut bytes = Vec::with_capacity(self.page_bytes() * page_count as usize);
+        for at in page..page + page_count {
+            let ppa = self.nand.geometry().page(at);
+            bytes.extend_from_slice(&self.nand.read_shared(ppa)?.0);
+        }
+        Ok(bytes.into())
     }
 
     /// Counts pages as live, in their block.
@@ -276,7 +305,7 @@ impl Space {
     pub(super) fn assign(&mut self, block: u32, page_type: PageType) {
         self.types[block as usize] = Some(page_type);
         let is_bad = self.nand.is_retired(block);
-        self.uses[block as usize] = if is_bad { Use::Failing } else { Use::Sealed };
+        self.set_use(block, if is_bad { Use::Failing } else { Use::Sealed });
     }
 
     /// At boot: blocks without live pages are free.
@@ -290,11 +319,12 @@ impl Space {
             return;
         }
         self.stuck.remove(&block);
-        self.uses[at] = match self.uses[at] {
+        let settled = match self.uses[at] {
             Use::Sealed => Use::Free,
             Use::Failing => Use::Retired,
             other => other,
         };
+        self.set_use(block, settled);
     }
 
     /// No collection takes this block any more.
@@ -320,8 +350,13 @@ impl Space {
 
     /// Blocks that are not bad.
     pub(super) fn usable_count(&self) -> u32 {
-        let is_bad = |used: &&Use| matches!(used, Use::Failing | Use::Retired);
-        (self.uses.len() - self.uses.iter().filter(is_bad).count()) as u32
+        self.uses.len() as u32 - self.bad_count
+    }
+
+    fn set_use(&mut self, block: u32, used: Use) {
+        let before = std::mem::replace(&mut self.uses[block as usize], used);
+        self.bad_count -= u32::from(before.is_bad());
+        self.bad_count += u32::from(used.is_bad());
     }
 
     /// Type of the pages of a block that is in use.

@@ -43,7 +43,7 @@ impl KvSsd {
                 let records = read_records(&mut self.space, entry)?;
                 found.entries += 1;
                 found.records += records.len() as u64;
-                let deletes = records.iter().filter(|record| record.kind == Kind::Delete);
+                let deletes = records.iter().filter(|record| record.kind() == Kind::Delete);
                 found.tombstones += deletes.count() as u64;
             }
         }

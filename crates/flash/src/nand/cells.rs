@@ -16,6 +16,7 @@ use super::geometry::{Geometry, Ppa};
 use super::header::HEADER_BYTES;
 use super::image::Image;
 use super::oob::{u32_at, u64_at};
+use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 
 const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
@@ -131,8 +132,8 @@ impl Cells {
         self.image.place()
     }
 
-    pub(super) fn write_data(&self, ppa: Ppa, data: &[u8]) -> Result<()> {
-        self.image.write_at(self.data_offset(ppa), data)
+    pub(super) fn write_data(&self, ppa: Ppa, data: &SharedBytes) -> Result<()> {
+        self.image.write_shared(self.data_offset(ppa), data)
     }
 
     /// Writes spare bytes and stamp: from here on the page is what the stamp says.
@@ -157,6 +158,10 @@ impl Cells {
 
     pub(super) fn read_data(&self, ppa: Ppa, data: &mut [u8]) -> Result<()> {
         self.image.read_at(self.data_offset(ppa), data)
+    }
+
+    pub(super) fn read_data_shared(&self, ppa: Ppa) -> Result<SharedBytes> {
+        self.image.read_shared(self.data_offset(ppa), self.geometry.page_bytes as usize)
     }
 
     pub(super) fn read_spare(&self, ppa: Ppa, spare: &mut [u8]) -> Result<()> {

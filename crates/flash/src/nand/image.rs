@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 
 /// Positioned bytes. Never written bytes read as zeros.
@@ -18,6 +19,16 @@ pub trait Image: Send + Sync {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Writes bytes that an image may keep instead of copying them.
+    fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
+        self.write_at(offset, data)
+    }
+    /// Reads; gives back what was kept, if that is what lies there.
+    fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
+        let mut bytes = vec![0; len];
+        self.read_at(offset, &mut bytes)?;
+        Ok(bytes.into())
+    }
     /// Length in bytes.
     fn len_bytes(&self) -> Result<u64>;
     /// Cuts, or extends with zeros that take no space.
@@ -97,11 +108,57 @@ pub struct MemoryImage {
     content: Arc<Mutex<Content>>,
 }
 
-/// Chunks that were never written are absent.
-#[derive(Debug, Default)]
+/// What was kept lies over the chunks; kept ranges are disjoint. Chunks that were never written are
+/// absent.
+#[derive(Clone, Debug, Default)]
 struct Content {
     len_bytes: u64,
     chunks: BTreeMap<u64, Box<[u8]>>,
+    kept: BTreeMap<u64, SharedBytes>,
+}
+
+impl Content {
+    /// Kept bytes that reach into a range, last first.
+    fn kept_in(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &SharedBytes)> {
+        let before = self.kept.range(..to).rev();
+        let reaching = before.take_while(move |(at, data)| *at + data.len() as u64 > from);
+        reaching.map(|(at, data)| (*at, data))
+    }
+
+    /// Makes chunks of what is kept in a range, which is about to be changed in part.
+    fn unkeep(&mut self, from: u64, to: u64) {
+        let reaching: Vec<u64> = self.kept_in(from, to).map(|(at, _)| at).collect();
+        for at in reaching {
+            if let Some(data) = self.kept.remove(&at) {
+                self.write(at, &data);
+            }
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        for (chunk, inside, range) in pieces(offset, data.len()) {
+            let empty = || vec![0; CHUNK_BYTES as usize].into_boxed_slice();
+            let bytes = self.chunks.entry(chunk).or_insert_with(empty);
+            let part = &data[range];
+            bytes[inside..inside + part.len()].copy_from_slice(part);
+        }
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        let end = offset + buf.len() as u64;
+        for (chunk, inside, range) in pieces(offset, buf.len()) {
+            let part = &mut buf[range];
+            match self.chunks.get(&chunk) {
+                Some(bytes) => part.copy_from_slice(&bytes[inside..inside + part.len()]),
+                None => part.fill(0),
+            }
+        }
+        for (at, data) in self.kept_in(offset, end) {
+            let (from, to) = (at.max(offset), (at + data.len() as u64).min(end));
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            part.copy_from_slice(&data[(from - at) as usize..(to - at) as usize]);
+        }
+    }
 }
 
 impl MemoryImage {
@@ -110,11 +167,9 @@ impl MemoryImage {
         MemoryImage::default()
     }
 
-    /// A copy that shares nothing with this one.
+    /// A copy that shares nothing with this one but bytes that never change.
     pub fn duplicate(&self) -> MemoryImage {
-        let content = self.content.lock();
-        let copy = Content { len_bytes: content.len_bytes, chunks: content.chunks.clone() };
-        MemoryImage { content: Arc::new(Mutex::new(copy)) }
+        MemoryImage { content: Arc::new(Mutex::new(self.content.lock().clone())) }
     }
 }
 
@@ -139,26 +194,39 @@ impl Image for MemoryImage {
             let source = io::ErrorKind::UnexpectedEof.into();
             return Err(Error::Image { what: "read", place: self.place(), source });
         }
-        for (chunk, inside, range) in pieces(offset, buf.len()) {
-            let part = &mut buf[range];
-            match content.chunks.get(&chunk) {
-                Some(bytes) => part.copy_from_slice(&bytes[inside..inside + part.len()]),
-                None => part.fill(0),
-            }
-        }
+        content.read(offset, buf);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut content = self.content.lock();
-        content.len_bytes = content.len_bytes.max(offset + data.len() as u64);
-        for (chunk, inside, range) in pieces(offset, data.len()) {
-            let empty = || vec![0; CHUNK_BYTES as usize].into_boxed_slice();
-            let bytes = content.chunks.entry(chunk).or_insert_with(empty);
-            let part = &data[range];
-            bytes[inside..inside + part.len()].copy_from_slice(part);
-        }
+        let end = offset + data.len() as u64;
+        content.len_bytes = content.len_bytes.max(end);
+        content.unkeep(offset, end);
+        content.write(offset, data);
         Ok(())
+    }
+
+    fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
+        let mut content = self.content.lock();
+        let end = offset + data.len() as u64;
+        content.len_bytes = content.len_bytes.max(end);
+        if content.kept.get(&offset).is_none_or(|kept| kept.len() != data.len()) {
+            content.unkeep(offset, end);
+        }
+        content.kept.insert(offset, data.clone());
+        Ok(())
+    }
+
+    fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
+        let content = self.content.lock();
+        if let Some(kept) = content.kept.get(&offset).filter(|kept| kept.len() == len) {
+            return Ok(kept.clone());
+        }
+        drop(content);
+        let mut bytes = vec![0; len];
+        self.read_at(offset, &mut bytes)?;
+        Ok(bytes.into())
     }
 
     fn len_bytes(&self) -> Result<u64> {
@@ -167,6 +235,7 @@ impl Image for MemoryImage {
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {
         let mut content = self.content.lock();
+        content.unkeep(len_bytes, u64::MAX);
         content.len_bytes = len_bytes;
         let first_gone = len_bytes.div_ceil(CHUNK_BYTES);
         content.chunks.split_off(&first_gone);
@@ -183,5 +252,49 @@ impl Image for MemoryImage {
 
     fn place(&self) -> String {
         "in memory".to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(image: &MemoryImage) -> Vec<u8> {
+        let mut bytes = vec![0; image.len_bytes().unwrap() as usize];
+        image.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Whatever is kept, and however later writes fall on it, an image reads as plain bytes would.
+    #[test]
+    fn kept_bytes_read_as_any_others() {
+        let (image, mut plain) = (MemoryImage::new(), vec![0; 300]);
+        image.set_len(300).unwrap();
+        let mut random = crate::random::Random(5);
+        for round in 0..2000 {
+            let (at, len) = (random.below(250) as usize, 1 + random.below(50) as usize);
+            let data = vec![round as u8; len];
+            plain[at..at + len].copy_from_slice(&data);
+            match random.below(3) {
+                0 => image.write_at(at as u64, &data).unwrap(),
+                _ => image.write_shared(at as u64, &data.into()).unwrap(),
+            }
+            let found = image.read_shared(at as u64, len).unwrap();
+            assert_eq!((&found[..], &content(&image)), (&plain[at..at + len], &plain));
+        }
+        let copy = image.duplicate();
+        image.set_len(140).unwrap();
+        image.set_len(300).unwrap();
+        assert_eq!(content(&copy), plain);
+        plain[140..].fill(0);
+        assert_eq!(content(&image), plain);
+    }
+
+    #[test]
+    fn what_is_kept_is_not_copied() {
+        let (image, data) = (MemoryImage::new(), SharedBytes::from(vec![7; 100]));
+        image.write_shared(20, &data).unwrap();
+        assert!(std::ptr::eq(&image.read_shared(20, 100).unwrap()[0], &data[0]));
+        assert!(!std::ptr::eq(&image.read_shared(20, 99).unwrap()[0], &data[0]));
     }
 }

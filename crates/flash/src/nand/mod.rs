@@ -13,6 +13,7 @@ mod geometry;
 mod header;
 mod image;
 mod oob;
+mod shared;
 mod timing;
 
 use crate::error::{Error, Result, Rule};
@@ -23,6 +24,7 @@ pub use faults::{FaultPlan, FiredFaults};
 pub use geometry::{Geometry, Ppa};
 pub use image::{FileImage, Image, MemoryImage};
 pub use oob::{Oob, PageTag, PageType, Spare};
+pub use shared::SharedBytes;
 use timing::Clock;
 pub use timing::Timing;
 
@@ -86,8 +88,13 @@ impl Nand {
         }
     }
 
-    /// Programs a page. After an error but for a broken rule the page is lost.
+    /// As [`Nand::program_shared`], with a copy of the data.
     pub fn program(&mut self, ppa: Ppa, data: &[u8], tag: PageTag) -> Result<()> {
+        self.program_shared(ppa, &data.to_vec().into(), tag)
+    }
+
+    /// Programs a page. After an error but for a broken rule the page is lost.
+    pub fn program_shared(&mut self, ppa: Ppa, data: &SharedBytes, tag: PageTag) -> Result<()> {
         self.check_alive(ppa)?;
         self.check_program(ppa, data)?;
         let fate = self.faults.fate_of_program(data.len());
@@ -97,7 +104,7 @@ impl Nand {
         self.counters.live(Some(tag.page_type)).programs += 1;
         self.clock.program(ppa.block, self.transfer_bytes(data.len()));
         let erase_count = self.cells.block(ppa.block).erase_count;
-        let oob = Oob { tag, erase_count, data_crc: crc32c::crc32c(data) };
+        let oob = Oob { tag, erase_count, data_crc: data.checksum() };
         oob.encode(&self.geometry, ppa, &mut self.spare);
         match fate {
             Fate::Done => self.write_page(ppa, data),
@@ -113,29 +120,37 @@ impl Nand {
         }
     }
 
-    /// Reads a page whole and checks it.
+    /// As [`Nand::read_shared`], into a buffer.
     pub fn read(&mut self, ppa: Ppa, data: &mut [u8]) -> Result<Oob> {
-        let spare = self.read_unchecked(ppa, data)?;
-        match spare {
-            Spare::Erased => Err(Error::PageErased(ppa)),
-            Spare::Damaged => Err(Error::PageDamaged(ppa, "spare bytes")),
-            Spare::Valid(oob) if oob.data_crc != crc32c::crc32c(data) => {
-                Err(Error::PageDamaged(ppa, "data checksum"))
-            }
-            Spare::Valid(oob) => Ok(oob),
+        if data.len() != self.geometry.page_bytes as usize {
+            return Err(Error::RuleBroken(ppa, Rule::WholePage));
         }
+        let (bytes, oob) = self.read_shared(ppa)?;
+        data.copy_from_slice(&bytes);
+        Ok(oob)
+    }
+
+    /// Reads a page whole and checks it.
+    pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
+        self.begin_read(ppa)?;
+        let oob = match self.spare_of(ppa)? {
+            Spare::Erased => return Err(Error::PageErased(ppa)),
+            Spare::Damaged => return Err(Error::PageDamaged(ppa, "spare bytes")),
+            Spare::Valid(oob) => oob,
+        };
+        let data = self.cells.read_data_shared(ppa)?;
+        if data.checksum() != oob.data_crc {
+            return Err(Error::PageDamaged(ppa, "data checksum"));
+        }
+        Ok((data, oob))
     }
 
     /// Reads the bytes of a page, whatever they are: 0xFF if it is erased.
     pub fn read_unchecked(&mut self, ppa: Ppa, data: &mut [u8]) -> Result<Spare> {
-        self.check_alive(ppa)?;
         if data.len() != self.geometry.page_bytes as usize {
             return Err(Error::RuleBroken(ppa, Rule::WholePage));
         }
-        self.count_read(ppa, data.len());
-        if self.faults.is_uncorrectable(ppa) {
-            return Err(Error::Uncorrectable(ppa));
-        }
+        self.begin_read(ppa)?;
         let state = self.cells.block(ppa.block);
         if state.is_half_erased {
             data.fill(HALF_ERASED);
@@ -150,6 +165,11 @@ impl Nand {
     /// Reads a page of which the caller knows the content: counted, timed and refused like any
     /// other read, without its bytes. It spares the emulator work, not the device.
     pub fn read_again(&mut self, ppa: Ppa) -> Result<()> {
+        self.begin_read(ppa)
+    }
+
+    /// A read of a whole page, up to its bytes: counted, timed, perhaps refused.
+    fn begin_read(&mut self, ppa: Ppa) -> Result<()> {
         self.check_alive(ppa)?;
         self.count_read(ppa, self.geometry.page_bytes as usize);
         let is_lost = self.faults.is_uncorrectable(ppa);
@@ -336,7 +356,7 @@ impl Nand {
         Ok(())
     }
 
-    fn write_page(&mut self, ppa: Ppa, data: &[u8]) -> Result<()> {
+    fn write_page(&mut self, ppa: Ppa, data: &SharedBytes) -> Result<()> {
         self.cells.write_data(ppa, data)?;
         self.cells.write_spare(ppa, &self.spare, Stamp::Programmed)
     }
@@ -357,7 +377,7 @@ impl Nand {
             }
             TornProgram::Complete => {}
         }
-        self.write_page(ppa, &data)
+        self.write_page(ppa, &data.into())
     }
 
     fn count_read(&mut self, ppa: Ppa, data_bytes: usize) {
