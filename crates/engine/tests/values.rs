@@ -393,6 +393,41 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     check(&open(&storage, None), &model, None);
 }
 
+/// A flush that needs room waits until merges have placed their values; on two cores, merges wait
+/// until a flush is done. They waited for each other for ever while values moved to another place.
+#[test]
+fn flushes_and_merges_that_place_values_do_not_wait_for_each_other() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keyspace = |placement| {
+        let mut keyspace = options(placement);
+        keyspace.shape.l0_trigger = 100;
+        (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (1000, 2000);
+        keyspace
+    };
+    let options = Options {
+        background: Background::Threads(2),
+        memory_budget_bytes: 32 << 20,
+        keyspace: Some(keyspace(ValuePlacement::Inline)),
+        ..Options::default()
+    };
+    let store = Store::open_on(storage, options).expect("opens");
+    for k in 0..20_000u32 {
+        store.put(format!("old{k:06}"), vec![k as u8; 1000]).expect("puts");
+    }
+    store.open_keyspace("default", Some(keyspace(ValuePlacement::HashGrouped))).expect("changes");
+    std::thread::scope(|scope| {
+        let merge = scope.spawn(|| store.compact());
+        let mut turn = 0;
+        while !merge.is_finished() {
+            turn += 1;
+            (0..10).for_each(|k| store.put(key(k), value(k, 2000, turn)).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        merge.join().expect("no panic").expect("merges");
+    });
+    assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
+}
+
 /// A version whose record was collected, since a newer one hides it, goes on hiding older ones
 /// through merges that do not meet the newer one, also after the placement has changed and the file
 /// is gone. Such a merge failed: "a pointer to a retired file leads nowhere".

@@ -478,7 +478,9 @@ impl Inner {
             }
             match self.collect_values(keyspace, store)? {
                 Collected::Freed => {}
-                Collected::Busy => self.wait_for_collection(store)?,
+                Collected::Busy => {
+                    self.scheduler.while_held_up(|| self.wait_for_collection(store))?;
+                }
                 Collected::Nothing if follows => return Ok(()),
                 Collected::Nothing => {
                     if !self.wait_for_snapshots(options, started, &points)? {
