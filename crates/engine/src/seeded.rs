@@ -46,6 +46,12 @@ pub enum Bug {
     CollectionNotLogged,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
+    /// A record that moves to the cold stream and its tag are logged one after the other.
+    TagsLoggedBeforeColdRecords,
+    /// Readers see a tag before they see the record in the cold stream that it leads to.
+    TagsPublishedFirst,
+    /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
+    DroppedTagsForgotten,
 }
 
 /// Where a test may step in.
@@ -59,6 +65,8 @@ pub enum Place {
     GetBegun,
     /// A reader has found the place of a record, and has not read it.
     RecordFound,
+    /// One group of an edit is visible, another is not.
+    GroupPublished,
 }
 
 type Step = Box<dyn FnOnce()>;
