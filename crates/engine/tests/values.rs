@@ -279,14 +279,19 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     write(0).expect("fits");
     let mut held = Vec::new();
     let mut full = None;
+    let mut pressures = Vec::new();
     for turn in 1..20 {
         held.push(store.snapshot());
         if let Err(error) = write(turn) {
             full = Some(error);
             break;
         }
+        pressures.push(store.metrics().pressure);
     }
     let error = full.expect("the reserve is full at some time");
+    let last = store.metrics().pressure;
+    assert_eq!((pressures[0].permille, last.cause), (0, "snapshots hold the reserve for values"));
+    assert!((1..1000).contains(&last.permille), "{last:?}");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(store.put("more", "x").is_err(), "refused");
     assert!(store.get(key(3)).expect("reads go on").is_some());
@@ -296,6 +301,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
         assert!(started.elapsed().as_secs() < 20, "writes never go on");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    assert_eq!(store.metrics().pressure.permille, 0, "nothing is held any more");
     assert!(store.verify().expect("verifies").is_clean());
 }
 

@@ -317,6 +317,7 @@ impl Inner {
             bytes_after: after,
             bytes_written: written,
         });
+        self.refresh_pressure(keyspace);
         store.shrink(false)
     }
 

@@ -455,6 +455,12 @@ impl ValueStore {
         }
     }
 
+    /// Bytes of all groups that only snapshots keep, as far as collections found.
+    pub(crate) fn all_pinned_bytes(&self, points: &[SeqNo]) -> u64 {
+        let state = self.state.lock();
+        state.pinned.keys().map(|group| state.pinned_bytes(*group, points)).sum()
+    }
+
     /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
     pub(crate) fn limit_slots(&self, state: &State, options: &ValueOptions) -> u64 {
         let groups = &state.layout.groups;
