@@ -61,6 +61,8 @@ counters! {
     value_gc_bytes_read,
     /// Bytes written by collections.
     value_gc_bytes_written,
+    /// Of those, bytes of records that moved to a cold stream.
+    value_cold_bytes_written,
     /// Times that a value file grew beyond its share, because nothing could be freed.
     value_grown,
     /// Reads of separated values.

@@ -56,6 +56,12 @@ pub enum Bug {
     EditNotSynced,
     /// Blocks are taken as they are read, whatever their checksum says.
     BlocksUnchecked,
+    /// A record that moves to the cold stream and its tag are logged one after the other.
+    TagsLoggedBeforeColdRecords,
+    /// Readers see a tag before they see the record in the cold stream that it leads to.
+    TagsPublishedFirst,
+    /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
+    DroppedTagsForgotten,
 }
 
 /// Where a test may step in.
@@ -69,6 +75,8 @@ pub enum Place {
     GetBegun,
     /// A reader has found the place of a record, and has not read it.
     RecordFound,
+    /// One group of an edit is visible, another is not.
+    GroupPublished,
 }
 
 type Step = Box<dyn FnOnce()>;

@@ -134,8 +134,12 @@ fn placement(number: u8) -> ValuePlacement {
 }
 
 fn run(first: ValuePlacement, steps: &[Step], changes: bool) {
+    run_with(options(first), steps, changes);
+}
+
+fn run_with(first: KeyspaceOptions, steps: &[Step], changes: bool) {
     let storage = Arc::new(MemoryStorage::new());
-    let mut store = open(&storage, Some(first));
+    let mut store = open_with(&storage, first).expect("opens");
     let mut model = Model::new();
     let mut held: Vec<(Snapshot, Model)> = Vec::new();
     for (turn, step) in steps.iter().enumerate() {
@@ -193,6 +197,15 @@ fn with_values(change: impl FnOnce(&mut ValueOptions)) -> KeyspaceOptions {
     let mut options = options(ValuePlacement::HashGrouped);
     change(&mut options.values);
     options
+}
+
+/// Groups so small that collections find much that was not updated.
+fn cooling() -> KeyspaceOptions {
+    with_values(|values| {
+        values.cold_stream = true;
+        values.groups = 2;
+        values.reserve_permille = 50;
+    })
 }
 
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Result<Store, Error> {
@@ -266,14 +279,19 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     write(0).expect("fits");
     let mut held = Vec::new();
     let mut full = None;
+    let mut pressures = Vec::new();
     for turn in 1..20 {
         held.push(store.snapshot());
         if let Err(error) = write(turn) {
             full = Some(error);
             break;
         }
+        pressures.push(store.metrics().pressure);
     }
     let error = full.expect("the reserve is full at some time");
+    let last = store.metrics().pressure;
+    assert_eq!((pressures[0].permille, last.cause), (0, "snapshots hold the reserve for values"));
+    assert!((1..1000).contains(&last.permille), "{last:?}");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(store.put("more", "x").is_err(), "refused");
     assert!(store.get(key(3)).expect("reads go on").is_some());
@@ -283,6 +301,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
         assert!(started.elapsed().as_secs() < 20, "writes never go on");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    assert_eq!(store.metrics().pressure.permille, 0, "nothing is held any more");
     assert!(store.verify().expect("verifies").is_clean());
 }
 
@@ -343,12 +362,103 @@ fn what_deletions_and_small_values_replace_is_freed() {
     assert_eq!(bytes(), 0);
 }
 
+/// Keys 0 to 39 once, the even ones until collections have moved the others to the cold stream.
+fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
+    let mut keyspace = cooling();
+    keyspace.values.groups = 1;
+    let store = open_with(storage, keyspace).expect("opens");
+    let mut model = Model::new();
+    for turn in 0..6 {
+        for k in (0..40).filter(|k| turn == 0 || k % 2 == 0) {
+            store.put(key(k), value(k, 1000, turn)).expect("puts");
+            model.insert(key(k), value(k, 1000, turn));
+        }
+        store.flush().expect("flushes");
+        store.collect_values().expect("collects");
+    }
+    (store, model)
+}
+
+/// What is not updated moves to the cold stream, is found there by gets, cursors and snapshots,
+/// survives reopening without the option, and goes when it is deleted.
+#[test]
+fn what_is_not_updated_cools() {
+    let storage = Arc::new(MemoryStorage::new());
+    let (store, model) = store_with_cold_values(&storage);
+    let usage = |store: &Store| store.default_keyspace().value_usage().swap_remove(0);
+    let seen = usage(&store);
+    let cold = seen.cold.expect("hash groups have one");
+    let in_groups: u64 = seen.groups.iter().map(|group| group.cold_bytes).sum();
+    assert_eq!(in_groups, cold.bytes - cold.dead_bytes, "a tag for each: {seen:?}");
+    assert!(cold.bytes > 19_000, "{seen:?}");
+    assert!(store.metrics().counters.value_cold_bytes_written >= cold.bytes);
+    check(&store, &model, None);
+    let snapshot = store.snapshot();
+    assert!(store.verify().expect("verifies").is_clean());
+    (0..30).for_each(|k| store.delete(key(k)).expect("deletes"));
+    store.compact().expect("merges");
+    store.collect_values().expect("collects");
+    check(&store, &model, Some(&snapshot));
+    drop(snapshot);
+    store.close().expect("closes");
+
+    let mut warm = cooling();
+    (warm.values.cold_stream, warm.values.groups) = (false, 1);
+    let store = open_with(&storage, warm).expect("opens");
+    (30..40).for_each(|k| store.delete(key(k)).expect("deletes"));
+    store.compact().expect("merges");
+    store.collect_values().expect("collects");
+    check(&store, &Model::new(), None);
+    let seen = usage(&store);
+    // What is left of the stream: the slot that is being filled, and less than a slot of garbage.
+    assert!(seen.bytes() < 2 * 4096, "{seen:?}");
+}
+
+/// A flipped byte in a cold record: the read tells, the cold stream is set aside, the groups are
+/// still collected, and nothing is dropped.
+#[test]
+fn a_damaged_cold_stream_is_set_aside() {
+    let storage = Arc::new(MemoryStorage::new());
+    let (store, model) = store_with_cold_values(&storage);
+    let name = store.default_keyspace().value_usage()[0].file.clone();
+    let file = storage.open(&name, Category::Value).expect("is there");
+    let needle = &model[&key(3)];
+    let mut bytes = vec![0; file.len().expect("memory") as usize];
+    file.read_at(0, &mut bytes).expect("reads");
+    let found = bytes.windows(needle.len()).enumerate().filter(|(_, window)| window == needle);
+    // Earlier lives of slots may hold it as well.
+    for (at, _) in found.collect::<Vec<_>>() {
+        file.write_at(at as u64 + 500, &[bytes[at + 500] ^ 1]).expect("writes");
+    }
+    assert!(store.get(key(3)).is_err());
+    for turn in 6..12 {
+        for k in (0..40).filter(|k| if turn == 6 { *k != 3 } else { k % 2 == 0 }) {
+            store.put(key(k), value(k, 1000, turn)).expect("puts");
+        }
+        store.flush().expect("flushes");
+        store.collect_values().expect("what is damaged is set aside");
+    }
+    let usage = store.default_keyspace().value_usage().swap_remove(0);
+    assert!(usage.cold.expect("is there").quarantined, "{usage:?}");
+    assert!(usage.groups.iter().all(|group| !group.quarantined), "{usage:?}");
+    for k in (0..40).filter(|k| *k != 3) {
+        let turn = if k % 2 == 0 { 11 } else { 6 };
+        assert_eq!(store.get(key(k)).expect("reads").as_deref(), Some(&value(k, 1000, turn)[..]));
+    }
+    assert!(store.get(key(3)).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn hash_grouped_values_match_the_model(steps in prop::collection::vec(step(), 1..200)) {
         run(ValuePlacement::HashGrouped, &steps, false);
+    }
+
+    #[test]
+    fn cold_values_match_the_model(steps in prop::collection::vec(step(), 1..300)) {
+        run_with(cooling(), &steps, false);
     }
 
     #[test]
@@ -391,6 +501,41 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     assert!(store.default_keyspace().value_usage().is_empty(), "nothing points to it any more");
     store.close().expect("closes");
     check(&open(&storage, None), &model, None);
+}
+
+/// A flush that needs room waits until merges have placed their values; on two cores, merges wait
+/// until a flush is done. They waited for each other for ever while values moved to another place.
+#[test]
+fn flushes_and_merges_that_place_values_do_not_wait_for_each_other() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keyspace = |placement| {
+        let mut keyspace = options(placement);
+        keyspace.shape.l0_trigger = 100;
+        (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (1000, 2000);
+        keyspace
+    };
+    let options = Options {
+        background: Background::Threads(2),
+        memory_budget_bytes: 32 << 20,
+        keyspace: Some(keyspace(ValuePlacement::Inline)),
+        ..Options::default()
+    };
+    let store = Store::open_on(storage, options).expect("opens");
+    for k in 0..20_000u32 {
+        store.put(format!("old{k:06}"), vec![k as u8; 1000]).expect("puts");
+    }
+    store.open_keyspace("default", Some(keyspace(ValuePlacement::HashGrouped))).expect("changes");
+    std::thread::scope(|scope| {
+        let merge = scope.spawn(|| store.compact());
+        let mut turn = 0;
+        while !merge.is_finished() {
+            turn += 1;
+            (0..10).for_each(|k| store.put(key(k), value(k, 2000, turn)).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        merge.join().expect("no panic").expect("merges");
+    });
+    assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
 
 /// A version whose record was collected, since a newer one hides it, goes on hiding older ones

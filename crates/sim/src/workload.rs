@@ -163,8 +163,19 @@ fn value_options(seed: u64) -> ValueOptions {
         slot_bytes: 4096 << random.below(2),
         reserve_permille: [50, 300][random.below(2) as usize],
         vlog_chunk_bytes: 8192,
+        // Drawn apart: seeds keep the rest of their options.
+        cold_stream: Random::new(seed ^ 0xc01d).one_in(2),
         ..ValueOptions::default()
     }
+}
+
+/// The same options with hash groups and a cold stream.
+pub fn cooled(options: Options) -> Options {
+    let mut options = placed(options, ValuePlacement::HashGrouped);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.cold_stream = true;
+    }
+    options
 }
 
 /// The same options with another placement.

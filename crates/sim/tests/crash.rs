@@ -4,7 +4,7 @@
 use runstone::policy::registry::POLICIES;
 use runstone::{Background, Options, ValuePlacement};
 use runstone_sim::crash::{Crash, count_operations, crash_at};
-use runstone_sim::workload::{generate, options, options_for, placed};
+use runstone_sim::workload::{cooled, generate, options, options_for, placed};
 
 const OPERATIONS: usize = 200;
 
@@ -49,6 +49,13 @@ fn with_values_placed(placement: ValuePlacement) {
 #[test]
 fn values_in_hash_groups() {
     with_values_placed(ValuePlacement::HashGrouped);
+}
+
+#[test]
+fn values_in_a_cold_stream() {
+    for seed in [11, 12, 13] {
+        crash_everywhere(&cooled(options(seed, Background::Manual)));
+    }
 }
 
 #[test]

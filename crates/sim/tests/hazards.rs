@@ -18,6 +18,9 @@
 //! | | `RecordsUnchecked` | flipped bytes |
 //! | the table of segments | `CollectionNotLogged` | model, with reopening |
 //! | a failed sync | `FailedSyncIgnored` | failing syncs of the value file |
+//! | a tag without its cold record | `TagsLoggedBeforeColdRecords` | crashes |
+//! | | `TagsPublishedFirst` | a get between the two |
+//! | a cold record without its tag | `DroppedTagsForgotten` | space |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +33,7 @@ use runstone::{
 use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{Run, generate, keyspaces, options, placed};
+use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed};
 
 /// Seeds that `crash.rs` shows to pass without a bug.
 const SEEDS: [u64; 3] = [11, 12, 13];
@@ -59,6 +62,13 @@ fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
 
 fn open(storage: &Arc<MemoryStorage>, placement: ValuePlacement) -> Arc<Store> {
     open_with(storage, keyspace_options(placement))
+}
+
+/// Hash groups whose collections move to the cold stream what was not updated.
+fn open_cooling() -> Arc<Store> {
+    let mut keyspace = keyspace_options(ValuePlacement::HashGrouped);
+    keyspace.values.cold_stream = true;
+    open_with(&Arc::default(), keyspace)
 }
 
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Arc<Store> {
@@ -200,6 +210,60 @@ fn a_get_looks_again_when_its_record_was_collected() {
     });
 }
 
+/// Keys 0 to 9, then so many updates of the even ones that collections are due; the odd ones cool.
+fn write_evens_again(store: &Store) {
+    write(store, 0);
+    for turn in 1..4 {
+        (0..5).for_each(|k| store.put(key(2 * k), value(turn)).expect("puts"));
+        store.flush().expect("flushes");
+    }
+}
+
+fn check_evens_and_odds(store: &Store) {
+    (0..10).for_each(|k| check(store, k, if k % 2 == 0 { 3 } else { 0 }));
+}
+
+fn cold_bytes(store: &Store) -> u64 {
+    let usage = store.default_keyspace().value_usage().swap_remove(0);
+    usage.cold.expect("hash groups have one").bytes
+}
+
+/// Whoever sees a tag finds what it leads to.
+#[test]
+fn a_tag_is_never_seen_before_its_cold_record() {
+    holds_and_finds(Bug::TagsPublishedFirst, || {
+        let store = open_cooling();
+        write_evens_again(&store);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::GroupPublished, move || check(&beside, 7, 0));
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        assert!(cold_bytes(&store) > 4_000);
+        check_evens_and_odds(&store);
+    });
+}
+
+/// Keys that cool and are written again, time after time: what they leave in the cold stream goes.
+#[test]
+fn cold_records_go_when_their_tags_do() {
+    holds_and_finds(Bug::DroppedTagsForgotten, || {
+        let store = open_cooling();
+        for turn in 0..8 {
+            write(&store, turn);
+            store.collect_values().expect("collects");
+            for others in 0..3 {
+                (10..20).for_each(|k| store.put(key(k), value(others)).expect("puts"));
+                store.flush().expect("flushes");
+            }
+            store.collect_values().expect("collects");
+            (0..10).for_each(|k| check(&store, k, turn));
+        }
+        let cold = cold_bytes(&store);
+        assert!((10_000..30_000).contains(&cold), "{cold} bytes for ten values of 1,000");
+        assert!(store.verify().expect("verifies").is_clean());
+    });
+}
+
 /// A disk that acknowledged a write and kept what the slot held in an earlier life: every read
 /// tells, or shows what is right. A log is where an older record of the same key passes every other
 /// check, because relocations keep the numbers of records.
@@ -288,8 +352,12 @@ fn in_groups(seed: u64) -> Options {
 
 /// Whether a crash at some operation breaks a promise.
 fn crash_finds(bug: Bug) -> bool {
+    crash_finds_in(in_groups, bug)
+}
+
+fn crash_finds_in(options: fn(u64) -> Options, bug: Bug) -> bool {
     SEEDS.into_iter().any(|seed| {
-        let (options, operations) = (in_groups(seed), generate(seed, OPERATIONS));
+        let (options, operations) = (options(seed), generate(seed, OPERATIONS));
         let mut count = 0;
         let counted = || count = seeded::with(bug, || count_operations(&options, &operations)).0;
         if panics(counted) {
@@ -321,6 +389,12 @@ fn a_collection_that_is_not_synced_is_found() {
 #[test]
 fn slots_freed_before_the_edit_are_found() {
     assert!(crash_finds(Bug::SlotsFreedBeforeTheEdit));
+}
+
+#[test]
+fn tags_without_their_records_are_found() {
+    let cooling = |seed| cooled(options(seed, Background::Manual));
+    assert!(crash_finds_in(cooling, Bug::TagsLoggedBeforeColdRecords));
 }
 
 #[test]

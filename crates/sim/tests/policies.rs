@@ -11,7 +11,7 @@ use runstone_sim::found::panics;
 use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, generate, keyspaces, options, options_for, placed, read_all,
+    Operation, Run, cooled, generate, keyspaces, options, options_for, placed, read_all,
 };
 
 const PLACEMENTS: [ValuePlacement; 3] =
@@ -56,10 +56,12 @@ fn every_policy_answers_alike() {
 fn every_placement_answers_alike() {
     for seed in 20..28 {
         let operations = generate(seed, 1500);
-        let answers: Vec<State> = PLACEMENTS
-            .iter()
-            .map(|placement| {
-                let run = run(&placed(options(seed, Background::Manual), *placement), &operations);
+        let options = || options(seed, Background::Manual);
+        let placements = PLACEMENTS.iter().map(|placement| placed(options(), *placement));
+        let answers: Vec<State> = placements
+            .chain([cooled(options())])
+            .map(|options| {
+                let run = run(&options, &operations);
                 read_all(run.store.as_ref().expect("open"), None).expect("reads")
             })
             .collect();

@@ -154,12 +154,15 @@ fn values_text(store: &Store) -> Result<String> {
     for name in store.keyspaces() {
         for file in store.keyspace(&name)?.value_usage() {
             text.push_str(&format!(
-                "values of {name}: {} ({}) holds {} in {} groups, garbage {}, on disk {}\n",
+                "values of {name}: {} ({}) holds {} in {} groups, garbage {}, for snapshots {}, \
+                 cold {}, on disk {}\n",
                 file.file,
                 file.placement.name(),
                 size(file.bytes()),
                 file.groups.len(),
                 size(file.garbage_bytes()),
+                size(file.sum(|group| group.pinned_bytes)),
+                size(file.sum(|group| group.cold_bytes)),
                 size(file.file_slots * file.slot_bytes),
             ));
         }

@@ -11,7 +11,7 @@ use runstone::policy::partition::slices::{Slice, Slices};
 use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::LevelTarget;
 use runstone::policy::shape::{Level, Shape, Table};
-use runstone::{Keyspace, ValueUsage};
+use runstone::{GroupUsage, Keyspace, ValueUsage};
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
@@ -289,6 +289,39 @@ pub fn tombstone_permille<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> u
     (tombstones * 1000).checked_div(entries).unwrap_or(0)
 }
 
+/// What a group of a value file is drawn as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueRow {
+    /// `group 3`, or `cold`.
+    pub name: String,
+    /// Bytes: live, garbage, kept for snapshots only, in the cold stream.
+    pub parts: [u64; 4],
+    /// Whether a damaged record keeps it from being collected.
+    pub quarantined: bool,
+}
+
+impl ValueRow {
+    fn of(name: String, group: &GroupUsage) -> ValueRow {
+        let garbage = group.garbage_bytes.min(group.bytes);
+        let pinned = group.pinned_bytes.min(garbage);
+        let parts = [group.bytes - garbage, garbage - pinned, pinned, group.cold_bytes];
+        ValueRow { name, parts, quarantined: group.quarantined }
+    }
+
+    /// All of it; what a group has in the cold stream is drawn there as well.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().sum()
+    }
+}
+
+/// The groups of a value file, and its cold stream if there is something in it.
+pub fn value_rows(file: &ValueUsage) -> Vec<ValueRow> {
+    let groups = file.groups.iter().enumerate();
+    let groups = groups.map(|(i, group)| ValueRow::of(format!("group {i}"), group));
+    let cold = file.cold.iter().filter(|cold| cold.records > 0);
+    groups.chain(cold.map(|cold| ValueRow::of("cold".into(), cold))).collect()
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -336,8 +369,46 @@ pub mod tests {
             next_merge: None,
             slices: Vec::new(),
             is_begun: false,
-            values: Vec::new(),
+            values: vec![value_file()],
         }
+    }
+
+    fn value_file() -> ValueUsage {
+        let group = |bytes, garbage_bytes, pinned_bytes, cold_bytes| GroupUsage {
+            bytes,
+            records: 1,
+            slots: 1,
+            garbage_bytes,
+            dead_bytes: 0,
+            pinned_bytes,
+            cold_bytes,
+            quarantined: garbage_bytes > 0,
+        };
+        ValueUsage {
+            file: "000009.values".into(),
+            placement: runstone::ValuePlacement::HashGrouped,
+            retired: false,
+            slot_bytes: 4096,
+            used_slots: 3,
+            file_slots: 4,
+            groups: vec![group(1000, 500, 200, 250), group(100, 0, 0, 0)],
+            cold: Some(group(250, 0, 0, 0)),
+        }
+    }
+
+    #[test]
+    fn value_files_are_drawn_by_what_their_bytes_are() {
+        let rows = value_rows(&value_file());
+        let parts: Vec<_> = rows.iter().map(|row| (&row.name[..], row.parts)).collect();
+        let expected = [
+            ("group 0", [500, 300, 200, 250]),
+            ("group 1", [100, 0, 0, 0]),
+            ("cold", [250, 0, 0, 0]),
+        ];
+        assert_eq!(parts, expected);
+        let drawn = terminal::draw(&sample(), 60 + 22);
+        let bar = "█".repeat(24) + &"░".repeat(14) + &"▒".repeat(10) + &"▓".repeat(12);
+        assert!(drawn.contains(&bar), "{drawn}");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use runstone::ValueUsage;
 use runstone_bench::chart::escape;
 
-use super::{LevelPicture, Picture};
+use super::{LevelPicture, Picture, value_rows};
 use crate::encoding::shown;
 use crate::output::size;
 
@@ -16,9 +17,10 @@ const LEVEL_HEIGHT: usize = 30;
 
 /// Draws the picture as an SVG document.
 pub fn svg(picture: &Picture) -> String {
-    let rows: usize = picture.levels.iter().map(|level| level.runs.len()).sum();
-    let height =
-        MARGIN * 2 + picture.levels.len() * LEVEL_HEIGHT + rows * RUN_HEIGHT + 3 * LEVEL_HEIGHT;
+    let runs: usize = picture.levels.iter().map(|level| level.runs.len()).sum();
+    let groups: usize = picture.values.iter().map(|file| value_rows(file).len()).sum();
+    let headings = picture.levels.len() + 2 * picture.values.len() + 3;
+    let height = MARGIN * 2 + headings * LEVEL_HEIGHT + (runs + groups) * RUN_HEIGHT;
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -41,8 +43,65 @@ pub fn svg(picture: &Picture) -> String {
     }
     label(&mut text, MARGIN, y + 22, &format!("next merge: {}", picture.next_merge_text()));
     draw_slices(&mut text, picture, y + LEVEL_HEIGHT);
+    y += 2 * LEVEL_HEIGHT;
+    for file in &picture.values {
+        y = draw_values(&mut text, file, y);
+    }
     text.push_str("</svg>\n");
     text
+}
+
+/// Parts of a value file's groups: what they are, and their colours.
+const VALUE_PARTS: [(&str, &str); 4] = [
+    ("live", "hsl(210,55%,55%)"),
+    ("garbage", "hsl(0,55%,55%)"),
+    ("kept for snapshots", "hsl(40,75%,55%)"),
+    ("in the cold stream", "hsl(210,40%,80%)"),
+];
+
+/// A value file: one bar per group, as long as what it holds against the largest.
+fn draw_values(text: &mut String, file: &ValueUsage, top: usize) -> usize {
+    let retired = if file.retired { ", retired" } else { "" };
+    let (placement, bytes) = (file.placement.name(), size(file.bytes()));
+    let slots = format!("{} slots of {}", file.used_slots, size(file.slot_bytes));
+    let line = format!("{} ({placement}{retired}): {bytes} in {slots}", file.file);
+    label(text, MARGIN, top + 20, &line);
+    let mut y = top + LEVEL_HEIGHT;
+    let rows = value_rows(file);
+    let axis_width = (WIDTH - 2 * MARGIN - LABEL_WIDTH) as u64;
+    let largest = rows.iter().map(|row| row.bytes()).max().unwrap_or(0).max(1);
+    let place = |bytes: u64| (bytes as u128 * axis_width as u128 / largest as u128) as usize;
+    for row in &rows {
+        let mark = if row.quarantined { " damaged" } else { "" };
+        label(text, MARGIN, y + 11, &format!("{} {}{mark}", row.name, size(row.bytes())));
+        let mut before = 0;
+        for ((name, colour), bytes) in VALUE_PARTS.into_iter().zip(row.parts) {
+            let (from, to) = (place(before), place(before + bytes));
+            before += bytes;
+            let _ = writeln!(
+                text,
+                "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"{colour}\">\
+                 <title>{}: {} {name}</title></rect>",
+                MARGIN + LABEL_WIDTH + from,
+                to - from,
+                RUN_HEIGHT - 4,
+                row.name,
+                size(bytes)
+            );
+        }
+        y += RUN_HEIGHT;
+    }
+    let mut x = MARGIN + LABEL_WIDTH;
+    for (name, colour) in VALUE_PARTS {
+        let _ = writeln!(
+            text,
+            "<rect x=\"{x}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
+            y + 6
+        );
+        label(text, x + 14, y + 15, name);
+        x += 160;
+    }
+    y + LEVEL_HEIGHT
 }
 
 /// The parts of the next merge as bars, and the bounds of its cells as lines across them.
@@ -139,7 +198,8 @@ pub fn html(picture: &Picture) -> String {
          text-align:left}}</style></head>\n<body>\n{svg}\
          <table><tr><th>level</th><th>bytes</th><th>runs</th><th>tombstones</th></tr>\n\
          {rows}</table>\n<p>Tables lie on a common axis of keys, by the rank of their bounds; \
-         red ones hold many tombstones. Point at one for its numbers.</p>\n</body></html>\n",
+         red ones hold many tombstones. Point at one for its numbers. What a group of a value file \
+         has in the cold stream is drawn with the group and with the stream.</p>\n</body></html>\n",
         name = escape(&picture.keyspace),
         svg = svg(picture),
     )
@@ -158,7 +218,10 @@ mod tests {
             let opened = drawn.matches(&format!("<{name}")).count();
             assert_eq!(opened, drawn.matches(&format!("</{name}>")).count(), "{name}");
         }
-        assert_eq!(drawn.matches("<title>").count(), 5, "one per table");
+        // One per table, and four per group of the value file and its cold stream.
+        assert_eq!(drawn.matches("<title>").count(), 5 + 4 * 3);
+        assert!(drawn.contains("<title>group 0: 300 B garbage</title>"), "{drawn}");
+        assert!(drawn.contains("group 0 1.2K damaged"), "{drawn}");
         assert!(html(&picture).ends_with("</body></html>\n"));
     }
 }

@@ -5,10 +5,10 @@
 //!     run 12      96M  ████▓▓▓▓▓···███
 //! ```
 
+use runstone::ValueUsage;
 use runstone::policy::text::format_key;
-use runstone::{GroupUsage, ValueUsage};
 
-use super::{Picture, RunPicture, tombstone_permille};
+use super::{Picture, RunPicture, ValueRow, tombstone_permille, value_rows};
 use crate::output::size;
 
 const LABEL_COLUMNS: usize = 22;
@@ -61,9 +61,9 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
 /// A value file: one bar per group, as long as what it holds against the largest.
 fn draw_values(file: &ValueUsage, width: usize) -> String {
     let bytes = file.bytes();
-    let sum = |part: fn(&GroupUsage) -> u64| file.groups.iter().map(part).sum::<u64>();
     let mut text = format!(
-        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, for snapshots {}\n",
+        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, for snapshots {}, \
+         cold {}\n",
         file.file,
         file.placement.name(),
         if file.retired { ", retired" } else { "" },
@@ -71,24 +71,33 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
         file.used_slots,
         size(file.slot_bytes),
         size(file.garbage_bytes()),
-        size(sum(|group| group.dead_bytes)),
-        size(sum(|group| group.pinned_bytes)),
+        size(file.sum(|group| group.dead_bytes)),
+        size(file.sum(|group| group.pinned_bytes)),
+        size(file.sum(|group| group.cold_bytes)),
     );
-    let largest = file.groups.iter().map(|group| group.bytes).max().unwrap_or(0).max(1);
-    for (i, group) in file.groups.iter().enumerate().take(MOST_RUNS) {
-        let columns = |bytes: u64| (bytes as u128 * width as u128 / largest as u128) as usize;
-        let (all, garbage) = (columns(group.bytes), columns(group.garbage_bytes));
-        let bar = "█".repeat(all - garbage.min(all)) + &"░".repeat(garbage.min(all));
-        let mark = if group.quarantined { '!' } else { ' ' };
-        let label = format!("group {i}");
-        text.push_str(&format!("    {label:<9}{:>7}{mark} {bar}\n", size(group.bytes)));
+    let rows = value_rows(file);
+    let largest = rows.iter().map(ValueRow::bytes).max().unwrap_or(0).max(1);
+    for row in rows.iter().take(MOST_RUNS) {
+        let mut bar = String::new();
+        let (mut bytes, mut drawn) = (0, 0);
+        for (part, cell) in row.parts.into_iter().zip(["█", "░", "▒", "▓"]) {
+            // Each part ends where it should, however the ones before it were rounded.
+            bytes += part;
+            let end = (u128::from(bytes) * width as u128 / u128::from(largest)) as usize;
+            bar.push_str(&cell.repeat(end - drawn));
+            drawn = end;
+        }
+        let mark = if row.quarantined { '!' } else { ' ' };
+        let (name, bytes) = (&row.name, size(row.bytes()));
+        text.push_str(&format!("    {name:<9}{bytes:>7}{mark} {bar}\n"));
     }
-    if file.groups.len() > MOST_RUNS {
-        let rest: u64 = file.groups.iter().skip(MOST_RUNS).map(|group| group.bytes).sum();
-        let more = file.groups.len() - MOST_RUNS;
+    if rows.len() > MOST_RUNS {
+        let rest: u64 = rows.iter().skip(MOST_RUNS).map(ValueRow::bytes).sum();
+        let more = rows.len() - MOST_RUNS;
         text.push_str(&format!("    and {more} more with {}\n", size(rest)));
     }
-    text.push_str(&format!("{:LABEL_COLUMNS$}█ live  ░ garbage  ! damaged\n", ""));
+    let legend = "█ live  ░ garbage  ▒ for snapshots  ▓ in the cold stream  ! damaged";
+    text.push_str(&format!("{:LABEL_COLUMNS$}{legend}\n", ""));
     text
 }
 

@@ -96,11 +96,29 @@ pub(crate) struct Scheduler {
     closing: AtomicBool,
     /// Flushes that run now.
     flushing: AtomicUsize,
+    /// Flushes that wait until merges have placed their values.
+    held_up: AtomicUsize,
     /// Largest visible sequence number when a merge was last split.
     last_seen: AtomicU64,
 }
 
 impl Scheduler {
+    /// Whether merges should make way. One that waits for them is no reason: they would wait for
+    /// each other.
+    fn is_flush_running(&self) -> bool {
+        self.flushing.load(Relaxed) > self.held_up.load(Relaxed)
+    }
+
+    /// What a flush does that waits for merges: those that made way for it go on meanwhile.
+    pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.held_up.fetch_add(1, Relaxed);
+        drop(self.state.lock());
+        self.wake.notify_all();
+        let outcome = wait();
+        self.held_up.fetch_sub(1, Relaxed);
+        outcome
+    }
+
     pub(crate) fn close(&self) {
         let _state = self.state.lock();
         self.closing.store(true, Release);
@@ -286,11 +304,11 @@ impl Inner {
         static CORES: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
         let scheduler = &self.scheduler;
-        if scheduler.flushing.load(Relaxed) == 0 {
+        if !scheduler.is_flush_running() {
             return;
         }
         let mut state = scheduler.state.lock();
-        while scheduler.flushing.load(Relaxed) > 0 && !scheduler.is_closing() {
+        while scheduler.is_flush_running() && !scheduler.is_closing() {
             match self.next_preparation(&state) {
                 Some(job) => {
                     let claim = scheduler.claim(&mut state, &job);

@@ -25,8 +25,9 @@ use crate::version::ReadLevel;
 /// Entries read ahead at first, and at most: a walk that goes on reads more at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
-/// Values read ahead are no more than this together, but for the last.
-const MOST_AHEAD_BYTES: usize = 4 << 20;
+/// Values read ahead are no more than this together, but for the last: a scan that ends reads as
+/// much in vain.
+const MOST_AHEAD_BYTES: usize = 256 << 10;
 
 /// How to read.
 #[derive(Clone, Debug)]

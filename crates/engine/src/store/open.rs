@@ -344,7 +344,7 @@ fn settle_values(
 /// Groups and slots are for ever: pointers and places depend on them.
 fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     let fixed = [
-        ("values.groups", layout.groups.len() as u64, u64::from(options.group_count())),
+        ("values.groups", u64::from(layout.group_count()), u64::from(options.group_count())),
         ("values.slot_bytes", layout.slot_bytes.into(), options.slot_bytes.into()),
     ];
     for (name, stored, given) in fixed {

@@ -60,7 +60,17 @@ impl Appender {
 
     /// Appends one version of a key.
     pub(crate) fn append(&mut self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<Pointer> {
-        let group = self.store.group_of(key);
+        self.append_to(self.store.group_of(key), key, seq, value)
+    }
+
+    /// Appends to a group that need not be the key's: the cold stream.
+    pub(crate) fn append_to(
+        &mut self,
+        group: u32,
+        key: &[u8],
+        seq: SeqNo,
+        value: &[u8],
+    ) -> Result<Pointer> {
         let writer = self.groups.entry(group).or_insert_with(|| {
             let found = self.store.state.lock().open.remove(&group);
             GroupWriter {
@@ -119,6 +129,11 @@ impl Appender {
             }
         }
         drop(state);
+        self.committed = true;
+    }
+
+    /// Whether the edit was logged is not known: what it names is not used again.
+    pub(crate) fn abandon(mut self) {
         self.committed = true;
     }
 }

@@ -53,14 +53,19 @@ impl ValueStore {
     /// The values of many versions; `None` for those whose record is gone.
     pub(crate) fn read_many(&self, wanted: &[Wanted<'_>]) -> Vec<Result<Option<Value>>> {
         let mut values: Vec<Result<Option<Value>>> = wanted.iter().map(|_| Ok(None)).collect();
-        // What was loaded keeps its slots until the records are checked.
+        // What was loaded keeps its slots until the records are checked. All groups come before
+        // the cold stream: see `find`.
         let mut groups = BTreeMap::new();
+        for group in wanted.iter().map(|one| one.pointer.group) {
+            groups.entry(group).or_insert_with(|| self.load(group));
+        }
+        let mut cold = None;
         let mut places = Vec::new();
         for (index, one) in wanted.iter().enumerate() {
             let group = one.pointer.group;
-            let found = match groups.entry(group).or_insert_with(|| self.load(group)) {
-                Some(segments) => self.find(segments, one.pointer.voff),
-                None => Err(self.corrupt(0, format!("a pointer names group {group}"))),
+            let found = match groups.get(&group) {
+                Some(Some(segments)) => self.find(segments, &mut cold, one.pointer.voff),
+                _ => Err(self.corrupt(0, format!("a pointer names group {group}"))),
             };
             match found {
                 Ok(Some((segment, offset))) => {
@@ -140,6 +145,8 @@ mod tests {
             voff: 0,
             bytes: 0,
             records: 0,
+            tags: 0,
+            cold_bytes: 0,
         };
         Place { index, segment, offset: 0, position, bytes }
     }

@@ -15,7 +15,6 @@
 //! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -23,21 +22,19 @@ use runstone_policy::sketch::Sketch;
 
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::key::{SeqNo, head};
+use crate::key::SeqNo;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
-use crate::value::keep::{Entry, Scanned, rewritten, survivors};
-use crate::value::layout::{GroupEdit, Segment, ValueEdit};
+use crate::value::appender::Appender;
+use crate::value::copy::Copied;
+use crate::value::keep::{Survivors, cold_survivors, deadest, survivors};
+use crate::value::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
-use crate::value::record::{Record, footer_bytes, record_bytes};
+use crate::value::record::record_bytes;
 use crate::value::store::{State, ValueStore};
 use crate::version::manifest::Manifest;
 use crate::version::record::Change;
-
-/// Segments of a group are held in memory between scan and copy up to this size; beyond it
-/// survivors are read again.
-const HELD_BYTES: u64 = 64 << 20;
 
 /// How an attempt to collect ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +96,26 @@ impl ValueStore {
         if self.placement == ValuePlacement::Vlog {
             return self.log_wants_collection(state, points).then_some(0);
         }
-        let gain = |(i, group): (u32, &crate::value::layout::Group)| {
+        let gain = |(i, group): (u32, &Group)| {
             let freed = group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points));
-            (freed, i)
+            // The cold stream is collected in parts as large as a group.
+            let part = match self.cold == Some(i) && group.slots() > 0 {
+                true => freed * self.part_slots(state).min(group.slots()) / group.slots(),
+                false => freed,
+            };
+            (freed >= self.slot_bytes).then_some((part, i))
         };
         let groups = (0..).zip(&state.layout.groups);
-        let best = groups.filter(|(i, _)| !state.quarantined.contains(i)).map(gain).max()?;
-        (best.0 >= self.slot_bytes).then_some(best.1)
+        let best = groups.filter(|(i, _)| !state.quarantined.contains(i)).filter_map(gain).max()?;
+        Some(best.1)
+    }
+
+    /// Slots of a mean hash group.
+    fn part_slots(&self, state: &State) -> u64 {
+        let count = state.layout.group_count();
+        let groups = &state.layout.groups[..count as usize];
+        let slots: u64 = groups.iter().map(Group::slots).sum();
+        (slots / u64::from(count.max(1))).max(2)
     }
 
     /// Steps 1 and 2.
@@ -116,11 +126,28 @@ impl ValueStore {
         }
         let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
         state.collecting = true;
+        if self.cold == Some(group) {
+            return Ok(self.seal_cold(&state, group));
+        }
         let seals = !seeded!(CollectionWithoutSeal);
         let open = if seals { state.open.remove(&group) } else { None };
         state.fresh = Some((group, Sketch::of_nothing()));
         let at = &state.layout.groups[group as usize];
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
+    }
+
+    /// The part of the cold stream in which most is dead. Only collections append to it, and only
+    /// to the segment that is being filled: that one is left out.
+    fn seal_cold(&self, state: &State, group: u32) -> Sealed {
+        let cold = &state.layout.groups[group as usize];
+        let open = state.open.get(&group).map(|open| open.generation);
+        let full = cold.segments.iter().take_while(|one| Some(one.generation) != open).count();
+        let window = deadest(&cold.segments, full, &cold.dead, self.part_slots(state));
+        let voff_at = |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.voff);
+        let voffs = voff_at(window.start)..voff_at(window.end);
+        let dead = cold.dead.range(voffs).map(|(voff, bytes)| (*voff, *bytes));
+        let dead = dead.collect();
+        Sealed { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
     }
 
     fn unseal(&self) {
@@ -132,184 +159,66 @@ impl ValueStore {
         drop(state);
         self.ended.notify_all();
     }
+}
 
-    /// Step 4, first half.
-    pub(super) fn scan(
-        &self,
-        segments: &[Segment],
-        cancelled: &dyn Fn() -> Result<()>,
-    ) -> Result<Scanned> {
-        let mut scanned = Scanned::default();
-        let mut held_bytes = 0;
-        for (i, segment) in (0..).zip(segments) {
-            cancelled()?;
-            let bytes = self.read_segment(segment)?;
-            self.scan_segment(i, segment, &bytes, &mut scanned)?;
-            held_bytes += segment.bytes;
-            scanned.held.push((held_bytes <= HELD_BYTES).then_some(bytes));
-        }
-        Ok(scanned)
-    }
-
-    fn read_segment(&self, segment: &Segment) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; segment.bytes as usize];
-        self.file.read_at(self.position(segment), &mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn scan_segment(
-        &self,
-        index: u32,
-        segment: &Segment,
-        bytes: &[u8],
-        scanned: &mut Scanned,
-    ) -> Result<()> {
-        let footer = match segment.collected {
-            true => Some(self.footer(segment)?),
-            false => None,
+impl ValueStore {
+    /// What a collection changes: its group, and the cold stream if records went there or tags were
+    /// dropped. Lets go of the segments.
+    fn edit_of(&self, sealed: Sealed, kept: Survivors, copied: &Copied) -> ValueEdit {
+        let Copied { leaving, outputs, .. } = copied;
+        // Segments at the end may stay, with what is dead in them: that is known to be garbage and
+        // must not be taken for written since as well.
+        let end_voff = sealed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.voff);
+        let mut buried = sealed.dead;
+        let known = buried.split_off(&end_voff);
+        let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
+        let removed = &sealed.segments[leaving.clone()];
+        let left_bytes = match self.cold == Some(sealed.group) {
+            true => self.cold_bytes_after(removed, outputs),
+            false => kept.live_bytes + known_bytes - copied.cooled_bytes + copied.tag_bytes,
         };
-        let place = self.position(segment);
-        let mut offset = 0;
-        let mut count = 0;
-        while offset < segment.bytes {
-            let record = self.seal(segment).take(&bytes[offset as usize..], offset);
-            let record = record.map_err(|what| self.corrupt(place + offset, what))?;
-            let voff = match &footer {
-                None => segment.voff + offset,
-                Some(footer) => match footer.entry(count) {
-                    Some((voff, at)) if u64::from(at) == offset => voff,
-                    _ => return Err(self.corrupt(place + offset, "the footer misses a record")),
-                },
-            };
-            scanned.entries.push(Entry {
-                key_at: scanned.keys.len(),
-                key_bytes: record.key.len() as u32,
-                head: head(record.key, 0),
-                seq: record.seq,
-                voff,
-                segment: index,
-                offset: offset as u32,
-                bytes: record.len as u32,
-            });
-            scanned.keys.extend_from_slice(record.key);
-            offset += record.len as u64;
-            count += 1;
-        }
-        if count as u64 != u64::from(segment.records) {
-            return Err(self.corrupt(place, "the segment has another number of records"));
-        }
-        Ok(())
-    }
-
-    /// Reads every record of a layout; tells how many there are.
-    pub(crate) fn verify(&self, segments: &[Segment]) -> Result<u64> {
-        let mut records = 0;
-        for segment in segments {
-            let mut scanned = Scanned::default();
-            self.scan_segment(0, segment, &self.read_segment(segment)?, &mut scanned)?;
-            records += scanned.entries.len() as u64;
-        }
-        Ok(records)
-    }
-
-    /// Step 5: the segments that are rewritten, and new ones.
-    fn copy(
-        &self,
-        sealed: &Sealed,
-        scanned: &Scanned,
-        survivors: &[Entry],
-    ) -> Result<(Range<usize>, Vec<Segment>)> {
-        let leaving = rewritten(&sealed.segments, survivors, self.slot_bytes);
-        let moving = survivors.iter().filter(|entry| leaving.contains(&(entry.segment as usize)));
-        let mut writer = OutputWriter { store: self, done: Vec::new(), open: None };
-        let outcome = moving.into_iter().try_for_each(|entry| {
-            let segment = &sealed.segments[entry.segment as usize];
-            let place = self.position(segment) + u64::from(entry.offset);
-            let bad = |what| self.corrupt(place, what);
-            match &scanned.held[entry.segment as usize] {
-                // The scan has checked it.
-                Some(bytes) => {
-                    let record = Record::of_checked(&bytes[entry.offset as usize..]);
-                    writer.add(&record.map_err(bad)?, entry)
-                }
-                None => {
-                    let mut bytes = vec![0; entry.bytes as usize];
-                    self.file.read_at(place, &mut bytes)?;
-                    let record = self.seal(segment).take(&bytes, entry.offset.into());
-                    writer.add(&record.map_err(bad)?, entry)
-                }
-            }
-        });
-        let outcome = outcome.and_then(|()| writer.close()).and_then(|()| {
-            match writer.done.is_empty() || seeded!(CollectionNotSynced) {
-                true => Ok(()),
-                false => self.sync(),
-            }
-        });
-        let OutputWriter { done, open, .. } = writer;
-        if let Err(error) = outcome {
-            self.give_back(done.iter().chain(open.iter().map(|open| &open.segment)));
-            return Err(error);
-        }
-        Ok((leaving, done))
-    }
-
-    fn give_back<'a>(&self, segments: impl Iterator<Item = &'a Segment>) {
-        let mut state = self.state.lock();
-        segments.for_each(|segment| state.pool.give(segment.slot, segment.slots));
-    }
-}
-
-/// Fills fresh segments with survivors.
-struct OutputWriter<'a> {
-    store: &'a ValueStore,
-    done: Vec<Segment>,
-    open: Option<OpenOutput>,
-}
-
-struct OpenOutput {
-    segment: Segment,
-    bytes: Vec<u8>,
-    /// By voff, less that of the segment.
-    places: Vec<(u32, u32)>,
-}
-
-impl OutputWriter<'_> {
-    fn add(&mut self, record: &Record<'_>, entry: &Entry) -> Result<()> {
-        let store = self.store;
-        let room = |open: &OpenOutput| {
-            let stored = open.segment.bytes
-                + u64::from(entry.bytes)
-                + footer_bytes(open.segment.records + 1);
-            stored <= u64::from(open.segment.slots) * store.slot_bytes
-                && entry.voff - open.segment.voff <= u64::from(u32::MAX)
+        let edit = GroupEdit {
+            group: sealed.group,
+            remove: removed.iter().map(|one| one.generation).collect(),
+            place: outputs.clone(),
+            buried: buried.keys().copied().collect(),
+            collected: Some((left_bytes, kept.keys.estimate().unwrap_or(0))),
+            keys: kept.keys,
+            ..GroupEdit::default()
         };
-        if !self.open.as_ref().is_some_and(room) {
-            self.close()?;
-            let stored = u64::from(entry.bytes) + footer_bytes(1);
-            let slots = stored.div_ceil(store.slot_bytes) as u32;
-            let segment = store.state.lock().take_output(slots)?;
-            let segment = Segment { voff: entry.voff, ..segment };
-            self.open = Some(OpenOutput { segment, bytes: Vec::new(), places: Vec::new() });
-            store.file.allocate(store.position(&segment), u64::from(slots) * store.slot_bytes)?;
-        }
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let voff = (entry.voff - open.segment.voff) as u32;
-        open.places.push((voff, open.segment.bytes as u32));
-        let seal = store.seal(&open.segment);
-        seal.put(&mut open.bytes, open.segment.bytes, record.seq, record.key, record.value);
-        open.segment.bytes += u64::from(entry.bytes);
-        open.segment.records += 1;
-        Ok(())
+        // Tags in segments that stay are dropped another time.
+        let dropped = kept.dropped_tags.iter();
+        let dropped = dropped.filter(|entry| leaving.contains(&(entry.segment as usize)));
+        let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.voff, tag.bytes));
+        let groups = std::iter::once(edit).chain(self.cold_edit(copied, dead.collect()));
+        ValueEdit { store: self.number, groups: groups.collect() }
     }
 
-    fn close(&mut self) -> Result<()> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        let seal = self.store.seal(&open.segment);
-        seal.put_footer(&mut open.bytes, open.segment.bytes, &open.places);
-        let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
-        self.done.push(open.segment);
-        Ok(written?)
+    /// What records that cooled, and tags that were dropped, mean for the cold stream. Of its
+    /// records it is always known which are dead, so all that is not counts as left.
+    fn cold_edit(&self, copied: &Copied, dead: Vec<(u64, u32)>) -> Option<GroupEdit> {
+        let group = self.cold?;
+        let dead = if seeded!(DroppedTagsForgotten) { Vec::new() } else { dead };
+        let appended = copied.cold.as_ref().and_then(|(_, edit)| edit.groups.first());
+        if appended.is_none() && dead.is_empty() {
+            return None;
+        }
+        let edit = GroupEdit { group, ..appended.cloned().unwrap_or_default() };
+        let left_bytes = self.cold_bytes_after(&[], &[]) + copied.cooled_bytes;
+        Some(GroupEdit {
+            dead,
+            keys: Sketch::of_nothing(),
+            collected: Some((left_bytes, 0)),
+            ..edit
+        })
+    }
+
+    /// Bytes of the cold stream when segments have come and gone.
+    fn cold_bytes_after(&self, removed: &[Segment], placed: &[Segment]) -> u64 {
+        let state = self.state.lock();
+        let cold = self.cold.map_or(0, |group| state.layout.groups[group as usize].bytes());
+        let bytes = |segments: &[Segment]| segments.iter().map(|one| one.bytes).sum::<u64>();
+        (cold + bytes(placed)).saturating_sub(bytes(removed))
     }
 }
 
@@ -360,60 +269,87 @@ impl Inner {
     ) -> Result<()> {
         let points = self.visible_points();
         let mut scanned = store.scan(&sealed.segments, &|| self.check_open())?;
-        let kept = survivors(&mut scanned, &points, &sealed.dead);
+        let kept = match store.cold == Some(sealed.group) {
+            true => cold_survivors(&scanned, &sealed.dead),
+            false => {
+                let cools = keyspace.options.load().values.cold_stream;
+                survivors(&mut scanned, &points, &sealed.dead, cools)
+            }
+        };
         if seeded!(SlotsFreedBeforeTheEdit) {
             store.give_back(sealed.segments.iter());
         }
-        let (leaving, outputs) = store.copy(&sealed, &scanned, &kept.entries)?;
+        let mut copied = store.copy(&sealed.segments, &scanned, &kept.entries)?;
         reached!(GroupCopied);
-        let before: u64 = sealed.segments.iter().map(|segment| segment.bytes).sum();
-        let read: u64 = sealed.segments.iter().map(Segment::stored_bytes).sum();
-        let written: u64 = outputs.iter().map(Segment::stored_bytes).sum();
-        // Segments at the end may stay, with what is dead in them: that is known to be garbage and
-        // must not be taken for written since as well.
-        let end_voff = sealed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.voff);
-        let mut buried = sealed.dead;
-        let known = buried.split_off(&end_voff);
-        let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
-        let left_bytes = kept.live_bytes + known_bytes;
-        let reopened = sealed.open.filter(|open| {
-            sealed.segments[leaving.end..].iter().any(|one| one.generation == open.generation)
-        });
-        let edit = GroupEdit {
-            group: sealed.group,
-            remove: sealed.segments[leaving.clone()].iter().map(|one| one.generation).collect(),
-            place: outputs.clone(),
-            buried: buried.keys().copied().collect(),
-            collected: Some((left_bytes, kept.keys.estimate().unwrap_or(0))),
-            keys: kept.keys,
-            ..GroupEdit::default()
-        };
-        let edit = ValueEdit { store: store.number, groups: vec![edit] };
-        drop(sealed.segments);
-        self.install_values(keyspace, store, edit)
-            .inspect_err(|_| self.give_back_uninstalled(store, &outputs))?;
+        let bytes = |segments: &[Segment], of: fn(&Segment) -> u64| segments.iter().map(of).sum();
+        let (before, read): (u64, u64) = (
+            bytes(&sealed.segments, |one| one.bytes),
+            bytes(&sealed.segments, Segment::stored_bytes),
+        );
+        let cold_bytes = copied.cooled_bytes;
+        let written = bytes(&copied.outputs, Segment::stored_bytes) + cold_bytes;
         let after = kept.live_bytes + kept.pinned_bytes;
+        let (group, pinned_bytes) = (sealed.group, kept.pinned_bytes);
+        let reopened = sealed.open.filter(|open| {
+            let staying = &sealed.segments[copied.leaving.end..];
+            staying.iter().any(|one| one.generation == open.generation)
+        });
+        let edit = store.edit_of(sealed, kept, &copied);
+        self.install_collection(keyspace, store, edit, &mut copied)?;
         {
             let mut state = store.state.lock();
-            state.pinned.insert(sealed.group, (kept.pinned_bytes, snapshots_of(&points)));
+            state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
             if let Some(open) = reopened {
                 // An appender may have opened another meanwhile; then this one stays as it is.
-                state.open.entry(sealed.group).or_insert(open);
+                state.open.entry(group).or_insert(open);
             }
         }
         self.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
             (Counter::value_gc_bytes_written, written),
+            (Counter::value_cold_bytes_written, cold_bytes),
         ]);
         self.emit(|| Event::ValuesCollected {
             keyspace: keyspace.name.clone(),
-            group: sealed.group,
+            group,
             bytes_before: before,
             bytes_after: after,
             bytes_written: written,
         });
+        self.refresh_pressure(keyspace);
         store.shrink(false)
+    }
+
+    /// Step 6. What was copied is free again if the edit is not logged.
+    fn install_collection(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &ValueStore,
+        mut edit: ValueEdit,
+        copied: &mut Copied,
+    ) -> Result<()> {
+        let cold = copied.cold.take().map(|(appender, _)| appender);
+        if cold.is_some() && seeded!(TagsLoggedBeforeColdRecords) {
+            let later = ValueEdit { store: store.number, groups: edit.groups.split_off(1) };
+            self.install_values(keyspace, store, edit)?;
+            edit = later;
+        }
+        match self.install_values(keyspace, store, edit) {
+            Ok(()) => {
+                cold.into_iter().for_each(Appender::commit);
+                Ok(())
+            }
+            Err(error) => {
+                // The manifest may name the slots all the same.
+                if self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
+                    cold.into_iter().for_each(Appender::abandon);
+                } else {
+                    store.give_back(copied.outputs.iter());
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Logs an edit of a value file and makes it visible.
@@ -429,8 +365,9 @@ impl Inner {
             return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
         }
         // Keys that flushes added behind the seal count as well; no edit comes between now.
-        if let Some((_, fresh)) = &store.state.lock().fresh {
-            edit.groups.iter_mut().for_each(|group| group.keys.merge(fresh));
+        if let Some((sealed, fresh)) = &store.state.lock().fresh {
+            let own = edit.groups.iter_mut().filter(|group| group.group == *sealed);
+            own.for_each(|group| group.keys.merge(fresh));
         }
         store.check(&edit)?;
         if seeded!(CollectionNotLogged) {
@@ -440,13 +377,6 @@ impl Inner {
         manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())
-    }
-
-    /// After a failed install: frees slots, unless the manifest may name them.
-    fn give_back_uninstalled(&self, store: &ValueStore, segments: &[Segment]) {
-        if !self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
-            store.give_back(segments.iter());
-        }
     }
 
     /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
@@ -478,7 +408,9 @@ impl Inner {
             }
             match self.collect_values(keyspace, store)? {
                 Collected::Freed => {}
-                Collected::Busy => self.wait_for_collection(store)?,
+                Collected::Busy => {
+                    self.scheduler.while_held_up(|| self.wait_for_collection(store))?;
+                }
                 Collected::Nothing if follows => return Ok(()),
                 Collected::Nothing => {
                     if !self.wait_for_snapshots(options, started, &points)? {

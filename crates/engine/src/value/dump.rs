@@ -25,19 +25,24 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
     let mut out = format!(
         "values {number}: {}, {} groups, slots of {} bytes\n",
         layout.placement.name(),
-        layout.groups.len(),
+        layout.group_count(),
         layout.slot_bytes
     );
-    for (i, group) in layout.groups.iter().enumerate() {
+    for (i, group) in (0..).zip(&layout.groups) {
+        let name = match layout.cold() == Some(i) {
+            true => "cold stream".to_string(),
+            false => format!("group {i}"),
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "group {i}: {} records, {} bytes, garbage {}, found dead {} in {}, end {}",
+            "{name}: {} records, {} bytes, garbage {}, found dead {} in {}, cold {}, end {}",
             group.records(),
             group.bytes(),
             group.garbage_bytes(),
             group.dead_bytes(),
             group.dead.len(),
+            group.cold_bytes(),
             group.end_voff
         );
         for segment in group.segments.iter() {
@@ -76,8 +81,10 @@ fn dump_records(
                 break;
             }
         };
-        let (key, value) = (record.key.escape_ascii(), record.value.len());
-        let _ = writeln!(out, "    at {at}: \"{key}\" #{} value of {value} bytes", record.seq);
+        let (key, value) = (record.key.escape_ascii(), record.value_bytes);
+        let tag = if record.is_tag { "tag of a " } else { "" };
+        let seq = record.seq;
+        let _ = writeln!(out, "    at {at}: \"{key}\" #{seq} {tag}value of {value} bytes");
         at += record.len;
     }
     Ok(())

@@ -8,7 +8,7 @@ use runstone_policy::sketch::Sketch;
 
 use crate::key::SeqNo;
 use crate::value::layout::Segment;
-use crate::value::record::footer_bytes;
+use crate::value::record::{footer_bytes, tag_bytes};
 use crate::value::store::ValueStore;
 
 /// A record of the group being collected.
@@ -25,6 +25,34 @@ pub(super) struct Entry {
     pub(super) segment: u32,
     pub(super) offset: u32,
     pub(super) bytes: u32,
+    /// Of a tag: what it stands for.
+    pub(super) tag: Option<Tag>,
+    /// Whether the record goes to the cold stream, if its segment is rewritten.
+    pub(super) cools: bool,
+}
+
+/// A record in the cold stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag {
+    pub(super) voff: u64,
+    pub(super) bytes: u32,
+}
+
+impl Entry {
+    /// Bytes that the group keeps of it.
+    fn kept_bytes(&self) -> u64 {
+        if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
+    }
+
+    /// Bytes that leave the group for the cold stream.
+    pub(super) fn cooling_bytes(&self) -> u64 {
+        if self.cools { self.bytes.into() } else { 0 }
+    }
+
+    /// Whether the group keeps a tag of it.
+    fn becomes_tag(&self) -> bool {
+        self.cools || self.tag.is_some()
+    }
 }
 
 /// What a scan found.
@@ -52,6 +80,20 @@ pub(super) struct Survivors {
     pub(super) live_bytes: u64,
     /// Bytes that only snapshots need.
     pub(super) pinned_bytes: u64,
+    /// Tags of versions that nobody sees.
+    pub(super) dropped_tags: Vec<Entry>,
+}
+
+impl Survivors {
+    fn none() -> Survivors {
+        Survivors {
+            entries: Vec::new(),
+            keys: Sketch::of_nothing(),
+            live_bytes: 0,
+            pinned_bytes: 0,
+            dropped_tags: Vec::new(),
+        }
+    }
 }
 
 /// The segments that are worth rewriting, as indices.
@@ -67,16 +109,16 @@ pub(super) fn rewritten(
     slot_bytes: u64,
 ) -> Range<usize> {
     let from = whole_front(segments, survivors, slot_bytes);
-    let mut bytes = vec![Vec::new(); segments.len()];
-    survivors.iter().for_each(|entry| bytes[entry.segment as usize].push(entry.bytes));
-    let mut outputs = Packing { slot_bytes, slots: 0, open_bytes: 0, open_records: 0 };
+    let mut left = vec![Vec::new(); segments.len()];
+    survivors.iter().for_each(|entry| left[entry.segment as usize].push(entry));
+    let mut outputs = Packing { slot_bytes, ..Packing::default() };
     let mut inputs = 0;
     // Slots that come free when the rewriting ends behind each segment.
     let mut freed = vec![0];
-    for (segment, bytes) in segments.iter().zip(bytes).skip(from) {
+    for (segment, left) in segments.iter().zip(left).skip(from) {
         inputs += i64::from(segment.slots);
-        bytes.into_iter().for_each(|bytes| outputs.add(bytes.into()));
-        freed.push(inputs - outputs.slots);
+        left.into_iter().for_each(|entry| outputs.add(entry));
+        freed.push(inputs - outputs.slots());
     }
     let all = freed.last().copied().unwrap_or(0);
     let enough = freed.iter().position(|slots| *slots >= all).filter(|_| all > 0);
@@ -84,22 +126,33 @@ pub(super) fn rewritten(
 }
 
 /// How many slots records take, packed as the copy packs them.
+#[derive(Default)]
 struct Packing {
     slot_bytes: u64,
     slots: i64,
     open_bytes: u64,
     open_records: u32,
+    open_tags: u32,
+    cold_bytes: u64,
 }
 
 impl Packing {
-    fn add(&mut self, bytes: u64) {
-        let stored = self.open_bytes + bytes + footer_bytes(self.open_records + 1);
-        if self.open_records == 0 || stored > self.slot_bytes {
-            self.slots += (bytes + footer_bytes(1)).div_ceil(self.slot_bytes) as i64;
-            (self.open_bytes, self.open_records) = (0, 0);
+    fn add(&mut self, entry: &Entry) {
+        let (bytes, tag) = (entry.kept_bytes(), u32::from(entry.becomes_tag()));
+        let footer = footer_bytes(self.open_records + 1, self.open_tags + tag);
+        if self.open_records == 0 || self.open_bytes + bytes + footer > self.slot_bytes {
+            self.slots += (bytes + footer_bytes(1, tag)).div_ceil(self.slot_bytes) as i64;
+            (self.open_bytes, self.open_records, self.open_tags) = (0, 0, 0);
         }
         self.open_bytes += bytes;
         self.open_records += 1;
+        self.open_tags += tag;
+        self.cold_bytes += entry.cooling_bytes();
+    }
+
+    /// The cold stream goes on where it ended, so what goes there takes its share of slots.
+    fn slots(&self) -> i64 {
+        self.slots + self.cold_bytes.div_ceil(self.slot_bytes) as i64
     }
 }
 
@@ -115,11 +168,13 @@ fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> us
 }
 
 /// Which versions stay: of each key the newest and, for each point, the newest that it sees; not
-/// those that merges found dead.
+/// those that merges found dead. With `cools`, a record goes to the cold stream if it is all that
+/// the scan met of its key: no update since it was written or last moved (HashKV §3.4).
 pub(super) fn survivors(
     scanned: &mut Scanned,
     points: &[SeqNo],
     dead: &BTreeMap<u64, u32>,
+    cools: bool,
 ) -> Survivors {
     let keys = std::mem::take(&mut scanned.keys);
     let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
@@ -127,12 +182,7 @@ pub(super) fn survivors(
         let keys = a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b)));
         keys.then(b.seq.cmp(&a.seq)).then(b.voff.cmp(&a.voff))
     });
-    let mut out = Survivors {
-        entries: Vec::new(),
-        keys: Sketch::of_nothing(),
-        live_bytes: 0,
-        pinned_bytes: 0,
-    };
+    let mut out = Survivors::none();
     let mut last: Option<(&[u8], usize)> = None;
     for entry in &scanned.entries {
         let own = key(entry);
@@ -141,7 +191,15 @@ pub(super) fn survivors(
         let shadowed = !newest && last.is_some_and(|(_, s)| s == stripe && stripe < points.len());
         last = Some((own, stripe));
         let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
-        if shadowed || dead.contains_key(&entry.voff) {
+        let is_dead = dead.contains_key(&entry.voff);
+        if !newest && !is_dead {
+            // Its key was updated: the newest version is hot.
+            out.entries.last_mut().filter(|one| key(one) == own).into_iter().for_each(|newest| {
+                newest.cools = false;
+            });
+        }
+        if shadowed || is_dead {
+            out.dropped_tags.extend(entry.tag.map(|_| *entry));
             continue;
         }
         if newest {
@@ -150,11 +208,51 @@ pub(super) fn survivors(
             out.pinned_bytes += u64::from(entry.bytes);
         }
         out.keys.add(ValueStore::sketch_hash(own));
-        out.entries.push(*entry);
+        out.entries.push(Entry { cools: cools && newest && entry.tag.is_none(), ..*entry });
     }
     out.entries.sort_unstable_by_key(|entry| entry.voff);
     scanned.keys = keys;
     out
+}
+
+/// Of the cold stream: all but what is known to be dead. Its records are there for their tags,
+/// which know what snapshots see.
+pub(super) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
+    let mut out = Survivors::none();
+    out.entries.extend(scanned.entries.iter().filter(|entry| !dead.contains_key(&entry.voff)));
+    out.live_bytes = out.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+    out
+}
+
+/// Of the cold stream: neighbours of about `most_slots` slots in which most is dead, among the
+/// first `count` segments.
+pub(super) fn deadest(
+    segments: &[Segment],
+    count: usize,
+    dead: &BTreeMap<u64, u32>,
+    most_slots: u64,
+) -> Range<usize> {
+    let dead_in = |i: usize| -> u64 {
+        let end = segments.get(i + 1).map_or(u64::MAX, |next| next.voff);
+        dead.range(segments[i].voff..end).map(|(_, bytes)| u64::from(*bytes)).sum()
+    };
+    let dead: Vec<u64> = (0..count).map(dead_in).collect();
+    let (mut best, mut best_bytes) = (0..0, 0);
+    let (mut from, mut slots, mut bytes) = (0, 0, 0);
+    for (i, segment) in segments.iter().enumerate().take(count) {
+        slots += u64::from(segment.slots);
+        bytes += dead[i];
+        while from < i && slots > most_slots {
+            slots -= u64::from(segments[from].slots);
+            bytes -= dead[from];
+            from += 1;
+        }
+        if bytes > best_bytes {
+            (best, best_bytes) = (from..i + 1, bytes);
+        }
+    }
+    let skipped = dead[best.clone()].iter().take_while(|bytes| **bytes == 0).count();
+    best.start + skipped..best.end
 }
 
 #[cfg(test)]
@@ -172,6 +270,8 @@ mod tests {
             voff: u64::from(slot) * SLOT_BYTES,
             bytes: 4000,
             records: 4,
+            tags: 0,
+            cold_bytes: 0,
         };
         (0..count).map(segment).collect()
     }
@@ -187,6 +287,8 @@ mod tests {
             segment: segment as u32,
             offset: i * 1000,
             bytes: 1000,
+            tag: None,
+            cools: false,
         };
         let of = |(segment, count): (usize, &u32)| {
             (0..*count).map(move |i| entry(segment, i)).collect::<Vec<_>>()
@@ -204,5 +306,74 @@ mod tests {
         assert_eq!(rewritten(&[3, 4, 4]), 0..3, "nothing comes free: all, so that nobody retries");
         assert_eq!(rewritten(&[]), 0..0);
         assert_eq!(rewritten(&[2, 0, 4, 2, 0]), 0..5, "the last frees a slot of its own");
+    }
+
+    #[test]
+    fn what_cools_leaves_a_tag() {
+        // Each record leaves a tag of 18 bytes; four of them fill a slot of the cold stream.
+        let mut all_cool = left(&[4, 2, 2, 4]);
+        all_cool.iter_mut().for_each(|entry| entry.cools = true);
+        assert_eq!(rewritten(&segments(4), &all_cool, SLOT_BYTES), 1..4, "but the front");
+        let mut outputs = Packing { slot_bytes: SLOT_BYTES, ..Packing::default() };
+        all_cool.iter().for_each(|entry| outputs.add(entry));
+        assert_eq!((outputs.slots, outputs.slots()), (1, 4), "12,000 bytes are three more slots");
+    }
+
+    /// Records (key, number, voff, whether it is a tag), scanned and judged.
+    fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
+        let mut scanned = Scanned::default();
+        for (key, seq, voff, is_tag) in records {
+            scanned.entries.push(Entry {
+                key_at: scanned.keys.len(),
+                key_bytes: key.len() as u32,
+                head: 0,
+                seq: *seq,
+                voff: *voff,
+                segment: 0,
+                offset: 0,
+                bytes: 100,
+                tag: is_tag.then_some(Tag { voff: *voff * 2, bytes: 100 }),
+                cools: false,
+            });
+            scanned.keys.extend_from_slice(key.as_bytes());
+        }
+        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
+        survivors(&mut scanned, points, &dead, true)
+    }
+
+    #[test]
+    fn records_without_updates_cool() {
+        let voffs = |kept: &Survivors| -> Vec<(u64, bool)> {
+            kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+        };
+        let dropped = |kept: &Survivors| -> Vec<u64> {
+            kept.dropped_tags.iter().map(|entry| entry.voff).collect()
+        };
+        let records = [("a", 1, 1, false), ("b", 2, 2, false), ("b", 9, 9, false)];
+        assert_eq!(voffs(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
+        // A snapshot at 5 still sees the older one: it is no longer single, and stays as it is.
+        let kept = judged(&records, &[5, 10], &[]);
+        assert_eq!(voffs(&kept), [(1, true), (2, false), (9, false)]);
+        let kept = judged(&records, &[10], &[2]);
+        assert_eq!(voffs(&kept), [(1, true), (9, true)], "what is known to be dead is no version");
+        let tags = [("a", 1, 1, true), ("b", 2, 2, true), ("b", 9, 9, false)];
+        let kept = judged(&tags, &[10], &[]);
+        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(1, false), (9, false)], vec![2]));
+        let kept = judged(&tags, &[5, 10], &[1]);
+        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(2, false), (9, false)], vec![1]));
+    }
+
+    #[test]
+    fn the_cold_stream_is_collected_where_most_is_dead() {
+        let deadest = |dead: &[u64], most_slots| {
+            let dead = dead.iter().map(|voff| (*voff, 10)).collect();
+            deadest(&segments(6), 5, &dead, most_slots)
+        };
+        assert_eq!(deadest(&[], 3), 0..0);
+        assert_eq!(deadest(&[0, 4 * SLOT_BYTES, 4 * SLOT_BYTES + 9], 2), 4..5);
+        assert_eq!(deadest(&[0, 5 * SLOT_BYTES, 5 * SLOT_BYTES + 9], 2), 0..1, "5 is left out");
+        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 3), 1..4);
+        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 2), 1..2);
+        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES], 100), 1..4);
     }
 }

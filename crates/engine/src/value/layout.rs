@@ -1,18 +1,23 @@
 //! Which records lie where in a value file, as metadata: groups of segments, each an extent of
 //! slots. The whole changes only by edits, which the manifest logs; nothing here does I/O.
 //!
+//! Behind the hash groups comes one more, the cold stream: records that were not updated between
+//! two collections. Their group keeps a tag of each, which leads to the record.
+//!
 //! ```text
 //! layout     := number | placement | slot bytes | retired at | group count | group*
 //! group      := end voff | live bytes | live keys | sketch | segment count | segment*
 //!               | dead count | (voff | bytes)*
-//! segment    := slot | slots << 1 | collected | generation | voff | bytes | records
+//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | voff | bytes | records
+//!               | if tagged: tags | cold bytes
 //! edit       := number | group edit count | group edit*
 //! group edit := group | end voff | removed count | generation* | segment count | segment*
 //!               | dead count | (voff | bytes)* | buried count | voff* | sketch
 //!               | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
-//! Numbers are varints; counts are checked against the bytes that are left.
+//! Numbers are varints; counts are checked against the bytes that are left. Before there were tags,
+//! `slots` was shifted by one, and hash groups had no cold stream behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,18 +44,22 @@ pub struct Segment {
     pub voff: u64,
     /// Bytes of records.
     pub bytes: u64,
-    /// Number of records.
+    /// Number of records, tags among them.
     pub records: u32,
+    /// How many of them are tags; none but in a collected segment of a hash group.
+    pub tags: u32,
+    /// Bytes of the records in the cold stream that the tags stand for.
+    pub cold_bytes: u64,
 }
 
 impl Segment {
     /// Bytes on disk.
     pub fn stored_bytes(&self) -> u64 {
-        self.bytes + if self.collected { footer_bytes(self.records) } else { 0 }
+        self.bytes + if self.collected { footer_bytes(self.records, self.tags) } else { 0 }
     }
 }
 
-/// The records whose keys share a hash group; or a whole log.
+/// The records whose keys share a hash group; or a whole log; or the cold stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// By voff, ascending. Shared with readers.
@@ -76,6 +85,7 @@ struct Totals {
     bytes: u64,
     records: u64,
     slots: u64,
+    cold_bytes: u64,
     dead_bytes: u64,
     garbage_bytes: u64,
 }
@@ -110,7 +120,12 @@ impl Group {
         self.totals.slots
     }
 
-    /// Bytes of records that merges found dead.
+    /// Bytes of the records in the cold stream that have a tag here.
+    pub fn cold_bytes(&self) -> u64 {
+        self.totals.cold_bytes
+    }
+
+    /// Bytes of records that merges found dead; of the cold stream, that collections did.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes
     }
@@ -129,6 +144,7 @@ impl Group {
             totals.bytes = totals.bytes.saturating_add(segment.bytes);
             totals.records += u64::from(segment.records);
             totals.slots += u64::from(segment.slots);
+            totals.cold_bytes = totals.cold_bytes.saturating_add(segment.cold_bytes);
         }
         let dead = self.dead.values().map(|bytes| u64::from(*bytes));
         totals.dead_bytes = dead.sum();
@@ -142,7 +158,9 @@ impl Group {
         let records = self.records().max(1);
         let keys = self.keys.estimate().unwrap_or(records).min(records);
         let new_keys = keys.saturating_sub(self.live_keys);
-        let new_bytes = (u128::from(new_keys) * u128::from(bytes) / u128::from(records)) as u64;
+        // A tag stands for a record: without them new keys would seem as small as tags.
+        let whole_bytes = u128::from(bytes) + u128::from(self.cold_bytes());
+        let new_bytes = (u128::from(new_keys) * whole_bytes / u128::from(records)) as u64;
         written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
@@ -190,8 +208,9 @@ fn check_segments(segments: &[Segment], end_voff: u64, slot_bytes: u64) -> Resul
     let mut behind = 0;
     for segment in segments {
         let room = u64::from(segment.slots).checked_mul(slot_bytes);
-        let footer = footer_bytes(segment.records);
+        let footer = footer_bytes(segment.records, segment.tags);
         let fits = segment.slots > 0
+            && segment.tags <= if segment.collected { segment.records } else { 0 }
             && segment.slot.checked_add(segment.slots).is_some()
             && segment.bytes.checked_add(footer).is_some()
             && room.is_some_and(|room| segment.stored_bytes() <= room);
@@ -263,15 +282,27 @@ pub struct Layout {
     /// Tables below this number may point here, although values go elsewhere now; 0: this is where
     /// they go.
     pub retired_at: u64,
-    /// Groups.
+    /// Groups; behind hash groups, the cold stream.
     pub groups: Vec<Group>,
 }
 
 impl Layout {
     /// An empty file.
     pub fn new(number: u64, placement: ValuePlacement, slot_bytes: u32, groups: u32) -> Layout {
-        let groups = (0..groups).map(|_| Group::default()).collect();
+        let cold = u32::from(placement == ValuePlacement::HashGrouped);
+        let groups = (0..groups + cold).map(|_| Group::default()).collect();
         Layout { number, placement, slot_bytes, retired_at: 0, groups }
+    }
+
+    /// The cold stream's index among the groups.
+    pub fn cold(&self) -> Option<u32> {
+        let is_hashed = self.placement == ValuePlacement::HashGrouped;
+        is_hashed.then(|| (self.groups.len() as u32).saturating_sub(1))
+    }
+
+    /// Groups that keys go to.
+    pub fn group_count(&self) -> u32 {
+        (self.groups.len() as u32).saturating_sub(self.cold().is_some().into())
     }
 
     /// The group that an edit names.
@@ -299,6 +330,9 @@ impl Layout {
         }
         match self.placement {
             ValuePlacement::Inline => Err("a value file of inline values".to_string()),
+            ValuePlacement::HashGrouped if self.groups.len() < 2 => {
+                Err("hash groups without a group or a cold stream".to_string())
+            }
             _ if self.groups.is_empty() || self.slot_bytes == 0 => {
                 Err("a value file without groups or slots".to_string())
             }
@@ -327,8 +361,8 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     }
 }
 
-/// Decodes a layout.
-pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
+/// Decodes a layout; `with_tags`: of today, else of before there were tags.
+pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Layout> {
     let number = reader.take_varint()?;
     let placement = match reader.take_varint()? {
         1 => ValuePlacement::Vlog,
@@ -337,18 +371,21 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
     };
     let slot_bytes = take_u32(reader)?;
     let retired_at = reader.take_varint()?;
-    let groups = take_list(reader, |reader| {
+    let mut groups = take_list(reader, |reader| {
         let end_voff = reader.take_varint()?;
         let live_bytes = reader.take_varint()?;
         let live_keys = reader.take_varint()?;
         let keys = take_sketch(reader)?;
-        let segments = Arc::new(take_list(reader, take_segment)?);
+        let segments = Arc::new(take_list(reader, |reader| take_segment(reader, with_tags))?);
         let dead = take_list(reader, take_dead)?.into_iter().collect();
         let totals = Totals::default();
         let mut group = Group { segments, end_voff, dead, live_bytes, live_keys, keys, totals };
         group.sum();
         Ok(group)
     })?;
+    if !with_tags && placement == ValuePlacement::HashGrouped {
+        groups.push(Group::default());
+    }
     Ok(Layout { number, placement, slot_bytes, retired_at, groups })
 }
 
@@ -379,15 +416,15 @@ pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
     }
 }
 
-/// Decodes an edit.
-pub(crate) fn take_edit(reader: &mut Reader<'_>) -> Decoded<ValueEdit> {
+/// Decodes an edit; `with_tags` as of a layout.
+pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<ValueEdit> {
     let store = reader.take_varint()?;
     let groups = take_list(reader, |reader| {
         Ok(GroupEdit {
             group: take_u32(reader)?,
             end_voff: reader.take_varint()?,
             remove: take_list(reader, |reader| reader.take_varint())?,
-            place: take_list(reader, take_segment)?,
+            place: take_list(reader, |reader| take_segment(reader, with_tags))?,
             dead: take_list(reader, take_dead)?,
             buried: take_list(reader, |reader| reader.take_varint())?,
             keys: take_sketch(reader)?,
@@ -404,31 +441,42 @@ pub(crate) fn take_edit(reader: &mut Reader<'_>) -> Decoded<ValueEdit> {
 fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put_varint(out, segments.len() as u64);
     for segment in segments {
-        let slots = u64::from(segment.slots) << 1 | u64::from(segment.collected);
+        let is_tagged = segment.tags > 0;
+        let bits = u64::from(is_tagged) << 1 | u64::from(segment.collected);
         let numbers = [
             segment.slot.into(),
-            slots,
+            u64::from(segment.slots) << 2 | bits,
             segment.generation,
             segment.voff,
             segment.bytes,
             segment.records.into(),
+            segment.tags.into(),
+            segment.cold_bytes,
         ];
-        numbers.into_iter().for_each(|number| put_varint(out, number));
+        let count = numbers.len() - if is_tagged { 0 } else { 2 };
+        numbers[..count].iter().for_each(|number| put_varint(out, *number));
     }
 }
 
-fn take_segment(reader: &mut Reader<'_>) -> Decoded<Segment> {
+fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
     let slot = take_u32(reader)?;
     let slots = reader.take_varint()?;
-    Ok(Segment {
+    let is_tagged = with_tags && slots & 2 != 0;
+    let segment = Segment {
         slot,
-        slots: u32::try_from(slots >> 1).map_err(|_| Truncated)?,
+        slots: u32::try_from(slots >> if with_tags { 2 } else { 1 }).map_err(|_| Truncated)?,
         collected: slots & 1 == 1,
         generation: reader.take_varint()?,
         voff: reader.take_varint()?,
         bytes: reader.take_varint()?,
         records: take_u32(reader)?,
-    })
+        tags: 0,
+        cold_bytes: 0,
+    };
+    if !is_tagged {
+        return Ok(segment);
+    }
+    Ok(Segment { tags: take_u32(reader)?, cold_bytes: reader.take_varint()?, ..segment })
 }
 
 fn take_dead(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
@@ -467,7 +515,13 @@ mod tests {
     use super::*;
 
     fn segment(slot: u32, generation: u64, voff: u64, bytes: u64) -> Segment {
-        Segment { slot, slots: 1, collected: false, generation, voff, bytes, records: 3 }
+        let (slots, records) = (1, 3);
+        let (collected, tags, cold_bytes) = (false, 0, 0);
+        Segment { slot, slots, collected, generation, voff, bytes, records, tags, cold_bytes }
+    }
+
+    fn tagged(segment: Segment) -> Segment {
+        Segment { collected: true, tags: 2, cold_bytes: 700, ..segment }
     }
 
     fn keys(hashes: impl Iterator<Item = u64>) -> Sketch {
@@ -503,7 +557,7 @@ mod tests {
         let collect = GroupEdit {
             group: 1,
             remove: vec![1, 2],
-            place: vec![Segment { collected: true, ..segment(2, 3, 80, 1000) }],
+            place: vec![tagged(segment(2, 3, 80, 1000))],
             buried: vec![40],
             keys: keys(0..2),
             collected: Some((1000, 2)),
@@ -512,12 +566,13 @@ mod tests {
         layout.apply(&ValueEdit { store: 9, groups: vec![collect] }).expect("fits");
         let group = &layout.groups[1];
         assert_eq!((group.bytes(), group.end_voff), (1000, 8192), "voffs are never used again");
+        assert_eq!(group.cold_bytes(), 700);
         assert_eq!(group.dead.keys().copied().collect::<Vec<_>>(), [4096]);
         assert_eq!(group.garbage_bytes(), 50, "nothing was written since");
         layout.check().expect("holds");
         let mut out = Vec::new();
         put_layout(&mut out, &layout);
-        assert_eq!(take_layout(&mut Reader::new(&out)), Ok(layout));
+        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
     }
 
     #[test]
@@ -527,7 +582,7 @@ mod tests {
             layout().apply(&edit).expect_err("does not fit")
         };
         let group = |edit: GroupEdit| GroupEdit { group: 1, end_voff: 1 << 40, ..edit };
-        refused(GroupEdit { group: 2, ..GroupEdit::default() });
+        refused(GroupEdit { group: 3, ..GroupEdit::default() });
         refused(group(GroupEdit { remove: vec![7], ..GroupEdit::default() }));
         let place = |segment| group(GroupEdit { place: vec![segment], ..GroupEdit::default() });
         refused(place(segment(3, 3, 3999, 10)));
@@ -535,6 +590,8 @@ mod tests {
         refused(place(Segment { collected: true, ..segment(3, 3, 9000, 4090) }));
         refused(place(segment(3, 3, u64::MAX, 10)));
         refused(place(Segment { slots: 0, ..segment(3, 3, 9000, 0) }));
+        refused(place(Segment { tags: 1, ..segment(3, 3, 9000, 10) }));
+        refused(place(Segment { records: 1, ..tagged(segment(3, 3, 9000, 10)) }));
     }
 
     #[test]
@@ -568,7 +625,7 @@ mod tests {
                     group: 70_000,
                     end_voff: 1 << 50,
                     remove: vec![1, 1 << 40],
-                    place: vec![segment(1, 2, 3, 4)],
+                    place: vec![segment(1, 2, 3, 4), tagged(segment(9, 8, 7, 6))],
                     dead: vec![(1 << 33, 7)],
                     buried: vec![0, 5],
                     keys: keys(0..5000),
@@ -578,9 +635,22 @@ mod tests {
         };
         let mut out = Vec::new();
         put_edit(&mut out, &edit);
-        assert_eq!(take_edit(&mut Reader::new(&out)), Ok(edit));
+        assert_eq!(take_edit(&mut Reader::new(&out), true), Ok(edit));
         for cut in 0..out.len() {
-            assert!(take_edit(&mut Reader::new(&out[..cut])).is_err());
+            assert!(take_edit(&mut Reader::new(&out[..cut]), true).is_err());
         }
+    }
+
+    /// As written before there were tags, by hand: number, placement, slot bytes, retired at, one
+    /// group; its end, live bytes and keys, empty sketch, one collected segment, no dead.
+    #[test]
+    fn layouts_without_tags_are_read() {
+        let old = [9, 2, 64, 0, 1, 64, 0, 0, 0, 1, 5, 3, 7, 8, 20, 1, 0];
+        let layout = take_layout(&mut Reader::new(&old), false).expect("decodes");
+        assert_eq!((layout.group_count(), layout.cold()), (1, Some(1)));
+        let segments = &layout.groups[0].segments;
+        let segment = Segment { records: 1, collected: true, ..segment(5, 7, 8, 20) };
+        assert_eq!(segments[..], [segment]);
+        assert!(layout.groups[1].segments.is_empty());
     }
 }

@@ -10,7 +10,9 @@
 //! * `appender`: appends of one flush, merge or collection.
 //! * `place`: what a flush or merge does with each value.
 //! * `collect`: garbage collection of a group, without a look at the tree.
+//! * `scan`: all records of segments, as collection and verification read them.
 //! * `keep`: which records and segments a collection keeps.
+//! * `copy`: survivors to fresh slots, cold ones to the cold stream.
 //! * `vlog`: garbage collection of a log at its tail, which asks the tree.
 //! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
@@ -18,6 +20,7 @@
 pub(crate) mod appender;
 mod batch;
 pub(crate) mod collect;
+mod copy;
 pub(crate) mod dump;
 mod keep;
 pub(crate) mod layout;
@@ -26,6 +29,7 @@ mod pinned;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod record;
+mod scan;
 pub(crate) mod store;
 mod vlog;
 

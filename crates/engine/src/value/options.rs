@@ -63,6 +63,10 @@ pub struct ValueOptions {
     pub when_full: WhenFull,
     /// Longest wait of `when_full = "stall"`.
     pub stall_ms: u32,
+    /// Collections of `hash-grouped` move records that were not updated since they were written or
+    /// last moved to a stream that all groups share; the group keeps a tag of each. Worth it where
+    /// few keys get most updates and the reserve is ample.
+    pub cold_stream: bool,
     /// Bytes that one collection of a `vlog` takes from its tail.
     pub vlog_chunk_bytes: u64,
 }
@@ -78,6 +82,7 @@ impl Default for ValueOptions {
             reserve_permille: 300,
             when_full: WhenFull::Grow,
             stall_ms: 1000,
+            cold_stream: false,
             vlog_chunk_bytes: 16 << 20,
         }
     }

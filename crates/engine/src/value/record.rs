@@ -3,10 +3,12 @@
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
-//! footer  := (voff u32 | offset u32)* | checksum u32          sorted by voff, which is given
-//!                                                             behind that of the segment
+//! footer  := (voff u32 | offset u32)* | (voff u32 | cold voff u64)* | checksum u32
 //! pointer := store varint | group varint | voff varint | value bytes varint
 //! ```
+//!
+//! A record of kind 2 is a tag: it has no value, which lies in the cold stream. Entries of records
+//! and of tags are sorted by voff, which is given less that of the segment.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
 //! the offset in the segment: what an earlier life of a slot left behind is never taken for a
@@ -19,19 +21,30 @@ use crate::key::{MAX_SEQ, SeqNo};
 /// Bytes of a record before its key.
 pub(crate) const HEADER_BYTES: usize = 18;
 /// Bytes of one footer entry.
-pub(crate) const FOOTER_ENTRY_BYTES: usize = 8;
+const FOOTER_ENTRY_BYTES: usize = 8;
+/// Bytes of one footer entry of a tag.
+const FOOTER_TAG_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
-/// A value. Other kinds are of newer releases.
+/// A value.
 const KIND_VALUE: u8 = 1;
+/// A tag. Other kinds are of newer releases.
+const KIND_TAG: u8 = 2;
 
 /// Bytes of a record.
 pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
     (HEADER_BYTES + key_bytes + value_bytes) as u64
 }
 
-/// Bytes of a footer.
-pub(crate) fn footer_bytes(records: u32) -> u64 {
-    u64::from(records) * FOOTER_ENTRY_BYTES as u64 + CHECKSUM_BYTES as u64
+/// Bytes of a tag.
+pub(crate) fn tag_bytes(key_bytes: usize) -> u64 {
+    record_bytes(key_bytes, 0)
+}
+
+/// Bytes of the footer of so many records, of which some are tags.
+pub(crate) fn footer_bytes(records: u32, tags: u32) -> u64 {
+    let tags = u64::from(tags.min(records));
+    let values = u64::from(records) - tags;
+    values * FOOTER_ENTRY_BYTES as u64 + tags * FOOTER_TAG_BYTES as u64 + CHECKSUM_BYTES as u64
 }
 
 /// A pointer of the tree. Stable: collection moves the record and keeps the voff.
@@ -91,11 +104,34 @@ impl Seal {
 
     /// Appends a record that will lie at `offset` of the segment.
     pub(crate) fn put(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8], value: &[u8]) {
+        self.put_kind(out, offset, KIND_VALUE, seq, (key, value, value.len() as u32));
+    }
+
+    /// Appends the tag of a record whose value of so many bytes lies in the cold stream.
+    pub(crate) fn put_tag(
+        self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        seq: SeqNo,
+        key: &[u8],
+        value_bytes: u32,
+    ) {
+        self.put_kind(out, offset, KIND_TAG, seq, (key, &[], value_bytes));
+    }
+
+    fn put_kind(
+        self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        kind: u8,
+        seq: SeqNo,
+        (key, value, value_bytes): (&[u8], &[u8], u32),
+    ) {
         let at = out.len();
         out.extend_from_slice(&[0; CHECKSUM_BYTES]);
-        out.extend_from_slice(&(seq << 8 | u64::from(KIND_VALUE)).to_le_bytes());
+        out.extend_from_slice(&(seq << 8 | u64::from(kind)).to_le_bytes());
         out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(&value_bytes.to_le_bytes());
         out.extend_from_slice(key);
         out.extend_from_slice(value);
         let sum = self.checksum(offset, &out[at + CHECKSUM_BYTES..]);
@@ -111,30 +147,47 @@ impl Seal {
             return Err("the checksum of a record does not match");
         }
         let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
-        if kind != Some(KIND_VALUE) || record.seq > MAX_SEQ {
+        if !matches!(kind, Some(KIND_VALUE | KIND_TAG)) || record.seq > MAX_SEQ {
             return Err("a record is of unknown kind");
         }
         Ok(record)
     }
 
-    /// Appends the footer of records at (voff, offset), which will lie at `offset` of the segment.
-    /// A voff is that in the group less that of the segment.
-    pub(crate) fn put_footer(self, out: &mut Vec<u8>, offset: u64, places: &[(u32, u32)]) {
+    /// Appends the footer of records at (voff, offset) and of tags at (voff, cold voff), which will
+    /// lie at `offset` of the segment. A voff is that in the group less that of the segment.
+    pub(crate) fn put_footer(
+        self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        places: &[(u32, u32)],
+        tags: &[(u32, u64)],
+    ) {
         let at = out.len();
         for (voff, offset) in places {
             out.extend_from_slice(&voff.to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
         }
+        for (voff, cold_voff) in tags {
+            out.extend_from_slice(&voff.to_le_bytes());
+            out.extend_from_slice(&cold_voff.to_le_bytes());
+        }
         let sum = self.checksum(offset, &out[at..]);
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Checks the footer of a segment whose smallest voff is `voff`.
-    pub(crate) fn take_footer(self, bytes: &[u8], offset: u64, voff: u64) -> Option<Footer> {
+    /// Checks the footer of a segment whose smallest voff is `voff`, and which has so many tags.
+    pub(crate) fn take_footer(
+        self,
+        bytes: &[u8],
+        offset: u64,
+        voff: u64,
+        tags: u32,
+    ) -> Option<Footer> {
         let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
-        let fits = entries.len().is_multiple_of(FOOTER_ENTRY_BYTES);
+        let tags_at = entries.len().checked_sub(tags as usize * FOOTER_TAG_BYTES)?;
+        let fits = tags_at.is_multiple_of(FOOTER_ENTRY_BYTES);
         let right = fits && u32_at(sum, 0)? == self.checksum(offset, entries);
-        right.then(|| Footer { voff, entries: entries.into() })
+        right.then(|| Footer { voff, entries: entries.into(), tags_at })
     }
 }
 
@@ -143,7 +196,12 @@ impl Seal {
 pub(crate) struct Record<'a> {
     pub(crate) seq: SeqNo,
     pub(crate) key: &'a [u8],
+    /// Of a tag: nothing.
     pub(crate) value: &'a [u8],
+    /// Whether this is a tag.
+    pub(crate) is_tag: bool,
+    /// Bytes of the value, wherever it lies.
+    pub(crate) value_bytes: u32,
     /// Bytes of the whole record.
     pub(crate) len: usize,
 }
@@ -154,12 +212,23 @@ impl<'a> Record<'a> {
         const SHORT: &str = "a record is cut short";
         let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
         let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
-        let value_bytes = u32_at(bytes, 14).ok_or(SHORT)? as usize;
-        let len = HEADER_BYTES + usize::from(key_bytes) + value_bytes;
+        let value_bytes = u32_at(bytes, 14).ok_or(SHORT)?;
+        let is_tag = word as u8 == KIND_TAG;
+        let stored_bytes = if is_tag { 0 } else { value_bytes as usize };
+        let len = HEADER_BYTES + usize::from(key_bytes) + stored_bytes;
         let whole = bytes.get(..len).ok_or(SHORT)?;
         let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
-        Ok(Record { seq: word >> 8, key, value, len })
+        Ok(Record { seq: word >> 8, key, value, is_tag, value_bytes, len })
     }
+}
+
+/// Where a record lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this offset of the segment.
+    Here(u64),
+    /// In the cold stream, under this voff.
+    Cold(u64),
 }
 
 /// Where the records of a collected segment lie.
@@ -167,40 +236,58 @@ impl<'a> Record<'a> {
 pub struct Footer {
     voff: u64,
     entries: Box<[u8]>,
+    /// Where in `entries` those of tags begin.
+    tags_at: usize,
 }
 
 impl Footer {
-    /// Offset of the record with this voff. O(log records).
-    pub(crate) fn find(&self, voff: u64) -> Option<u32> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let (found, offset) = self.entry(middle)?;
-            match found.cmp(&voff) {
-                std::cmp::Ordering::Equal => return Some(offset),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
+    /// Place of the record with this voff. O(log records).
+    pub(crate) fn find(&self, voff: u64) -> Option<Place> {
+        let voff = u32::try_from(voff.checked_sub(self.voff)?).ok()?;
+        let (values, tags) = self.entries.split_at(self.tags_at);
+        match search(values, FOOTER_ENTRY_BYTES, voff) {
+            Some(at) => Some(Place::Here(u32_at(values, at + 4)?.into())),
+            None => {
+                let at = search(tags, FOOTER_TAG_BYTES, voff)?;
+                Some(Place::Cold(u64_at(tags, at + 4)?))
             }
         }
-        None
-    }
-
-    /// Records.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len() / FOOTER_ENTRY_BYTES
     }
 
     /// The i-th (voff, offset).
     pub(crate) fn entry(&self, i: usize) -> Option<(u64, u32)> {
         let at = i * FOOTER_ENTRY_BYTES;
-        let voff = self.voff.checked_add(u32_at(&self.entries, at)?.into())?;
-        Some((voff, u32_at(&self.entries, at + 4)?))
+        let values = &self.entries[..self.tags_at];
+        let voff = self.voff.checked_add(u32_at(values, at)?.into())?;
+        Some((voff, u32_at(values, at + 4)?))
+    }
+
+    /// The i-th tag's (voff, cold voff).
+    pub(crate) fn tag(&self, i: usize) -> Option<(u64, u64)> {
+        let at = i * FOOTER_TAG_BYTES;
+        let tags = &self.entries[self.tags_at..];
+        let voff = self.voff.checked_add(u32_at(tags, at)?.into())?;
+        Some((voff, u64_at(tags, at + 4)?))
     }
 
     /// Memory taken.
     pub fn size_bytes(&self) -> usize {
         self.entries.len()
     }
+}
+
+/// Where in a table of `stride` bytes per entry, sorted by a leading voff, that of `voff` begins.
+fn search(table: &[u8], stride: usize, voff: u32) -> Option<usize> {
+    let (mut low, mut high) = (0, table.len() / stride);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match u32_at(table, middle * stride)?.cmp(&voff) {
+            std::cmp::Ordering::Equal => return Some(middle * stride),
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -231,23 +318,51 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_records_without_their_value() {
+        let seal = Seal::new(7, 3);
+        let mut bytes = Vec::new();
+        seal.put_tag(&mut bytes, 0, 9, b"key", 1 << 30);
+        assert_eq!(bytes.len() as u64, tag_bytes(3));
+        let tag = seal.take(&bytes, 0).expect("whole");
+        assert!(tag.is_tag && tag.value.is_empty());
+        assert_eq!((tag.seq, tag.key, tag.value_bytes), (9, &b"key"[..], 1 << 30));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(seal.take(&damaged, 0).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
     fn footers_find_and_refuse() {
         let seal = Seal::new(1, 1);
         let places: Vec<(u32, u32)> = (0..50u32).map(|i| (i * 10 + 5, i * 7)).collect();
+        let tags: Vec<(u32, u64)> = (0..31u32).map(|i| (i * 10 + 7, u64::MAX - 7)).collect();
         let first = 1 << 40;
         let mut bytes = Vec::new();
-        seal.put_footer(&mut bytes, 100, &places);
-        assert_eq!(bytes.len() as u64, footer_bytes(50));
-        let footer = seal.take_footer(&bytes, 100, first).expect("whole");
-        for (voff, offset) in &places {
+        seal.put_footer(&mut bytes, 100, &places, &tags);
+        assert_eq!(bytes.len() as u64, footer_bytes(81, 31));
+        let footer = seal.take_footer(&bytes, 100, first, 31).expect("whole");
+        for (i, (voff, offset)) in places.iter().enumerate() {
             let voff = first + u64::from(*voff);
-            assert_eq!(footer.find(voff), Some(*offset));
+            assert_eq!(footer.find(voff), Some(Place::Here(u64::from(*offset))));
+            assert_eq!(footer.entry(i), Some((voff, *offset)));
             assert_eq!(footer.find(voff + 1), None);
         }
-        assert_eq!(seal.take_footer(&bytes, 100, u64::MAX).expect("whole").find(u64::MAX), None);
-        assert!(seal.take_footer(&bytes, 99, first).is_none());
-        assert!(seal.take_footer(&bytes[1..], 100, first).is_none());
-        assert!(seal.take_footer(&[], 0, first).is_none());
+        for (i, (voff, cold_voff)) in tags.iter().enumerate() {
+            let voff = first + u64::from(*voff);
+            assert_eq!(footer.find(voff), Some(Place::Cold(*cold_voff)));
+            assert_eq!(footer.tag(i), Some((voff, *cold_voff)));
+        }
+        assert_eq!((footer.entry(50), footer.tag(31)), (None, None));
+        assert_eq!((footer.find(first - 1), footer.find(u64::MAX)), (None, None));
+        let at_end = seal.take_footer(&bytes, 100, u64::MAX, 31).expect("whole");
+        assert_eq!(at_end.entry(0), None, "no voff is that large");
+        assert!(seal.take_footer(&bytes, 99, first, 31).is_none());
+        assert!(seal.take_footer(&bytes, 100, first, 30).is_none(), "another number of tags");
+        assert!(seal.take_footer(&bytes, 100, first, u32::MAX).is_none());
+        assert!(seal.take_footer(&bytes[1..], 100, first, 31).is_none());
+        assert!(seal.take_footer(&[], 0, first, 0).is_none());
     }
 
     #[test]

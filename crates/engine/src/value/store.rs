@@ -12,6 +12,8 @@
 //!   lock. What it loaded keeps the slots from being used again until it lets go.
 //! * The layout changes by edits that the manifest has logged (`publish`).
 //! * A slot that an edit freed can be taken again when nobody holds segments from before it.
+//! * The footer of a group leads from a tag straight to the record in the cold stream, so that this
+//!   is one device read as well.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,11 +30,11 @@ use crate::error::{Error, Result};
 use crate::key::{Kind, SeqNo, kind_of, seq_of};
 use crate::log::newer_format;
 use crate::value::Value;
-use crate::value::layout::{Layout, Segment, ValueEdit};
+use crate::value::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::pool::Pool;
 use crate::value::record::{
-    Footer, HEADER_BYTES, Pointer, Record, Seal, footer_bytes, record_bytes,
+    Footer, HEADER_BYTES, Place, Pointer, Record, Seal, footer_bytes, record_bytes,
 };
 use crate::version::handle::TableContext;
 
@@ -47,6 +49,10 @@ pub(crate) fn values_name(number: u64) -> String {
     format!("{number:06}.values")
 }
 
+/// The segments of a group as they were when loaded: as long as they are held, no slot that they
+/// name is used again.
+pub(super) type Segments = Guard<Arc<Vec<Segment>>>;
+
 /// An open value file.
 #[derive(Debug)]
 pub(crate) struct ValueStore {
@@ -58,6 +64,8 @@ pub(crate) struct ValueStore {
     cache: Arc<Cache>,
     /// What readers see of each group.
     segments: Box<[ArcSwap<Vec<Segment>>]>,
+    /// Which of the groups is the cold stream.
+    pub(crate) cold: Option<u32>,
     pub(crate) state: Mutex<State>,
     /// A collection or an appender ended.
     pub(crate) ended: Condvar,
@@ -170,6 +178,7 @@ impl ValueStore {
             file,
             cache: Arc::clone(&context.cache),
             segments: readers.collect(),
+            cold: layout.cold(),
             retired_at: AtomicU64::new(layout.retired_at),
             retired_seq: AtomicU64::new(0),
             ended: Condvar::new(),
@@ -231,7 +240,7 @@ impl ValueStore {
 
     /// The group that a key's values go to.
     pub(crate) fn group_of(&self, key: &[u8]) -> u32 {
-        let count = self.segments.len() as u128;
+        let count = self.segments.len() as u128 - u128::from(self.cold.is_some());
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, self.uid);
         ((u128::from(hash) * count) >> 64) as u32
     }
@@ -273,7 +282,9 @@ impl ValueStore {
         };
         // Held until the record is checked: its slot is not used again meanwhile.
         let segments = group.load();
-        let Some((segment, offset)) = self.find(&segments, pointer.voff)? else { return Ok(None) };
+        let mut cold = None;
+        let found = self.find(&segments, &mut cold, pointer.voff)?;
+        let Some((segment, offset)) = found else { return Ok(None) };
         let len = record_bytes(key.len(), pointer.value_bytes as usize);
         let place = self.position(&segment) + offset;
         if offset + len > segment.bytes {
@@ -287,7 +298,7 @@ impl ValueStore {
     }
 
     /// The segments of a group, held against being used again.
-    pub(super) fn load(&self, group: u32) -> Option<Guard<Arc<Vec<Segment>>>> {
+    pub(super) fn load(&self, group: u32) -> Option<Segments> {
         self.segments.get(group as usize).map(ArcSwap::load)
     }
 
@@ -313,19 +324,45 @@ impl ValueStore {
     /// Whether the record is there; reads at most a footer.
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
-        Ok(self.find(&group.load(), pointer.voff)?.is_some())
+        Ok(self.find(&group.load(), &mut None, pointer.voff)?.is_some())
     }
 
-    /// Segment and offset of a record. O(log segments + log records of one).
-    pub(crate) fn find(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, u64)>> {
+    /// Segment and offset of a record, in the group or where its tag leads: the segments of the
+    /// cold stream are loaded into `cold` when they are needed, never before those of the group,
+    /// or a tag might lead to what came after them. O(log segments + log records of one).
+    pub(super) fn find(
+        &self,
+        segments: &[Segment],
+        cold: &mut Option<Segments>,
+        voff: u64,
+    ) -> Result<Option<(Segment, u64)>> {
+        let cold_voff = match self.find_in(segments, voff)? {
+            Some((segment, Place::Here(offset))) => return Ok(Some((segment, offset))),
+            Some((_, Place::Cold(voff))) => voff,
+            None => return Ok(None),
+        };
+        if cold.is_none() {
+            *cold = self.cold.and_then(|group| self.load(group));
+        }
+        let segments = cold.as_ref().ok_or_else(|| self.corrupt(0, "a tag in a log"))?;
+        match self.find_in(segments, cold_voff)? {
+            Some((segment, Place::Here(offset))) => Ok(Some((segment, offset))),
+            Some((segment, Place::Cold(_))) => {
+                Err(self.corrupt(self.position(&segment), "a tag in the cold stream"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn find_in(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, Place)>> {
         let at = segments.partition_point(|segment| segment.voff <= voff);
         let Some(segment) = at.checked_sub(1).map(|at| segments[at]) else { return Ok(None) };
         if segment.collected {
-            let offset = self.footer(&segment)?.find(voff);
-            return Ok(offset.map(|offset| (segment, u64::from(offset))));
+            let place = self.footer(&segment)?.find(voff);
+            return Ok(place.map(|place| (segment, place)));
         }
         let offset = voff - segment.voff;
-        Ok((offset < segment.bytes).then_some((segment, offset)))
+        Ok((offset < segment.bytes).then_some((segment, Place::Here(offset))))
     }
 
     /// The footer of a collected segment, through the cache.
@@ -334,10 +371,11 @@ impl ValueStore {
         if let Some(Cached::Footer(footer)) = self.cache.get(key) {
             return Ok(footer);
         }
-        let mut bytes = vec![0; footer_bytes(segment.records) as usize];
+        let mut bytes = vec![0; footer_bytes(segment.records, segment.tags) as usize];
         let place = self.position(segment) + segment.bytes;
         self.file.read_at(place, &mut bytes)?;
-        let footer = self.seal(segment).take_footer(&bytes, segment.bytes, segment.voff);
+        let seal = self.seal(segment);
+        let footer = seal.take_footer(&bytes, segment.bytes, segment.voff, segment.tags);
         let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
         let footer = Arc::new(footer);
         self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
@@ -354,10 +392,17 @@ impl ValueStore {
         })
     }
 
-    /// Makes a logged (and checked) edit visible.
+    /// Makes a logged (and checked) edit visible, the cold stream first: a reader that sees a tag
+    /// must find the record that it leads to.
     pub(crate) fn publish(&self, edit: &ValueEdit) {
         let mut state = self.state.lock();
-        for group in &edit.groups {
+        let first = if seeded!(TagsPublishedFirst) { None } else { self.cold };
+        let is_first = |group: &&GroupEdit| Some(group.group) == first;
+        let rest = edit.groups.iter().filter(|group| !is_first(group));
+        for (i, group) in edit.groups.iter().filter(is_first).chain(rest).enumerate() {
+            if i > 0 {
+                reached!(GroupPublished);
+            }
             let at = group.group as usize;
             let Some(Ok(next)) =
                 state.layout.groups.get(at).map(|old| old.apply(group, self.slot_bytes))
@@ -392,9 +437,12 @@ impl ValueStore {
                 garbage_bytes: group.garbage_bytes(),
                 dead_bytes: group.dead_bytes(),
                 pinned_bytes: pinned,
+                cold_bytes: group.cold_bytes(),
                 quarantined: state.quarantined.contains(&i),
             }
         });
+        let mut groups: Vec<GroupUsage> = groups.collect();
+        let cold = self.cold.and_then(|_| groups.pop());
         ValueUsage {
             file: values_name(self.number),
             placement: self.placement,
@@ -402,8 +450,15 @@ impl ValueStore {
             slot_bytes: self.slot_bytes,
             used_slots: state.pool.used(),
             file_slots: state.pool.end().into(),
-            groups: groups.collect(),
+            groups,
+            cold,
         }
+    }
+
+    /// Bytes of all groups that only snapshots keep, as far as collections found.
+    pub(crate) fn all_pinned_bytes(&self, points: &[SeqNo]) -> u64 {
+        let state = self.state.lock();
+        state.pinned.keys().map(|group| state.pinned_bytes(*group, points)).sum()
     }
 
     /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
@@ -418,7 +473,9 @@ impl ValueStore {
             u128::from(capacity) * u128::from(1000 + options.reserve_permille) / 1000;
         let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
         // One slot that is being filled and one that a collection left half full, for each group.
-        slots + if follows { 2 * groups.len() as u64 } else { 0 }
+        let in_use = groups.iter().filter(|group| group.records() > 0).count() as u64;
+        let in_use = in_use.max(state.layout.group_count().into());
+        slots + if follows { 2 * in_use } else { 0 }
     }
 
     /// Bytes that the file takes on disk.
@@ -488,7 +545,17 @@ impl State {
     fn output(&mut self, slot: u32, slots: u32) -> Segment {
         let generation = self.next_generation;
         self.next_generation += 1;
-        Segment { slot, slots, collected: false, generation, voff: 0, bytes: 0, records: 0 }
+        Segment {
+            slot,
+            slots,
+            collected: false,
+            generation,
+            voff: 0,
+            bytes: 0,
+            records: 0,
+            tags: 0,
+            cold_bytes: 0,
+        }
     }
 
     /// Makes slots free whose last reader has gone.
@@ -528,6 +595,8 @@ pub struct ValueUsage {
     pub file_slots: u64,
     /// One entry per group.
     pub groups: Vec<GroupUsage>,
+    /// Of hash groups: the cold stream that they share.
+    pub cold: Option<GroupUsage>,
 }
 
 /// What a group of a value file holds.
@@ -545,6 +614,8 @@ pub struct GroupUsage {
     pub dead_bytes: u64,
     /// Of the garbage, bytes that the last collection had to keep for snapshots that still live.
     pub pinned_bytes: u64,
+    /// Bytes of records that the group has in the cold stream; not among `bytes`.
+    pub cold_bytes: u64,
     /// Whether a damaged record keeps the group from being collected.
     pub quarantined: bool,
 }
@@ -552,12 +623,17 @@ pub struct GroupUsage {
 impl ValueUsage {
     /// Bytes of records.
     pub fn bytes(&self) -> u64 {
-        self.groups.iter().map(|group| group.bytes).sum()
+        self.sum(|group| group.bytes)
     }
 
     /// Bytes that collection would probably free.
     pub fn garbage_bytes(&self) -> u64 {
-        self.groups.iter().map(|group| group.garbage_bytes).sum()
+        self.sum(|group| group.garbage_bytes)
+    }
+
+    /// Something of all groups and the cold stream.
+    pub fn sum(&self, of: impl Fn(&GroupUsage) -> u64) -> u64 {
+        self.groups.iter().chain(&self.cold).map(of).sum()
     }
 
     /// Bytes of the slots that hold records.

@@ -11,6 +11,7 @@
 //!            9 value file gone: keyspace id, number   (layout, edit: `value/layout.rs`)
 //!            20 edit that is a part of a plan: as 5, then trims (new smallest keys), plan
 //!            21 whole shape with parts of a plan done: as 6, then trims (files' keys), plan
+//!            22 value file with a cold stream: as 7       23 its edit: as 8
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
@@ -182,12 +183,12 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
             put_layout(out, layout);
-            7
+            22
         }
         Change::Values { id, edit } => {
             put_varint(out, u64::from(*id));
             put_edit(out, edit);
-            8
+            23
         }
         Change::ValueFileGone { id, number } => {
             put_varint(out, u64::from(*id));
@@ -344,8 +345,14 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             }
             Change::Shape { id, flushed_seq, shape }
         }
-        7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
-        8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
+        7 | 22 => {
+            let (id, with_tags) = (take_u32(body)?, tag == 22);
+            Change::ValueFile { id, layout: layout::take_layout(body, with_tags)? }
+        }
+        8 | 23 => {
+            let (id, with_tags) = (take_u32(body)?, tag == 23);
+            Change::Values { id, edit: layout::take_edit(body, with_tags)? }
+        }
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         _ => return Err(BadRecord::Newer),
     })

@@ -2,10 +2,10 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over three limits of each keyspace (memtables that wait for their flush, level-0 runs, and merge
-//! debt) and one of the store: the memtables' share of the memory budget. Before writers are slowed
-//! down for that, the largest memtable is flushed, full or not. The state (which limit, since when)
-//! is in the metrics and in events.
+//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, merge debt,
+//! and garbage of value files that snapshots hold) and one of the store: the memtables' share of the
+//! memory budget. Before writers are slowed down for that, the largest memtable is flushed, full or
+//! not. The state (which limit, since when) is in the metrics and in events.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use crate::memtable::Memtable;
 use crate::metrics::{Counter, PressureState};
 use crate::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
 use crate::store::{Inner, KeyspaceInner, View};
+use crate::value::options::WhenFull;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;
@@ -51,6 +52,7 @@ impl Pressure {
 }
 
 const NONE: Pressure = Pressure { permille: 0, cause: "none" };
+const RESERVE_PINNED: &str = "snapshots hold the reserve for values";
 
 /// Pressure of the whole store.
 #[derive(Debug)]
@@ -187,6 +189,24 @@ fn buffer_limits(options: &Options) -> (u64, u64) {
 }
 
 impl Inner {
+    /// Garbage that snapshots keep from being collected, against the reserve, from half of it on.
+    /// Never a stop: when the reserve is full, flushes wait or fail as `when_full` says. Where the
+    /// file may grow, or follows its data, nothing runs out.
+    fn reserve_pressure(&self, keyspace: &KeyspaceInner) -> Pressure {
+        let options = &keyspace.options.load().values;
+        let values = keyspace.values.load();
+        let permille = match &values.current {
+            Some(store) if options.when_full != WhenFull::Grow => {
+                let reserve = u128::from(options.capacity_bytes);
+                let reserve = (reserve * u128::from(options.reserve_permille) / 1000) as u64;
+                let pinned = store.all_pinned_bytes(&self.visible_points());
+                fraction(pinned, (reserve / 2).max(1), reserve).min(999)
+            }
+            _ => 0,
+        };
+        Pressure { permille, cause: RESERVE_PINNED }
+    }
+
     fn buffers(&self) -> Buffers {
         let mut buffers = Buffers { used_bytes: 0, is_any_waiting: false, largest: None };
         let mut largest_bytes = 0;
@@ -234,6 +254,7 @@ impl Inner {
     /// Takes the pressure of a keyspace anew, after its view changed.
     pub(crate) fn refresh_pressure(&self, keyspace: &KeyspaceInner) {
         let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
+        let pressure = pressure.max(self.reserve_pressure(keyspace));
         keyspace.pressure_permille.store(pressure.permille, Relaxed);
         let others = self.keyspaces.read();
         let worst = others
@@ -267,7 +288,13 @@ impl Inner {
         }
     }
 
-    fn throttle_slow(&self, bytes: u64, permille: u32) -> Result<()> {
+    fn throttle_slow(&self, bytes: u64, mut permille: u32) -> Result<()> {
+        if self.throttle.state.lock().cause == RESERVE_PINNED {
+            // Snapshots go without a change of any view.
+            let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
+            keyspaces.iter().for_each(|keyspace| self.refresh_pressure(keyspace));
+            permille = self.throttle.permille.load(Relaxed);
+        }
         if self.options.background == Background::Manual {
             // Nobody else will relieve the pressure.
             while self.throttle.permille.load(Relaxed) >= 1000 && self.run_one_job()? {}

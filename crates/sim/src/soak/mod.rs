@@ -49,6 +49,8 @@ const RESERVE_PERMILLE: u64 = 300;
 const VLOG_CHUNK_BYTES: u64 = 256 << 10;
 /// Header and key of a record in a value file.
 const RECORD_BYTES: u64 = 18 + 7;
+/// Of a tag, in the footer.
+const TAG_FOOTER_BYTES: u64 = 12;
 /// Holds the number of the last operation.
 const COUNT_KEY: &str = "count";
 /// A value begins with the number of its operation and with its key.
@@ -74,6 +76,7 @@ impl Soak {
             slot_bytes: SLOT_BYTES as u32,
             reserve_permille: RESERVE_PERMILLE as u32,
             vlog_chunk_bytes: VLOG_CHUNK_BYTES,
+            cold_stream: random.one_in(2),
             ..ValueOptions::default()
         };
         let mut keyspace =

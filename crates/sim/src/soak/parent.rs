@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use runstone::{Store, ValuePlacement};
 
 use super::{
-    GROUPS, Model, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak, VLOG_CHUNK_BYTES,
-    count_in, difference, model_in, text,
+    GROUPS, Model, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak, TAG_FOOTER_BYTES,
+    VLOG_CHUNK_BYTES, count_in, difference, model_in, text,
 };
 use crate::random::Random;
 
@@ -188,7 +188,9 @@ fn check_space(
         Some(ValuePlacement::HashGrouped) => groups.map(|group| group.slots * SLOT_BYTES).max(),
         _ => Some(VLOG_CHUNK_BYTES),
     };
-    let slack = 2 * u64::from(GROUPS) * SLOT_BYTES + group.unwrap_or(0);
+    // The cold stream also fills a slot and has garbage of less than one; its tags are no data.
+    let tags = model.len() as u64 * (RECORD_BYTES + TAG_FOOTER_BYTES);
+    let slack = 2 * u64::from(GROUPS + 1) * SLOT_BYTES + group.unwrap_or(0) + tags;
     let bound = data * (1000 + RESERVE_PERMILLE) / 1000 + slack;
     totals.settled += 1;
     totals.worst_permille = totals.worst_permille.max(used * 1000 / data.max(1));

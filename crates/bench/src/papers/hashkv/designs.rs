@@ -131,6 +131,12 @@ impl Design {
         self
     }
 
+    /// What is not updated moves to the cold stream.
+    pub(super) fn with_cold_stream(mut self) -> Design {
+        self.keyspace.values.cold_stream = true;
+        self
+    }
+
     pub(super) fn with_cache(mut self, bytes: u64) -> Design {
         self.keyspace.write_buffer_bytes = bytes;
         self

@@ -8,7 +8,7 @@
 //! collection.
 //!
 //! * `overall`: experiments 1 and 8.
-//! * `parameters`: experiments 2 and 9, with half the data.
+//! * `parameters`: experiments 2, 6 and 9, with half the data.
 //! * `sizes`: experiments 4 and 7, with half the data or less.
 //! * `files`: experiment 1 once more and experiment 5, on real files.
 //! * `designs`, `bench`: what is compared, and how it is driven.
@@ -37,12 +37,13 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
             .into(),
     );
     report.notes.push("bytes are per byte of keys and values written by the user".into());
-    let parts: [(&str, Part); 7] = [
+    let parts: [(&str, Part); 8] = [
         ("overall", overall::run),
         ("updates", files::updates),
         ("reserve", parameters::reserve),
         ("sizes", sizes::pairs),
         ("scans", files::scans),
+        ("hotness", parameters::hotness),
         ("selective", sizes::selective),
         ("parameters", parameters::segments_and_cache),
     ];

@@ -1,4 +1,5 @@
-//! Experiments 2 and 9: the reserve; sizes of main segments, log segments and write cache.
+//! Experiments 2, 6 and 9: the reserve; the cold stream; sizes of main segments, log segments and
+//! write cache.
 
 use runstone::Result;
 
@@ -58,6 +59,83 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     };
     draw(report, "figure-6a", "Updates", "reserve, %", lines(|phase| phase.per_second() / 1e3));
     draw(report, "figure-6b", "Bytes of updates", "reserve, %", lines(Phase::amplification));
+    Ok(())
+}
+
+/// The first is the paper's for its features; the last has room for the cold stream beside that.
+const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
+
+/// What a run with or without a cold stream took.
+struct Hotness {
+    update: Phase,
+    peak_mib: f64,
+    cold_mib: f64,
+}
+
+impl Hotness {
+    fn of(design: &Design, workload: &Workload) -> Result<Hotness> {
+        let mut bench = Bench::in_memory(design, workload)?;
+        let update = bench.through(3)?;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let cold = |file: &runstone::ValueUsage| file.cold.map_or(0, |cold| cold.bytes);
+        let cold_bytes = bench.store.default_keyspace().value_usage().iter().map(cold).sum();
+        let peak_mib = mib(bench.peak().map_or(0, |peak| peak.value_bytes()));
+        Ok(Hotness { update, peak_mib, cold_mib: mib(cold_bytes) })
+    }
+}
+
+pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = workload(context);
+    let (mut plain, mut cooling) = (Vec::new(), Vec::new());
+    for permille in HOTNESS_RESERVES {
+        context.say(&format!("experiment 6: reserve {}%", permille / 10));
+        let design = Design::hashkv(&workload).with_reserve(permille);
+        plain.push(Hotness::of(&design, &workload)?);
+        cooling.push(Hotness::of(&design.with_cold_stream(), &workload)?);
+    }
+    let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
+    let gain = 100.0 * (last.update.per_second() / first.update.per_second() - 1.0);
+    let (before, after) = (first.update.amplification(), last.update.amplification());
+    let fewer = 100.0 * (after / before - 1.0);
+    report.judge(
+        "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
+        "+113% to +121%, bytes -43%",
+        format!(
+            "{gain:+.0}%; bytes {before:.2}, {after:.2} = {fewer:+.0}%; \
+             value file {:.0}, {:.0} MiB, cold {:.0}",
+            first.peak_mib, last.peak_mib, last.cold_mib
+        ),
+        "more updates, fewer bytes",
+        gain > 0.0 && fewer < 0.0,
+    );
+    let column =
+        |seen: &[Hotness], of: fn(&Hotness) -> f64, digits| list(seen.iter().map(of), digits);
+    let values = |one: &Hotness| one.update.value_amplification();
+    let pairs = plain.iter().zip(&cooling);
+    report.judge(
+        "6: value bytes at equal space, reserves of 20, 50, 100%: without, with a cold stream",
+        "not measured",
+        format!("{}; {}", column(&plain, values, 2), column(&cooling, values, 2)),
+        "plain reserve wins; off by default",
+        pairs.clone().all(|(plain, cooling)| values(plain) <= values(cooling)),
+    );
+    let speeds = pairs.map(|(a, b)| b.update.per_second() / a.update.per_second());
+    report.show(
+        "6: updates at equal space, with a cold stream against without; value file, MiB",
+        "not measured",
+        format!(
+            "{}; {}; {}",
+            list(speeds, 2),
+            column(&plain, |one| one.peak_mib, 0),
+            column(&cooling, |one| one.peak_mib, 0)
+        ),
+        "cold bytes always count as space",
+    );
+    let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
+        let reserves = HOTNESS_RESERVES.iter().map(|permille| f64::from(*permille) / 10.0);
+        line(name, reserves.zip(seen.iter().map(|one| one.update.amplification())).collect())
+    });
+    draw(report, "figure-10", "Bytes of updates", "reserve, %", lines.into());
     Ok(())
 }
 

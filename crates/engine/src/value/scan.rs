@@ -1,0 +1,122 @@
+//! Reading all records of segments: step 4 of a collection, and verification.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::head;
+use crate::value::keep::{Entry, Scanned, Tag};
+use crate::value::layout::Segment;
+use crate::value::record::{Footer, Record, record_bytes};
+use crate::value::store::ValueStore;
+
+/// Segments of a group are held in memory between scan and copy up to this size; beyond it
+/// survivors are read again.
+const HELD_BYTES: u64 = 64 << 20;
+
+impl ValueStore {
+    /// All records of segments.
+    pub(super) fn scan(
+        &self,
+        segments: &[Segment],
+        cancelled: &dyn Fn() -> Result<()>,
+    ) -> Result<Scanned> {
+        let mut scanned = Scanned::default();
+        let mut held_bytes = 0;
+        for (i, segment) in (0..).zip(segments) {
+            cancelled()?;
+            let bytes = self.read_segment(segment)?;
+            self.scan_segment(i, segment, &bytes, &mut scanned)?;
+            held_bytes += segment.bytes;
+            scanned.held.push((held_bytes <= HELD_BYTES).then_some(bytes));
+        }
+        Ok(scanned)
+    }
+
+    fn read_segment(&self, segment: &Segment) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; segment.bytes as usize];
+        self.file.read_at(self.position(segment), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn scan_segment(
+        &self,
+        index: u32,
+        segment: &Segment,
+        bytes: &[u8],
+        scanned: &mut Scanned,
+    ) -> Result<()> {
+        let footer = match segment.collected {
+            true => Some(self.footer(segment)?),
+            false => None,
+        };
+        let place = self.position(segment);
+        let mut voffs = Voffs { segment, footer, values: 0, tags: 0 };
+        let mut offset = 0;
+        while offset < segment.bytes {
+            let record = self.seal(segment).take(&bytes[offset as usize..], offset);
+            let record = record.map_err(|what| self.corrupt(place + offset, what))?;
+            let missed = || self.corrupt(place + offset, "the footer misses a record");
+            let (voff, tag) = voffs.next(&record, offset).ok_or_else(missed)?;
+            scanned.entries.push(Entry {
+                key_at: scanned.keys.len(),
+                key_bytes: record.key.len() as u32,
+                head: head(record.key, 0),
+                seq: record.seq,
+                voff,
+                segment: index,
+                offset: offset as u32,
+                bytes: record.len as u32,
+                tag,
+                cools: false,
+            });
+            scanned.keys.extend_from_slice(record.key);
+            offset += record.len as u64;
+        }
+        let found = (voffs.values + voffs.tags, voffs.tags);
+        if found != (segment.records as usize, segment.tags as usize) {
+            return Err(self.corrupt(place, "the segment has another number of records"));
+        }
+        Ok(())
+    }
+
+    /// Reads every record of a layout; tells how many there are.
+    pub(crate) fn verify(&self, segments: &[Segment]) -> Result<u64> {
+        let mut records = 0;
+        for segment in segments {
+            let mut scanned = Scanned::default();
+            self.scan_segment(0, segment, &self.read_segment(segment)?, &mut scanned)?;
+            records += scanned.entries.len() as u64;
+        }
+        Ok(records)
+    }
+}
+
+/// Gives the records of a segment their voffs, in order.
+struct Voffs<'a> {
+    segment: &'a Segment,
+    footer: Option<Arc<Footer>>,
+    values: usize,
+    tags: usize,
+}
+
+impl Voffs<'_> {
+    /// That of the record at `offset`, and what a tag stands for. `None` if the footer says
+    /// otherwise.
+    fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
+        let (values, tags) = (self.values, self.tags);
+        if record.is_tag {
+            let (voff, cold_voff) = self.footer.as_ref()?.tag(tags)?;
+            let bytes = record_bytes(record.key.len(), record.value_bytes as usize) as u32;
+            self.tags += 1;
+            return Some((voff, Some(Tag { voff: cold_voff, bytes })));
+        }
+        self.values += 1;
+        match &self.footer {
+            None => Some((self.segment.voff + offset, None)),
+            Some(footer) => {
+                let (voff, at) = footer.entry(values)?;
+                (u64::from(at) == offset).then_some((voff, None))
+            }
+        }
+    }
+}
