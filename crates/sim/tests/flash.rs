@@ -1,6 +1,7 @@
 //! The unchanged store on an emulated block SSD: every policy, the oracle's answers, power cuts
 //! during programs and erases, and layers that account for every byte.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::policy::registry::POLICIES;
@@ -39,6 +40,7 @@ fn open(storage: &BlockStorage, options: &Options) -> Result<Store, runstone::Er
 
 #[test]
 fn every_policy_runs_on_a_block_ssd() {
+    let mut placements = BTreeSet::new();
     for (seed, policy) in (0..).zip(POLICIES) {
         let options = options_for(policy.name(), seed, Background::Manual);
         let (image, storage) = create(SMALL);
@@ -54,11 +56,16 @@ fn every_policy_runs_on_a_block_ssd() {
         let layers = storage.layers();
         assert!(layers.blocks.of(Category::Table) > 0 && layers.blocks.of(Category::Wal) > 0);
         assert!(layers.device.rmw_milli() > 1000, "{}", layers.device);
+        if layers.blocks.of(Category::Value) > 0 {
+            let keyspace = options.keyspace.as_ref().expect("given");
+            placements.insert(keyspace.values.placement.name());
+        }
         drop(storage);
         let storage = BlockStorage::open(Box::new(image), Some(SMALL), BlockOptions::default());
         let storage = storage.expect("a clean end");
         judge(&storage, &options, &oracle, false, policy.name());
     }
+    assert_eq!(placements.len(), 2, "values in a log and in hash groups: {placements:?}");
 }
 
 /// The power goes at programs and erases spread over the whole run, under another policy each time.
