@@ -15,6 +15,7 @@
 //! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -28,7 +29,7 @@ use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::appender::Appender;
 use crate::value::copy::Copied;
-use crate::value::keep::{Survivors, cold_survivors, deadest, survivors};
+use crate::value::keep::{Survivors, cold_survivors, emptiest, survivors};
 use crate::value::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::record_bytes;
@@ -97,17 +98,34 @@ impl ValueStore {
             return self.log_wants_collection(state, points).then_some(0);
         }
         let gain = |(i, group): (u32, &Group)| {
-            let freed = group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points));
-            // The cold stream is collected in parts as large as a group.
-            let part = match self.cold == Some(i) && group.slots() > 0 {
-                true => freed * self.part_slots(state).min(group.slots()) / group.slots(),
-                false => freed,
+            let freed = match self.cold == Some(i) {
+                true => self.cold_window(state, group).map_or(0, |(_, bytes)| bytes),
+                false => group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points)),
             };
-            (freed >= self.slot_bytes).then_some((part, i))
+            (freed >= self.slot_bytes).then_some((freed, i))
         };
         let groups = (0..).zip(&state.layout.groups);
         let best = groups.filter(|(i, _)| !state.quarantined.contains(i)).filter_map(gain).max()?;
         Some(best.1)
+    }
+
+    /// The part of the cold stream that is worth rewriting, as large as a group: more than an
+    /// eighth of it is dead or not used. Only collections append to the stream, and only to the
+    /// segment that is being filled: that one is left out. Looked for once per change.
+    fn cold_window(&self, state: &State, cold: &Group) -> Option<(Range<usize>, u64)> {
+        if state.cold_settled.get() == cold.fingerprint() {
+            return None;
+        }
+        let open = self.cold.and_then(|group| state.open.get(&group)).map(|open| open.generation);
+        let full = cold.segments.iter().take_while(|one| Some(one.generation) != open).count();
+        let most = (self.part_slots(state), self.slot_bytes);
+        let (window, bytes) = emptiest(&cold.segments, full, &cold.dead, most);
+        let slots: u64 = cold.segments[window.clone()].iter().map(|one| u64::from(one.slots)).sum();
+        if bytes < self.slot_bytes || bytes * 8 < slots * self.slot_bytes {
+            state.cold_settled.set(cold.fingerprint());
+            return None;
+        }
+        Some((window, bytes))
     }
 
     /// Slots of a mean hash group.
@@ -125,10 +143,13 @@ impl ValueStore {
             return Err(Collected::Busy);
         }
         let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
-        state.collecting = true;
         if self.cold == Some(group) {
-            return Ok(self.seal_cold(&state, group));
+            let window = self.cold_window(&state, &state.layout.groups[group as usize]);
+            let (window, _) = window.ok_or(Collected::Nothing)?;
+            state.collecting = true;
+            return Ok(self.seal_cold(&state, group, window));
         }
+        state.collecting = true;
         let seals = !seeded!(CollectionWithoutSeal);
         let open = if seals { state.open.remove(&group) } else { None };
         state.fresh = Some((group, Sketch::of_nothing()));
@@ -136,13 +157,8 @@ impl ValueStore {
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
     }
 
-    /// The part of the cold stream in which most is dead. Only collections append to it, and only
-    /// to the segment that is being filled: that one is left out.
-    fn seal_cold(&self, state: &State, group: u32) -> Sealed {
+    fn seal_cold(&self, state: &State, group: u32, window: Range<usize>) -> Sealed {
         let cold = &state.layout.groups[group as usize];
-        let open = state.open.get(&group).map(|open| open.generation);
-        let full = cold.segments.iter().take_while(|one| Some(one.generation) != open).count();
-        let window = deadest(&cold.segments, full, &cold.dead, self.part_slots(state));
         let voff_at = |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.voff);
         let voffs = voff_at(window.start)..voff_at(window.end);
         let dead = cold.dead.range(voffs).map(|(voff, bytes)| (*voff, *bytes));
@@ -294,11 +310,20 @@ impl Inner {
             let staying = &sealed.segments[copied.leaving.end..];
             staying.iter().any(|one| one.generation == open.generation)
         });
+        let slots = |segments: &[Segment]| -> i64 {
+            segments.iter().map(|segment| i64::from(segment.slots)).sum()
+        };
+        let removed = &sealed.segments[copied.leaving.clone()];
+        let freed_slots = slots(removed) - slots(&copied.outputs);
         let edit = store.edit_of(sealed, kept, &copied);
         self.install_collection(keyspace, store, edit, &mut copied)?;
         {
             let mut state = store.state.lock();
             state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
+            if store.cold == Some(group) && freed_slots <= 0 {
+                // Its records do not pack any closer; nobody tries again before it changes.
+                state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
+            }
             if let Some(open) = reopened {
                 // An appender may have opened another meanwhile; then this one stays as it is.
                 state.open.entry(group).or_insert(open);

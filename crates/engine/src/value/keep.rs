@@ -224,17 +224,21 @@ pub(super) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
     out
 }
 
-/// Of the cold stream: neighbours of about `most_slots` slots in which most is dead, among the
-/// first `count` segments.
-pub(super) fn deadest(
+/// Of the cold stream: neighbours of about `most_slots` slots in which most is dead or not used,
+/// among the first `count` segments; and how many bytes that is. What an extent of several slots
+/// leaves unused is not to be had.
+pub(super) fn emptiest(
     segments: &[Segment],
     count: usize,
     dead: &BTreeMap<u64, u32>,
-    most_slots: u64,
-) -> Range<usize> {
+    (most_slots, slot_bytes): (u64, u64),
+) -> (Range<usize>, u64) {
     let dead_in = |i: usize| -> u64 {
         let end = segments.get(i + 1).map_or(u64::MAX, |next| next.voff);
-        dead.range(segments[i].voff..end).map(|(_, bytes)| u64::from(*bytes)).sum()
+        let dead = dead.range(segments[i].voff..end).map(|(_, bytes)| u64::from(*bytes));
+        let is_single = segments[i].slots == 1;
+        let room = if is_single { slot_bytes } else { 0 };
+        dead.sum::<u64>() + room.saturating_sub(segments[i].stored_bytes())
     };
     let dead: Vec<u64> = (0..count).map(dead_in).collect();
     let (mut best, mut best_bytes) = (0..0, 0);
@@ -251,8 +255,7 @@ pub(super) fn deadest(
             (best, best_bytes) = (from..i + 1, bytes);
         }
     }
-    let skipped = dead[best.clone()].iter().take_while(|bytes| **bytes == 0).count();
-    best.start + skipped..best.end
+    (best, best_bytes)
 }
 
 #[cfg(test)]
@@ -364,16 +367,20 @@ mod tests {
     }
 
     #[test]
-    fn the_cold_stream_is_collected_where_most_is_dead() {
-        let deadest = |dead: &[u64], most_slots| {
-            let dead = dead.iter().map(|voff| (*voff, 10)).collect();
-            deadest(&segments(6), 5, &dead, most_slots)
+    fn the_cold_stream_is_collected_where_most_is_dead_or_unused() {
+        // 96 bytes of each slot are not used.
+        let emptiest = |dead: &[u64], most_slots| {
+            let dead = dead.iter().map(|voff| (*voff, 1000)).collect();
+            emptiest(&segments(6), 5, &dead, (most_slots, SLOT_BYTES))
         };
-        assert_eq!(deadest(&[], 3), 0..0);
-        assert_eq!(deadest(&[0, 4 * SLOT_BYTES, 4 * SLOT_BYTES + 9], 2), 4..5);
-        assert_eq!(deadest(&[0, 5 * SLOT_BYTES, 5 * SLOT_BYTES + 9], 2), 0..1, "5 is left out");
-        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 3), 1..4);
-        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 2), 1..2);
-        assert_eq!(deadest(&[SLOT_BYTES, 3 * SLOT_BYTES], 100), 1..4);
+        assert_eq!(emptiest(&[], 3), (0..3, 3 * 96));
+        assert_eq!(emptiest(&[0, 4 * SLOT_BYTES, 4 * SLOT_BYTES + 9], 1), (4..5, 2096));
+        let left_out = [0, 5 * SLOT_BYTES, 5 * SLOT_BYTES + 9];
+        assert_eq!(emptiest(&left_out, 1), (0..1, 1096), "the sixth is left out");
+        assert_eq!(emptiest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 3), (1..4, 2288));
+        let mut large = segments(2);
+        (large[0].slots, large[1].bytes) = (2, 1000);
+        let found = super::emptiest(&large, 2, &BTreeMap::new(), (1, SLOT_BYTES));
+        assert_eq!(found, (1..2, 3096), "an extent of two slots has nothing to give");
     }
 }

@@ -120,6 +120,11 @@ impl Group {
         self.totals.slots
     }
 
+    /// Tells whether records came, went or died.
+    pub fn fingerprint(&self) -> (u64, u64) {
+        (self.totals.bytes, self.totals.dead_bytes)
+    }
+
     /// Bytes of the records in the cold stream that have a tag here.
     pub fn cold_bytes(&self) -> u64 {
         self.totals.cold_bytes

@@ -15,6 +15,7 @@
 //! * The footer of a group leads from a tag straight to the record in the cold stream, so that this
 //!   is one device read as well.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -107,6 +108,8 @@ pub(crate) struct State {
     pub(crate) pass: Option<Pass>,
     /// Of a log: where it ended when a whole pass found nothing.
     pub(crate) quiet_at: u64,
+    /// Fingerprint of the cold stream when nothing of it was worth rewriting.
+    pub(crate) cold_settled: Cell<(u64, u64)>,
     /// Groups with a damaged record: never collected, nothing of them is dropped.
     pub(crate) quarantined: BTreeSet<u32>,
 }
@@ -197,6 +200,7 @@ impl ValueStore {
                 condemned: VecDeque::new(),
                 pass: None,
                 quiet_at: 0,
+                cold_settled: Cell::new((0, 0)),
                 quarantined: BTreeSet::new(),
             }),
         })

@@ -2,10 +2,10 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, merge debt,
-//! and garbage of value files that snapshots hold) and one of the store: the memtables' share of the
-//! memory budget. Before writers are slowed down for that, the largest memtable is flushed, full or
-//! not. The state (which limit, since when) is in the metrics and in events.
+//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, merge
+//! debt, and garbage of value files that snapshots hold) and one of the store: the memtables' share
+//! of the memory budget. Before writers are slowed down for that, the largest memtable is flushed,
+//! full or not. The state (which limit, since when) is in the metrics and in events.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
