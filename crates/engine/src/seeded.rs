@@ -46,6 +46,8 @@ pub enum Bug {
     CollectionNotLogged,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
+    /// Slots are free again although it is not known whether the edit that names them was logged.
+    UnknownSlotsFreed,
     /// A write that wants to be durable is acknowledged before the log is synced.
     AcknowledgedBeforeSync,
     /// Names of new files are not synced before an edit names them.

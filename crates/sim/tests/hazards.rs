@@ -18,6 +18,7 @@
 //! | | `RecordsUnchecked` | flipped bytes |
 //! | the table of segments | `CollectionNotLogged` | model, with reopening |
 //! | a failed sync | `FailedSyncIgnored` | failing syncs of the value file |
+//! | | `UnknownSlotsFreed` | a failing sync of the manifest |
 //! | a tag without its cold record | `TagsLoggedBeforeColdRecords` | crashes |
 //! | | `TagsPublishedFirst` | a get between the two |
 //! | a cold record without its tag | `DroppedTagsForgotten` | space |
@@ -477,4 +478,35 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
     assert_eq!(storage.fired().len(), 1);
     check(&store, 3, 2);
+}
+
+/// The sync of the edit that names a flush's values fails: the edit may be on disk all the same, so
+/// nobody may get the slots, also no merge that is still running.
+#[test]
+fn slots_that_an_edit_may_name_are_not_used_again() {
+    holds_and_finds(Bug::UnknownSlotsFreed, || {
+        let storage = SimStorage::new(1);
+        let options = Options {
+            background: Background::Manual,
+            memory_budget_bytes: 8 << 20,
+            keyspace: Some(keyspace_options(ValuePlacement::HashGrouped)),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(storage.clone()), options.clone()).expect("fresh");
+        write(&store, 0);
+        let used = |store: &Store| store.default_keyspace().value_usage()[0].used_slots;
+        let before = used(&store);
+        let (at_op, category) = (storage.ops(), Some(Category::Manifest));
+        storage.inject(Fault { at_op, kind: FaultKind::FailedSync, sticky: false, category });
+        (10..20).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+        store.flush().expect_err("the sync fails");
+        assert_eq!(storage.fired().len(), 1);
+        assert!(used(&store) > before, "{} slots as before", used(&store));
+        drop(store);
+        storage.clear_faults();
+        let left = storage.process_crash();
+        let store = Store::open_on(Arc::new(left), options).expect("opens");
+        (0..10).for_each(|k| check(&store, k, 0));
+        (10..20).for_each(|k| check(&store, k, 1));
+    });
 }

@@ -121,7 +121,7 @@ impl Inner {
             self.append_edit(&mut manifest, changes, log_start)?;
             changes = values;
         }
-        self.append_edit(&mut manifest, changes, log_start)?;
+        let values = self.append_with_values(&mut manifest, changes, log_start, values)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
         // Values before the pointers to them.

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::key::SeqNo;
 use crate::store::{Inner, KeyspaceInner, ManifestState, View};
 use crate::table::table_name;
+use crate::value::place::ValueChanges;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 use crate::version::manifest::Manifest;
@@ -68,6 +69,28 @@ impl Inner {
             }
         }
         self.refresh_pressure(keyspace);
+    }
+
+    /// [`Inner::append_edit`] of changes that name these values, which come back if it is logged. If
+    /// it is not known whether it is, their places are not used again: the next open may find the
+    /// edit, and a merge that still runs would write over them.
+    pub(crate) fn append_with_values(
+        &self,
+        manifest: &mut ManifestState,
+        changes: Vec<Change>,
+        log_start: (u64, SeqNo),
+        values: ValueChanges,
+    ) -> Result<ValueChanges> {
+        match self.append_edit(manifest, changes, log_start) {
+            Ok(()) => Ok(values),
+            Err(error) => {
+                let is_unknown = manifest.log.as_ref().is_some_and(Manifest::is_broken);
+                if is_unknown && !seeded!(UnknownSlotsFreed) {
+                    values.abandon();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Both steps without a manifest record: recovery, which writes a whole manifest afterwards.

@@ -479,7 +479,7 @@ impl Inner {
         changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
         let gone = self.files_left_behind(keyspace, &version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
-        self.append_edit(&mut manifest, changes, log_start)?;
+        let values = self.append_with_values(&mut manifest, changes, log_start, values)?;
         // Values before the pointers to them.
         self.publish_values(keyspace, values);
         self.swap_version(keyspace, version, 0);

@@ -191,6 +191,11 @@ impl ValueChanges {
         ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
     }
 
+    /// See [`Appender::abandon`].
+    pub(crate) fn abandon(self) {
+        self.placed.into_iter().for_each(|placed| placed.appender.abandon());
+    }
+
     /// In the order in which they apply.
     pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
         self.placed.iter().map(|placed| &placed.edit).chain(&self.dead)
