@@ -59,6 +59,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("groups", "hash-grouped: groups by hash of the key; never changes"),
     ("slot_bytes", "unit in which the value file is given out; never changes"),
     ("capacity_bytes", "value bytes that the file is made for; 0: as many as are live"),
+    ("cold_stream", "whether collections of groups move what is not updated to a cold stream"),
     ("reserve_permille", "space for garbage, in thousandths of the capacity"),
     ("when_full", "when nothing can be freed: grow, stall (then grow), or error"),
     ("stall_ms", "when_full = stall: longest wait for snapshots to go"),

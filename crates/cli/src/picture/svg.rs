@@ -220,7 +220,7 @@ mod tests {
         }
         // One per table, and four per group of the value file and its cold stream.
         assert_eq!(drawn.matches("<title>").count(), 5 + 4 * 3);
-        assert!(drawn.contains("<title>group 0: 300 B garbage</title>"), "{drawn}");
+        assert!(drawn.contains("<title>group 0: 300 garbage</title>"), "{drawn}");
         assert!(drawn.contains("group 0 1.2K damaged"), "{drawn}");
         assert!(html(&picture).ends_with("</body></html>\n"));
     }

@@ -62,7 +62,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
 fn draw_values(file: &ValueUsage, width: usize) -> String {
     let bytes = file.bytes();
     let mut text = format!(
-        "values {} ({}{}): {} in {} slots of {}; garbage {}, found dead {}, for snapshots {}, \
+        "values {} ({}{}): {} in {} slots of {}\n    garbage {}, found dead {}, for snapshots {}, \
          cold {}\n",
         file.file,
         file.placement.name(),
@@ -97,7 +97,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
         text.push_str(&format!("    and {more} more with {}\n", size(rest)));
     }
     let legend = "█ live  ░ garbage  ▒ for snapshots  ▓ in the cold stream  ! damaged";
-    text.push_str(&format!("{:LABEL_COLUMNS$}{legend}\n", ""));
+    text.push_str(&format!("    {legend}\n"));
     text
 }
 
