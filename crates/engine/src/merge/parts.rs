@@ -32,7 +32,7 @@ use crate::merge::cutter::Cutter;
 use crate::merge::job::{
     KeyRange, Merged, Output, Totals, merge_sources, merge_streams, note_prefix,
 };
-use crate::merge::slices::{is_sliced, on_threads, panicked, slice_inputs};
+use crate::merge::slices::{is_sliced, on_threads, panicked, slice_inputs, slices_for};
 use crate::metrics::Counter;
 use crate::options::MergeInstall;
 use crate::store::{Inner, KeyspaceInner};
@@ -155,9 +155,12 @@ impl Inner {
         layout.prefixer = self.prefixer_for(keyspace, &version, merge)?;
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let usual_bytes = rule.usual_bytes();
-        let count = self.part_count(bytes, usual_bytes);
-        let plan = slices::sub_merges(options.sub_merges, &inputs, rule, count);
         let threads = self.slice_count(bytes, usual_bytes);
+        let mut count = self.part_count(bytes, usual_bytes);
+        if options.merge_install == MergeInstall::Atomic {
+            count = count.max(slices_for(threads));
+        }
+        let plan = slices::sub_merges(options.sub_merges, &inputs, rule, count);
         self.count_slices(&inputs, &plan, threads);
         let is_moved = |id: u64| plan.moves.contains(&id);
         let tables = inputs.iter().map(|input| &input.table);

@@ -5,7 +5,7 @@
 //! 1. The histogram: every data block of the inputs, from their index partitions.
 //! 2. Cells and slices. The cells do not depend on the number of slices, and the table of cell i
 //!    gets the i-th of a row of ids: so the files are the same, byte by byte, for every number.
-//! 3. One thread per slice, where there are as many. If one fails, what the others wrote goes.
+//! 3. Threads take the slices in key order, a few each. If one fails, what the others wrote goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +27,15 @@ use crate::table::builder::TableLayout;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
 
+/// Slices for each thread: one that is held up, by its disk or by other work on its core, takes
+/// fewer of them, instead of being waited for.
+const SLICES_PER_THREAD: usize = 4;
+
+/// How many slices are wanted for so many threads.
+pub(crate) fn slices_for(threads: usize) -> usize {
+    if threads > 1 { threads.saturating_mul(SLICES_PER_THREAD) } else { 1 }
+}
+
 /// Whether a merge is planned by cells: if the partitioner asks for it, if cuts by size or by
 /// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of
 /// free cores: tables must not depend on those.
@@ -47,9 +56,9 @@ impl Inner {
         let inputs = slice_inputs(version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
-        let count = self.slice_count(bytes, rule.usual_bytes());
-        let plan = slices::sub_merges(mode, &inputs, rule, count);
-        self.count_slices(&inputs, &plan, count);
+        let threads = self.slice_count(bytes, rule.usual_bytes());
+        let plan = slices::sub_merges(mode, &inputs, rule, slices_for(threads));
+        self.count_slices(&inputs, &plan, threads);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();
         let first_id = self.next_file.fetch_add(cuts.len() as u64 + 1, Relaxed);
@@ -61,7 +70,7 @@ impl Inner {
             let keep = self.keep_rule(version, merge);
             merge_streams(sources, range, output, keep, &|| self.check_cancelled())
         };
-        let parts = run_parts(&plan.slices, count, &part);
+        let parts = run_parts(&plan.slices, threads, &part);
         let mut merged = self.join(parts)?;
         let moved = inputs.iter().filter(|input| moves.contains(&input.table.id));
         merged.moved = moved.map(|input| Arc::clone(&input.table)).collect();
