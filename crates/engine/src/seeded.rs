@@ -46,6 +46,8 @@ pub enum Bug {
     CollectionNotLogged,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
+    /// Collection of a log looks up what a merge has published before the tree points to it.
+    CollectionBesideInstall,
     /// Slots are free again although it is not known whether the edit that names them was logged.
     UnknownSlotsFreed,
     /// A write that wants to be durable is acknowledged before the log is synced.
@@ -75,6 +77,8 @@ pub enum Place {
     LiveValuesFound,
     /// A get has its view and its number, and has looked at nothing.
     GetBegun,
+    /// Values that a merge placed are published; the tree does not point to them yet.
+    ValuesPublished,
     /// A reader has found the place of a record, and has not read it.
     RecordFound,
     /// One group of an edit is visible, another is not.

@@ -6,6 +6,7 @@
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
 //! | collection against a put | `CollectionWithoutSeal` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
+//! | collection against a merge | `CollectionBesideInstall` | a collection inside an install |
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
 //! | | `CursorDoesNotRegister` | a collection under a cursor |
 //! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
@@ -25,6 +26,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Place};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
@@ -153,6 +155,41 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
             check(&store, k, if k == 0 { 9 } else { u64::from(k > 4) });
         }
     });
+}
+
+/// A change of placement: a merge places values in a log, and they are published before the tree
+/// points to them. A collection in between must not take them for dead.
+#[test]
+fn what_a_merge_places_in_a_log_is_not_collected_before_the_tree_has_it() {
+    let bug = Bug::CollectionBesideInstall;
+    let run = |is_seeded: bool| {
+        let storage = Arc::default();
+        let inline = open(&storage, ValuePlacement::Inline);
+        (20..30).for_each(|k| inline.put(key(k), value(5)).expect("puts"));
+        inline.flush().expect("flushes");
+        drop(inline);
+        let mut keyspace = keyspace_options(ValuePlacement::Vlog);
+        keyspace.values.vlog_chunk_bytes = 1 << 20;
+        let store = open_with(&storage, keyspace);
+        (0..3).for_each(|turn| write(&store, turn));
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::ValuesPublished, move || {
+            let (done, is_done) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let collect = || beside.collect_values();
+                let outcome = if is_seeded { seeded::with(bug, collect) } else { collect() };
+                let _ = done.send(outcome);
+            });
+            // It ends here with the bug, else after the install, which it waits for.
+            let _ = is_done.recv_timeout(Duration::from_millis(300));
+        });
+        store.compact().expect("merges");
+        assert!(seeded::has_stepped_in());
+        (0..10).for_each(|k| check(&store, k, 2));
+        (20..30).for_each(|k| check(&store, k, 5));
+    };
+    run(false);
+    assert!(panics(|| run(true)), "{bug:?} is not found");
 }
 
 /// A reader found the place of a record; before it reads, the group is collected and written again

@@ -482,6 +482,7 @@ impl Inner {
         let values = self.append_with_values(&mut manifest, changes, log_start, values)?;
         // Values before the pointers to them.
         self.publish_values(keyspace, values);
+        reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
         self.remove_value_files(keyspace, &gone)?;
         Ok(edit)

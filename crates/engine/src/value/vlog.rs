@@ -2,7 +2,8 @@
 //! compared with, and a sound choice for large values that are rarely replaced.
 //!
 //! 1. Take segments from the tail, up to a chunk.
-//! 2. Look each record's key up in the tree. Live is what the newest version points to.
+//! 2. Wait until the edit that may have brought some of them is in the tree. Look each record's key
+//!    up there. Live is what the newest version points to.
 //! 3. Append the live records at the head, and make them part of the file.
 //! 4. Write their new pointers into the tree, each unless its key was written since the look-up:
 //!    under the commit lock, against the memtables. No flush may take a newer version out of those
@@ -112,6 +113,11 @@ impl Inner {
             Ok(tail) => tail,
             Err(outcome) => return Ok(outcome),
         };
+        if !seeded!(CollectionBesideInstall) {
+            // A merge publishes values before the tree that points to them, both under this lock.
+            // Looked up in between, they would all seem dead.
+            drop(self.manifest.lock());
+        }
         let outcome = match tail.freed.is_empty() {
             true => self.collect_chunk(keyspace, store, &tail.chunk),
             false => Ok(()),
