@@ -90,8 +90,8 @@ pub struct Options {
     pub memory_budget_bytes: u64,
     /// Flush and merge threads. At least 2 keep a long merge from delaying flushes.
     pub background: Background,
-    /// Parts that one large merge may be split into, each with a thread of its own; `None`: as many
-    /// as there are cores that nobody uses. The outputs are the same for every number.
+    /// Threads that one large merge may use (W); `None`: as many as there are cores that nobody
+    /// uses. The outputs are the same for every number.
     pub merge_slices: Option<usize>,
     /// Size of a log segment; a larger batch gets a segment of its own.
     pub wal_segment_bytes: u64,

@@ -73,8 +73,7 @@ pub struct Args {
     /// Compression of all levels.
     #[arg(long, value_enum)]
     compression: Option<Codec>,
-    /// Parts that a large merge falls into, with a thread each; as many as cores are idle if not
-    /// given.
+    /// Threads that one large merge may use; as many as cores are idle if not given.
     #[arg(long, value_name = "W")]
     merge_slices: Option<usize>,
     #[command(flatten)]

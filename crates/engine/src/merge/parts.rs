@@ -1,8 +1,8 @@
 //! A plan that runs in parts, which can be installed one by one. Which edit a part is, and why
 //! every tree between is sound, is in `runstone_policy::parts`.
 //!
-//! 1. Each merge of the plan is planned as in `slices`, but into parts of
-//!    [`TABLES_PER_SLICE`] tables. Cells and table ids depend on the inputs only.
+//! 1. Each merge of the plan is planned as in `slices`, into parts of about four tables, or more
+//!    parts where there are threads for them. Cells and table ids depend on the inputs only.
 //! 2. W threads take the parts in key order. A part reads its inputs in the tree of the moment: no
 //!    part holds the tree that the plan was made on, so inputs that have left give back their
 //!    space.
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use runstone_policy::partition::CutKey;
-use runstone_policy::partition::slices::{self, CellRule, Slice, TABLES_PER_SLICE};
+use runstone_policy::partition::slices::{self, CellRule, Slice};
 use runstone_policy::parts::{can_be_parted, part_edit};
 use runstone_policy::plan::{Merge, Plan};
 use runstone_policy::shape::{Shape, Table};
@@ -104,9 +104,23 @@ impl Inner {
 
     /// So many parts are worth an edit each, or a thread.
     fn part_count(&self, bytes: u64, usual_bytes: u64) -> usize {
-        let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
-        let worth = usize::try_from(worth).unwrap_or(usize::MAX);
-        worth.max(self.options.merge_slices.unwrap_or(1)).max(1)
+        let worth = slices::slice_count(usize::MAX, usize::MAX, bytes, usual_bytes);
+        worth.max(self.options.merge_slices.unwrap_or(1))
+    }
+
+    /// The same for a merge that so many threads run: where parts cost no edit, a few for each.
+    pub(crate) fn parts_wanted(
+        &self,
+        install: MergeInstall,
+        bytes: u64,
+        usual_bytes: u64,
+        threads: usize,
+    ) -> usize {
+        let count = self.part_count(bytes, usual_bytes);
+        match install {
+            MergeInstall::Atomic => count.max(slices_for(threads)),
+            MergeInstall::Incremental => count,
+        }
     }
 
     /// Executes a plan for which [`Inner::wants_parts`] holds. After an error, the parts that were
@@ -156,10 +170,7 @@ impl Inner {
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
         let usual_bytes = rule.usual_bytes();
         let threads = self.slice_count(bytes, usual_bytes);
-        let mut count = self.part_count(bytes, usual_bytes);
-        if options.merge_install == MergeInstall::Atomic {
-            count = count.max(slices_for(threads));
-        }
+        let count = self.parts_wanted(options.merge_install, bytes, usual_bytes, threads);
         let plan = slices::sub_merges(options.sub_merges, &inputs, rule, count);
         self.count_slices(&inputs, &plan, threads);
         let is_moved = |id: u64| plan.moves.contains(&id);

@@ -326,7 +326,8 @@ impl super::Keyspace {
     /// no part. Reads the indexes of the inputs.
     pub fn merge_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
         let version = Arc::clone(&self.inner.view.load().version);
-        let mode = self.inner.options.load().sub_merges;
+        let options = self.inner.options.load();
+        let (mode, install) = (options.sub_merges, options.merge_install);
         let sliced = |merge: &Merge| {
             let inputs = slice_inputs(&version, merge)?;
             let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
@@ -335,7 +336,9 @@ impl super::Keyspace {
             }
             let prefixer = self.inner.prefixer.lock().clone();
             let rule = CellRule::of(merge, prefixer.as_ref());
-            let count = slice_count(cores, cores, bytes, rule.usual_bytes());
+            let usual_bytes = rule.usual_bytes();
+            let threads = slice_count(cores, cores, bytes, usual_bytes);
+            let count = self.store.parts_wanted(install, bytes, usual_bytes, threads);
             Ok(slices::sub_merges(mode, &inputs, rule, count))
         };
         plan.merges.iter().map(sliced).collect()

@@ -113,11 +113,6 @@ impl Inner {
             Ok(tail) => tail,
             Err(outcome) => return Ok(outcome),
         };
-        if !seeded!(CollectionBesideInstall) {
-            // A merge publishes values before the tree that points to them, both under this lock.
-            // Looked up in between, they would all seem dead.
-            drop(self.manifest.lock());
-        }
         let outcome = match tail.freed.is_empty() {
             true => self.collect_chunk(keyspace, store, &tail.chunk),
             false => Ok(()),
@@ -134,6 +129,11 @@ impl Inner {
         chunk: &[Segment],
     ) -> Result<()> {
         let scanned = store.scan(chunk, &|| self.check_open())?;
+        if !seeded!(CollectionBesideInstall) {
+            // A merge publishes values before the tree that points to them, both under this lock.
+            // Looked up in between, they would all seem dead.
+            drop(self.manifest.lock());
+        }
         let live = self.live_records(keyspace, store, &scanned)?;
         reached!(LiveValuesFound);
         let (moves, written) = self.move_to_head(keyspace, store, chunk, &scanned, &live)?;
