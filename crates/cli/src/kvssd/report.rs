@@ -58,11 +58,9 @@ pub fn to_text(device: &KvSsd) -> String {
     let (nand, ram, wear) = (device.nand(), device.ram(), device.nand().wear());
     let page_bytes = u64::from(nand.geometry().page_bytes);
     let mut text = format!(
-        "{}: {}
-         {} tables; {} of {} in use; memtable {}
-         RAM of a controller: tree {}, lists {}, counters {}
-         erases of a block: {} to {}, {} in all; {} blocks retired
-",
+        "{}: {}\n{} tables; {} of {} in use; memtable {}\n\
+         RAM of a controller: tree {}, lists {}, counters {}\n\
+         erases of a block: {} to {}, {} in all; {} blocks retired\n",
         device.options().name(),
         nand.geometry(),
         device.tree().nodes().count(),
@@ -78,17 +76,10 @@ pub fn to_text(device: &KvSsd) -> String {
         wear.retired_count
     );
     if device.counters().user_bytes > 0 {
-        text.push_str(&format!(
-            "since opening: {}
-",
-            device.write_amplification()
-        ));
+        text.push_str(&format!("since opening: {}\n", device.write_amplification()));
     }
     for (name, count) in programs(device).filter(|(_, count)| *count > 0) {
-        text.push_str(&format!(
-            "  {count:>9} pages programmed by {name}
-"
-        ));
+        text.push_str(&format!("  {count:>9} pages programmed by {name}\n"));
     }
     text
 }
