@@ -538,6 +538,34 @@ fn flushes_and_merges_that_place_values_do_not_wait_for_each_other() {
     assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
 
+/// A compaction did nothing to a tree that was one table already, so that after a change of
+/// placement the old value file stayed, and no collection frees anything in such a file.
+#[test]
+fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
+    let storage = Arc::new(MemoryStorage::new());
+    let mut model = Model::new();
+    for placement in [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog] {
+        let store = open(&storage, Some(placement));
+        if model.is_empty() {
+            for k in 0..40 {
+                store.put(key(k), value(k, 1000, 0)).expect("puts");
+                model.insert(key(k), value(k, 1000, 0));
+            }
+        }
+        store.compact().expect("compacts");
+        assert_eq!(store.default_keyspace().shape().tables().count(), 1);
+        let usage = store.default_keyspace().value_usage();
+        let files: Vec<_> = usage.iter().map(|file| (file.placement, file.retired)).collect();
+        let expected = (placement != ValuePlacement::Inline).then_some((placement, false));
+        assert_eq!(files, Vec::from_iter(expected));
+        let merged = store.metrics().counters.merges;
+        store.compact().expect("compacts");
+        assert_eq!(store.metrics().counters.merges, merged, "all is in its place");
+        check(&store, &model, None);
+        store.close().expect("closes");
+    }
+}
+
 /// A version whose record was collected, since a newer one hides it, goes on hiding older ones
 /// through merges that do not meet the newer one, also after the placement has changed and the file
 /// is gone. Such a merge failed: "a pointer to a retired file leads nowhere".

@@ -4,20 +4,23 @@
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Merge, MergeInput, Plan};
 use runstone_policy::policy::MergePolicy;
-use runstone_policy::shape::{Level, Shape, Table};
+use runstone_policy::shape::{Level, Shape, Table, TableId};
 
 /// Merges everything into the shallowest level that may hold it, from level 1 on; `None` if the
-/// tree is one run without tombstones already.
+/// tree is one run without tombstones already, and no table is older than `settled_from`, the first
+/// whose values are placed as they are to be.
 pub(crate) fn full_plan(
     shape: &Shape,
     policy: &dyn MergePolicy,
     options: &PolicyOptions,
+    settled_from: TableId,
 ) -> Option<Plan> {
     let deepest = shape.deepest()?;
     let targets = policy.targets(shape, options);
     // A stack wants nothing below level 0: there its one run is where it belongs.
     let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
-    if is_compact(shape, deepest) && (deepest > 0 || is_stack) {
+    let is_settled = shape.tables().all(|(_, table)| table.id >= settled_from);
+    if is_settled && is_compact(shape, deepest) && (deepest > 0 || is_stack) {
         return None;
     }
     let bytes = shape.bytes();

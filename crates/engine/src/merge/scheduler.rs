@@ -536,7 +536,10 @@ impl Inner {
         }
         drop(self.hold_merges(keyspace));
         let options = keyspace.options.load();
-        let full = |shape: &Shape| Ok(full_plan(shape, options.merge_policy()?, &options.shape));
+        let settled_from = keyspace.values.load().settled_from();
+        let full = |shape: &Shape| {
+            Ok(full_plan(shape, options.merge_policy()?, &options.shape, settled_from))
+        };
         // What is pending comes first: else all that is done of it would be done again.
         let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
         let outcome = self
