@@ -42,20 +42,24 @@ impl DropGuard {
     /// merges elsewhere are outside it. Ids that are not in the shape are ignored; without any
     /// input, every table is a suspect.
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
-        let own = || shape.tables().filter(|(_, table)| inputs.contains(&table.id));
-        let shallowest = own().map(|(level, _)| level).min().unwrap_or(0);
-        let min_key = own().map(|(_, table)| &*table.min_key).min();
-        let max_key = own().map(|(_, table)| &*table.max_key).max();
-        let is_near = |table: &Table| match (min_key, max_key) {
-            (Some(min_key), Some(max_key)) => table.overlaps(min_key, max_key),
-            _ => true,
+        let ids = inputs.first().copied().zip(inputs.last().copied());
+        // Most tables are outside the range of ids: no search for those.
+        let is_own = |table: &Table| {
+            ids.is_some_and(|(first, last)| (first..=last).contains(&table.id))
+                && inputs.contains(&table.id)
         };
-        let mut suspects: Vec<Arc<Table>> = shape
-            .tables()
-            .filter(|(level, table)| *level >= shallowest && is_near(table))
-            .filter(|(_, table)| !inputs.contains(&table.id))
-            .map(|(_, table)| Arc::clone(table))
-            .collect();
+        let mut shallowest = None;
+        let mut bounds: Option<(&[u8], &[u8])> = None;
+        for (level, table) in shape.tables().filter(|(_, table)| is_own(table)) {
+            shallowest = shallowest.or(Some(level));
+            let (min_key, max_key) = bounds.unwrap_or((&table.min_key, &table.max_key));
+            bounds = Some((min_key.min(&table.min_key), max_key.max(&table.max_key)));
+        }
+        let mut suspects: Vec<Arc<Table>> = Vec::new();
+        for level in shape.levels.iter().skip(shallowest.unwrap_or(0) as usize) {
+            let near = level.meeting(bounds).filter(|table| !is_own(table));
+            suspects.extend(near.map(Arc::clone));
+        }
         suspects.sort_by(|a, b| a.min_key.cmp(&b.min_key).then(a.id.cmp(&b.id)));
         DropGuard {
             suspects,

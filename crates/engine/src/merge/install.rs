@@ -62,11 +62,7 @@ impl Inner {
                 version: Arc::clone(&version),
             }));
             keyspace.changes.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-            for handle in old.version.handles() {
-                if version.handle(handle.meta().id).is_none() {
-                    handle.mark_obsolete();
-                }
-            }
+            old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
         }
         self.refresh_pressure(keyspace);
     }

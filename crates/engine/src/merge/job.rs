@@ -28,8 +28,9 @@ use crate::table::iterator::Access;
 use crate::value::place::{Placed, Placer, ValueChanges};
 use crate::value::record::{Pointer, record_bytes};
 use crate::version::handle::TableHandle;
+use crate::version::level::chains;
 use crate::version::record::Change;
-use crate::version::{RunTables, Version, chains};
+use crate::version::{RunTables, Version};
 
 /// Entries between two looks at whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
@@ -306,7 +307,7 @@ pub(crate) fn merge_sources(
         let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
         let chains = match version.shape.level(input.level) {
             Level::Runs(_) => vec![handles],
-            Level::Overlapping(_) => chains(handles),
+            Level::Overlapping(_) => chains(&handles),
         };
         sources.extend(chains.into_iter().map(|tables| {
             Source::Run(RunIter::new(Arc::new(RunTables::new(tables)), Access::Sequential))

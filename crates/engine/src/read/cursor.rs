@@ -478,7 +478,7 @@ fn sources(view: &View, access: Access) -> Vec<Source> {
     let mut sources: Vec<Source> =
         memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();
     for level in &view.version.levels {
-        match level {
+        match &**level {
             ReadLevel::Runs(runs) => sources
                 .extend(runs.iter().map(|run| Source::Run(RunIter::new(Arc::clone(run), access)))),
             ReadLevel::Overlapping(index) => sources.extend(

@@ -144,6 +144,12 @@ impl TableHandle {
         TableHandle { meta, file: Arc::clone(&self.file) }
     }
 
+    /// Whether both show parts of one file, by one reader.
+    #[cfg(test)]
+    pub(crate) fn is_same_file(&self, other: &TableHandle) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+
     /// Charges a get's look; tells whether it is time to ask the policy again. That is at powers
     /// of two only: asking costs more than a get, and a policy's limit is a rough number.
     #[inline]

@@ -1,46 +1,31 @@
 //! The tree at one moment: which tables make it up, and the log of edits that says so.
 //!
 //! * [`Version`]: an immutable shape with its open tables; readers hold one by count.
+//! * [`level`]: one level of it, for searching.
 //! * [`manifest`]: the edit log, sole commit point of the store.
 //! * [`record`]: how edits are encoded; `pending`: the plans in them.
 //! * [`handle`]: a table file with a life time; the last holder of an obsolete one removes it.
 
 pub mod handle;
+pub mod level;
 pub mod manifest;
 mod pending;
 pub mod record;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use rpds::HashTrieMapSync;
 use runstone_policy::options::Charge;
 use runstone_policy::plan::Heat;
-use runstone_policy::shape::{Edit, Level, Shape, Table, TableId};
+use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::error::{Error, Result};
-use crate::key::{SeqNo, head, seek_trailer, seq_of};
+use crate::key::{SeqNo, head, seek_trailer};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
 use handle::TableHandle;
-
-/// Tables of one run, for searching.
-#[derive(Debug)]
-pub struct RunTables {
-    /// Heads of the tables' largest keys: most searches end here.
-    max_heads: Vec<u64>,
-    /// In key order.
-    pub tables: Vec<Arc<TableHandle>>,
-}
-
-/// One level, for searching.
-#[derive(Debug)]
-pub enum ReadLevel {
-    /// Runs, newest first.
-    Runs(Vec<Arc<RunTables>>),
-    /// Tables that may overlap.
-    Overlapping(IntervalIndex),
-}
+use level::OldLevel;
+pub use level::{ReadLevel, RunTables};
 
 /// An immutable tree.
 #[derive(Debug, Default)]
@@ -48,19 +33,24 @@ pub struct Version {
     /// Metadata, as policies see it.
     pub shape: Shape,
     /// The same tables, opened for reading.
-    pub levels: Vec<ReadLevel>,
-    handles: BTreeMap<TableId, Arc<TableHandle>>,
+    pub levels: Vec<Arc<ReadLevel>>,
+    /// Shared with the versions before and after, but for what changed.
+    handles: HashTrieMapSync<TableId, Arc<TableHandle>>,
 }
 
 impl Version {
-    /// The version of `shape`; `open` gives handles of tables that are not in `self` yet.
+    /// The version of `shape`; `open` gives handles of tables that are not in `self` yet. Levels
+    /// and handles that stay are shared: see [`level`] for the cost.
     pub fn next(
         &self,
         shape: Shape,
         mut open: impl FnMut(&Arc<Table>) -> Arc<TableHandle>,
     ) -> Version {
-        let mut handles = BTreeMap::new();
-        for (_, table) in shape.tables() {
+        let mut handles = self.handles.clone();
+        for table in self.missing_in(&shape) {
+            handles.remove_mut(&table.id);
+        }
+        let mut handle = |table: &Arc<Table>| {
             let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
                 (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
                 (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
@@ -70,10 +60,30 @@ impl Version {
                     Arc::new(open(&Arc::new(whole)).trimmed(Arc::clone(table)))
                 }
             };
-            handles.insert(table.id, handle);
-        }
-        let levels = shape.levels.iter().map(|level| read_level(level, &handles)).collect();
+            handles.insert_mut(table.id, Arc::clone(&handle));
+            handle
+        };
+        let old = |index: usize| {
+            Some(OldLevel { level: self.shape.levels.get(index)?, read: self.levels.get(index)? })
+        };
+        let levels = shape.levels.iter().enumerate();
+        let levels =
+            levels.map(|(index, level)| ReadLevel::next(old(index), level, &mut handle)).collect();
         Version { shape, levels, handles }
+    }
+
+    /// Tables that another shape does not have at their places, as they are.
+    fn missing_in<'a>(&'a self, other: &'a Shape) -> impl Iterator<Item = &'a Arc<Table>> {
+        (0..)
+            .zip(&self.shape.levels)
+            .flat_map(|(index, level)| level::missing(level, other.level(index)))
+    }
+
+    /// The handles of tables that `next`, made from this version, does not have.
+    pub fn left_by<'a>(&'a self, next: &'a Version) -> impl Iterator<Item = &'a Arc<TableHandle>> {
+        self.missing_in(&next.shape)
+            .filter(|table| next.handle(table.id).is_none())
+            .filter_map(|table| self.handle(table.id))
     }
 
     /// Applies an edit.
@@ -91,7 +101,7 @@ impl Version {
     /// The access counters of tables in overlapping levels that have reached `least`, by what is
     /// charged. O(tables of those levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
-        let overlapping = self.levels.iter().filter_map(|level| match level {
+        let overlapping = self.levels.iter().filter_map(|level| match &**level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
             ReadLevel::Runs(_) => None,
         });
@@ -99,7 +109,7 @@ impl Version {
         Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
     }
 
-    /// All handles, by table id.
+    /// All handles, in no order.
     pub fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.handles.values()
     }
@@ -116,7 +126,7 @@ impl Version {
         let trailer = seek_trailer(seq);
         let key_head = head(key, 0);
         for (index, level) in self.levels.iter().enumerate() {
-            let hit = match level {
+            let hit = match &**level {
                 ReadLevel::Runs(runs) => {
                     let mut hit = None;
                     for run in runs {
@@ -140,190 +150,33 @@ impl Version {
     }
 }
 
-impl RunTables {
-    /// Tables with disjoint ranges, in key order.
-    pub fn new(tables: Vec<Arc<TableHandle>>) -> RunTables {
-        let max_heads = tables.iter().map(|table| head(&table.meta().max_key, 0)).collect();
-        RunTables { max_heads, tables }
-    }
-
-    /// The table whose bounds hold `key`. O(log tables).
-    #[inline]
-    pub fn find(&self, key: &[u8], key_head: u64) -> Option<&Arc<TableHandle>> {
-        let table = self.tables.get(self.lower_bound(key, key_head))?;
-        (*table.meta().min_key <= *key).then_some(table)
-    }
-
-    /// Index of the first table whose largest key is >= `key`.
-    #[inline]
-    pub fn lower_bound(&self, key: &[u8], key_head: u64) -> usize {
-        let mut at = self.max_heads.partition_point(|word| *word < key_head);
-        if self.max_heads.get(at) == Some(&key_head) {
-            let equal = self.max_heads[at..].partition_point(|word| *word == key_head);
-            let run = &self.tables[at..at + equal];
-            at += run.partition_point(|table| *table.meta().max_key < *key);
-        }
-        at
-    }
-}
-
-fn read_level(level: &Level, handles: &BTreeMap<TableId, Arc<TableHandle>>) -> ReadLevel {
-    let lookup = |table: &Arc<Table>| Arc::clone(&handles[&table.id]);
-    match level {
-        Level::Runs(runs) => ReadLevel::Runs(
-            runs.iter()
-                .map(|run| Arc::new(RunTables::new(run.tables.iter().map(lookup).collect())))
-                .collect(),
-        ),
-        Level::Overlapping(tables) => {
-            ReadLevel::Overlapping(IntervalIndex::new(tables.iter().map(lookup).collect()))
-        }
-    }
-}
-
-/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible: as many
-/// as overlap at the deepest point. Each table joins the row that ended first; if even that row
-/// overlaps it, all rows do, so a new one is needed (interval partitioning). The order among rows
-/// says nothing about age. O(n log rows).
-pub(crate) fn chains(tables: Vec<Arc<TableHandle>>) -> Vec<Vec<Arc<TableHandle>>> {
-    let mut rows: Vec<Vec<Arc<TableHandle>>> = Vec::new();
-    let mut ends: BinaryHeap<Reverse<(Box<[u8]>, usize)>> = BinaryHeap::new();
-    for table in tables {
-        let max_key = table.meta().max_key.clone();
-        let free = ends.peek().is_some_and(|Reverse((end, _))| *end < table.meta().min_key);
-        let row = match if free { ends.pop() } else { None } {
-            Some(Reverse((_, row))) => row,
-            None => {
-                rows.push(Vec::new());
-                rows.len() - 1
-            }
-        };
-        rows[row].push(table);
-        ends.push(Reverse((max_key, row)));
-    }
-    rows
-}
-
-/// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
-/// that cover it by `max_seq` descending (spec: merge policies §3, read index).
-#[derive(Debug)]
-pub struct IntervalIndex {
-    /// All tables, in the shape's order.
-    pub tables: Vec<Arc<TableHandle>>,
-    /// The same tables as few runs: what scans and merges walk.
-    pub chains: Vec<Arc<RunTables>>,
-    /// Heads of the starts' keys: most searches end here.
-    heads: Vec<u64>,
-    /// Start of each interval; a start flagged `true` lies just behind its key.
-    starts: Vec<(Box<[u8]>, bool)>,
-    /// Per interval: indices into `tables`.
-    covers: Vec<Vec<u32>>,
-}
-
-impl IntervalIndex {
-    /// Builds the index. O(n log n + covers).
-    pub fn new(tables: Vec<Arc<TableHandle>>) -> IntervalIndex {
-        let mut starts: Vec<(Box<[u8]>, bool)> = Vec::new();
-        for table in &tables {
-            starts.push((table.meta().min_key.clone(), false));
-            starts.push((table.meta().max_key.clone(), true));
-        }
-        starts.sort();
-        starts.dedup();
-        let mut covers = vec![Vec::new(); starts.len()];
-        for (i, table) in (0u32..).zip(&tables) {
-            let from = starts.partition_point(|s| *s < (table.meta().min_key.clone(), false));
-            let to = starts.partition_point(|s| *s < (table.meta().max_key.clone(), true));
-            for cover in &mut covers[from..to] {
-                cover.push(i);
-            }
-        }
-        for cover in &mut covers {
-            cover.sort_by_key(|i| std::cmp::Reverse(tables[*i as usize].meta().max_seq));
-        }
-        let chains = chains(tables.clone()).into_iter().map(RunTables::new).map(Arc::new).collect();
-        let heads = starts.iter().map(|(start, _)| head(start, 0)).collect();
-        IntervalIndex { tables, chains, heads, starts, covers }
-    }
-
-    /// The tables that cover `key`, by `max_seq` descending.
-    pub fn candidates(&self, key: &[u8]) -> impl ExactSizeIterator<Item = &Arc<TableHandle>> {
-        let key_head = head(key, 0);
-        let mut at = self.heads.partition_point(|word| *word < key_head);
-        if self.heads.get(at) == Some(&key_head) {
-            let equal = self.heads[at..].partition_point(|word| *word == key_head);
-            let behind_key = |(start, behind): &(Box<[u8]>, bool)| match (**start).cmp(key) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => !behind,
-                std::cmp::Ordering::Greater => false,
-            };
-            at += self.starts[at..at + equal].partition_point(behind_key);
-        }
-        let cover = at.checked_sub(1).map_or(&[][..], |i| &self.covers[i]);
-        cover.iter().map(|i| &self.tables[*i as usize])
-    }
-
-    /// Rule I3: visit by `max_seq` descending, skip tables that begin after the snapshot, keep the
-    /// largest hit, stop when the next table cannot hold a newer one.
-    fn get(
-        &self,
-        key: &[u8],
-        hash: u64,
-        seq: SeqNo,
-        stats: &mut ProbeStats,
-    ) -> Result<Option<(Found, Arc<Block>)>> {
-        let mut best: Option<(Found, Arc<Block>)> = None;
-        let candidates = self.candidates(key);
-        let overlap = candidates.len() > 1;
-        for table in candidates {
-            if best.as_ref().is_some_and(|(found, _)| table.meta().max_seq < seq_of(found.trailer))
-            {
-                break;
-            }
-            if table.meta().min_seq > seq {
-                continue;
-            }
-            let reads = stats.block_reads;
-            let hit = table.reader()?.get(key, hash, seek_trailer(seq), stats)?;
-            if overlap {
-                let in_vain = hit.is_none() && stats.block_reads > reads;
-                stats.hot |= table.charge(in_vain);
-            }
-            if hit.is_some() && seeded!(FirstHitInOverlappingLevel) {
-                return Ok(hit);
-            }
-            if let Some((found, block)) = hit
-                && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
-            {
-                best = Some((found, block));
-            }
-        }
-        Ok(best)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cache::Cache;
-    use crate::key::{Kind, pack};
+    use crate::key::{Kind, pack, seq_of};
     use crate::options::KeyspaceOptions;
     use crate::table::builder::TableBuilder;
     use crate::table::filter;
     use crate::version::handle::TableContext;
     use runstone_policy::overlapping::OverlappingTables;
+    use runstone_policy::shape::{Level, Placement, RunSlot};
     use runstone_storage::MemoryStorage;
 
-    /// A level 2 of overlapping tables; each is a list of key and sequence number, which is also
-    /// the value.
-    fn version(tables: &[&[(&str, SeqNo)]]) -> Version {
-        let context = Arc::new(TableContext {
+    fn context() -> Arc<TableContext> {
+        Arc::new(TableContext {
             storage: Arc::new(MemoryStorage::new()),
             cache: Arc::new(Cache::new(1 << 20)),
             store_uid: 7,
             purge: Default::default(),
             disk: Default::default(),
-        });
+        })
+    }
+
+    /// A level 2 of overlapping tables; each is a list of key and sequence number, which is also
+    /// the value.
+    fn version(tables: &[&[(&str, SeqNo)]]) -> Version {
+        let context = context();
         let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
             let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);
             let mut builder = TableBuilder::create(&context, id, layout).unwrap();
@@ -360,6 +213,131 @@ mod tests {
         assert_eq!(get(&version, "q1", 200), Some(101), "as of before Q was written");
         assert_eq!(get(&version, "q1", 100), None);
         assert_eq!(get(&version, "p9", 1000), Some(390));
+    }
+
+    /// Where a random edit puts a table.
+    fn random_edit(shape: &Shape, draw: &mut impl FnMut(u64) -> u64, id: TableId) -> Edit {
+        let tables: Vec<(u32, Arc<Table>)> =
+            shape.tables().map(|(level, table)| (level, Arc::clone(table))).collect();
+        let picked = tables.get(draw(tables.len().max(1) as u64) as usize);
+        let from = draw(60);
+        let fresh = Arc::new(Table {
+            id,
+            min_key: format!("{from:02}").as_bytes().into(),
+            max_key: format!("{:02}", from + draw(12)).as_bytes().into(),
+            max_seq: 1 + draw(40),
+            min_seq: 1,
+            ..table_of_nothing()
+        });
+        let slot = |level| match level {
+            0 => RunSlot::New(100 + id),
+            3.. => RunSlot::Overlapping,
+            level => RunSlot::New(level.into()),
+        };
+        let place = |level, table: &Arc<Table>| {
+            vec![Placement { level, slot: slot(level), table: Arc::clone(table) }]
+        };
+        let mut edit = Edit::default();
+        match (draw(8), picked) {
+            (0, Some((_, table))) => edit.remove.push(table.id),
+            (1, Some((level, table))) => {
+                edit.remove.push(table.id);
+                edit.place = place(level + 1, table);
+            }
+            (2, Some((_, table))) => edit.trim.push((table.id, table.max_key.clone())),
+            (3, Some((level, _))) => edit.relabel.push((*level, level + 1)),
+            (choice, _) => edit.place = place(choice as u32 % 5, &fresh),
+        }
+        edit
+    }
+
+    fn table_of_nothing() -> Table {
+        Table {
+            id: 0,
+            min_key: Box::default(),
+            max_key: Box::default(),
+            bytes: 1,
+            entries: 1,
+            tombstones: 0,
+            min_seq: 0,
+            max_seq: 0,
+            filter_bits: 0,
+            prefixes: Vec::new(),
+            sketch: Default::default(),
+        }
+    }
+
+    /// What a level is to readers.
+    fn sight(version: &Version) -> Vec<String> {
+        let row = |run: &RunTables| {
+            let tables = run.tables.iter().map(|table| {
+                let key = String::from_utf8_lossy(&table.meta().min_key).into_owned();
+                let at = run.lower_bound(key.as_bytes(), head(key.as_bytes(), 0));
+                (table.meta().id, key, at)
+            });
+            format!("{:?}", tables.collect::<Vec<_>>())
+        };
+        let sight = |level: &Arc<ReadLevel>| match &**level {
+            ReadLevel::Runs(runs) => runs.iter().map(|run| row(run)).collect::<Vec<_>>().concat(),
+            ReadLevel::Overlapping(index) => {
+                let found = (0..80).map(|key| {
+                    let key = format!("{key:02}");
+                    let covers = |table: &&Arc<TableHandle>| {
+                        table.meta().overlaps(key.as_bytes(), key.as_bytes())
+                    };
+                    let mut expected: Vec<_> = index.tables.iter().filter(covers).collect();
+                    expected.sort_by_key(|table| std::cmp::Reverse(table.meta().max_seq));
+                    let ids = |table: &Arc<TableHandle>| table.meta().id;
+                    let found: Vec<_> = index.candidates(key.as_bytes()).map(ids).collect();
+                    assert_eq!(found, expected.into_iter().map(ids).collect::<Vec<_>>());
+                    found
+                });
+                let found: Vec<_> = found.collect();
+                let rows: Vec<String> = index.chains.iter().map(|run| row(run)).collect();
+                format!("{rows:?} {found:?}")
+            }
+        };
+        version.levels.iter().map(sight).collect()
+    }
+
+    /// A version made from the one before shows what one made from nothing does, has the same
+    /// handles for what stays, and shares the levels that nothing changed.
+    #[test]
+    fn versions_share_what_stays() {
+        let context = context();
+        let open = |table: &Arc<Table>| {
+            Arc::new(TableHandle::new(Arc::clone(&context), Arc::clone(table)))
+        };
+        let (mut state, mut shared, mut applied) = (7, 0, 0);
+        let mut draw = |below: u64| crate::random::next(&mut state) % below;
+        let mut version = Version::default();
+        for id in 1..4000 {
+            let edit = random_edit(&version.shape, &mut draw, id);
+            let Ok(shape) = version.shape.apply(&edit) else { continue };
+            applied += 1;
+            let next = version.next(shape.clone(), open);
+            assert_eq!(sight(&next), sight(&Version::default().next(shape, open)), "{edit:?}");
+            let mut ids: Vec<TableId> = next.handles().map(|handle| handle.meta().id).collect();
+            ids.sort_unstable();
+            let mut expected: Vec<TableId> = next.shape.tables().map(|(_, t)| t.id).collect();
+            expected.sort_unstable();
+            assert_eq!(ids, expected);
+            let is_left = |handle: &&Arc<TableHandle>| next.handle(handle.meta().id).is_none();
+            let mut left: Vec<TableId> = version.left_by(&next).map(|h| h.meta().id).collect();
+            left.sort_unstable();
+            let mut gone: Vec<TableId> =
+                version.handles().filter(is_left).map(|h| h.meta().id).collect();
+            gone.sort_unstable();
+            assert_eq!(left, gone, "{edit:?}");
+            for (_, table) in next.shape.tables() {
+                let same = version.handle(table.id).zip(next.handle(table.id));
+                assert!(same.is_none_or(|(old, new)| old.is_same_file(new)), "{edit:?}");
+            }
+            let levels = version.levels.iter().zip(&next.levels);
+            shared += levels.filter(|(old, new)| Arc::ptr_eq(old, new)).count();
+            version = next;
+        }
+        assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
     }
 
     #[test]
