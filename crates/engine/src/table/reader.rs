@@ -3,6 +3,7 @@
 //! A get: root array -> partition (filter, then separators) -> block -> entry. With the partition
 //! pinned that is one cache miss for the filter, and nothing more where the filter says no.
 
+use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +18,13 @@ use crate::table::frame;
 use crate::table::index::{KeyArray, Partition};
 use crate::table::properties::{BadProperties, Properties};
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
+
+/// Frames of at most this size are read into a buffer that the thread keeps.
+const SCRATCH_BYTES: u64 = 16 << 10;
+
+thread_local! {
+    static STORED: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES as usize].into());
+}
 
 /// Where a partition lies, and its pinned form once it was read.
 #[derive(Debug)]
@@ -276,8 +284,20 @@ impl TableReader {
     }
 
     fn read_frame(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let stored = read_exact(&self.name, &*self.file, self.file_len, offset, len)?;
-        frame::open(&stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))
+        let open = |stored: &[u8]| {
+            frame::open(stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))
+        };
+        // Frames of usual sizes pass through a buffer of the thread: nothing to clear or give back.
+        if len > SCRATCH_BYTES {
+            let stored = read_exact(&self.name, &*self.file, self.file_len, offset, len)?;
+            return open(&stored);
+        }
+        check_inside(&self.name, self.file_len, offset, len)?;
+        STORED.with_borrow_mut(|scratch| {
+            let stored = &mut scratch[..len as usize];
+            self.file.read_at(offset, stored)?;
+            open(stored)
+        })
     }
 
     /// Reads raw file bytes.
@@ -313,6 +333,13 @@ impl TableReader {
     }
 }
 
+fn check_inside(name: &str, file_len: u64, offset: u64, len: u64) -> Result<()> {
+    match offset.checked_add(len).is_none_or(|end| end > file_len) {
+        true => Err(Error::corruption(name, offset, "a part lies beyond the end of the file")),
+        false => Ok(()),
+    }
+}
+
 fn read_exact(
     name: &str,
     file: &dyn StorageFile,
@@ -320,9 +347,7 @@ fn read_exact(
     offset: u64,
     len: u64,
 ) -> Result<Vec<u8>> {
-    if offset.checked_add(len).is_none_or(|end| end > file_len) {
-        return Err(Error::corruption(name, offset, "a part lies beyond the end of the file"));
-    }
+    check_inside(name, file_len, offset, len)?;
     let mut bytes = Vec::new();
     let oom = |_| Error::corruption(name, offset, "a part is larger than memory");
     bytes.try_reserve_exact(len as usize).map_err(oom)?;

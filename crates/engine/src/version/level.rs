@@ -204,9 +204,15 @@ fn max_head(table: &Arc<TableHandle>) -> u64 {
 /// overlaps it, all rows do, so a new one is needed (interval partitioning). The order among rows
 /// says nothing about age. O(n log rows).
 pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> {
-    let mut rows: Vec<Vec<Arc<TableHandle>>> = Vec::new();
+    let handles = |row: &Vec<u32>| row.iter().map(|at| Arc::clone(&tables[*at as usize])).collect();
+    rows(tables).iter().map(handles).collect()
+}
+
+/// [`chains`], as places in `tables`.
+fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
+    let mut rows: Vec<Vec<u32>> = Vec::new();
     let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();
-    for table in tables {
+    for (at, table) in (0..).zip(tables) {
         let is_free = ends.peek().is_some_and(|Reverse((end, _))| **end < *table.meta().min_key);
         let row = match if is_free { ends.pop() } else { None } {
             Some(Reverse((_, row))) => row,
@@ -215,7 +221,7 @@ pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> 
                 rows.len() - 1
             }
         };
-        rows[row].push(Arc::clone(table));
+        rows[row].push(at);
         ends.push(Reverse((&table.meta().max_key, row)));
     }
     rows
@@ -237,6 +243,8 @@ pub struct IntervalIndex {
     cover_ends: Vec<u32>,
     /// Indices into `tables`.
     covers: Vec<u32>,
+    /// Smallest and largest sequence number of each table.
+    seqs: Vec<(SeqNo, SeqNo)>,
 }
 
 /// An end of a table: its smallest key, or the place just behind its largest key. Two tables may
@@ -258,22 +266,27 @@ impl IntervalIndex {
     /// Builds the index of tables sorted by smallest key, in one sweep over their bounds.
     /// O(n log n + covers).
     pub fn new(tables: Vec<Arc<TableHandle>>) -> IntervalIndex {
-        let chains = chains(&tables).into_iter().map(RunTables::new).map(Arc::new).collect();
-        let mut index = IntervalIndex {
-            tables,
-            chains,
-            heads: Vec::new(),
-            bounds: Vec::new(),
-            cover_ends: Vec::new(),
-            covers: Vec::new(),
+        let rows = rows(&tables);
+        let bounds = sorted_bounds(&tables, &rows);
+        let chain = |row: Vec<u32>| {
+            let handles = row.into_iter().map(|at| Arc::clone(&tables[at as usize]));
+            Arc::new(RunTables::new(handles.collect()))
         };
-        let max_seqs: Vec<SeqNo> = index.tables.iter().map(|table| table.meta().max_seq).collect();
+        let seqs = |table: &Arc<TableHandle>| (table.meta().min_seq, table.meta().max_seq);
+        let mut index = IntervalIndex {
+            chains: rows.into_iter().map(chain).collect(),
+            heads: Vec::with_capacity(bounds.len()),
+            bounds: Vec::with_capacity(bounds.len()),
+            cover_ends: Vec::with_capacity(bounds.len()),
+            covers: Vec::new(),
+            seqs: tables.iter().map(seqs).collect(),
+            tables,
+        };
         // The tables over the present place, newest first, of equal ones the first.
         let mut active: Vec<u32> = Vec::new();
-        let rank = |table: &u32| (Reverse(max_seqs[*table as usize]), *table);
-        for (head, bound) in sorted_bounds(&index.tables) {
-            let at = active.binary_search_by_key(&rank(&bound.table), rank);
-            match at {
+        for (head, bound) in bounds {
+            let rank = |table: &u32| (Reverse(index.seqs[*table as usize].1), *table);
+            match active.binary_search_by_key(&rank(&bound.table), rank) {
                 Ok(at) => _ = active.remove(at),
                 Err(at) => active.insert(at, bound.table),
             }
@@ -300,7 +313,7 @@ impl IntervalIndex {
     }
 
     /// The tables that cover `key`, by `max_seq` descending.
-    pub fn candidates(&self, key: &[u8]) -> impl ExactSizeIterator<Item = &Arc<TableHandle>> {
+    pub(super) fn cover(&self, key: &[u8]) -> &[u32] {
         let key_head = head(key, 0);
         let mut at = self.heads.partition_point(|word| *word < key_head);
         if self.heads.get(at) == Some(&key_head) {
@@ -313,11 +326,10 @@ impl IntervalIndex {
             at += self.bounds[at..at + equal].partition_point(is_passed);
         }
         let end = |at: usize| self.cover_ends.get(at).map_or(0, |end| *end as usize);
-        let cover = match at.checked_sub(1) {
+        match at.checked_sub(1) {
             Some(at) => &self.covers[at.checked_sub(1).map_or(0, end)..end(at)],
             None => &[],
-        };
-        cover.iter().map(|i| &self.tables[*i as usize])
+        }
     }
 
     /// Rule I3: visit by `max_seq` descending, skip tables that begin after the snapshot, keep the
@@ -330,16 +342,17 @@ impl IntervalIndex {
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
         let mut best: Option<(Found, Arc<Block>)> = None;
-        let candidates = self.candidates(key);
-        let overlap = candidates.len() > 1;
-        for table in candidates {
-            if best.as_ref().is_some_and(|(found, _)| table.meta().max_seq < seq_of(found.trailer))
-            {
+        let cover = self.cover(key);
+        let overlap = cover.len() > 1;
+        for at in cover {
+            let (min_seq, max_seq) = self.seqs[*at as usize];
+            if best.as_ref().is_some_and(|(found, _)| max_seq < seq_of(found.trailer)) {
                 break;
             }
-            if table.meta().min_seq > seq {
+            if min_seq > seq {
                 continue;
             }
+            let table = &self.tables[*at as usize];
             let reads = stats.block_reads;
             let hit = table.reader()?.get(key, hash, seek_trailer(seq), stats)?;
             if overlap {
@@ -360,17 +373,13 @@ impl IntervalIndex {
 }
 
 /// All bounds of tables that are sorted by smallest key, in order, with the heads of their keys.
-fn sorted_bounds(tables: &[Arc<TableHandle>]) -> Vec<(u64, Bound)> {
-    let bound = |is_behind| {
-        move |(table, handle): (u32, &Arc<TableHandle>)| {
-            let meta = handle.meta();
-            let key = if is_behind { &meta.max_key } else { &meta.min_key };
-            (head(key, 0), Bound { table, is_behind })
-        }
-    };
-    let starts = (0..).zip(tables).map(bound(false));
-    let ends = (0..).zip(tables).map(bound(true));
-    let mut bounds: Vec<(u64, Bound)> = starts.chain(ends).collect();
+/// Smallest keys are in order, and so are largest ones within a row: the sort finds these stretches
+/// and merges them. O(n log rows).
+fn sorted_bounds(tables: &[Arc<TableHandle>], rows: &[Vec<u32>]) -> Vec<(u64, Bound)> {
+    let with_head = |bound: Bound| (head(bound.key(tables), 0), bound);
+    let starts = (0..tables.len() as u32).map(|table| Bound { table, is_behind: false });
+    let ends = rows.iter().flatten().map(|table| Bound { table: *table, is_behind: true });
+    let mut bounds: Vec<(u64, Bound)> = starts.chain(ends).map(with_head).collect();
     let order = |bound: &Bound| (bound.key(tables), bound.is_behind);
     bounds.sort_by(|(head, bound), (other_head, other)| {
         head.cmp(other_head).then_with(|| order(bound).cmp(&order(other)))

@@ -288,7 +288,8 @@ mod tests {
                     let mut expected: Vec<_> = index.tables.iter().filter(covers).collect();
                     expected.sort_by_key(|table| std::cmp::Reverse(table.meta().max_seq));
                     let ids = |table: &Arc<TableHandle>| table.meta().id;
-                    let found: Vec<_> = index.candidates(key.as_bytes()).map(ids).collect();
+                    let found = index.cover(key.as_bytes()).iter();
+                    let found: Vec<_> = found.map(|at| ids(&index.tables[*at as usize])).collect();
                     assert_eq!(found, expected.into_iter().map(ids).collect::<Vec<_>>());
                     found
                 });
