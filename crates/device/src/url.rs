@@ -252,7 +252,7 @@ pub static KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("ratio", "how many times larger each deeper level is; 10"),
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("merge", "fragmented-leveling, leveling or garnering"),
-    ("cuts", "tables end: size, global-range, grouped-global-range"),
+    ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 

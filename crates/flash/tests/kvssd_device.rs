@@ -27,6 +27,7 @@ fn tiny() -> KvSsdOptions {
         l0_trigger: 2,
         checkpoint_commits: 8,
         wear_gap: 1,
+        cuts: Partitioner::Size,
         ..KvSsdOptions::default()
     }
 }
@@ -321,8 +322,11 @@ fn programs_and_erases_that_fail_lose_nothing() {
 
 #[test]
 fn a_full_device_refuses_puts_and_recovers_by_deletes() {
-    for options in [tiny(), KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() }]
-    {
+    for options in [
+        tiny(),
+        KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() },
+        KvSsdOptions { cuts: Partitioner::GlobalRange, ..tiny() },
+    ] {
         let images = Images::new();
         let mut device = images.create(&options);
         let mut state = State::new();

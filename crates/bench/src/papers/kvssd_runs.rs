@@ -10,7 +10,7 @@ use runstone::{Background, Options, Result, Store, WalMode};
 use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
-use runstone_flash::kvssd::{KvSsd, KvSsdOptions};
+use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 
 use super::context::Context;
@@ -152,8 +152,10 @@ impl Load {
         Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
     }
 
+    /// As in the paper, tables are cut by size.
     pub(super) fn device_options(&self) -> KvSsdOptions {
         KvSsdOptions {
+            cuts: Partitioner::Size,
             memtable_pages: self.memtable_pages,
             level1_pages: self.level1_pages,
             ..KvSsdOptions::default()
