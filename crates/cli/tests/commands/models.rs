@@ -96,6 +96,9 @@ fn papers_are_listed_and_unknown_ones_refused() {
         (&["paper", "autum"][..], "did you mean autumn?"),
         (&["paper", "autumn", "--scale", "0"], "scale 0"),
         (&["paper", "autumn", "--scale", "nan"], "scale NaN"),
+        (&["paper", "autumn", "--scale", "t2"], "neither a number nor t0 nor t1"),
+        (&["paper", "autumn", "--scale", "t1"], "these have it: kvssd, kvssd-beyond"),
+        (&["paper", "kvssd", "--scale", "t1", "--only", "speed"], "no such part"),
         (&["paper", "--check"], "<NAME>"),
     ] {
         let ran = place.run(arguments);
