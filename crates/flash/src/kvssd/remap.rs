@@ -373,8 +373,8 @@ mod tests {
         assert_eq!(plan(&upper, &lower, &LIMITS), expected);
     }
 
-    /// The bounds are bit prefixes (b, d, h, j), and a page of any stratum that lies across one is in
-    /// both outputs: nothing of a table is outside its cell.
+    /// The bounds are bit prefixes (b, d, h, j), and a page of any stratum that lies across one is
+    /// in both outputs: nothing of a table is outside its cell.
     #[test]
     fn under_global_range_outputs_end_at_bounds_that_all_levels_share() {
         let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];
