@@ -36,7 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     version,
     disable_help_subcommand = true,
     after_help = "STORE is a directory, or mem: for a store that ends with the command.\n\
-                  `runstone help options|policies|presets|exit-codes` explains more."
+                  `runstone help options|policies|presets|devices|exit-codes` explains more."
 )]
 pub struct CommandLine {
     #[command(subcommand)]

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod kvssd;
-mod url;
+pub mod url;
 
 pub use kvssd::{KvSsdStore, explained};
 pub use url::{DeviceUrl, Kind};

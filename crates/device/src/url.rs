@@ -2,11 +2,9 @@
 //!
 //! ```text
 //! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
-//! both:     blocks, page (bytes), block_pages, channels, dies, op (percent), timing
-//! kvssd:    policy (nlsm, rlsm-, rlsm), th, memtable (pages), l1 (pages), ratio, l0, merge,
-//!           durability (plp, log)
-//! blockssd: gc (split, shared), trim (on, off)
 //! ```
+//!
+//! What the names mean is in [`KVSSD_OPTIONS`] and [`BLOCK_OPTIONS`].
 //!
 //! A device keeps its geometry, and a KVSSD its options: without any in the URL it is opened as it
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
@@ -17,7 +15,7 @@ use std::path::{Path, PathBuf};
 use runstone::{Error, Result};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions};
+use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, cut_names};
 use runstone_flash::nand::{FileImage, Geometry, Image, Timing};
 
 use crate::kvssd::{KvSsdStore, explain};
@@ -128,6 +126,10 @@ impl DeviceUrl {
             "ratio" => options.size_ratio = number(name, value)?,
             "l0" => options.l0_trigger = number(name, value)?,
             "merge" => options.policy = value.to_string(),
+            "cuts" => {
+                let found = KvSsdOptions::cuts_by_name(value);
+                options.cuts = found.ok_or_else(|| choice(name, value, &[&cut_names()]))?;
+            }
             "durability" => {
                 options.durability = match value {
                     "plp" => Durability::Capacitor,
@@ -135,7 +137,7 @@ impl DeviceUrl {
                     _ => return Err(choice(name, value, &["plp", "log"])),
                 }
             }
-            _ => return Err(unknown(name, KVSSD_NAMES)),
+            _ => return Err(unknown(name, KVSSD_OPTIONS)),
         }
         self.has_options = true;
         Ok(())
@@ -151,7 +153,7 @@ impl DeviceUrl {
             ("trim", "on") => ftl.is_trim_on = true,
             ("trim", "off") => ftl.is_trim_on = false,
             ("trim", _) => return Err(choice(name, value, &["on", "off"])),
-            _ => return Err(unknown(name, BLOCK_NAMES)),
+            _ => return Err(unknown(name, BLOCK_OPTIONS)),
         }
         Ok(())
     }
@@ -234,9 +236,38 @@ impl DeviceUrl {
     }
 }
 
-const KVSSD_NAMES: &str = "blocks, page, block_pages, channels, dies, timing, op, policy, th, \
-                           memtable, l1, ratio, l0, merge, durability";
-const BLOCK_NAMES: &str = "blocks, page, block_pages, channels, dies, timing, op, gc, trim";
+/// What each option of a KVSSD means, for help.
+pub static KVSSD_OPTIONS: &[(&str, &str)] = &[
+    ("blocks", "erase blocks of the image; 384"),
+    ("page", "bytes of a page; 32768"),
+    ("block_pages", "pages of a block; 128"),
+    ("channels", "channels that work side by side"),
+    ("dies", "dies on each channel"),
+    ("timing", "simulated times: paper, mlc or tlc"),
+    ("op", "percent of the flash that is kept free of user data; 5"),
+    ("policy", "nlsm (rewrites), rlsm- (remaps), rlsm (and a block per level)"),
+    ("th", "most strata of a remapped table; 2"),
+    ("memtable", "pages that the memtable fills; 128"),
+    ("l1", "capacity of level 1 in pages; 320"),
+    ("ratio", "how many times larger each deeper level is; 10"),
+    ("l0", "tables of level 0 that call for a compaction; 4"),
+    ("merge", "fragmented-leveling, leveling or garnering"),
+    ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
+    ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
+];
+
+/// What each option of a block SSD means, for help.
+pub static BLOCK_OPTIONS: &[(&str, &str)] = &[
+    ("blocks", "erase blocks of the image; 384"),
+    ("page", "bytes of a page; 32768"),
+    ("block_pages", "pages of a block; 128"),
+    ("channels", "channels that work side by side"),
+    ("dies", "dies on each channel"),
+    ("timing", "simulated times: paper, mlc or tlc"),
+    ("op", "percent of the flash that is kept free of user data; 5"),
+    ("gc", "where moved pages go: split (blocks of their own), shared"),
+    ("trim", "on: removed files free their pages at once; off"),
+];
 
 fn number(name: &str, value: &str) -> Result<u32> {
     let wrong = |_| Error::invalid(format!("{name}={value} is not a number"), "write digits");
@@ -248,8 +279,10 @@ fn choice(name: &str, value: &str, known: &[&str]) -> Error {
     Error::invalid(format!("{name}={value} is unknown"), hint)
 }
 
-fn unknown(name: &str, known: &str) -> Error {
-    Error::invalid(format!("a device has no option {name:?}"), format!("it has: {known}"))
+fn unknown(name: &str, known: &[(&str, &str)]) -> Error {
+    let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let hint = format!("it has: {}", known.join(", "));
+    Error::invalid(format!("a device has no option {name:?}"), hint)
 }
 
 #[cfg(test)]
@@ -273,12 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn every_option_that_help_names_is_known() {
+        for (scheme, options) in [("kvssd", KVSSD_OPTIONS), ("blockssd", BLOCK_OPTIONS)] {
+            for (name, _) in options {
+                let error = parse(&format!("{scheme}:x?{name}=?")).err();
+                let text = error.map(|error| error.to_string()).unwrap_or_default();
+                assert!(!text.contains("no option"), "{scheme} {name}: {text}");
+            }
+        }
+        let url = parse("kvssd:x?policy=rlsm&cuts=grouped-global-range").unwrap();
+        assert_eq!(url.kvssd.cuts.rule().name(), "grouped-global-range");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, part) in [
             ("kvssd:", "no path"),
             ("kvssd:x?blocks=many", "blocks=many"),
             ("kvssd:x?gc=split", "\"gc\""),
             ("kvssd:x?policy=lsm", "policy=lsm"),
+            ("kvssd:x?cuts=prefix", "cuts=prefix"),
             ("blockssd:x?th=2", "\"th\""),
             ("blockssd:x?timing=fast", "timing=fast"),
         ] {

@@ -219,6 +219,27 @@ fn snia_sizes() {
     }
 }
 
+/// On a device of small pages the device's own limit is the lower one; the error counts the
+/// caller's bytes, not those of the prefix.
+#[test]
+fn keys_that_the_device_cannot_take_are_refused_by_their_length() {
+    let mut device = device_of(1024, 8);
+    let limit = device.max_key_bytes();
+    let mut nvme = NvmeKv::new(&mut device);
+    nvme.store(&[7; 16], b"1", StoreIf::Always).unwrap();
+    let mut api = Snia::new(&mut device).unwrap();
+    let space = api.create_key_space(b"s").unwrap();
+    let mut longest = 0;
+    for bytes in 4..=255 {
+        match api.store(&space, &vec![1; bytes], b"v", StoreMode::Post) {
+            Ok(()) => longest = bytes,
+            Err(SniaError::KeyLengthInvalid(found)) => assert_eq!(found, bytes),
+            Err(other) => panic!("{bytes} bytes: {other}"),
+        }
+    }
+    assert_eq!(longest + 5, limit, "a prefix of five bytes tells key spaces apart");
+}
+
 #[test]
 fn snia_key_spaces_are_apart_and_survive() {
     let mut device = device();

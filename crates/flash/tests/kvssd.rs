@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{
-    Clip, CompactionInput, Entry, KeyBlock, Kind, KvPage, Lookup, Merged, Output, PageReader,
-    PageWriter, Record, References, RemapLimits, Rewriter, TableMeta, lookup, plan_compaction,
+    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Lookup, Merged, Output,
+    PageReader, PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta,
+    lookup, plan_compaction,
 };
 use runstone_flash::nand::SharedBytes;
 use runstone_flash::{Error, Result};
@@ -73,9 +74,10 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(threshold: u8, clips: Clips) -> Tree {
+    fn new(threshold: u8, clips: Clips, cuts: Partitioner) -> Tree {
+        let (table_pages, page_bytes) = (TABLE_PAGES, PAGE_BYTES);
         Tree {
-            limits: RemapLimits { threshold, table_pages: TABLE_PAGES, page_bytes: PAGE_BYTES },
+            limits: RemapLimits { threshold, table_pages, page_bytes, cuts },
             clips,
             pages: Pages::default(),
             references: References::new(BLOCK_COUNT, BLOCK_PAGES),
@@ -217,9 +219,9 @@ impl Tree {
                     self.shared += entries.iter().filter(|entry| !entry.is_charged).count() as u64;
                     made.push(self.table(level + 1, counter, entries));
                 }
-                Output::Rewrite { entries } => {
+                Output::Rewrite { entries, cuts } => {
                     self.rewritten += 1;
-                    for entries in self.rewrite(level + 1, entries) {
+                    for entries in self.rewrite(level + 1, entries, &cuts) {
                         made.push(self.table(level + 1, 1, entries));
                     }
                 }
@@ -236,7 +238,7 @@ impl Tree {
         below.sort_by(|one, two| one.entries[0].clip.lo.cmp(&two.entries[0].clip.lo));
     }
 
-    fn rewrite(&mut self, level: usize, entries: Vec<Entry>) -> Vec<Vec<Entry>> {
+    fn rewrite(&mut self, level: usize, entries: Vec<Entry>, cuts: &[CutKey]) -> Vec<Vec<Entry>> {
         let snapshots: Vec<u64> = self.snapshots.iter().map(|(seq, _)| *seq).collect();
         let deeper: Vec<Clip> =
             self.levels[level + 1..].iter().flatten().filter_map(TableMeta::fence).collect();
@@ -245,6 +247,7 @@ impl Tree {
             is_deeper: &|key| deeper.iter().any(|fence| fence.contains(key)),
             page_bytes: PAGE_BYTES,
             table_pages: TABLE_PAGES,
+            cuts,
         };
         let mut written = Pages { next: self.pages.next, ..Pages::default() };
         let merged = Merged::new(entries, PAGE_BYTES, &mut self.pages);
@@ -372,13 +375,16 @@ fn run(tree: &mut Tree, seed: u64) -> bool {
     true
 }
 
+const CUTS: [Partitioner; 3] =
+    [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
+
 #[test]
-fn precedence_holds_at_every_threshold() {
-    for threshold in [0, 2, 3, 4, 6] {
+fn precedence_holds_at_every_threshold_and_cutting() {
+    for (threshold, cuts) in [0, 2, 3, 4, 6].into_iter().flat_map(|th| CUTS.map(|cut| (th, cut))) {
         let (mut remapped, mut rewritten, mut shared) = (0, 0, 0);
         for seed in 0..6 {
-            let mut tree = Tree::new(threshold, Clips::Kept);
-            assert!(run(&mut tree, seed), "threshold {threshold}, seed {seed}");
+            let mut tree = Tree::new(threshold, Clips::Kept, cuts);
+            assert!(run(&mut tree, seed), "threshold {threshold}, {cuts:?}, seed {seed}");
             remapped += tree.remapped;
             rewritten += tree.rewritten;
             shared += tree.shared;
@@ -393,24 +399,26 @@ fn precedence_holds_at_every_threshold() {
 /// A test that cannot see the bugs that clips prevent would prove nothing.
 #[test]
 fn missing_clips_are_found() {
-    let finds = |threshold, clips| {
+    let finds = |threshold, clips, cuts| {
         (0..6).any(|seed| {
-            let silent =
-                std::panic::AssertUnwindSafe(|| run(&mut Tree::new(threshold, clips), seed));
+            let mut tree = Tree::new(threshold, clips, cuts);
+            let silent = std::panic::AssertUnwindSafe(|| run(&mut tree, seed));
             !std::panic::catch_unwind(silent).unwrap_or(false)
         })
     };
-    assert!(finds(2, Clips::None));
-    for threshold in [3, 4, 6] {
-        assert!(finds(threshold, Clips::None));
-        assert!(finds(threshold, Clips::FenceOnly), "threshold {threshold}");
+    for cuts in CUTS {
+        assert!(finds(2, Clips::None, cuts));
+        for threshold in [3, 4, 6] {
+            assert!(finds(threshold, Clips::None, cuts));
+            assert!(finds(threshold, Clips::FenceOnly, cuts), "threshold {threshold}, {cuts:?}");
+        }
     }
 }
 
 /// Without snapshots, compacting everything to the bottom leaves no delete behind.
 #[test]
 fn deletes_go_when_nothing_is_left_to_hide() {
-    let mut tree = Tree::new(0, Clips::Kept);
+    let mut tree = Tree::new(0, Clips::Kept, Partitioner::Size);
     for at in 0..KEYS {
         tree.write(key(at), Some(vec![1; 50]));
     }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Placement, Write};
+use runstone_flash::kvssd::{
+    Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement, Write,
+};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 
@@ -25,6 +27,7 @@ fn tiny() -> KvSsdOptions {
         l0_trigger: 2,
         checkpoint_commits: 8,
         wear_gap: 1,
+        cuts: Partitioner::Size,
         ..KvSsdOptions::default()
     }
 }
@@ -132,6 +135,10 @@ fn variants() -> Vec<KvSsdOptions> {
         KvSsdOptions { durability: Durability::Log, ..tiny() },
         KvSsdOptions { policy: "leveling".to_string(), ..tiny() },
         KvSsdOptions { policy: "garnering".to_string(), ..tiny() },
+        KvSsdOptions { threshold: 0, cuts: Partitioner::GlobalRange, ..tiny() },
+        KvSsdOptions { cuts: Partitioner::GlobalRange, ..tiny() },
+        KvSsdOptions { threshold: 4, cuts: Partitioner::GlobalRange, ..tiny() },
+        KvSsdOptions { cuts: Partitioner::GroupedGlobalRange, ..tiny() },
     ];
     for threshold in [0, 2, 3, 4, 6] {
         variants.push(KvSsdOptions { threshold, ..tiny() });
@@ -282,6 +289,11 @@ fn power_cuts_of_the_other_variants() {
 }
 
 #[test]
+fn power_cut_at_every_program_and_erase_under_global_range() {
+    cut_everywhere(KvSsdOptions { cuts: Partitioner::GlobalRange, ..tiny() }, 1);
+}
+
+#[test]
 fn programs_and_erases_that_fail_lose_nothing() {
     let images = Images::new();
     let mut device = images.create(&tiny());
@@ -310,8 +322,11 @@ fn programs_and_erases_that_fail_lose_nothing() {
 
 #[test]
 fn a_full_device_refuses_puts_and_recovers_by_deletes() {
-    for options in [tiny(), KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() }]
-    {
+    for options in [
+        tiny(),
+        KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..tiny() },
+        KvSsdOptions { cuts: Partitioner::GlobalRange, ..tiny() },
+    ] {
         let images = Images::new();
         let mut device = images.create(&options);
         let mut state = State::new();
@@ -437,6 +452,9 @@ fn other_devices_are_refused_by_name() {
     let wrong = KvSsdOptions { policy: "tiering".to_string(), ..tiny() };
     let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
     assert!(error.is_some_and(|error| error.contains("several runs")));
+    let wrong = KvSsdOptions { cuts: Partitioner::Prefix, ..tiny() };
+    let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
+    assert!(error.is_some_and(|error| error.contains("size, global-range")));
     let mut device = open(TINY, Some(KvSsdOptions { threshold: 4, ..tiny() })).unwrap();
     assert_eq!(device.options().threshold, 4);
     let limit = device.max_key_bytes();
@@ -456,4 +474,32 @@ fn other_devices_are_refused_by_name() {
     ftl.write(0, &[1; 4096]).unwrap();
     let error = KvSsd::open(Box::new(fresh), side, None, Timing::PAPER, None).err();
     assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
+}
+
+/// Another cutting may be asked for at any opening; what lies there stays and is read the same.
+#[test]
+fn the_cutting_can_change_when_a_device_is_opened() {
+    let images = Images::new();
+    let (mut state, mut random) = (State::new(), Random(3));
+    drop(images.create(&tiny()));
+    let mut device = images.open().unwrap();
+    for cuts in [Partitioner::GlobalRange, Partitioner::Size, Partitioner::GroupedGlobalRange] {
+        drop(device);
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        let options = KvSsdOptions { cuts, ..tiny() };
+        device = KvSsd::open(flash, side, None, Timing::PAPER, Some(options)).unwrap();
+        for _ in 0..1500 {
+            let step = step(&mut random, 500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+        }
+        assert!(device.counters().compactions > 10);
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        device.sync().unwrap();
+        drop(device);
+        device = images.open().unwrap();
+        assert_eq!(device.options().cuts, cuts);
+        expect(&mut device, &state, u64::MAX, 500);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use runstone::{Error, Result};
@@ -9,10 +10,47 @@ use runstone::{Error, Result};
 /// Hears what a paper does now.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
+/// How large a paper's workloads are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// Factor of the sizes; 1, also written `t0`, is what the expectations are for.
+    Factor(f64),
+    /// `t1`: the operations of the KVSSD paper, ten times those of T0, with an eighth of all
+    /// sizes, so that its tree is as deep as the paper's and its device fits memory.
+    T1,
+}
+
+impl Scale {
+    /// How many times the operations of T0 there are.
+    fn factor(self) -> f64 {
+        match self {
+            Scale::Factor(factor) => factor,
+            Scale::T1 => 10.0,
+        }
+    }
+}
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Scale, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "t0" => Ok(Scale::Factor(1.0)),
+            "t1" => Ok(Scale::T1),
+            number => number
+                .parse()
+                .map(Scale::Factor)
+                .map_err(|_| "neither a number nor t0 nor t1".to_string()),
+        }
+    }
+}
+
 /// See the module docs. Its directory is removed when it is dropped.
 pub struct Context<'a> {
     /// Factor of the workloads' sizes; 1 is what the expectations are for.
     pub scale: f64,
+    /// Whether all sizes are an eighth: [`Scale::T1`].
+    pub is_t1: bool,
     /// The one part to measure, of a paper that is measured in parts.
     only: Option<String>,
     has_met: AtomicBool,
@@ -23,14 +61,16 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Makes the directory, below that for temporary files.
-    pub fn new(scale: f64, say: &'a Say<'a>) -> Result<Context<'a>> {
+    pub fn new(scale: Scale, say: &'a Say<'a>) -> Result<Context<'a>> {
+        let (scale, is_t1) = (scale.factor(), scale == Scale::T1);
         if !(0.001..=100.0).contains(&scale) {
             let what = format!("scale {scale} is not between 0.001 and 100");
             return Err(Error::invalid(what, "1 is the scale of the expectations"));
         }
         let scratch = make_scratch(&std::env::temp_dir())?;
         let has_met = AtomicBool::new(false);
-        Ok(Context { scale, only: None, has_met, scratch, directories: AtomicU64::new(0), say })
+        let directories = AtomicU64::new(0);
+        Ok(Context { scale, is_t1, only: None, has_met, scratch, directories, say })
     }
 
     /// Restricts the run to one part.
@@ -96,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_directory_ends_with_the_context() {
-        let context = Context::new(0.5, &|_| {}).expect("a directory");
+        let context = Context::new(Scale::Factor(0.5), &|_| {}).expect("a directory");
         let (first, second) = (context.directory(), context.directory());
         assert_ne!(first, second);
         let scratch = first.parent().expect("below the scratch directory").to_path_buf();
@@ -105,7 +145,17 @@ mod tests {
         drop(context);
         assert!(!scratch.exists());
         for bad in [0.0, -1.0, f64::NAN, 1e9] {
-            assert!(Context::new(bad, &|_| {}).is_err());
+            assert!(Context::new(Scale::Factor(bad), &|_| {}).is_err());
         }
+    }
+
+    #[test]
+    fn scales_are_numbers_or_names() {
+        assert_eq!("t0".parse(), Ok(Scale::Factor(1.0)));
+        assert_eq!("T1".parse(), Ok(Scale::T1));
+        assert_eq!("0.25".parse(), Ok(Scale::Factor(0.25)));
+        assert!("t2".parse::<Scale>().is_err() && "".parse::<Scale>().is_err());
+        let context = Context::new(Scale::T1, &|_| {}).expect("a directory");
+        assert!(context.is_t1 && context.scaled(1_000_000) == 10_000_000);
     }
 }

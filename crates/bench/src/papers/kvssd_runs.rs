@@ -10,7 +10,7 @@ use runstone::{Background, Options, Result, Store, WalMode};
 use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
-use runstone_flash::kvssd::{KvSsd, KvSsdOptions};
+use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 
 use super::context::Context;
@@ -23,9 +23,8 @@ use crate::generators::zipfian::Latest;
 use crate::process;
 
 const KEY_BYTES: u64 = 24;
-const VALUE_BYTES: usize = 1000;
-/// Records of 1044 bytes, slot and header included, in a page of 32 KiB.
-const RECORDS_PER_PAGE: u64 = 31;
+/// What a record takes in a page beside key and value: slot and header.
+const RECORD_OVERHEAD_BYTES: u64 = 20;
 
 /// Largest device whose image is kept in memory, where pages are shared instead of copied.
 const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
@@ -35,6 +34,9 @@ pub(super) struct Load {
     pub(super) loads: u64,
     pub(super) operations: u64,
     pub(super) block_count: u32,
+    value_bytes: usize,
+    page_bytes: u32,
+    /// Pages of a block and of a table.
     table_pages: u32,
     memtable_pages: u32,
     level1_pages: u32,
@@ -42,6 +44,7 @@ pub(super) struct Load {
 }
 
 /// What a run wrote and read.
+#[derive(Clone, Copy)]
 pub(super) struct Outcome {
     pub(super) compaction: f64,
     pub(super) rmw: f64,
@@ -52,7 +55,6 @@ pub(super) struct Outcome {
     pub(super) emulated_per_cpu_s: f64,
     pub(super) pages_per_get: f64,
     pub(super) ram_bytes_per_16_gb: f64,
-    pub(super) timing: &'static str,
 }
 
 impl Outcome {
@@ -65,6 +67,9 @@ impl Outcome {
 impl Load {
     /// Updates and reads of any record.
     pub(super) fn uniform(context: &Context<'_>) -> Load {
+        if context.is_t1 {
+            return Load::t1();
+        }
         // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
         // open blocks and a compaction want as much room as ever.
         let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
@@ -73,11 +78,42 @@ impl Load {
             loads: context.scaled(1_000_000),
             operations: context.scaled(500_000),
             block_count: (blocks.round() as u32).max(40),
+            value_bytes: 1000,
+            page_bytes: Geometry::default().page_bytes,
             table_pages: Geometry::default().block_pages,
             memtable_pages: 128,
             level1_pages: 320,
             is_latest: false,
         }
+    }
+
+    /// T1: the paper's operations, with an eighth of the bytes of everything: 3,840 blocks of
+    /// 512 KiB, records of 130 bytes in their page, level 1 of 1.25 MiB. So tables hold as many
+    /// records as at T0. Pages are a quarter, not an eighth: a metadata page must name all pages
+    /// of a table, keys included, and keys stay at 24 bytes.
+    fn t1() -> Load {
+        Load {
+            loads: 10_000_000,
+            operations: 5_000_000,
+            block_count: 3840,
+            value_bytes: 86,
+            page_bytes: 8 << 10,
+            table_pages: 64,
+            memtable_pages: 64,
+            level1_pages: 160,
+            is_latest: false,
+        }
+    }
+
+    /// Bytes of a key and its value.
+    fn user_bytes(&self) -> u64 {
+        KEY_BYTES + self.value_bytes as u64
+    }
+
+    fn records_per_page(&self) -> u64 {
+        const PAGE_HEADER_BYTES: u64 = 16;
+        let record_bytes = RECORD_OVERHEAD_BYTES + self.user_bytes();
+        (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / record_bytes
     }
 
     /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
@@ -102,7 +138,7 @@ impl Load {
     /// The model's sizes.
     fn model_sizes(&self) -> ModelSizes {
         ModelSizes {
-            page_records: RECORDS_PER_PAGE as u32,
+            page_records: self.records_per_page() as u32,
             table_pages: self.table_pages,
             level1_pages: self.level1_pages,
             size_ratio: 10,
@@ -116,8 +152,10 @@ impl Load {
         Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
     }
 
+    /// As in the paper, tables are cut by size.
     pub(super) fn device_options(&self) -> KvSsdOptions {
         KvSsdOptions {
+            cuts: Partitioner::Size,
             memtable_pages: self.memtable_pages,
             level1_pages: self.level1_pages,
             ..KvSsdOptions::default()
@@ -125,14 +163,19 @@ impl Load {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { block_count: self.block_count, ..Geometry::default() }
+        Geometry {
+            block_count: self.block_count,
+            page_bytes: self.page_bytes,
+            block_pages: self.table_pages,
+            ..Geometry::default()
+        }
     }
 
     /// Calls `put` or `get` for each operation. Returns how many there were.
     fn run(&self, mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
-        let mut value = vec![0; VALUE_BYTES];
+        let mut value = vec![0; self.value_bytes];
         let mut key = Vec::new();
         let mut records = 0;
         for operation in 0..self.loads + self.operations {
@@ -187,7 +230,6 @@ pub(super) fn run_device(
         pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
         ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
             / geometry.data_bytes() as f64,
-        timing: device.nand().timing().name,
     };
     drop(device);
     remove(path);
@@ -236,7 +278,7 @@ pub(super) fn run_model(
         Ok(())
     })?;
     let (counts, geometry) = (model.counts(), load.geometry());
-    let user_bytes = counts.puts * (KEY_BYTES + VALUE_BYTES as u64);
+    let user_bytes = counts.puts * load.user_bytes();
     let written_bytes = counts.written_pages * u64::from(geometry.page_bytes);
     let percent = f64::from(100 - over_provision_percent) / 100.0;
     Ok(ModelOutcome {
@@ -261,7 +303,7 @@ pub(super) fn run_engine(
     let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
     let store = open_store(load, policy, &storage)?;
     let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);
-    let per_flush = u64::from(load.memtable_pages) * RECORDS_PER_PAGE;
+    let per_flush = u64::from(load.memtable_pages) * load.records_per_page();
     let (mut unflushed, mut user_bytes, mut gets, mut get_pages) = (0, 0, 0_u64, 0);
     let operations = load.run(|key, value| {
         let Some(value) = value else {
@@ -272,7 +314,7 @@ pub(super) fn run_engine(
             return Ok(());
         };
         store.put(key, value)?;
-        user_bytes += KEY_BYTES + VALUE_BYTES as u64;
+        user_bytes += load.user_bytes();
         unflushed += 1;
         if unflushed == per_flush {
             unflushed = 0;
@@ -291,7 +333,6 @@ pub(super) fn run_engine(
         emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
         pages_per_get: get_pages as f64 / gets.max(1) as f64,
         ram_bytes_per_16_gb: 0.0,
-        timing: layers.timing,
     };
     store.close()?;
     drop(storage);
@@ -301,10 +342,9 @@ pub(super) fn run_engine(
 
 /// The engine with the device's sizes, without filters and with next to no cache.
 fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
-    const PAGE_BYTES: u64 = 32 << 10;
     let mut keyspace = plain_options(policy);
-    keyspace.shape.table_bytes = 128 * PAGE_BYTES;
-    keyspace.shape.base_bytes = u64::from(load.level1_pages) * PAGE_BYTES;
+    keyspace.shape.table_bytes = u64::from(load.table_pages) * u64::from(load.page_bytes);
+    keyspace.shape.base_bytes = u64::from(load.level1_pages) * u64::from(load.page_bytes);
     keyspace.shape.l0_trigger = 4;
     let options = Options {
         background: Background::Manual,

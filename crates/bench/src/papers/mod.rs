@@ -16,7 +16,7 @@ mod partitioning;
 mod ptierdb;
 mod report;
 
-pub use context::Context;
+pub use context::{Context, Scale};
 pub use report::{Figure, PaperReport, PaperRow, Verdict};
 
 /// A paper.
@@ -26,7 +26,30 @@ pub struct Paper {
     /// One line for help: authors, title, year.
     pub doc: &'static str,
     /// Measures its claims.
-    pub run: fn(&Context<'_>) -> Result<PaperReport>,
+    run: fn(&Context<'_>) -> Result<PaperReport>,
+    /// Whether its workloads know the sizes of [`Scale::T1`].
+    has_t1: bool,
+}
+
+impl Paper {
+    /// Measures its claims. Errors if it does not have the scale or the part that is asked for.
+    pub fn measure(&self, context: &Context<'_>) -> Result<PaperReport> {
+        if context.is_t1 && !self.has_t1 {
+            let names = PAPERS.iter().filter(|paper| paper.has_t1).map(|paper| paper.name);
+            let hint = format!("give a factor; these have it: {}", joined(names));
+            return Err(Error::invalid(format!("paper {} has no scale t1", self.name), hint));
+        }
+        let report = (self.run)(context)?;
+        if context.lacks_part() {
+            let what = format!("paper {} has no such part", self.name);
+            return Err(Error::invalid(what, "runstone help paper names the parts"));
+        }
+        Ok(report)
+    }
+}
+
+fn joined(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Measures some claims of a paper and adds their rows.
@@ -38,31 +61,37 @@ pub static PAPERS: &[Paper] = &[
         name: "autumn",
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
+        has_t1: false,
     },
     Paper {
         name: "hashkv",
         doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
         run: hashkv::run,
+        has_t1: false,
     },
     Paper {
         name: "kvssd",
         doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
         run: kvssd::run,
+        has_t1: true,
     },
     Paper {
         name: "kvssd-beyond",
-        doc: "Beyond KVSSD: what merge policies do to a flash device; remapping under Garnering",
+        doc: "Beyond KVSSD: merge policies on flash; remapping under Garnering and Global-Range",
         run: kvssd_beyond::run,
+        has_t1: true,
     },
     Paper {
         name: "partitioning",
         doc: "Mao and Hristidis, Increase Merge Efficiency .. Through Coordinated Partitioning",
         run: partitioning::run,
+        has_t1: false,
     },
     Paper {
         name: "ptierdb",
         doc: "Liu and Zhou, PTierDB: Building Better Read-Write Cost Balanced Key-Value Stores",
         run: ptierdb::run,
+        has_t1: false,
     },
 ];
 
@@ -71,7 +100,7 @@ pub fn find(name: &str) -> Result<&'static Paper> {
     PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| {
         let names: Vec<&'static str> = PAPERS.iter().map(|paper| paper.name).collect();
         let guess = suggest(&nearest(name, &names));
-        let choice = format!("choose among: {}", names.join(", "));
+        let choice = format!("choose among: {}", joined(names.into_iter()));
         Error::invalid(format!("no paper is named {name:?}{guess}"), choice)
     })
 }

@@ -2,16 +2,17 @@
 
 use clap::CommandFactory;
 use runstone::KeyspaceOptions;
+use runstone_device::url::{BLOCK_OPTIONS, KVSSD_OPTIONS};
 use serde_json::json;
 
 use super::{policies, presets};
 use crate::failure::{EXIT_CODES, Exit, Failure, Result};
 use crate::output::{Output, columns};
 
-/// Explain a command or topic: options, policies, presets, exit-codes
+/// Explain a command or topic: options, policies, presets, devices, exit-codes
 #[derive(clap::Args)]
 pub struct Args {
-    /// A command, or options, policies, presets, exit-codes.
+    /// A command, or options, policies, presets, devices, exit-codes.
     topic: Option<String>,
 }
 
@@ -73,6 +74,7 @@ impl Args {
             Some("policies") => policies::Args {}.run(output),
             Some("presets") => presets::Args {}.run(output),
             Some("options") => print_options(output),
+            Some("devices") => print_devices(output),
             Some("exit-codes") => print_exit_codes(output),
             Some(command) => print_help(Some(command), output),
         }
@@ -89,7 +91,7 @@ fn print_help(command: Option<&str>, output: &Output) -> Result<Exit> {
             None => {
                 let what = format!("there is no command or topic {name:?}");
                 let hint = "`runstone help` lists the commands; topics are options, policies, \
-                            presets, exit-codes";
+                            presets, devices, exit-codes";
                 return Err(Failure::usage(what, hint));
             }
         },
@@ -132,6 +134,28 @@ fn print_options(output: &Output) -> Result<Exit> {
     output.line("Options of a keyspace, as a TOML file for --options:\n")?;
     output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
     output.line("\nAn option that the file does not name takes its default.")?;
+    Ok(Exit::Ok)
+}
+
+fn print_devices(output: &Output) -> Result<Exit> {
+    let devices = [("kvssd", KVSSD_OPTIONS), ("blockssd", BLOCK_OPTIONS)];
+    if output.is_json {
+        let option = |(name, doc): &(&str, &str)| json!({ "name": name, "doc": doc });
+        let device = |(scheme, options): (&str, &[(&str, &str)])| {
+            let options: Vec<_> = options.iter().map(option).collect();
+            json!({ "scheme": scheme, "options": options })
+        };
+        output.json(&json!({ "devices": devices.map(device) }))?;
+        return Ok(Exit::Ok);
+    }
+    for (scheme, options) in devices {
+        output.line(format!("{scheme}:IMAGE?name=value&name=value\n"))?;
+        let row = |(name, doc): &(&str, &str)| vec![name.to_string(), doc.to_string()];
+        let rows: Vec<Vec<String>> = options.iter().map(row).collect();
+        output.bytes(columns(&["option", "what it means"], &rows).as_bytes())?;
+        output.line("")?;
+    }
+    output.line("A device keeps its options; blocks, page and block_pages are its for ever.")?;
     Ok(Exit::Ok)
 }
 

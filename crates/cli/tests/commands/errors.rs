@@ -136,5 +136,11 @@ fn help_is_there() {
     assert!(place.ok(&["help", "policies"]).contains("leveling"));
     assert!(place.ok(&["presets"]).contains("balanced"));
     assert_eq!(place.ok(&["help", "exit-codes"]).lines().count(), 6);
+    let devices = place.ok(&["help", "devices"]);
+    assert!(devices.contains("kvssd:IMAGE") && devices.contains("cuts"), "{devices}");
+    let longest = devices.lines().map(|line| line.chars().count()).max();
+    assert!(longest.is_some_and(|longest| longest <= 80), "{longest:?} columns:\n{devices}");
+    assert_eq!(place.json(&["help", "devices"])["devices"][1]["scheme"], "blockssd");
+    assert!(place.ok(&["help", "paper"]).contains("t1"));
     assert!(place.ok(&["bench"]).contains("ycsb-a"));
 }

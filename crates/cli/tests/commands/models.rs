@@ -96,12 +96,31 @@ fn papers_are_listed_and_unknown_ones_refused() {
         (&["paper", "autum"][..], "did you mean autumn?"),
         (&["paper", "autumn", "--scale", "0"], "scale 0"),
         (&["paper", "autumn", "--scale", "nan"], "scale NaN"),
+        (&["paper", "autumn", "--scale", "t2"], "neither a number nor t0 nor t1"),
+        (&["paper", "autumn", "--scale", "t1"], "these have it: kvssd, kvssd-beyond"),
+        (&["paper", "kvssd", "--scale", "t1", "--only", "speed"], "no such part"),
         (&["paper", "--check"], "<NAME>"),
     ] {
         let ran = place.run(arguments);
         assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
     }
+}
+
+/// Most claims of the KVSSD are meant for a device that goes full. Some hold on any: what a layer
+/// writes follows from how it is made. Every run asserts that its layers explain all programs.
+#[test]
+fn the_layers_of_a_kvssd_are_measured() {
+    let place = Place::new();
+    let report = place.json(&["paper", "kvssd", "--scale", "0.03", "--only", "layers"]);
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 7, "{report}");
+    for row in &rows[..2] {
+        assert_eq!(row["verdict"], "holds", "{row}");
+    }
+    let beyond = ["paper", "kvssd-beyond", "--scale", "0.06", "--only", "global-range", "--json"];
+    let ran = place.run(&[&beyond[..], &["--check"]].concat());
+    assert_eq!(ran.code, 0, "Global-Range writes least: {}", ran.stdout);
 }
 
 /// At a hundredth of its size the paper's numbers mean little, but they are all there, twice the

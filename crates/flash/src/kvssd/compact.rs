@@ -12,6 +12,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use runstone_policy::partition::CutKey;
+
 use super::counters::Cause;
 use super::device::{Change, KvSsd, Saved};
 use super::journal::node_bytes;
@@ -260,6 +262,7 @@ impl KvSsd {
             threshold: self.threshold_for(job, &piece),
             table_pages: self.space.block_pages(),
             page_bytes: self.space.page_bytes(),
+            cuts: self.options.cuts,
         };
         let is_stacked = piece.nodes.first().is_some_and(|node| node.level == 0);
         let input = CompactionInput { upper: &piece.upper, is_stacked, lower: &piece.lower };
@@ -301,17 +304,17 @@ impl KvSsd {
         let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
         let mut rewritten = 0;
         for output in outputs {
-            let (Output::Remap { entries, .. } | Output::Rewrite { entries }) = output;
+            let (Output::Remap { entries, .. } | Output::Rewrite { entries, .. }) = output;
             let longest = entries.iter().map(|entry| node_bytes(&entry.clip)).max();
             fence_bytes = fence_bytes.max(longest.unwrap_or(0));
             tables += 1;
-            if let Output::Rewrite { entries } = output {
+            if let Output::Rewrite { entries, cuts } = output {
                 let count: u64 = entries.iter().map(|entry| u64::from(entry.page_count)).sum();
                 let by_pages = count / u64::from(self.space.block_pages() - 1);
                 let meta_bytes = TableMeta::encoded_bytes(entries);
                 let by_meta = meta_bytes * 2 / self.space.page_bytes();
                 pages += count;
-                rewritten += 1 + by_pages.max(by_meta as u64);
+                rewritten += 1 + by_pages.max(by_meta as u64) + cuts.len() as u64;
             }
         }
         let cursors: usize = job.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
@@ -332,8 +335,8 @@ impl KvSsd {
                     let table = remapped(&piece, entries, counter);
                     self.add_table(table, job.output_level, &mut commit, &mut change)?;
                 }
-                Output::Rewrite { entries } => {
-                    let tables = self.rewrite(entries, job.output_level, commit.txn)?;
+                Output::Rewrite { entries, cuts } => {
+                    let tables = self.rewrite(entries, &cuts, job.output_level, commit.txn)?;
                     self.counters.rewritten_tables += tables.len() as u64;
                     self.add_tables(tables, job.output_level, &mut commit, &mut change)?;
                 }
@@ -351,7 +354,13 @@ impl KvSsd {
     }
 
     /// Merges entries into new pages of a level.
-    fn rewrite(&mut self, entries: Vec<Entry>, level: u8, txn: u64) -> Result<Vec<NewTable>> {
+    fn rewrite(
+        &mut self,
+        entries: Vec<Entry>,
+        cuts: &[CutKey],
+        level: u8,
+        txn: u64,
+    ) -> Result<Vec<NewTable>> {
         let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
         let tree = &self.tree;
         let page_bytes = self.space.page_bytes();
@@ -361,6 +370,7 @@ impl KvSsd {
             is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
             page_bytes,
             table_pages: self.space.block_pages(),
+            cuts,
         };
         let stream = self.kv_stream(level);
         let cell = RefCell::new(&mut self.space);
@@ -387,6 +397,7 @@ impl KvSsd {
             is_deeper: &|_| true,
             page_bytes: self.space.page_bytes(),
             table_pages: self.space.block_pages(),
+            cuts: &[],
         };
         let stream = self.kv_stream(level);
         let id = self.tree.next_table_id;

@@ -6,7 +6,7 @@
 //! checkpoint, cut into pages: magic u32 | format u32 | length u32 | options | commit | zeros
 //! options: placement u8 | threshold u8 | durability u8 | over-provision u8 | memtable_pages u32
 //!          level1_pages u32 | size_ratio u32 | l0_trigger u32 | checkpoint_commits u32
-//!          wear_gap u32 | policy: length u16, name
+//!          wear_gap u32 | policy: length u16, name | from format 2 on: cuts u8
 //! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
 //!         counts u32: cursors, removed, moved, added | these
 //! cursor: level u32 | length u16 | key          removed: id u64
@@ -25,8 +25,8 @@ use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Newest format of a device that is understood.
-const FORMAT: u32 = 1;
+/// Newest format of a device that is understood; each is written where an older one does not do.
+const FORMAT: u32 = 2;
 const JOURNAL_HEADER_BYTES: usize = 8;
 const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
@@ -72,7 +72,7 @@ pub(super) fn encode_checkpoint(
     options.encode(&mut bytes);
     put_commit(commit, &mut bytes);
     let len = bytes.len() as u32;
-    let header = [CHECKPOINT_MAGIC, FORMAT, len];
+    let header = [CHECKPOINT_MAGIC, options.format(), len];
     for (word, place) in header.iter().zip(bytes.chunks_exact_mut(4)) {
         place.copy_from_slice(&word.to_le_bytes());
     }
@@ -89,7 +89,7 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     if magic != CHECKPOINT_MAGIC {
         return Err(corrupt());
     }
-    if format != FORMAT {
+    if format == 0 || format > FORMAT {
         return Err(Error::NewerFormat { found: format, supported: FORMAT });
     }
     Ok((len as usize).div_ceil(first.len().max(1)))
@@ -99,9 +99,9 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
 pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
-        let (_, _, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
+        let (_, format, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
         let mut rest = Rest(bytes.get(CHECKPOINT_HEADER_BYTES..len as usize)?);
-        let options = KvSsdOptions::decode(&mut rest)?;
+        let options = KvSsdOptions::decode(format, &mut rest)?;
         let commit = take_commit(&mut rest)?;
         rest.0.is_empty().then_some((options, commit))
     };
@@ -198,6 +198,8 @@ fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
 
 #[cfg(test)]
 mod tests {
+    use runstone_policy::partition::Partitioner;
+
     use super::*;
 
     fn commit() -> Commit {
@@ -236,19 +238,42 @@ mod tests {
         let pages = encode_checkpoint(&options, &commit(), 64);
         assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
-        let mut newer = pages.clone();
-        newer[4] = 9;
-        assert!(matches!(
-            checkpoint_pages(&newer[..64]),
-            Err(Error::NewerFormat { found: 9, supported: 1 })
-        ));
+        assert_eq!(pages[4], 1, "what an older version can open says so");
+        for format in [0, 9] {
+            let mut newer = pages.clone();
+            newer[4] = format;
+            let error = checkpoint_pages(&newer[..64]).err();
+            let found = u32::from(format);
+            assert!(
+                matches!(error, Some(Error::NewerFormat { found: of, supported: 2 }) if of == found)
+            );
+        }
+    }
+
+    #[test]
+    fn checkpoints_say_where_tables_are_cut() {
+        let cuts = Partitioner::GroupedGlobalRange;
+        let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
+        let pages = encode_checkpoint(&options, &commit(), 512);
+        assert_eq!(pages[4], 2, "older versions must not open it");
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
+        let mut unknown = pages.clone();
+        let mut encoded = Vec::new();
+        options.encode(&mut encoded);
+        unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - 1] = 3;
+        assert!(decode_checkpoint(&unknown).is_err());
+        let mut older = pages;
+        older[4] = 1;
+        assert!(decode_checkpoint(&older).is_err(), "a byte too many for format 1");
     }
 
     /// Without the checksum of the page: no byte makes the decoders panic or allocate much.
     #[test]
     fn damaged_bytes_never_panic() {
         let page = encode_commit(&commit(), 512).unwrap();
-        let pages = encode_checkpoint(&KvSsdOptions::default(), &commit(), 512);
+        let cuts = Partitioner::GlobalRange;
+        let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
+        let pages = encode_checkpoint(&options, &commit(), 512);
         for at in 0..512 {
             for changed in [0, 1, 0x7f, 0xff] {
                 let (mut one, mut two) = (page.clone(), pages.clone());

@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use runstone_policy::partition::CutKey;
+
 use super::kv_page::{KeyBlock, Kind, KvPage, Record, build_pages, find_in};
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::{PageReader, PageWriter};
@@ -215,6 +217,8 @@ pub struct Rewriter<'a> {
     pub page_bytes: usize,
     /// Most pages of a table.
     pub table_pages: u32,
+    /// A page and its table end before the first key at or above each of these; ascending.
+    pub cuts: &'a [CutKey],
 }
 
 impl Rewriter<'_> {
@@ -233,9 +237,7 @@ impl Rewriter<'_> {
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
-        let mut tables: Vec<NewTable> = Vec::new();
-        let mut used_pages = 0;
-        let next_kept = |versions: &mut KeyBlock| {
+        let mut next_kept = |versions: &mut KeyBlock| {
             while next_key(versions)? {
                 self.drop_obsolete(versions);
                 if !versions.is_empty() {
@@ -244,7 +246,39 @@ impl Rewriter<'_> {
             }
             Ok(false)
         };
-        build_pages(next_kept, self.page_bytes, |bytes, records| {
+        let mut tables = Vec::new();
+        // The first key beyond a cut, until its own table takes it.
+        let mut beyond = KeyBlock::new();
+        for cut in self.cuts {
+            let next_below = |versions: &mut KeyBlock| {
+                if beyond.is_empty() && !next_kept(&mut beyond)? {
+                    return Ok(false);
+                }
+                let is_below = *beyond[0].key() < **cut;
+                if is_below {
+                    versions.append(&mut beyond);
+                }
+                Ok(is_below)
+            };
+            tables.extend(self.write_cell(next_below, writer)?);
+        }
+        let next_last = |versions: &mut KeyBlock| {
+            versions.append(&mut beyond);
+            Ok(!versions.is_empty() || next_kept(versions)?)
+        };
+        tables.extend(self.write_cell(next_last, writer)?);
+        Ok(tables)
+    }
+
+    /// Writes keys that are in no table with others, unless by size.
+    fn write_cell(
+        &self,
+        next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
+        writer: &mut dyn PageWriter,
+    ) -> Result<Vec<NewTable>> {
+        let mut tables: Vec<NewTable> = Vec::new();
+        let mut used_pages = 0;
+        build_pages(next_key, self.page_bytes, |bytes, records| {
             let page_count = (bytes.len() / self.page_bytes) as u16;
             let entry = new_entry(writer.write_pages(bytes.into())?, page_count, records);
             let meta_bytes = |table: &NewTable| {

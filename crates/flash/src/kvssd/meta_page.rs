@@ -41,6 +41,17 @@ impl Clip {
         *self.lo <= *key && *key < *self.hi
     }
 
+    /// A key close below `hi`, for those who count in closed bounds: policies and histograms. Only
+    /// choices depend on it; what overlaps is judged by the range itself.
+    pub fn last_inside(&self) -> Vec<u8> {
+        let mut key = self.hi.clone();
+        match key.pop() {
+            Some(0) | None => {}
+            Some(byte) => key.extend_from_slice(&[byte - 1, 0xff, 0xff, 0xff, 0xff]),
+        }
+        key
+    }
+
     /// Whether the two have a key in common.
     pub fn overlaps(&self, other: &Clip) -> bool {
         self.lo < other.hi && other.lo < self.hi

@@ -6,7 +6,10 @@
 //! 2. All entries are sorted by `clip.lo`; among equals those of the lowest stratum come first.
 //! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
 //!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
-//!    were remapped from above, are ever shared by two outputs.
+//!    were remapped from above, are ever shared by two outputs. Where tables are cut before bounds
+//!    of a fixed set instead, the charged pages are the histogram, and a page of any stratum that
+//!    lies across a bound is shared: cut beside the bound, a table would reach into the next cell,
+//!    and every compaction of that cell would take it along.
 //! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
 //!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
 //!    are renumbered to follow its lower ones without a gap.
@@ -16,6 +19,8 @@
 //! input; a page whose charged sharer died first is charged to nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
 
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::references::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, References};
@@ -40,6 +45,8 @@ pub struct RemapLimits {
     pub table_pages: u32,
     /// Bytes of a page, which the metadata must fit.
     pub page_bytes: usize,
+    /// Where outputs are cut.
+    pub cuts: Partitioner,
 }
 
 /// One output of a compaction, in key order.
@@ -56,6 +63,8 @@ pub enum Output {
     Rewrite {
         /// Clipped to the output; strata as in the compaction.
         entries: Vec<Entry>,
+        /// Where the new tables are to be cut besides by size.
+        cuts: Vec<CutKey>,
     },
 }
 
@@ -80,21 +89,27 @@ pub fn plan_compaction(
     limits: &RemapLimits,
 ) -> Vec<Output> {
     let sorted = collect(input);
-    let cuts = walk(&sorted, limits.table_pages);
+    let cuts = match limits.cuts {
+        Partitioner::Size => walk(&sorted, limits.table_pages),
+        global => cells(&sorted, global, limits),
+    };
     let mut planned = Planned::new(input, references);
     let mut outputs = Vec::new();
-    let mut rewriting: Option<Range<'_>> = None;
+    let mut rewriting: Vec<Range<'_>> = Vec::new();
     for range in ranges(&cuts) {
         let inside: Vec<(usize, Entry)> = clipped(&sorted, range).collect();
+        if inside.is_empty() {
+            continue;
+        }
         if let Some((entries, counter)) = planned.remap(&sorted, &inside, limits) {
-            outputs.extend(rewriting.take().map(|range| rewrite(&sorted, range)));
+            outputs.extend(rewrite(&sorted, &rewriting, limits.cuts));
+            rewriting.clear();
             outputs.push(Output::Remap { entries, counter });
         } else {
-            let lo = rewriting.map_or(range.lo, |first| first.lo);
-            rewriting = Some(Range { lo, hi: range.hi });
+            rewriting.push(range);
         }
     }
-    outputs.extend(rewriting.map(|range| rewrite(&sorted, range)));
+    outputs.extend(rewrite(&sorted, &rewriting, limits.cuts));
     outputs
 }
 
@@ -124,13 +139,13 @@ fn collect<'a>(input: &CompactionInput<'a>) -> Vec<Reference<'a>> {
     sorted
 }
 
-/// The keys at which outputs are cut.
-fn walk<'a>(sorted: &[Reference<'a>], table_pages: u32) -> Vec<&'a [u8]> {
+/// The keys at which outputs are cut by size.
+fn walk(sorted: &[Reference<'_>], table_pages: u32) -> Vec<CutKey> {
     let mut cuts = Vec::new();
     let mut charged_pages = 0;
     for reference in sorted {
         if charged_pages + 1 >= table_pages && reference.stratum == 0 {
-            cuts.push(&reference.entry.clip.lo[..]);
+            cuts.push(reference.entry.clip.lo.clone().into());
             charged_pages = 0;
         }
         if reference.entry.is_charged {
@@ -140,9 +155,32 @@ fn walk<'a>(sorted: &[Reference<'a>], table_pages: u32) -> Vec<&'a [u8]> {
     cuts
 }
 
-fn ranges<'a>(cuts: &[&'a [u8]]) -> Vec<Range<'a>> {
-    let starts = std::iter::once(None).chain(cuts.iter().copied().map(Some));
-    let ends = cuts.iter().copied().map(Some).chain(std::iter::once(None));
+/// The bounds at which outputs are cut: each page counts where its last key is. What lies across a
+/// bound is charged to the table before it, so tables are planned a page per stratum smaller.
+fn cells(sorted: &[Reference<'_>], cuts: Partitioner, limits: &RemapLimits) -> Vec<CutKey> {
+    let charged = sorted.iter().filter(|reference| reference.entry.is_charged);
+    let points = charged.map(|reference| {
+        let clip = &reference.entry.clip;
+        let last_key = clip.last_inside().max(clip.lo.clone()).into_boxed_slice();
+        Point { last_key, bytes: u64::from(reference.entry.page_count) }
+    });
+    let histogram = Histogram::new(points.collect());
+    let keys = histogram.points();
+    let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Vec::new() };
+    let table_pages = limits.table_pages.saturating_sub(u32::from(limits.threshold)).max(1);
+    cuts.rule().cuts(&Input {
+        histogram: &histogram,
+        min_key: &first.last_key,
+        max_key: &last.last_key,
+        table_bytes: u64::from(table_pages),
+        prefixer: None,
+    })
+}
+
+fn ranges(cuts: &[CutKey]) -> Vec<Range<'_>> {
+    let cuts = || cuts.iter().map(|cut| Some(&**cut));
+    let starts = std::iter::once(None).chain(cuts());
+    let ends = cuts().chain(std::iter::once(None));
     starts.zip(ends).map(|(lo, hi)| Range { lo, hi }).collect()
 }
 
@@ -162,8 +200,18 @@ fn clipped<'a>(
     })
 }
 
-fn rewrite(sorted: &[Reference<'_>], range: Range<'_>) -> Output {
-    Output::Rewrite { entries: clipped(sorted, range).map(|(_, entry)| entry).collect() }
+/// The merge of adjacent ranges, if there are any. New pages know no cut by size yet: that is made
+/// as they are written.
+fn rewrite(sorted: &[Reference<'_>], ranges: &[Range<'_>], cuts: Partitioner) -> Option<Output> {
+    let range = Range { lo: ranges.first()?.lo, hi: ranges.last()?.hi };
+    let inner = ranges[1..].iter().filter_map(|range| range.lo);
+    Some(Output::Rewrite {
+        entries: clipped(sorted, range).map(|(_, entry)| entry).collect(),
+        cuts: match cuts {
+            Partitioner::Size => Vec::new(),
+            _ => inner.map(CutKey::from).collect(),
+        },
+    })
 }
 
 /// What the outputs planned so far add to counts and lists.
@@ -263,7 +311,8 @@ fn renumber(sorted: &[Reference<'_>], inside: &[(usize, Entry)]) -> (BTreeMap<u1
 mod tests {
     use super::*;
 
-    const LIMITS: RemapLimits = RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096 };
+    const LIMITS: RemapLimits =
+        RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096, cuts: Partitioner::Size };
 
     fn entry(page: u32, stratum: u8, keys: &str) -> Entry {
         let clip = Clip { lo: keys[..1].into(), hi: keys[1..].into() };
@@ -299,7 +348,11 @@ mod tests {
         };
         let line = |output: &Output| match output {
             Output::Remap { entries, counter } => format!("remap {counter}:{}", text(entries)),
-            Output::Rewrite { entries } => format!("rewrite:{}", text(entries)),
+            Output::Rewrite { entries, cuts } => {
+                let cut = |cut: &CutKey| format!(" |{}", String::from_utf8_lossy(cut));
+                let cuts: String = cuts.iter().map(cut).collect();
+                format!("rewrite:{}{cuts}", text(entries))
+            }
         };
         outputs.iter().map(line).collect()
     }
@@ -318,6 +371,29 @@ mod tests {
             "remap 2: 2.1'[hj) 12.0[hk)",
         ];
         assert_eq!(plan(&upper, &lower, &LIMITS), expected);
+    }
+
+    /// The bounds are bit prefixes (b, d, h, j), and a page of any stratum that lies across one is
+    /// in both outputs: nothing of a table is outside its cell.
+    #[test]
+    fn under_global_range_outputs_end_at_bounds_that_all_levels_share() {
+        let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];
+        let lower = [
+            table(2, vec![entry(8, 0, "ab"), entry(9, 0, "bd"), entry(10, 0, "df")]),
+            table(3, vec![entry(11, 0, "fi"), entry(12, 0, "ik")]),
+        ];
+        let cuts = Partitioner::GlobalRange;
+        let expected = [
+            "remap 2: 8.0[ab) 1.1[ab)",
+            "remap 2: 1.1'[bc) 9.0[bd)",
+            "remap 2: 10.0[df) 2.1[dh) 11.0[fh)",
+            "remap 2: 2.1'[hj) 11.0'[hi) 12.0[ij)",
+            "remap 1: 12.0'[jk)",
+        ];
+        assert_eq!(plan(&upper, &lower, &RemapLimits { cuts, ..LIMITS }), expected);
+        let rewritten = plan(&upper, &lower, &RemapLimits { threshold: 0, cuts, ..LIMITS });
+        let pages = "8.0[ab) 1.0[ac) 9.0[bd) 10.0[df) 2.0[dj) 11.0[fi) 12.0[ik)";
+        assert_eq!(rewritten, [format!("rewrite: {pages} |h")]);
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn shape_table(node: &Node) -> Table {
     Table {
         id: node.id,
         min_key: node.fence.lo.clone().into_boxed_slice(),
-        max_key: last_inside(&node.fence.hi).into_boxed_slice(),
+        max_key: node.fence.last_inside().into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,
         tombstones: node.tombstones.min(node.record_count),
@@ -261,15 +261,4 @@ fn shape_table(node: &Node) -> Table {
         prefixes: Vec::new(),
         sketch: Sketch::of_nothing(),
     }
-}
-
-/// A key close below `hi`: policies have closed bounds. Only choices depend on it; what overlaps
-/// is judged by fences again.
-fn last_inside(hi: &[u8]) -> Vec<u8> {
-    let mut key = hi.to_vec();
-    match key.pop() {
-        Some(0) | None => {}
-        Some(byte) => key.extend_from_slice(&[byte - 1, 0xff, 0xff, 0xff, 0xff]),
-    }
-    key
 }
