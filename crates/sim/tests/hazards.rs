@@ -292,22 +292,22 @@ fn a_snapshot_keeps_what_was_relocated() {
 #[test]
 fn a_group_is_not_trusted_before_the_tree_is_settled() {
     holds_and_finds(Bug::GroupTrustedTooEarly, || {
-        let leveled = |mut keyspace: KeyspaceOptions, base_bytes| {
-            keyspace.policy = "leveling".into();
-            (keyspace.shape.l0_trigger, keyspace.shape.base_bytes) = (2, base_bytes);
-            keyspace.shape.l0_share_percent = 0;
+        let tiered = |mut keyspace: KeyspaceOptions, size_ratio| {
+            keyspace.policy = "tiering".into();
+            (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (2, size_ratio);
             keyspace
         };
-        let storage = Arc::default();
-        let inline = keyspace_options(ValuePlacement::Inline);
-        let store = open_with(&storage, leveled(inline, 1 << 20));
-        write(&store, 0);
-        write(&store, 0);
-        while store.run_one_job().expect("merges") {}
-        assert_eq!(store.default_keyspace().shape().level(1).runs().len(), 1);
+        let inline = tiered(keyspace_options(ValuePlacement::Inline), 10);
+        let store = open_with(&Arc::default(), inline);
+        for _ in 0..4 {
+            write(&store, 0);
+            while store.run_one_job().expect("merges") {}
+        }
+        let runs = |level| store.default_keyspace().shape().level(level).runs().len();
+        assert_eq!((runs(0), runs(1)), (0, 2));
         store.delete(key(3)).expect("deletes");
         store.flush().expect("flushes");
-        let changed = leveled(writing_back(), 4096);
+        let changed = tiered(writing_back(), 2);
         store.open_keyspace("default", Some(changed)).expect("changes");
         while store.run_one_job().expect("merges") {}
         assert!(store.default_keyspace().value_usage()[0].bytes() > 10_000, "they came along");
@@ -317,7 +317,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         }
         store.collect_values().expect("collects");
         assert!(store.metrics().counters.value_pointers_written > 0);
-        assert_eq!(store.default_keyspace().shape().level(0).runs().len(), 8, "not merged");
+        assert_eq!(runs(0), 8, "the deletion is where it was");
         assert!(store.get(key(3)).expect("reads").is_none());
         store.compact().expect("merges");
         assert!(store.get(key(3)).expect("reads").is_none());
