@@ -78,7 +78,8 @@ fn gets_are_one_read(store: &Store, place: &str) {
 
 #[test]
 fn a_get_is_one_device_read() {
-    let placements: [(&str, fn(&mut ValueOptions)); 4] = [
+    type Change = fn(&mut ValueOptions);
+    let placements: [(&str, Change); 4] = [
         ("a log", |values| values.placement = ValuePlacement::Vlog),
         ("groups", |_| {}),
         ("groups with a cold stream", |values| values.cold_stream = true),

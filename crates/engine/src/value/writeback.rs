@@ -70,7 +70,7 @@ impl Inner {
         // Pointers to a file that is retired meanwhile could outlive it.
         let _one_at_a_time = store.flushing.lock();
         // Copies that nobody points to would be garbage.
-        self.check_writable()?;
+        self.check_not_stopped()?;
         // Before the seal: what a merge that settles the tree says of the group must be in it.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
         let begun = match store.begin(&self.visible_points()) {

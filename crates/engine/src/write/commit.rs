@@ -194,7 +194,7 @@ impl Inner {
         store: &ValueStore,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
-        self.check_writable()?;
+        self.check_not_stopped()?;
         let mut state = self.commit.lock();
         // Whoever has a number must have inserted too, or would be overtaken here.
         self.wait_visible(state.next_seq - 1);
