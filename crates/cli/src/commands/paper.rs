@@ -23,7 +23,8 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     scale: f64,
     /// Measures one part of a paper that has parts; of hashkv: overall, updates, reserve, sizes,
-    /// scans, hotness, selective, parameters; of ptierdb: table-one, baselines, uniform, scans.
+    /// scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
+    /// baselines, uniform, scans.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,
     /// Writes the figures into a directory.

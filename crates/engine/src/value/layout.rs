@@ -16,8 +16,8 @@
 //!               | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
-//! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written back:
-//! those hold markers, and have no cold stream behind them.
+//! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
+//! back: those hold markers, and have no cold stream behind them.
 //!
 //! Numbers are varints; counts are checked against the bytes that are left. Before there were tags,
 //! `slots` was shifted by one, and hash groups had no cold stream behind them.

@@ -10,8 +10,8 @@
 //! A record of kind 2 is a tag: it has no value, which lies in the cold stream. Entries of records
 //! and of tags are sorted by voff, which is given less that of the segment.
 //!
-//! A record of kind 3 is a marker, in files whose pointers are written back: it has no value either.
-//! It says that the version of its number is a deletion, or lies inline in the tree.
+//! A record of kind 3 is a marker, in files whose pointers are written back: it has no value
+//! either. It says that the version of its number is a deletion, or lies inline in the tree.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
 //! the offset in the segment: what an earlier life of a slot left behind is never taken for a
