@@ -108,5 +108,5 @@ pub use runstone_policy as policy;
 pub use runstone_storage as storage;
 pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, TableDump, VerifyReport};
 pub use value::Value;
-pub use value::options::{ValueOptions, ValuePlacement, WhenFull};
+pub use value::options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
 pub use value::store::{GroupUsage, ValueUsage};

@@ -63,6 +63,8 @@ counters! {
     value_gc_bytes_written,
     /// Of those, bytes of records that moved to a cold stream.
     value_cold_bytes_written,
+    /// Pointers to values that collections wrote into the tree.
+    value_pointers_written,
     /// Times that a value file grew beyond its share, because nothing could be freed.
     value_grown,
     /// Reads of separated values.

@@ -64,6 +64,20 @@ pub enum Bug {
     TagsLoggedBeforeColdRecords,
     /// Readers see a tag before they see the record in the cold stream that it leads to.
     TagsPublishedFirst,
+    /// Deletions and inline values leave no marker in their group, although collections that write
+    /// pointers judge by the group.
+    VersionsNotMarked,
+    /// A flush does not tell the collection of a group which keys it wrote there.
+    WrittenKeysForgotten,
+    /// A pointer that a collection wrote counts as a write of the user, so that the next collection
+    /// leaves the value where it is.
+    RelocationsTakenForWrites,
+    /// Values that moved free their old slots although an older snapshot needs those.
+    OldSlotsFreedUnderSnapshots,
+    /// Values that moved free their old slots before their new pointers are durable.
+    RelocationsNotSynced,
+    /// A group is judged by its records although older tables were never brought into it.
+    GroupTrustedTooEarly,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Error, KeyspaceOptions, Options, Snapshot, Store, ValueOptions, ValuePlacement,
-    WhenFull,
+    Background, Error, GcPointers, KeyspaceOptions, Options, Snapshot, Store, ValueOptions,
+    ValuePlacement, WhenFull,
 };
 
 #[derive(Clone, Debug)]
@@ -128,9 +128,17 @@ fn turn_about(cursor: &mut runstone::Cursor, model: &Model) {
     assert!(!cursor.valid());
 }
 
-fn placement(number: u8) -> ValuePlacement {
+fn placed(number: u8) -> KeyspaceOptions {
     use ValuePlacement::{HashGrouped, Inline, Vlog};
-    [Inline, Vlog, HashGrouped][usize::from(number % 3)]
+    match number % 4 {
+        3 => writing_back(),
+        other => options([Inline, Vlog, HashGrouped][usize::from(other)]),
+    }
+}
+
+/// Groups whose collections write pointers.
+fn writing_back() -> KeyspaceOptions {
+    with_values(|values| values.gc_pointers = GcPointers::Writeback)
 }
 
 fn run(first: ValuePlacement, steps: &[Step], changes: bool) {
@@ -171,8 +179,7 @@ fn run_with(first: KeyspaceOptions, steps: &[Step], changes: bool) {
                 store = open(&storage, None);
             }
             Step::Place(number) if changes => {
-                let options = options(placement(*number));
-                store.open_keyspace("default", Some(options)).expect("changes");
+                store.open_keyspace("default", Some(placed(*number))).expect("changes");
             }
             Step::Place(_) => {}
         }
@@ -230,6 +237,11 @@ fn senseless_value_options_are_refused() {
     assert!(refused(|values| values.reserve_permille = 0).contains("reserve_permille is 0"));
     assert!(refused(|values| values.slot_bytes = 100).contains("allowed are 4096"));
     assert!(refused(|values| values.capacity_bytes = 10_000).contains("need 24576 or more"));
+    let both = refused(|values| {
+        values.cold_stream = true;
+        values.gc_pointers = GcPointers::Writeback;
+    });
+    assert!(both.contains("cold_stream needs values.gc_pointers"), "{both}");
     let storage = Arc::new(MemoryStorage::new());
     let store = open_with(&storage, options(ValuePlacement::HashGrouped)).expect("opens");
     let other = with_values(|values| values.groups = 4);
@@ -309,10 +321,16 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
 /// verify names the file.
 #[test]
 fn a_damaged_group_is_set_aside() {
+    set_aside(GcPointers::Stable);
+    set_aside(GcPointers::Writeback);
+}
+
+fn set_aside(gc_pointers: GcPointers) {
     let storage = Arc::new(MemoryStorage::new());
     let keyspace = with_values(|values| {
         values.groups = 1;
         values.reserve_permille = 100_000;
+        values.gc_pointers = gc_pointers;
     });
     let store = open_with(&storage, keyspace).expect("opens");
     for turn in 0..4 {
@@ -343,8 +361,13 @@ fn a_damaged_group_is_set_aside() {
 /// Deletions and small values leave a record that looks live; merges tell the group.
 #[test]
 fn what_deletions_and_small_values_replace_is_freed() {
+    freed(options(ValuePlacement::HashGrouped));
+    freed(writing_back());
+}
+
+fn freed(keyspace: KeyspaceOptions) {
     let storage = Arc::new(MemoryStorage::new());
-    let store = open_with(&storage, options(ValuePlacement::HashGrouped)).expect("opens");
+    let store = open_with(&storage, keyspace).expect("opens");
     for k in 0..40 {
         store.put(key(k), value(k, 2000, 0)).expect("puts");
     }
@@ -414,6 +437,45 @@ fn what_is_not_updated_cools() {
     assert!(seen.bytes() < 2 * 4096, "{seen:?}");
 }
 
+/// A checkpoint holds the cold stream and the groups' tags of one moment, whatever the original
+/// collects afterwards.
+#[test]
+fn a_checkpoint_has_its_cold_stream() {
+    let storage = Arc::new(MemoryStorage::new());
+    let (store, mut model) = store_with_cold_values(&storage);
+    let cold_bytes = |store: &Store| {
+        let usage = store.default_keyspace().value_usage().swap_remove(0);
+        usage.cold.expect("hash groups have one").bytes
+    };
+    assert!(cold_bytes(&store) > 19_000);
+    store.checkpoint("/copy").expect("copies");
+    let then = model.clone();
+    // Odd keys leave the cold stream, others cool, and the slots of both are used again.
+    for turn in 6..12 {
+        for k in (0..40).filter(|k| k % 2 == 1 || turn == 6) {
+            store.put(key(k), value(k, 1000, turn)).expect("puts");
+            model.insert(key(k), value(k, 1000, turn));
+        }
+        store.flush().expect("flushes");
+        store.collect_values().expect("collects");
+    }
+    check(&store, &model, None);
+    let copy = storage.open_sibling("/copy".as_ref()).expect("made");
+    let mut keyspace = cooling();
+    keyspace.values.groups = 1;
+    let copy = open_with(&Arc::new(copy), keyspace).expect("opens");
+    assert!(cold_bytes(&copy) > 19_000);
+    check(&copy, &then, None);
+    assert!(copy.verify().expect("verifies").is_clean());
+    // The copy is a store of its own: it collects as well.
+    (0..40).for_each(|k| copy.put(key(k), value(k, 1000, 20)).expect("puts"));
+    copy.compact().expect("merges and collects");
+    let newest = (0..40).map(|k| (key(k), value(k, 1000, 20))).collect();
+    check(&copy, &newest, None);
+    check(&store, &model, None);
+    assert!(store.verify().expect("verifies").is_clean());
+}
+
 /// A flipped byte in a cold record: the read tells, the cold stream is set aside, the groups are
 /// still collected, and nothing is dropped.
 #[test]
@@ -459,6 +521,13 @@ proptest! {
     #[test]
     fn cold_values_match_the_model(steps in prop::collection::vec(step(), 1..300)) {
         run_with(cooling(), &steps, false);
+    }
+
+    #[test]
+    fn values_with_pointers_written_back_match_the_model(
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        run_with(writing_back(), &steps, false);
     }
 
     #[test]

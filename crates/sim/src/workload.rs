@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
-    Background, Batch, Compression, Durability, Error, Keyspace, KeyspaceOptions, MergeInstall,
-    Options, ReadOptions, Snapshot, Store, SubMerges, ValueOptions, ValuePlacement, WalMode,
-    WriteOptions,
+    Background, Batch, Compression, Durability, Error, GcPointers, Keyspace, KeyspaceOptions,
+    MergeInstall, Options, ReadOptions, Snapshot, Store, SubMerges, ValueOptions, ValuePlacement,
+    WalMode, WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -156,6 +156,9 @@ fn value_options(seed: u64) -> ValueOptions {
         ValuePlacement::Vlog,
         ValuePlacement::Inline,
     ];
+    // Drawn apart: seeds keep the rest of their options.
+    let writes_back = Random::new(seed ^ 0xbac4).one_in(3);
+    let gc_pointers = if writes_back { GcPointers::Writeback } else { GcPointers::Stable };
     ValueOptions {
         placement: placements[random.below(4) as usize],
         separate_at: [1, 60, 1000][random.below(3) as usize],
@@ -163,8 +166,8 @@ fn value_options(seed: u64) -> ValueOptions {
         slot_bytes: 4096 << random.below(2),
         reserve_permille: [50, 300][random.below(2) as usize],
         vlog_chunk_bytes: 8192,
-        // Drawn apart: seeds keep the rest of their options.
-        cold_stream: Random::new(seed ^ 0xc01d).one_in(2),
+        cold_stream: !writes_back && Random::new(seed ^ 0xc01d).one_in(2),
+        gc_pointers,
         ..ValueOptions::default()
     }
 }
@@ -178,10 +181,21 @@ pub fn cooled(options: Options) -> Options {
     options
 }
 
-/// The same options with another placement.
+/// The same options with another placement; hash groups have stable pointers.
 pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.placement = placement;
+        keyspace.values.gc_pointers = GcPointers::Stable;
+    }
+    options
+}
+
+/// The same options with hash groups whose pointers are written back.
+pub fn written_back(options: Options) -> Options {
+    let mut options = placed(options, ValuePlacement::HashGrouped);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.cold_stream = false;
+        keyspace.values.gc_pointers = GcPointers::Writeback;
     }
     options
 }

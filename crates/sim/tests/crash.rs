@@ -4,7 +4,7 @@
 use runstone::policy::registry::POLICIES;
 use runstone::{Background, Options, ValuePlacement};
 use runstone_sim::crash::{Crash, count_operations, crash_at};
-use runstone_sim::workload::{cooled, generate, options, options_for, placed};
+use runstone_sim::workload::{cooled, generate, options, options_for, placed, written_back};
 
 const OPERATIONS: usize = 200;
 
@@ -55,6 +55,13 @@ fn values_in_hash_groups() {
 fn values_in_a_cold_stream() {
     for seed in [11, 12, 13] {
         crash_everywhere(&cooled(options(seed, Background::Manual)));
+    }
+}
+
+#[test]
+fn values_whose_pointers_are_written_back() {
+    for seed in [11, 12, 13] {
+        crash_everywhere(&written_back(options(seed, Background::Manual)));
     }
 }
 

@@ -6,7 +6,12 @@
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
 //! | collection against a put | `CollectionWithoutSeal` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
+//! | | `WrittenKeysForgotten` | a put and its flush there |
+//! | | `RelocationsTakenForWrites` | two collections between flushes |
+//! | | `VersionsNotMarked` | deletions and small values before a collection |
 //! | collection against a merge | `CollectionBesideInstall` | a collection inside an install |
+//! | | `GroupTrustedTooEarly` | a deletion from before the value file |
+//! | moved values under a snapshot | `OldSlotsFreedUnderSnapshots` | a snapshot across one |
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
 //! | | `CursorDoesNotRegister` | a collection under a cursor |
 //! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
@@ -15,6 +20,7 @@
 //! | | `FlushOutrunsTheLog` | power cuts |
 //! | a crash inside collection | `CollectionNotSynced` | power cuts |
 //! | | `SlotsFreedBeforeTheEdit` | crashes |
+//! | | `RelocationsNotSynced` | power cuts |
 //! | a torn append | `AppendsNotSynced` | power cuts |
 //! | | `RecordsUnchecked` | flipped bytes |
 //! | the table of segments | `CollectionNotLogged` | model, with reopening |
@@ -31,12 +37,13 @@ use std::time::Duration;
 use runstone::seeded::{self, Bug, Place};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{
-    Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions, ValuePlacement,
+    Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
+    ValuePlacement,
 };
 use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed};
+use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed, written_back};
 
 /// Seeds that `crash.rs` shows to pass without a bug.
 const SEEDS: [u64; 3] = [11, 12, 13];
@@ -72,6 +79,17 @@ fn open_cooling() -> Arc<Store> {
     let mut keyspace = keyspace_options(ValuePlacement::HashGrouped);
     keyspace.values.cold_stream = true;
     open_with(&Arc::default(), keyspace)
+}
+
+/// Hash groups whose collections write pointers.
+fn writing_back() -> KeyspaceOptions {
+    let mut keyspace = keyspace_options(ValuePlacement::HashGrouped);
+    keyspace.values.gc_pointers = GcPointers::Writeback;
+    keyspace
+}
+
+fn open_writing_back() -> Arc<Store> {
+    open_with(&Arc::default(), writing_back())
 }
 
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Arc<Store> {
@@ -140,8 +158,9 @@ fn a_put_beside_a_collection_is_kept() {
 /// A key is written between the look-up of its value and the writing of the value's new place.
 #[test]
 fn a_relocation_does_not_overwrite_a_newer_value() {
-    holds_and_finds(Bug::RelocationOverwritesNewer, || {
-        let store = open(&Arc::default(), ValuePlacement::Vlog);
+    let opened = [|| open(&Arc::default(), ValuePlacement::Vlog), open_writing_back];
+    let overwrites = |open: fn() -> Arc<Store>| {
+        let store = open();
         write(&store, 0);
         (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
         store.flush().expect("flushes");
@@ -154,7 +173,186 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
         for k in 0..10 {
             check(&store, k, if k == 0 { 9 } else { u64::from(k > 4) });
         }
+    };
+    opened.into_iter().for_each(|open| {
+        holds_and_finds(Bug::RelocationOverwritesNewer, || overwrites(open));
     });
+}
+
+/// Keys 0 to 9, of which 5 to 9 are written anew: a collection is due.
+fn write_upper_half_again(store: &Store) {
+    write(store, 0);
+    (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+    store.flush().expect("flushes");
+}
+
+/// Keys are written, deleted and made small while their group is collected, and flushed, so that no
+/// memtable tells of it.
+#[test]
+fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
+    holds_and_finds(Bug::WrittenKeysForgotten, || {
+        let store = open_writing_back();
+        write_upper_half_again(&store);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::LiveValuesFound, move || {
+            beside.put(key(0), value(9)).expect("puts");
+            beside.delete(key(1)).expect("deletes");
+            beside.put(key(2), "small").expect("puts");
+            beside.flush().expect("flushes");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        let check_all = || {
+            check(&store, 0, 9);
+            assert!(store.get(key(1)).expect("reads").is_none());
+            assert_eq!(store.get(key(2)).expect("reads").as_deref(), Some(&b"small"[..]));
+            (3..10).for_each(|k| check(&store, k, u64::from(k > 4)));
+        };
+        check_all();
+        store.compact().expect("merges");
+        check_all();
+    });
+}
+
+/// What was deleted or made small looks live to who sees the values of a group only.
+#[test]
+fn a_relocation_does_not_bring_back_what_was_deleted() {
+    holds_and_finds(Bug::VersionsNotMarked, || {
+        let store = open_writing_back();
+        write_upper_half_again(&store);
+        store.delete(key(1)).expect("deletes");
+        store.put(key(2), "small").expect("puts");
+        store.flush().expect("flushes");
+        store.collect_values().expect("collects");
+        let pointers = store.metrics().counters.value_pointers_written;
+        let check_all = || {
+            check(&store, 0, 0);
+            assert!(store.get(key(1)).expect("reads").is_none());
+            assert_eq!(store.get(key(2)).expect("reads").as_deref(), Some(&b"small"[..]));
+            (3..10).for_each(|k| check(&store, k, u64::from(k > 4)));
+        };
+        check_all();
+        assert_eq!(pointers, 8, "of ten keys, eight are live");
+        store.compact().expect("merges");
+        check_all();
+    });
+}
+
+/// A group is collected twice before the first pointers are flushed: they are no writes of a user.
+#[test]
+fn what_was_relocated_is_relocated_again() {
+    holds_and_finds(Bug::RelocationsTakenForWrites, || {
+        let store = open_writing_back();
+        write_upper_half_again(&store);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::GroupCopied, move || {
+            (0..5).for_each(|k| beside.put(key(k), value(2)).expect("puts"));
+            beside.flush().expect("flushes");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        assert_eq!(store.metrics().counters.value_collections, 2);
+        (0..10).for_each(|k| check(&store, k, if k < 5 { 2 } else { 1 }));
+        assert!(store.verify().expect("verifies").is_clean());
+    });
+}
+
+/// A snapshot from before a collection sees the old records, which stay as long as it lives, and go
+/// then. Meanwhile nothing more is collected, however often one asks.
+#[test]
+fn a_snapshot_keeps_what_was_relocated() {
+    holds_and_finds(Bug::OldSlotsFreedUnderSnapshots, || {
+        let store = open_writing_back();
+        write(&store, 0);
+        let snapshot = store.snapshot();
+        (0..5).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+        store.flush().expect("flushes");
+        let keyspace = store.default_keyspace();
+        let used = || keyspace.value_usage()[0].used_slots;
+        for turn in 0..3 {
+            store.collect_values().expect("collects");
+            for k in 0..10 {
+                let got = keyspace.get_at(key(k), &snapshot).expect("reads");
+                assert_eq!(got.as_deref(), Some(&value(0)[..]), "turn {turn}, key {k}");
+                check(&store, k, u64::from(k < 5));
+            }
+        }
+        assert_eq!(store.metrics().counters.value_collections, 1);
+        let held = used();
+        assert!(keyspace.value_usage()[0].groups[0].pinned_bytes > 15_000);
+        drop(snapshot);
+        store.collect_values().expect("frees");
+        assert!(used() + 4 <= held, "{} slots of {held}", used());
+        (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
+    });
+}
+
+/// A deletion above a merge that brings the value below it into a new value file: the group does
+/// not know of the deletion before it is merged as well.
+#[test]
+fn a_group_is_not_trusted_before_the_tree_is_settled() {
+    holds_and_finds(Bug::GroupTrustedTooEarly, || {
+        let tiered = |mut keyspace: KeyspaceOptions, size_ratio| {
+            keyspace.policy = "tiering".into();
+            (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (2, size_ratio);
+            keyspace
+        };
+        let inline = tiered(keyspace_options(ValuePlacement::Inline), 10);
+        let store = open_with(&Arc::default(), inline);
+        for _ in 0..4 {
+            write(&store, 0);
+            while store.run_one_job().expect("merges") {}
+        }
+        let runs = |level| store.default_keyspace().shape().level(level).runs().len();
+        assert_eq!((runs(0), runs(1)), (0, 2));
+        store.delete(key(3)).expect("deletes");
+        store.flush().expect("flushes");
+        let changed = tiered(writing_back(), 2);
+        store.open_keyspace("default", Some(changed)).expect("changes");
+        while store.run_one_job().expect("merges") {}
+        assert!(store.default_keyspace().value_usage()[0].bytes() > 10_000, "they came along");
+        for turn in 1..8 {
+            store.put(key(0), value(turn)).expect("puts");
+            store.flush().expect("flushes");
+        }
+        store.collect_values().expect("collects");
+        assert!(store.metrics().counters.value_pointers_written > 0);
+        assert_eq!(runs(0), 8, "the deletion is where it was");
+        assert!(store.get(key(3)).expect("reads").is_none());
+        store.compact().expect("merges");
+        assert!(store.get(key(3)).expect("reads").is_none());
+    });
+}
+
+/// The placement changed while a user's own call collected: the pointers that it wrote into the
+/// memtable came after the change, and the file went although they led there.
+#[test]
+fn a_change_of_placement_waits_for_a_collection() {
+    let mut log = keyspace_options(ValuePlacement::Vlog);
+    log.values.vlog_chunk_bytes = 1 << 20;
+    for keyspace in [log, writing_back()] {
+        let store = open_with(&Arc::default(), keyspace);
+        write_upper_half_again(&store);
+        let mut inline = keyspace_options(ValuePlacement::Inline);
+        inline.shape.l0_trigger = 2;
+        let beside = Arc::clone(&store);
+        let (done, is_done) = std::sync::mpsc::channel();
+        seeded::step_in(Place::LiveValuesFound, move || {
+            let change = std::thread::spawn(move || {
+                beside.open_keyspace("default", Some(inline)).expect("changes");
+            });
+            // Long enough for it to be through, if nothing held it up.
+            std::thread::sleep(Duration::from_millis(200));
+            done.send(change).expect("somebody listens");
+        });
+        store.collect_values().expect("collects");
+        is_done.recv().expect("stepped in").join().expect("changes");
+        while store.run_one_job().expect("merges") {}
+        (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
+        store.compact().expect("merges");
+        (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
+        assert!(store.default_keyspace().value_usage().is_empty(), "nothing points there");
+    }
 }
 
 /// A change of placement: a merge places values in a log, and they are published before the tree
@@ -433,6 +631,12 @@ fn slots_freed_before_the_edit_are_found() {
 fn tags_without_their_records_are_found() {
     let cooling = |seed| cooled(options(seed, Background::Manual));
     assert!(crash_finds_in(cooling, Bug::TagsLoggedBeforeColdRecords));
+}
+
+#[test]
+fn pointers_that_are_not_durable_before_old_slots_go_are_found() {
+    let writing_back = |seed| written_back(options(seed, Background::Manual));
+    assert!(crash_finds_in(writing_back, Bug::RelocationsNotSynced));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
     Operation, Run, cooled, generate, keyspaces, options, options_for, placed, read_all,
+    written_back,
 };
 
 const PLACEMENTS: [ValuePlacement; 3] =
@@ -59,7 +60,7 @@ fn every_placement_answers_alike() {
         let options = || options(seed, Background::Manual);
         let placements = PLACEMENTS.iter().map(|placement| placed(options(), *placement));
         let answers: Vec<State> = placements
-            .chain([cooled(options())])
+            .chain([cooled(options()), written_back(options())])
             .map(|options| {
                 let run = run(&options, &operations);
                 read_all(run.store.as_ref().expect("open"), None).expect("reads")

@@ -21,6 +21,11 @@ fn hash_groups() {
 }
 
 #[test]
+fn groups_whose_pointers_are_written_back() {
+    soak("written-back");
+}
+
+#[test]
 fn a_log() {
     soak("vlog");
 }

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Background, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement};
+use runstone::{
+    Background, GcPointers, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
+};
 
 const KEYS: u64 = 40;
 const VALUE_BYTES: usize = 600;
 
-fn open(placement: ValuePlacement) -> Store {
+fn open(placement: ValuePlacement, gc_pointers: GcPointers) -> Store {
     let values = ValueOptions {
         placement,
         separate_at: 100,
@@ -20,6 +22,7 @@ fn open(placement: ValuePlacement) -> Store {
         slot_bytes: 16 << 10,
         reserve_permille: 50,
         vlog_chunk_bytes: 32 << 10,
+        gc_pointers,
         ..ValueOptions::default()
     };
     let keyspace =
@@ -49,8 +52,8 @@ fn count_of(value: &[u8]) -> u64 {
 
 /// One writer counts each key up, a reader sees no key go back, a third thread collects; a fourth
 /// holds snapshots and reads them twice. `Err` tells what was wrong.
-fn run(placement: ValuePlacement, time: Duration) -> Result<u64, String> {
-    let store = open(placement);
+fn run(placement: ValuePlacement, gc_pointers: GcPointers) -> Result<u64, String> {
+    let (store, time) = (open(placement, gc_pointers), Duration::from_secs(4));
     let written: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     let collect = || {
@@ -146,12 +149,18 @@ fn hold(store: &Store, done: &AtomicBool) -> Result<(), String> {
 
 #[test]
 fn groups_are_collected_beside_readers_and_writers() {
-    let collections = run(ValuePlacement::HashGrouped, Duration::from_secs(4));
+    let collections = run(ValuePlacement::HashGrouped, GcPointers::Stable);
+    assert!(collections.expect("nothing goes wrong") > 0);
+}
+
+#[test]
+fn groups_write_pointers_back_beside_readers_and_writers() {
+    let collections = run(ValuePlacement::HashGrouped, GcPointers::Writeback);
     assert!(collections.expect("nothing goes wrong") > 0);
 }
 
 #[test]
 fn a_log_is_collected_beside_readers_and_writers() {
-    let collections = run(ValuePlacement::Vlog, Duration::from_secs(4));
+    let collections = run(ValuePlacement::Vlog, GcPointers::Stable);
     assert!(collections.expect("nothing goes wrong") > 0);
 }

@@ -64,6 +64,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("reserve_permille", "space for garbage, in thousandths of the capacity"),
     ("when_full", "when nothing can be freed: grow, stall (then grow), or error"),
     ("stall_ms", "when_full = stall: longest wait for snapshots to go"),
+    ("gc_pointers", "hash-grouped: stable, or writeback: collections write pointers (HashKV)"),
+    ("scan_ahead_bytes", "values that a scan reads at once; 0: each when it comes to it"),
     ("vlog_chunk_bytes", "vlog: bytes that one collection takes from the tail"),
 ];
 

@@ -24,9 +24,9 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
     /// Measures one part of a paper that has parts; of hashkv: overall, updates, reserve, sizes,
-    /// scans, hotness, selective, parameters; of ptierdb: table-one, baselines, uniform, scans; of
-    /// kvssd: layers, throughput, emulator, thresholds, over-provision, latest, baselines; of
-    /// kvssd-beyond: policies, garnering, global-range.
+    /// scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
+    /// baselines, uniform, scans; of kvssd: layers, throughput, emulator, thresholds,
+    /// over-provision, latest, baselines; of kvssd-beyond: policies, garnering, global-range.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,
     /// Writes the figures into a directory.

@@ -25,9 +25,6 @@ use crate::version::ReadLevel;
 /// Entries read ahead at first, and at most: a walk that goes on reads more at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
-/// Values read ahead are no more than this together, but for the last: a scan that ends reads as
-/// much in vain.
-const MOST_AHEAD_BYTES: usize = 256 << 10;
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -109,6 +106,8 @@ pub struct Cursor {
     ahead: VecDeque<(Vec<u8>, Result<Value>)>,
     /// How many to read ahead next time; doubles.
     ahead_count: usize,
+    /// Values read ahead are no more than this together, but for the last.
+    ahead_bytes: u64,
     /// Where separated values are.
     values: Arc<Values>,
     keys_only: bool,
@@ -144,6 +143,7 @@ impl Cursor {
             _view: view,
             ahead: VecDeque::new(),
             ahead_count: LEAST_AHEAD,
+            ahead_bytes: keyspace.inner.options.load().values.scan_ahead_bytes,
             values: keyspace.inner.values.load_full(),
             keys_only: options.keys_only,
             _held: held,
@@ -297,8 +297,7 @@ impl Cursor {
         self.saved_value = None;
         self.place = Place::Nowhere;
         self.ahead.clear();
-        while found.len() < self.ahead_count
-            && bytes < MOST_AHEAD_BYTES
+        while (found.is_empty() || found.len() < self.ahead_count && bytes < self.ahead_bytes)
             && self.find_forward(true)?
         {
             self.save_current_key();
@@ -306,7 +305,7 @@ impl Cursor {
             let value = match is_pointer(trailer) {
                 true => {
                     let pointer = self.merge.value().to_vec();
-                    bytes += Pointer::of_entry(&pointer)?.value_bytes as usize;
+                    bytes += u64::from(Pointer::of_entry(&pointer)?.value_bytes);
                     pointers.push((found.len(), trailer, pointer));
                     None
                 }

@@ -33,6 +33,15 @@ impl Inner {
         self.check_writable_slow()
     }
 
+    /// Whether jobs may write. Those go on where space has run out: they are what frees some, and
+    /// what finds out that it is back.
+    pub(crate) fn check_not_stopped(&self) -> Result<()> {
+        match self.check_writable() {
+            Err(error) if error.is_no_space() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     fn check_writable_slow(&self) -> Result<()> {
         if self.options.read_only {
             return Err(Error::ReadOnly);

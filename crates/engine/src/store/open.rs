@@ -320,19 +320,19 @@ fn settle_values(
     last_seq: SeqNo,
 ) -> Result<Values> {
     let old = keyspace.values.load_full();
-    let wanted = options.placement;
     let mut values = Values { current: None, retired: old.retired.clone() };
     if let Some(current) = &old.current {
-        if current.placement == wanted {
-            check_same_file(&current.layout(), options)?;
+        let layout = current.layout();
+        if layout.is_of(options) {
+            check_same_file(&layout, options)?;
             values.current = Some(Arc::clone(current));
             return Ok(values);
         }
         values.retired.push(Arc::clone(current));
     }
-    if wanted != ValuePlacement::Inline {
+    if options.placement != ValuePlacement::Inline {
         let number = next_file.fetch_add(1, Relaxed);
-        let layout = Layout::new(number, wanted, options.slot_bytes, options.group_count());
+        let layout = Layout::new(number, options);
         values.current = Some(Arc::new(ValueStore::create(tables, layout)?));
     }
     if let Some(current) = &old.current {
@@ -578,6 +578,10 @@ impl Inner {
         }
         self.check_writable()?;
         self.without_jobs(keyspace, || {
+            // A user's own call collects outside of jobs. Pointers that it still wrote would come
+            // after `last_seq`, and nobody would look for them before the file goes.
+            let values = keyspace.values.load_full();
+            let _no_relocation = values.relocating().map(|store| store.flushing.lock());
             let mut manifest = self.manifest.lock();
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
@@ -590,7 +594,8 @@ impl Inner {
                 name: keyspace.name.clone(),
                 options: options.to_toml(),
             }];
-            if options.values.placement != keyspace.options.load().values.placement {
+            let before = keyspace.values.load().current.as_ref().map(|store| store.number);
+            if values.current.as_ref().map(|store| store.number) != before {
                 changes.extend(value_files(keyspace.id, &values));
             }
             manifest.append(&changes)?;

@@ -29,6 +29,10 @@ const WRITE_BYTES: usize = 64 << 10;
 pub(crate) struct Appender {
     store: Arc<ValueStore>,
     groups: BTreeMap<u32, GroupWriter>,
+    /// The group whose collection must know of keys that are written to it; no other is sealed
+    /// while an appender lives.
+    watched: Option<u32>,
+    written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
     /// Bytes of records appended.
     pub(crate) bytes: u64,
@@ -49,8 +53,20 @@ struct GroupWriter {
 
 impl Appender {
     pub(crate) fn new(store: &Arc<ValueStore>) -> Appender {
-        store.state.lock().appenders += 1;
-        Appender { store: Arc::clone(store), groups: BTreeMap::new(), committed: false, bytes: 0 }
+        let mut state = store.state.lock();
+        state.appenders += 1;
+        let watched = state.dirty.as_ref().map(|(group, _)| *group);
+        drop(state);
+        let (groups, written_keys) = (BTreeMap::new(), Vec::new());
+        let store = Arc::clone(store);
+        Appender { store, groups, watched, written_keys, committed: false, bytes: 0 }
+    }
+
+    /// Of copies that a collection makes, which are no news to it.
+    pub(crate) fn of_copies(store: &Arc<ValueStore>) -> Appender {
+        let mut appender = Appender::new(store);
+        appender.watched = None;
+        appender
     }
 
     /// The file that it appends to.
@@ -71,6 +87,31 @@ impl Appender {
         seq: SeqNo,
         value: &[u8],
     ) -> Result<Pointer> {
+        let voff = self.append_record(group, key, seq, Some(value))?;
+        let value_bytes = value.len() as u32;
+        Ok(Pointer { store: self.store.number, group, voff, value_bytes })
+    }
+
+    /// Notes in the group of a key that this version is a deletion or lies inline, if collections
+    /// judge by the group alone and write pointers: to them an older record would look live.
+    pub(crate) fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        if self.store.writes_back && !seeded!(VersionsNotMarked) {
+            self.append_record(self.store.group_of(key), key, seq, None)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a record, or a marker; its voff.
+    fn append_record(
+        &mut self,
+        group: u32,
+        key: &[u8],
+        seq: SeqNo,
+        value: Option<&[u8]>,
+    ) -> Result<u64> {
+        if self.watched == Some(group) {
+            self.written_keys.push((key.to_vec(), seq));
+        }
         let writer = self.groups.entry(group).or_insert_with(|| {
             let found = self.store.state.lock().open.remove(&group);
             GroupWriter {
@@ -81,23 +122,28 @@ impl Appender {
                 keys: Sketch::of_nothing(),
             }
         });
-        let bytes = record_bytes(key.len(), value.len());
+        let bytes = record_bytes(key.len(), value.map_or(0, <[u8]>::len));
         self.bytes += bytes;
-        writer.keys.add(ValueStore::sketch_hash(key));
+        if value.is_some() {
+            // A marker holds nothing that stays, so it is no key that makes the group grow.
+            writer.keys.add(ValueStore::sketch_hash(key));
+        }
         let segment = writer.segment_for(&self.store, group, bytes)?;
         let (offset, large) = (segment.bytes, segment.slots > 1);
         let (seal, voff) = (self.store.seal(segment), segment.voff + offset);
         segment.bytes += bytes;
         segment.records += 1;
-        seal.put(&mut writer.buffer, offset, seq, key, value);
+        match value {
+            Some(value) => seal.put(&mut writer.buffer, offset, seq, key, value),
+            None => seal.put_marker(&mut writer.buffer, offset, seq, key),
+        }
         if large || writer.buffer.len() >= WRITE_BYTES {
             writer.write_out(&self.store)?;
         }
         if large {
             writer.full.extend(writer.open.take());
         }
-        let value_bytes = value.len() as u32;
-        Ok(Pointer { store: self.store.number, group, voff, value_bytes })
+        Ok(voff)
     }
 
     /// Writes and syncs everything; the edit that makes it part of the file.
@@ -108,7 +154,13 @@ impl Appender {
         if !self.groups.is_empty() && !seeded!(AppendsNotSynced) {
             self.store.sync()?;
         }
-        let state = self.store.state.lock();
+        let mut state = self.store.state.lock();
+        if let Some((_, dirty)) = state.dirty.as_mut().filter(|_| !seeded!(WrittenKeysForgotten)) {
+            for (key, seq) in self.written_keys.drain(..) {
+                let newest = dirty.entry(key).or_default();
+                *newest = seq.max(*newest);
+            }
+        }
         let groups = self.groups.iter().map(|(group, writer)| GroupEdit {
             group: *group,
             end_voff: state.layout.groups[*group as usize].end_voff,

@@ -50,10 +50,10 @@ pub(crate) enum Collected {
 
 /// A sealed group.
 #[derive(Debug)]
-struct Sealed {
-    group: u32,
-    segments: Arc<Vec<Segment>>,
-    dead: BTreeMap<u64, u32>,
+pub(super) struct Sealed {
+    pub(super) group: u32,
+    pub(super) segments: Arc<Vec<Segment>>,
+    pub(super) dead: BTreeMap<u64, u32>,
     /// The segment that was being filled, if there was one.
     open: Option<Segment>,
 }
@@ -97,6 +97,9 @@ impl ValueStore {
         if self.placement == ValuePlacement::Vlog {
             return self.log_wants_collection(state, points).then_some(0);
         }
+        if let Some(may_go) = state.condemned_may_go(points) {
+            return state.condemned.front().map(|front| front.group).filter(|_| may_go);
+        }
         let gain = |(i, group): (u32, &Group)| {
             let freed = match self.cold == Some(i) {
                 true => self.cold_window(state, group).map_or(0, |(_, bytes)| bytes),
@@ -137,7 +140,7 @@ impl ValueStore {
     }
 
     /// Steps 1 and 2.
-    fn seal_group(&self, points: &[SeqNo]) -> std::result::Result<Sealed, Collected> {
+    pub(super) fn seal_group(&self, points: &[SeqNo]) -> std::result::Result<Sealed, Collected> {
         let mut state = self.state.lock();
         if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
@@ -153,6 +156,7 @@ impl ValueStore {
         let seals = !seeded!(CollectionWithoutSeal);
         let open = if seals { state.open.remove(&group) } else { None };
         state.fresh = Some((group, Sketch::of_nothing()));
+        state.dirty = self.writes_back.then(|| (group, BTreeMap::new()));
         let at = &state.layout.groups[group as usize];
         Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
     }
@@ -169,6 +173,7 @@ impl ValueStore {
     fn unseal(&self) {
         let mut state = self.state.lock();
         state.collecting = false;
+        state.dirty = None;
         if self.placement == ValuePlacement::HashGrouped {
             state.fresh = None;
         }
@@ -247,6 +252,9 @@ impl Inner {
     ) -> Result<Collected> {
         if store.placement == ValuePlacement::Vlog {
             return self.collect_log(keyspace, store);
+        }
+        if store.writes_back {
+            return self.collect_and_write_back(keyspace, store);
         }
         let sealed = match store.seal_group(&self.visible_points()) {
             Ok(sealed) => sealed,
@@ -520,8 +528,10 @@ fn planned_bytes(
     iter.seek_to_first();
     while let Some(record) = iter.record() {
         let (key, value) = (record.key(), record.value());
-        if value.len() >= options.separate_at as usize {
-            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value.len());
+        let is_apart = value.len() >= options.separate_at as usize;
+        if is_apart || store.writes_back {
+            let value_bytes = if is_apart { value.len() } else { 0 };
+            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
         }
         iter.next();
     }

@@ -23,8 +23,9 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
     })?;
     let file = storage.open(&name, Category::Value)?;
     let mut out = format!(
-        "values {number}: {}, {} groups, slots of {} bytes\n",
+        "values {number}: {}{}, {} groups, slots of {} bytes\n",
         layout.placement.name(),
+        if layout.writes_back { " with pointers written back" } else { "" },
         layout.group_count(),
         layout.slot_bytes
     );
@@ -82,9 +83,12 @@ fn dump_records(
             }
         };
         let (key, value) = (record.key.escape_ascii(), record.value_bytes);
-        let tag = if record.is_tag { "tag of a " } else { "" };
-        let seq = record.seq;
-        let _ = writeln!(out, "    at {at}: \"{key}\" #{seq} {tag}value of {value} bytes");
+        let what = match (record.is_tag, record.is_marker) {
+            (true, _) => format!("tag of a value of {value} bytes"),
+            (_, true) => "marker: deleted, or inline".to_string(),
+            _ => format!("value of {value} bytes"),
+        };
+        let _ = writeln!(out, "    at {at}: \"{key}\" #{} {what}", record.seq);
         at += record.len;
     }
     Ok(())

@@ -27,6 +27,8 @@ pub(super) struct Entry {
     pub(super) bytes: u32,
     /// Of a tag: what it stands for.
     pub(super) tag: Option<Tag>,
+    /// Of a version that is a deletion or lies inline.
+    pub(super) is_marker: bool,
     /// Whether the record goes to the cold stream, if its segment is rewritten.
     pub(super) cools: bool,
 }
@@ -67,6 +69,16 @@ pub(super) struct Scanned {
 impl Scanned {
     pub(super) fn key(&self, entry: &Entry) -> &[u8] {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
+    }
+
+    /// By key; of a key the newest version first, and of two records of one version the later.
+    fn sort(&mut self) {
+        let Scanned { keys, entries, .. } = self;
+        let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
+        entries.sort_unstable_by(|a, b| {
+            let keys = a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b)));
+            keys.then(b.seq.cmp(&a.seq)).then(b.voff.cmp(&a.voff))
+        });
     }
 }
 
@@ -176,12 +188,9 @@ pub(super) fn survivors(
     dead: &BTreeMap<u64, u32>,
     cools: bool,
 ) -> Survivors {
+    scanned.sort();
     let keys = std::mem::take(&mut scanned.keys);
     let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
-    scanned.entries.sort_unstable_by(|a, b| {
-        let keys = a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b)));
-        keys.then(b.seq.cmp(&a.seq)).then(b.voff.cmp(&a.voff))
-    });
     let mut out = Survivors::none();
     let mut last: Option<(&[u8], usize)> = None;
     for entry in &scanned.entries {
@@ -212,6 +221,26 @@ pub(super) fn survivors(
     }
     out.entries.sort_unstable_by_key(|entry| entry.voff);
     scanned.keys = keys;
+    out
+}
+
+/// Of a group whose pointers are written back: the newest version of each key, by key, unless a
+/// marker or a merge says that it is no longer the key's. A version may have several records: a
+/// collection that ended between its copies and its pointers left both, and one of them may be
+/// known to be dead for all. Older versions stay where they are as long as a snapshot needs them.
+pub(super) fn newest(scanned: &mut Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
+    scanned.sort();
+    let mut out = Survivors::none();
+    for versions in scanned.entries.chunk_by(|a, b| scanned.key(a) == scanned.key(b)) {
+        let newest = versions[0];
+        let mut same = versions.iter().take_while(|one| one.seq == newest.seq);
+        if newest.is_marker || same.any(|one| dead.contains_key(&one.voff)) {
+            continue;
+        }
+        out.live_bytes += u64::from(newest.bytes);
+        out.keys.add(ValueStore::sketch_hash(scanned.key(&newest)));
+        out.entries.push(newest);
+    }
     out
 }
 
@@ -291,6 +320,7 @@ mod tests {
             offset: i * 1000,
             bytes: 1000,
             tag: None,
+            is_marker: false,
             cools: false,
         };
         let of = |(segment, count): (usize, &u32)| {
@@ -322,8 +352,7 @@ mod tests {
         assert_eq!((outputs.slots, outputs.slots()), (1, 4), "12,000 bytes are three more slots");
     }
 
-    /// Records (key, number, voff, whether it is a tag), scanned and judged.
-    fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
+    fn scanned(records: &[(&str, SeqNo, u64, bool)]) -> Scanned {
         let mut scanned = Scanned::default();
         for (key, seq, voff, is_tag) in records {
             scanned.entries.push(Entry {
@@ -336,12 +365,47 @@ mod tests {
                 offset: 0,
                 bytes: 100,
                 tag: is_tag.then_some(Tag { voff: *voff * 2, bytes: 100 }),
+                is_marker: false,
                 cools: false,
             });
             scanned.keys.extend_from_slice(key.as_bytes());
         }
+        scanned
+    }
+
+    /// Records (key, number, voff, whether it is a tag), scanned and judged.
+    fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
+        let mut scanned = scanned(records);
         let dead = dead.iter().map(|voff| (*voff, 100)).collect();
         survivors(&mut scanned, points, &dead, true)
+    }
+
+    /// What would be relocated of records (key, number, voff, whether it is a marker): their voffs.
+    fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
+        let mut scanned = scanned(records);
+        for entry in &mut scanned.entries {
+            entry.is_marker = entry.tag.take().is_some();
+        }
+        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
+        newest(&mut scanned, &dead).entries.iter().map(|entry| entry.voff).collect()
+    }
+
+    #[test]
+    fn of_each_key_the_newest_version_is_relocated_unless_marked() {
+        let records = [("b", 1, 1, false), ("a", 2, 2, false), ("b", 9, 3, false)];
+        assert_eq!(relocated(&records, &[]), [2, 3], "by key");
+        let late = [("a", 9, 1, false), ("a", 2, 2, false)];
+        assert_eq!(relocated(&late, &[]), [1], "a copy of an older version may lie behind");
+        let marked = [("a", 1, 1, false), ("a", 2, 2, true), ("b", 3, 3, true), ("b", 4, 4, false)];
+        assert_eq!(relocated(&marked, &[]), [4]);
+        let twice = [("a", 5, 1, false), ("a", 5, 2, false)];
+        assert_eq!(relocated(&twice, &[]), [2]);
+        assert_eq!(relocated(&twice, &[1]), [] as [u64; 0], "one version is dead in all places");
+        let older = [("a", 4, 1, false), ("a", 5, 2, false)];
+        assert_eq!(relocated(&older, &[1]), [2]);
+        assert_eq!(relocated(&older, &[2]), [] as [u64; 0], "nor does the older one come back");
+        let separated = [("a", 5, 1, true), ("a", 5, 2, false)];
+        assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a merge");
     }
 
     #[test]

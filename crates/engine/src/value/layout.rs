@@ -16,6 +16,9 @@
 //!               | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
+//! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
+//! back: those hold markers, and have no cold stream behind them.
+//!
 //! Numbers are varints; counts are checked against the bytes that are left. Before there were tags,
 //! `slots` was shifted by one, and hash groups had no cold stream behind them.
 
@@ -25,8 +28,11 @@ use std::sync::Arc;
 use runstone_policy::sketch::Sketch;
 
 use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
-use crate::value::options::ValuePlacement;
+use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::footer_bytes;
+
+/// Placement of hash groups whose pointers are written back.
+const WRITTEN_BACK: u64 = 3;
 
 /// Records in one extent of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,27 +288,36 @@ pub struct Layout {
     pub number: u64,
     /// `Vlog` or `HashGrouped`.
     pub placement: ValuePlacement,
+    /// Of hash groups: collections write pointers into the tree, and groups hold markers.
+    pub writes_back: bool,
     /// Bytes of a slot.
     pub slot_bytes: u32,
     /// Tables below this number may point here, although values go elsewhere now; 0: this is where
     /// they go.
     pub retired_at: u64,
-    /// Groups; behind hash groups, the cold stream.
+    /// Groups; behind hash groups of stable pointers, the cold stream.
     pub groups: Vec<Group>,
 }
 
 impl Layout {
-    /// An empty file.
-    pub fn new(number: u64, placement: ValuePlacement, slot_bytes: u32, groups: u32) -> Layout {
-        let cold = u32::from(placement == ValuePlacement::HashGrouped);
-        let groups = (0..groups + cold).map(|_| Group::default()).collect();
-        Layout { number, placement, slot_bytes, retired_at: 0, groups }
+    /// An empty file that goes with these options.
+    pub fn new(number: u64, options: &ValueOptions) -> Layout {
+        let (placement, slot_bytes) = (options.placement, options.slot_bytes);
+        let writes_back = options.writes_back();
+        let cold = u32::from(placement == ValuePlacement::HashGrouped && !writes_back);
+        let groups = (0..options.group_count() + cold).map(|_| Group::default()).collect();
+        Layout { number, placement, writes_back, slot_bytes, retired_at: 0, groups }
+    }
+
+    /// Whether values that go by these options may go here.
+    pub fn is_of(&self, options: &ValueOptions) -> bool {
+        self.placement == options.placement && self.writes_back == options.writes_back()
     }
 
     /// The cold stream's index among the groups.
     pub fn cold(&self) -> Option<u32> {
-        let is_hashed = self.placement == ValuePlacement::HashGrouped;
-        is_hashed.then(|| (self.groups.len() as u32).saturating_sub(1))
+        let has_tags = self.placement == ValuePlacement::HashGrouped && !self.writes_back;
+        has_tags.then(|| (self.groups.len() as u32).saturating_sub(1))
     }
 
     /// Groups that keys go to.
@@ -335,7 +350,7 @@ impl Layout {
         }
         match self.placement {
             ValuePlacement::Inline => Err("a value file of inline values".to_string()),
-            ValuePlacement::HashGrouped if self.groups.len() < 2 => {
+            ValuePlacement::HashGrouped if !self.writes_back && self.groups.len() < 2 => {
                 Err("hash groups without a group or a cold stream".to_string())
             }
             _ if self.groups.is_empty() || self.slot_bytes == 0 => {
@@ -348,7 +363,11 @@ impl Layout {
 
 /// Encodes a layout.
 pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
-    let placement = if layout.placement == ValuePlacement::Vlog { 1 } else { 2 };
+    let placement = match layout.placement {
+        ValuePlacement::Vlog => 1,
+        _ if layout.writes_back => WRITTEN_BACK,
+        _ => 2,
+    };
     let numbers = [layout.number, placement, layout.slot_bytes.into(), layout.retired_at];
     numbers.into_iter().for_each(|number| put_varint(out, number));
     put_varint(out, layout.groups.len() as u64);
@@ -366,12 +385,14 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     }
 }
 
-/// Decodes a layout; `with_tags`: of today, else of before there were tags.
+/// Decodes a layout; `with_tags`: of today, else of before there were tags. Hash groups whose
+/// pointers are written back decode as well: the tag of the change says whether they may be there.
 pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Layout> {
     let number = reader.take_varint()?;
-    let placement = match reader.take_varint()? {
-        1 => ValuePlacement::Vlog,
-        2 => ValuePlacement::HashGrouped,
+    let (placement, writes_back) = match reader.take_varint()? {
+        1 => (ValuePlacement::Vlog, false),
+        2 => (ValuePlacement::HashGrouped, false),
+        WRITTEN_BACK if with_tags => (ValuePlacement::HashGrouped, true),
         _ => return Err(Truncated),
     };
     let slot_bytes = take_u32(reader)?;
@@ -391,7 +412,7 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<L
     if !with_tags && placement == ValuePlacement::HashGrouped {
         groups.push(Group::default());
     }
-    Ok(Layout { number, placement, slot_bytes, retired_at, groups })
+    Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, groups })
 }
 
 /// Encodes an edit.
@@ -518,6 +539,7 @@ fn take_sketch(reader: &mut Reader<'_>) -> Decoded<Sketch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::options::GcPointers;
 
     fn segment(slot: u32, generation: u64, voff: u64, bytes: u64) -> Segment {
         let (slots, records) = (1, 3);
@@ -535,8 +557,13 @@ mod tests {
         sketch
     }
 
+    fn options(gc_pointers: GcPointers) -> ValueOptions {
+        let placement = ValuePlacement::HashGrouped;
+        ValueOptions { placement, gc_pointers, slot_bytes: 4096, groups: 2, ..Default::default() }
+    }
+
     fn layout() -> Layout {
-        let mut layout = Layout::new(9, ValuePlacement::HashGrouped, 4096, 2);
+        let mut layout = Layout::new(9, &options(GcPointers::Stable));
         let edit = GroupEdit {
             group: 1,
             end_voff: 8192,
@@ -644,6 +671,19 @@ mod tests {
         for cut in 0..out.len() {
             assert!(take_edit(&mut Reader::new(&out[..cut]), true).is_err());
         }
+    }
+
+    #[test]
+    fn groups_with_markers_have_no_cold_stream() {
+        let layout = Layout::new(9, &options(GcPointers::Writeback));
+        assert_eq!((layout.group_count(), layout.cold(), layout.groups.len()), (2, None, 2));
+        layout.check().expect("holds");
+        assert!(layout.is_of(&options(GcPointers::Writeback)));
+        assert!(!layout.is_of(&options(GcPointers::Stable)));
+        let mut out = Vec::new();
+        put_layout(&mut out, &layout);
+        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
+        assert!(take_layout(&mut Reader::new(&out), false).is_err(), "of before there were tags");
     }
 
     /// As written before there were tags, by hand: number, placement, slot bytes, retired at, one

@@ -14,6 +14,8 @@
 //! * `keep`: which records and segments a collection keeps.
 //! * `copy`: survivors to fresh slots, cold ones to the cold stream.
 //! * `vlog`: garbage collection of a log at its tail, which asks the tree.
+//! * `writeback`: garbage collection of a group that writes pointers into the tree.
+//! * `relocate`: what those two have in common.
 //! * `dump`: a value file as text.
 //! * `pinned`: the value type that readers get.
 
@@ -29,9 +31,11 @@ mod pinned;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod record;
+mod relocate;
 mod scan;
 pub(crate) mod store;
 mod vlog;
+mod writeback;
 
 pub(crate) use pinned::INLINE_BYTES;
 pub use pinned::Value;

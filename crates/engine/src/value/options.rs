@@ -28,6 +28,29 @@ impl ValuePlacement {
     }
 }
 
+/// How the tree follows the records of `hash-grouped` that a collection moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GcPointers {
+    /// Pointers are places in a stream that a record keeps when it moves: the tree is not written.
+    #[default]
+    Stable,
+    /// Collections write new pointers into the tree, as the paper does (HashKV §3.3): about one per
+    /// update of a user, and a marker of 18 bytes and the key in the value file for each deletion
+    /// and each inline value. For comparison.
+    Writeback,
+}
+
+impl GcPointers {
+    /// As options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GcPointers::Stable => "stable",
+            GcPointers::Writeback => "writeback",
+        }
+    }
+}
+
 /// What happens when collection can free nothing and the space is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,8 +90,13 @@ pub struct ValueOptions {
     /// last moved to a stream that all groups share; the group keeps a tag of each. Worth it where
     /// few keys get most updates and the reserve is ample.
     pub cold_stream: bool,
+    /// How the tree follows what collections of `hash-grouped` move. A change of it is a change of
+    /// placement: a new value file, and merges bring the values along.
+    pub gc_pointers: GcPointers,
     /// Bytes that one collection of a `vlog` takes from its tail.
     pub vlog_chunk_bytes: u64,
+    /// Separated values that a scan reads at once, in bytes; 0: each when the scan comes to it.
+    pub scan_ahead_bytes: u64,
 }
 
 impl Default for ValueOptions {
@@ -83,7 +111,10 @@ impl Default for ValueOptions {
             when_full: WhenFull::Grow,
             stall_ms: 1000,
             cold_stream: false,
+            gc_pointers: GcPointers::Stable,
             vlog_chunk_bytes: 16 << 20,
+            // More is read in vain by a scan that ends.
+            scan_ahead_bytes: 256 << 10,
         }
     }
 }
@@ -91,11 +122,12 @@ impl Default for ValueOptions {
 impl ValueOptions {
     /// Refuses numbers that cannot work.
     pub fn check(&self) -> Result<()> {
-        let ranges: [(&str, u64, u64, u64); 5] = [
+        let ranges: [(&str, u64, u64, u64); 6] = [
             ("values.groups", self.groups.into(), 1, 1 << 16),
             ("values.slot_bytes", self.slot_bytes.into(), 4 << 10, 1 << 30),
             ("values.reserve_permille", self.reserve_permille.into(), 1, 100_000),
             ("values.separate_at", self.separate_at.into(), 1, u32::MAX.into()),
+            ("values.scan_ahead_bytes", self.scan_ahead_bytes, 0, 1 << 30),
             ("values.vlog_chunk_bytes", self.vlog_chunk_bytes, 4 << 10, 1 << 40),
         ];
         for (name, value, min, max) in ranges {
@@ -105,6 +137,13 @@ impl ValueOptions {
                     format!("set {name} between {min} and {max}"),
                 ));
             }
+        }
+        if self.cold_stream && self.writes_back() {
+            return Err(Error::invalid(
+                "option values.cold_stream needs values.gc_pointers = \"stable\": a tag keeps its \
+                 place in the stream of its group",
+                "set values.gc_pointers to \"stable\" or values.cold_stream to false",
+            ));
         }
         let least = self.least_capacity_bytes();
         if self.capacity_bytes != 0 && self.capacity_bytes < least {
@@ -118,6 +157,11 @@ impl ValueOptions {
             ));
         }
         Ok(())
+    }
+
+    /// Whether collections of hash groups write pointers.
+    pub fn writes_back(&self) -> bool {
+        self.placement == ValuePlacement::HashGrouped && self.gc_pointers == GcPointers::Writeback
     }
 
     /// Groups of this placement; 0 for inline.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::{Kind, kind_of, pack, seq_of};
+use crate::key::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::merge::job::Merged;
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
@@ -39,6 +39,13 @@ impl Values {
     /// The present file, if it is a log.
     pub(crate) fn log(&self) -> Option<&ValueStore> {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
+    }
+
+    /// The present file, if its collections write pointers.
+    pub(crate) fn relocating(&self) -> Option<&Arc<ValueStore>> {
+        let relocates =
+            |one: &&Arc<ValueStore>| one.writes_back || one.placement == ValuePlacement::Vlog;
+        self.current.as_ref().filter(relocates)
     }
 
     /// The file of a number.
@@ -138,16 +145,26 @@ impl Placer {
                 }
             }
             Some(Kind::Put) => value,
-            _ => return Ok((trailer, value)),
+            _ => {
+                self.mark(key, seq_of(trailer))?;
+                return Ok((trailer, value));
+            }
         };
         let seq = seq_of(trailer);
+        let separates = value.len() >= self.separate_at;
         match &mut self.appender {
-            Some(appender) if value.len() >= self.separate_at => {
+            Some(appender) if separates => {
                 appender.append(key, seq, value)?.encode(&mut self.pointer);
-                Ok((pack(seq, Kind::ValuePointer), &self.pointer))
+                return Ok((pack(seq, Kind::ValuePointer), &self.pointer));
             }
-            _ => Ok((pack(seq, Kind::Put), value)),
+            Some(appender) => appender.mark(key, seq)?,
+            None => {}
         }
+        Ok((pack(seq, Kind::Put), value))
+    }
+
+    fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.appender.as_mut().map_or(Ok(()), |appender| appender.mark(key, seq))
     }
 
     /// Makes what was appended durable.

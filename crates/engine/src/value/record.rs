@@ -10,6 +10,9 @@
 //! A record of kind 2 is a tag: it has no value, which lies in the cold stream. Entries of records
 //! and of tags are sorted by voff, which is given less that of the segment.
 //!
+//! A record of kind 3 is a marker, in files whose pointers are written back: it has no value
+//! either. It says that the version of its number is a deletion, or lies inline in the tree.
+//!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
 //! the offset in the segment: what an earlier life of a slot left behind is never taken for a
 //! record. A record never spans segments.
@@ -27,8 +30,10 @@ const FOOTER_TAG_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
 /// A value.
 const KIND_VALUE: u8 = 1;
-/// A tag. Other kinds are of newer releases.
+/// A tag.
 const KIND_TAG: u8 = 2;
+/// A marker. Other kinds are of newer releases.
+const KIND_MARKER: u8 = 3;
 
 /// Bytes of a record.
 pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
@@ -119,6 +124,11 @@ impl Seal {
         self.put_kind(out, offset, KIND_TAG, seq, (key, &[], value_bytes));
     }
 
+    /// Appends the marker of a version that has no value here.
+    pub(crate) fn put_marker(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8]) {
+        self.put_kind(out, offset, KIND_MARKER, seq, (key, &[], 0));
+    }
+
     fn put_kind(
         self,
         out: &mut Vec<u8>,
@@ -147,7 +157,9 @@ impl Seal {
             return Err("the checksum of a record does not match");
         }
         let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
-        if !matches!(kind, Some(KIND_VALUE | KIND_TAG)) || record.seq > MAX_SEQ {
+        let is_known = matches!(kind, Some(KIND_VALUE | KIND_TAG | KIND_MARKER));
+        let is_whole = !record.is_marker || record.value_bytes == 0;
+        if !is_known || !is_whole || record.seq > MAX_SEQ {
             return Err("a record is of unknown kind");
         }
         Ok(record)
@@ -200,6 +212,8 @@ pub(crate) struct Record<'a> {
     pub(crate) value: &'a [u8],
     /// Whether this is a tag.
     pub(crate) is_tag: bool,
+    /// Whether this is a marker.
+    pub(crate) is_marker: bool,
     /// Bytes of the value, wherever it lies.
     pub(crate) value_bytes: u32,
     /// Bytes of the whole record.
@@ -213,12 +227,12 @@ impl<'a> Record<'a> {
         let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
         let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
         let value_bytes = u32_at(bytes, 14).ok_or(SHORT)?;
-        let is_tag = word as u8 == KIND_TAG;
+        let (is_tag, is_marker) = (word as u8 == KIND_TAG, word as u8 == KIND_MARKER);
         let stored_bytes = if is_tag { 0 } else { value_bytes as usize };
         let len = HEADER_BYTES + usize::from(key_bytes) + stored_bytes;
         let whole = bytes.get(..len).ok_or(SHORT)?;
         let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
-        Ok(Record { seq: word >> 8, key, value, is_tag, value_bytes, len })
+        Ok(Record { seq: word >> 8, key, value, is_tag, is_marker, value_bytes, len })
     }
 }
 
@@ -331,6 +345,20 @@ mod tests {
             damaged[at] ^= 1;
             assert!(seal.take(&damaged, 0).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn markers_have_no_value() {
+        let seal = Seal::new(7, 3);
+        let mut bytes = Vec::new();
+        seal.put_marker(&mut bytes, 0, 9, b"key");
+        assert_eq!(bytes.len() as u64, record_bytes(3, 0));
+        let marker = seal.take(&bytes, 0).expect("whole");
+        assert!(marker.is_marker && !marker.is_tag && marker.value.is_empty());
+        assert_eq!((marker.seq, marker.key, marker.value_bytes), (9, &b"key"[..], 0));
+        let mut with_value = Vec::new();
+        seal.put_kind(&mut with_value, 0, KIND_MARKER, 9, (b"key", b"x", 1));
+        assert!(seal.take(&with_value, 0).is_err());
     }
 
     #[test]

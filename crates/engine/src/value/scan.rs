@@ -55,6 +55,9 @@ impl ValueStore {
         while offset < segment.bytes {
             let record = self.seal(segment).take(&bytes[offset as usize..], offset);
             let record = record.map_err(|what| self.corrupt(place + offset, what))?;
+            if record.is_marker && !self.writes_back {
+                return Err(self.corrupt(place + offset, "a marker among stable pointers"));
+            }
             let missed = || self.corrupt(place + offset, "the footer misses a record");
             let (voff, tag) = voffs.next(&record, offset).ok_or_else(missed)?;
             scanned.entries.push(Entry {
@@ -67,6 +70,7 @@ impl ValueStore {
                 offset: offset as u32,
                 bytes: record.len as u32,
                 tag,
+                is_marker: record.is_marker,
                 cools: false,
             });
             scanned.keys.extend_from_slice(record.key);

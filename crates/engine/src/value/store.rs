@@ -59,6 +59,8 @@ pub(super) type Segments = Guard<Arc<Vec<Segment>>>;
 pub(crate) struct ValueStore {
     pub(crate) number: u64,
     pub(crate) placement: ValuePlacement,
+    /// See [`Layout::writes_back`].
+    pub(crate) writes_back: bool,
     pub(crate) slot_bytes: u64,
     uid: u64,
     pub(crate) file: Arc<dyn StorageFile>,
@@ -70,7 +72,8 @@ pub(crate) struct ValueStore {
     pub(crate) state: Mutex<State>,
     /// A collection or an appender ended.
     pub(crate) ended: Condvar,
-    /// Held by flushes and collections of a log: see `vlog`.
+    /// Held by collections that write pointers, and by who retires the file; by flushes as well if
+    /// it is a log: see `vlog`.
     pub(crate) flushing: Mutex<()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
@@ -101,9 +104,12 @@ pub(crate) struct State {
     leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
     /// By group: bytes that the last collection kept for these snapshots only.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
-    /// Of a log: segments whose live values have moved, and the last number given to those. They
-    /// go when no snapshot is older.
-    pub(crate) condemned: VecDeque<(u64, SeqNo)>,
+    /// Where pointers are written: segments whose live values have moved. They go when no snapshot
+    /// is older than the new pointers.
+    pub(super) condemned: VecDeque<Condemned>,
+    /// Where pointers are written back without a look-up: the group being collected, and the keys
+    /// that flushes and merges wrote to it since it was sealed, with their largest numbers.
+    pub(super) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
     /// Of a log: the pass of collection over everything that was there when it began.
     pub(crate) pass: Option<Pass>,
     /// Of a log: where it ended when a whole pass found nothing.
@@ -112,6 +118,15 @@ pub(crate) struct State {
     pub(crate) cold_settled: Cell<(u64, u64)>,
     /// Groups with a damaged record: never collected, nothing of them is dropped.
     pub(crate) quarantined: BTreeSet<u32>,
+}
+
+/// A segment that waits for snapshots to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Condemned {
+    pub(super) group: u32,
+    pub(super) generation: u64,
+    /// The last number given to the pointers to what moved.
+    pub(super) seq: SeqNo,
 }
 
 /// A pass of collection over a log.
@@ -176,6 +191,7 @@ impl ValueStore {
         Ok(ValueStore {
             number: layout.number,
             placement: layout.placement,
+            writes_back: layout.writes_back,
             slot_bytes,
             uid: context.table_uid(layout.number),
             file,
@@ -198,6 +214,7 @@ impl ValueStore {
                 leaving: VecDeque::new(),
                 pinned: BTreeMap::new(),
                 condemned: VecDeque::new(),
+                dirty: None,
                 pass: None,
                 quiet_at: 0,
                 cold_settled: Cell::new((0, 0)),
@@ -247,6 +264,14 @@ impl ValueStore {
         let count = self.segments.len() as u128 - u128::from(self.cold.is_some());
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, self.uid);
         ((u128::from(hash) * count) >> 64) as u32
+    }
+
+    /// Whether a version of the key above `seq` was written to the group that is being collected
+    /// since that was sealed.
+    pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
+        let state = self.state.lock();
+        let written = state.dirty.as_ref().and_then(|(_, dirty)| dirty.get(key));
+        written.is_some_and(|written| *written > seq)
     }
 
     /// Whether the file has the group.
@@ -319,7 +344,8 @@ impl ValueStore {
         let record = self.seal(segment).take(bytes, offset);
         let record = record.map_err(|what| self.corrupt(place, what))?;
         let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
-        if record.key != key || !(moved || record.seq == seq_of(trailer)) {
+        let is_it = record.key == key && (moved || record.seq == seq_of(trailer));
+        if !is_it || record.is_marker {
             return Err(self.corrupt(place, "the record is of another version"));
         }
         Ok(record)
@@ -462,7 +488,7 @@ impl ValueStore {
     /// Bytes of all groups that only snapshots keep, as far as collections found.
     pub(crate) fn all_pinned_bytes(&self, points: &[SeqNo]) -> u64 {
         let state = self.state.lock();
-        state.pinned.keys().map(|group| state.pinned_bytes(*group, points)).sum()
+        (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, points)).sum()
     }
 
     /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
@@ -575,6 +601,9 @@ impl State {
 
     /// Bytes of a group that only snapshots keep, as far as the last collection found.
     pub(crate) fn pinned_bytes(&self, group: u32, points: &[SeqNo]) -> u64 {
+        if self.condemned.front().is_some_and(|front| front.group == group) {
+            return self.condemned_bytes(points);
+        }
         match self.pinned.get(&group) {
             Some((bytes, held)) if held.iter().all(|seq| points.contains(seq)) => *bytes,
             _ => 0,

@@ -12,6 +12,7 @@
 //!            20 edit that is a part of a plan: as 5, then trims (new smallest keys), plan
 //!            21 whole shape with parts of a plan done: as 6, then trims (files' keys), plan
 //!            22 value file with a cold stream: as 7       23 its edit: as 8
+//!            24 value file whose groups hold markers: as 22; its edits are 23
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
@@ -183,7 +184,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
             put_layout(out, layout);
-            22
+            if layout.writes_back { 24 } else { 22 }
         }
         Change::Values { id, edit } => {
             put_varint(out, u64::from(*id));
@@ -345,9 +346,14 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             }
             Change::Shape { id, flushed_seq, shape }
         }
-        7 | 22 => {
-            let (id, with_tags) = (take_u32(body)?, tag == 22);
-            Change::ValueFile { id, layout: layout::take_layout(body, with_tags)? }
+        7 | 22 | 24 => {
+            let (id, with_tags) = (take_u32(body)?, tag != 7);
+            let layout = layout::take_layout(body, with_tags)?;
+            // A release that knows no markers must refuse such a file as newer: by the tag.
+            if layout.writes_back != (tag == 24) {
+                return Err(Truncated.into());
+            }
+            Change::ValueFile { id, layout }
         }
         8 | 23 => {
             let (id, with_tags) = (take_u32(body)?, tag == 23);

@@ -23,12 +23,16 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::key::{Kind, MAX_SEQ, SeqNo, pack, seq_of};
+use crate::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
 use crate::memtable::Memtable;
 use crate::metrics::{Counter, sampled};
 use crate::options::Durability;
 use crate::store::{Inner, KeyspaceInner, View};
+use crate::value::store::ValueStore;
 use crate::write::wal::{SyncWork, Wal};
+
+/// Pointers that are written under one hold of the commit lock: about a tenth of a millisecond.
+const RELOCATIONS_AT_ONCE: usize = 256;
 
 /// What the commit lock protects. Laid out so that what every write changes shares the lock's
 /// cache line: it passes between the cores of two writers once.
@@ -69,7 +73,8 @@ pub(crate) struct Share<'a> {
 #[derive(Debug)]
 pub(crate) struct Relocation {
     pub(crate) key: Vec<u8>,
-    /// Number of the version that points to the old place.
+    /// Number of the version that points to the old place, or of the record there: a user who
+    /// replaced it since has a larger one.
     pub(crate) seq: SeqNo,
     /// The new place, encoded.
     pub(crate) pointer: Vec<u8>,
@@ -165,15 +170,31 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes value pointers that collection has moved, each unless its key was written since: a
-    /// conditional update. The caller sees to it that no memtable of the keyspace is flushed
-    /// between the look-up of those versions and this. Returns the last number given out.
+    /// Writes value pointers that collection has moved, each unless a user wrote its key since: a
+    /// conditional update. Either no memtable of the keyspace is flushed between the look-up of
+    /// those versions and this, or flushes note what they write (`ValueStore::is_dirty`). Returns
+    /// the last number given out. A few at a time, so that writers do not wait long.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceInner>,
+        store: &ValueStore,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
-        self.check_writable()?;
+        let last_at = moves.len().saturating_sub(1) / RELOCATIONS_AT_ONCE * RELOCATIONS_AT_ONCE;
+        let (most, last) = moves.split_at(last_at);
+        for some in most.chunks(RELOCATIONS_AT_ONCE) {
+            self.commit_some_relocations(keyspace, store, some)?;
+        }
+        self.commit_some_relocations(keyspace, store, last)
+    }
+
+    fn commit_some_relocations(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        store: &ValueStore,
+        moves: &[Relocation],
+    ) -> Result<SeqNo> {
+        self.check_not_stopped()?;
         let mut state = self.commit.lock();
         // Whoever has a number must have inserted too, or would be overtaken here.
         self.wait_visible(state.next_seq - 1);
@@ -183,7 +204,14 @@ impl Inner {
             let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
             let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
             let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
-            if newest.is_none_or(|record| seq_of(record.trailer()) <= *seq) {
+            // An earlier relocation is no write of a user: it moved the same version.
+            let replaces = |trailer: u64| {
+                let is_user = kind_of(trailer) != Kind::Relocate as u8;
+                seq_of(trailer) > *seq && (is_user || seeded!(RelocationsTakenForWrites))
+            };
+            // The memtables first: what a flush takes out of the view it has noted before.
+            let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
+            if !is_replaced && !store.is_dirty(key, *seq) {
                 batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
             }
         }
@@ -203,6 +231,7 @@ impl Inner {
                 self.rotate_if_active(keyspace, &view.active);
             }
         }
+        self.metrics.add(Counter::value_pointers_written, batch.len());
         Ok(last_seq)
     }
 

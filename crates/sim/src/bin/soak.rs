@@ -10,11 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use runstone::ValuePlacement;
-use runstone_sim::soak::{Soak, run, run_child};
+use runstone_sim::soak::{PLACEMENTS, Soak, run, run_child};
 
 const USAGE: &str = "soak [--minutes N | --seconds N] [--seed N] [--keys N] [--directory PATH] \
-    [--placement hash-grouped | vlog | inline | changing]";
+    [--placement hash-grouped | written-back | vlog | inline | changing]";
 
 struct Arguments {
     soak: Soak,
@@ -65,8 +64,7 @@ fn main() -> ExitCode {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let directory = std::env::temp_dir().join(format!("runstone-soak-{}", std::process::id()));
-    let placement = Some(ValuePlacement::HashGrouped);
-    let soak = Soak { directory, seed: 1, placement, keys: 4_000 };
+    let soak = Soak { directory, seed: 1, placement: Some(0), keys: 4_000 };
     let mut parsed = Arguments { soak, time: Duration::from_secs(60), opening: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
@@ -85,12 +83,11 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
     Ok(parsed)
 }
 
-fn placement_of(name: &str) -> Result<Option<ValuePlacement>, String> {
-    let all = [ValuePlacement::HashGrouped, ValuePlacement::Vlog, ValuePlacement::Inline];
+fn placement_of(name: &str) -> Result<Option<usize>, String> {
     if name == "changing" {
         return Ok(None);
     }
-    match all.into_iter().find(|placement| placement.name() == name) {
+    match PLACEMENTS.iter().position(|(placement, ..)| *placement == name) {
         Some(placement) => Ok(Some(placement)),
         None => Err(format!("there is no placement {name}")),
     }

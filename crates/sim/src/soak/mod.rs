@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use runstone::{
-    Background, Error, KeyspaceOptions, Options, ReadOptions, Snapshot, Store, ValueOptions,
-    ValuePlacement,
+    Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
+    ValueOptions, ValuePlacement,
 };
 
 pub use child::run as run_child;
@@ -36,11 +36,19 @@ pub struct Soak {
     pub directory: PathBuf,
     /// Of operations and of times.
     pub seed: u64,
-    /// Where values lie; `None`: elsewhere at each opening.
-    pub placement: Option<ValuePlacement>,
+    /// Where values lie, as an index of [`PLACEMENTS`]; `None`: elsewhere at each opening.
+    pub placement: Option<usize>,
     /// Distinct keys.
     pub keys: u64,
 }
+
+/// Where values may lie, by name.
+pub const PLACEMENTS: [(&str, ValuePlacement, GcPointers); 4] = [
+    ("hash-grouped", ValuePlacement::HashGrouped, GcPointers::Stable),
+    ("inline", ValuePlacement::Inline, GcPointers::Stable),
+    ("vlog", ValuePlacement::Vlog, GcPointers::Stable),
+    ("written-back", ValuePlacement::HashGrouped, GcPointers::Writeback),
+];
 
 const SEPARATE_AT: u32 = 200;
 const GROUPS: u32 = 8;
@@ -65,10 +73,9 @@ type Change = (u64, Option<usize>);
 impl Soak {
     /// The options of the n-th opening.
     fn options(&self, opening: u64) -> Options {
-        let placements =
-            [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
         let mut random = Random::new(self.seed ^ opening);
-        let placement = self.placement.unwrap_or(placements[random.below(3) as usize]);
+        let drawn = random.below(PLACEMENTS.len() as u64) as usize;
+        let (_, placement, gc_pointers) = PLACEMENTS[self.placement.unwrap_or(drawn)];
         let values = ValueOptions {
             placement,
             separate_at: SEPARATE_AT,
@@ -76,7 +83,8 @@ impl Soak {
             slot_bytes: SLOT_BYTES as u32,
             reserve_permille: RESERVE_PERMILLE as u32,
             vlog_chunk_bytes: VLOG_CHUNK_BYTES,
-            cold_stream: random.one_in(2),
+            cold_stream: random.one_in(2) && gc_pointers == GcPointers::Stable,
+            gc_pointers,
             ..ValueOptions::default()
         };
         let mut keyspace =

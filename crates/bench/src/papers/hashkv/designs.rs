@@ -1,7 +1,7 @@
 //! The designs that are compared, and what they are given to store.
 
 use runstone::policy::options::PolicyOptions;
-use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
+use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
 
 use crate::papers::engine::plain_options;
 
@@ -134,6 +134,18 @@ impl Design {
     /// What is not updated moves to the cold stream.
     pub(super) fn with_cold_stream(mut self) -> Design {
         self.keyspace.values.cold_stream = true;
+        self
+    }
+
+    /// Collections write pointers into the tree, as the paper's do.
+    pub(super) fn writing_back(mut self) -> Design {
+        self.keyspace.values.gc_pointers = GcPointers::Writeback;
+        self
+    }
+
+    /// Scans read each value when they come to it.
+    pub(super) fn without_read_ahead(mut self) -> Design {
+        self.keyspace.values.scan_ahead_bytes = 0;
         self
     }
 

@@ -37,12 +37,13 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
             .into(),
     );
     report.notes.push("bytes are per byte of keys and values written by the user".into());
-    let parts: [(&str, Part); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("overall", overall::run),
         ("updates", files::updates),
         ("reserve", parameters::reserve),
         ("sizes", sizes::pairs),
         ("scans", files::scans),
+        ("scans-after-updates", files::scans_after_updates),
         ("hotness", parameters::hotness),
         ("selective", sizes::selective),
         ("parameters", parameters::segments_and_cache),

@@ -1,0 +1,129 @@
+//! What reads of separated values cost, counted at the storage: a get is one device read, wherever
+//! collections took the record; a scan without read-ahead reads one value at a time.
+
+use std::sync::Arc;
+
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
+    ValuePlacement,
+};
+
+const KEYS: u64 = 60;
+
+fn open(change: impl FnOnce(&mut ValueOptions)) -> Store {
+    let mut values = ValueOptions {
+        placement: ValuePlacement::HashGrouped,
+        separate_at: 100,
+        groups: 2,
+        slot_bytes: 16 << 10,
+        vlog_chunk_bytes: 32 << 10,
+        ..ValueOptions::default()
+    };
+    change(&mut values);
+    let keyspace =
+        KeyspaceOptions { write_buffer_bytes: 64 << 10, values, ..KeyspaceOptions::default() };
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+}
+
+fn key(number: u64) -> String {
+    format!("key{number:03}")
+}
+
+fn value(number: u64, turn: u64) -> Vec<u8> {
+    (0..1000).map(|i| (i * 3 + number * 7 + turn) as u8).collect()
+}
+
+/// Every key once, then the even ones again and again, collecting in between.
+fn fill(store: &Store) {
+    for turn in 0..6 {
+        for k in (0..KEYS).filter(|k| turn == 0 || k % 2 == 0) {
+            store.put(key(k), value(k, turn)).expect("puts");
+        }
+        store.flush().expect("flushes");
+        if turn > 0 {
+            store.collect_values().expect("collects");
+        }
+    }
+    store.flush().expect("flushes what collections wrote");
+}
+
+fn expected(k: u64) -> Vec<u8> {
+    value(k, if k.is_multiple_of(2) { 5 } else { 0 })
+}
+
+/// Reads of tables and of value files so far.
+fn reads(store: &Store) -> (u64, u64) {
+    let io = store.metrics().io;
+    let of = |category| io.iter().filter(|one| one.category == category).map(|one| one.reads).sum();
+    (of("table"), of("value"))
+}
+
+fn gets_are_one_read(store: &Store, place: &str) {
+    // Tables and footers come into the cache.
+    (0..KEYS).for_each(|k| drop(store.get(key(k)).expect("reads")));
+    for k in 0..KEYS {
+        let (tables, values) = reads(store);
+        let got = store.get(key(k)).expect("reads");
+        assert_eq!(got.as_deref(), Some(&expected(k)[..]), "{place}, key {k}");
+        assert_eq!(reads(store), (tables, values + 1), "{place}, key {k}");
+    }
+}
+
+#[test]
+fn a_get_is_one_device_read() {
+    type Change = fn(&mut ValueOptions);
+    let placements: [(&str, Change); 4] = [
+        ("a log", |values| values.placement = ValuePlacement::Vlog),
+        ("groups", |_| {}),
+        ("groups with a cold stream", |values| values.cold_stream = true),
+        ("groups written back", |values| values.gc_pointers = GcPointers::Writeback),
+    ];
+    for (place, change) in placements {
+        let store = open(change);
+        for k in 0..KEYS {
+            store.put(key(k), expected(k)).expect("puts");
+        }
+        store.flush().expect("flushes");
+        gets_are_one_read(&store, &format!("{place}, as flushed"));
+        let store = open(change);
+        fill(&store);
+        assert!(store.metrics().counters.value_collections > 1, "{place}");
+        let usage = store.default_keyspace().value_usage().swap_remove(0);
+        let cold_bytes = usage.cold.map_or(0, |cold| cold.bytes);
+        assert_eq!(cold_bytes > 20_000, place.contains("cold"), "{place}: {cold_bytes}");
+        gets_are_one_read(&store, &format!("{place}, collected"));
+    }
+}
+
+/// Reads of the value file for a scan of everything.
+fn scan(store: &Store) -> u64 {
+    let before = reads(store).1;
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    for k in 0..KEYS {
+        assert!(cursor.valid() && cursor.key() == key(k).as_bytes(), "key {k}");
+        assert!(cursor.value() == expected(k), "key {k}");
+        cursor.next().expect("steps");
+    }
+    assert!(!cursor.valid());
+    reads(store).1 - before
+}
+
+#[test]
+fn a_scan_reads_ahead_unless_it_is_told_not_to() {
+    let ahead = open(|_| {});
+    fill(&ahead);
+    scan(&ahead);
+    assert!(scan(&ahead) < KEYS / 2, "{} reads", scan(&ahead));
+    let one_by_one = open(|values| values.scan_ahead_bytes = 0);
+    fill(&one_by_one);
+    scan(&one_by_one);
+    assert_eq!(scan(&one_by_one), KEYS);
+}
