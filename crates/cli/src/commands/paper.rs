@@ -25,7 +25,7 @@ pub struct Args {
     scale: Scale,
     /// Measures one part of a paper that has parts; of hashkv: overall, updates, reserve, sizes,
     /// scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
-    /// baselines, uniform, scans; of kvssd: layers, throughput, emulator, thresholds,
+    /// baselines, uniform, scans, files; of kvssd: layers, throughput, emulator, thresholds,
     /// over-provision, latest, baselines; of kvssd-beyond: policies, garnering, global-range.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,

@@ -14,7 +14,7 @@ pub mod record;
 
 use std::sync::Arc;
 
-use rpds::HashTrieMapSync;
+use rpds::RedBlackTreeMapSync;
 use runstone_policy::options::Charge;
 use runstone_policy::plan::Heat;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
@@ -34,8 +34,9 @@ pub struct Version {
     pub shape: Shape,
     /// The same tables, opened for reading.
     pub levels: Vec<Arc<ReadLevel>>,
-    /// Shared with the versions before and after, but for what changed.
-    handles: HashTrieMapSync<TableId, Arc<TableHandle>>,
+    /// Shared with the versions before and after, but for what changed. Ordered, since a run of the
+    /// simulation repeats only if what is done in their order does.
+    handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
 }
 
 impl Version {
@@ -109,7 +110,7 @@ impl Version {
         Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
     }
 
-    /// All handles, in no order.
+    /// All handles, by table id.
     pub fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.handles.values()
     }
