@@ -6,10 +6,10 @@
 //! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A.
 //! 3. Figure 6: uniform writes, then uniform reads.
 //!
-//! 4. Figure 7 again, with files on the disk.
+//! 4. Figure 7: the same mixes with files on the disk.
 //!
-//! Jobs run between operations, and files are in memory but for 4, so that counters are functions of
-//! the options and a latency is the work of an operation with its share of the merging.
+//! Jobs run between operations, so that a latency is the work of an operation with its share of the
+//! merging; files are in memory but for 4, so that counters are functions of the options.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -61,15 +61,15 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("ptierdb", context.scale);
     report.notes.push(
         "leveled is fragmented leveling, as LevelDB does it; latencies are processor time per \
-         operation on files in memory, merging included"
+         operation, merging included"
             .into(),
     );
     let parts: [(&str, Part); 5] = [
+        ("files", on_files),
         ("table-one", table_one),
         ("baselines", baselines),
         ("uniform", microbenchmark),
         ("scans", scans),
-        ("files", on_files),
     ];
     for (name, measure) in parts {
         if context.wants(name) {
@@ -90,11 +90,6 @@ struct FirstRun {
 }
 
 impl FirstRun {
-    /// The load and the mixes.
-    fn phases(&self) -> impl Iterator<Item = &Phase> {
-        std::iter::once(&self.load).chain(&self.mixes)
-    }
-
     fn write_amplification(&self) -> f64 {
         self.written_bytes as f64 / self.user_bytes as f64
     }
@@ -227,9 +222,9 @@ fn judge_reads(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
     );
     for (at, (mix, ..)) in MIXES.iter().enumerate() {
         let took = |run: &(&str, FirstRun)| run.1.mixes[at].us_per_operation;
-        report.judge(
-            &format!("average latency of YCSB {mix}, PTierDB against leveled (figure 7)"),
-            "lower",
+        report.show(
+            &format!("average latency of YCSB {mix} with files in memory"),
+            "not measured",
             format!(
                 "{:.2} / {:.2} us = {:.2}; last level {:.2} us",
                 took(every),
@@ -237,8 +232,7 @@ fn judge_reads(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
                 took(every) / took(leveled),
                 took(last)
             ),
-            "below 1 (processor time)",
-            took(every) < took(leveled),
+            "processor time: there a byte written costs a copy",
         );
     }
     let per_mix = |value: &dyn Fn(&Phase) -> f64| {
@@ -459,7 +453,8 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 7 with files on the disk: processor time in the system counts too, and so does waiting.
+/// Figure 7, with files on the disk as in the paper: a byte written costs what the system does for
+/// it. In memory it costs a copy, so that leveling's bytes are nearly free.
 fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let policies = [
         ("leveled", options("fragmented-leveling", 10)),
@@ -467,26 +462,22 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     ];
     let runs = first_runs(context, policies, Media::Files)?;
     let [(_, leveled), (_, ptierdb)] = &runs[..] else { return Ok(()) };
-    let row = |value: fn(&Phase) -> f64| {
-        let ratio = |(ptierdb, leveled): (&Phase, &Phase)| {
-            let (ptierdb, leveled) = (value(ptierdb), value(leveled));
-            format!("{ptierdb:.2} / {leveled:.2} = {:.2}", ptierdb / leveled)
-        };
-        let ratios: Vec<String> = ptierdb.phases().zip(leveled.phases()).map(ratio).collect();
-        ratios.join(", ")
+    let ratio = |value: fn(&Phase) -> f64, (ptierdb, leveled): (&Phase, &Phase)| {
+        let (ptierdb, leveled) = (value(ptierdb), value(leveled));
+        (format!("{ptierdb:.2} / {leveled:.2} us = {:.2}", ptierdb / leveled), ptierdb / leveled)
     };
-    report.show(
-        "the same on files, us of processor time: load, A, B, C, F, D (figure 7)",
-        "lower",
-        row(|phase| phase.us_per_operation),
-        "a byte written costs what it costs the system, too",
-    );
-    report.show(
-        "the same on files, us of waiting and working (figure 7)",
-        "lower",
-        row(|phase| phase.wall_us),
-        "jobs run between operations: nothing is hidden in other threads",
-    );
+    let pairs = ptierdb.mixes.iter().zip(&leveled.mixes);
+    for ((mix, ..), pair) in MIXES.iter().zip(pairs) {
+        let (worked, worked_ratio) = ratio(|phase| phase.us_per_operation, pair);
+        let (waited, _) = ratio(|phase| phase.wall_us, pair);
+        report.judge(
+            &format!("average latency of YCSB {mix}, PTierDB against leveled (figure 7)"),
+            "lower",
+            format!("{worked}; by the clock {waited}"),
+            "below 1 (processor time, on files)",
+            worked_ratio < 1.0,
+        );
+    }
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! One level of a version, for searching: runs, or an index of tables that may overlap. A level is
-//! built from the one of the version before: what stays in its place costs a pointer comparison, and
+//! built from that of the version before: what stays in its place costs a pointer comparison, and
 //! is not looked at.
 
 use std::cmp::{Ordering, Reverse};
