@@ -4,7 +4,7 @@
 //! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
 //! ```
 //!
-//! What the names mean is in [`KVSSD_OPTIONS`] and [`BLOCK_OPTIONS`].
+//! What the names mean is in [`device_options`].
 //!
 //! A device keeps its geometry, and a KVSSD its options: without any in the URL it is opened as it
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
@@ -236,8 +236,7 @@ impl DeviceUrl {
     }
 }
 
-/// What each option of a KVSSD means, for help.
-pub static KVSSD_OPTIONS: &[(&str, &str)] = &[
+const BOTH_OPTIONS: &[(&str, &str)] = &[
     ("blocks", "erase blocks of the image; 384"),
     ("page", "bytes of a page; 32768"),
     ("block_pages", "pages of a block; 128"),
@@ -245,6 +244,9 @@ pub static KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("dies", "dies on each channel"),
     ("timing", "simulated times: paper, mlc or tlc"),
     ("op", "percent of the flash that is kept free of user data; 5"),
+];
+
+const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("policy", "nlsm (rewrites), rlsm- (remaps), rlsm (and a block per level)"),
     ("th", "most strata of a remapped table; 2"),
     ("memtable", "pages that the memtable fills; 128"),
@@ -256,18 +258,16 @@ pub static KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 
-/// What each option of a block SSD means, for help.
-pub static BLOCK_OPTIONS: &[(&str, &str)] = &[
-    ("blocks", "erase blocks of the image; 384"),
-    ("page", "bytes of a page; 32768"),
-    ("block_pages", "pages of a block; 128"),
-    ("channels", "channels that work side by side"),
-    ("dies", "dies on each channel"),
-    ("timing", "simulated times: paper, mlc or tlc"),
-    ("op", "percent of the flash that is kept free of user data; 5"),
+const BLOCK_OPTIONS: &[(&str, &str)] = &[
     ("gc", "where moved pages go: split (blocks of their own), shared"),
     ("trim", "on: removed files free their pages at once; off"),
 ];
+
+/// The options of each scheme and what they mean, for help.
+pub fn device_options() -> [(&'static str, Vec<(&'static str, &'static str)>); 2] {
+    [("kvssd", KVSSD_OPTIONS), ("blockssd", BLOCK_OPTIONS)]
+        .map(|(scheme, own)| (scheme, [BOTH_OPTIONS, own].concat()))
+}
 
 fn number(name: &str, value: &str) -> Result<u32> {
     let wrong = |_| Error::invalid(format!("{name}={value} is not a number"), "write digits");
@@ -280,7 +280,7 @@ fn choice(name: &str, value: &str, known: &[&str]) -> Error {
 }
 
 fn unknown(name: &str, known: &[(&str, &str)]) -> Error {
-    let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let known: Vec<&str> = BOTH_OPTIONS.iter().chain(known).map(|(name, _)| *name).collect();
     let hint = format!("it has: {}", known.join(", "));
     Error::invalid(format!("a device has no option {name:?}"), hint)
 }
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn every_option_that_help_names_is_known() {
-        for (scheme, options) in [("kvssd", KVSSD_OPTIONS), ("blockssd", BLOCK_OPTIONS)] {
+        for (scheme, options) in device_options() {
             for (name, _) in options {
                 let error = parse(&format!("{scheme}:x?{name}=?")).err();
                 let text = error.map(|error| error.to_string()).unwrap_or_default();

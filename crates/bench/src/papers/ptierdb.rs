@@ -5,8 +5,7 @@
 //! 1. Table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper.
 //! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A.
 //! 3. Figure 6: uniform writes, then uniform reads.
-//!
-//! 4. Figure 7: the same mixes with files on the disk.
+//! 4. Figure 7: the mixes of 1 with files on the disk.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
 //! merging; files are in memory but for 4, so that counters are functions of the options.

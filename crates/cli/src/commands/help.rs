@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use runstone::KeyspaceOptions;
-use runstone_device::url::{BLOCK_OPTIONS, KVSSD_OPTIONS};
+use runstone_device::url::device_options;
 use serde_json::json;
 
 use super::{policies, presets};
@@ -140,10 +140,10 @@ fn print_options(output: &Output) -> Result<Exit> {
 }
 
 fn print_devices(output: &Output) -> Result<Exit> {
-    let devices = [("kvssd", KVSSD_OPTIONS), ("blockssd", BLOCK_OPTIONS)];
+    let devices = device_options();
     if output.is_json {
         let option = |(name, doc): &(&str, &str)| json!({ "name": name, "doc": doc });
-        let device = |(scheme, options): (&str, &[(&str, &str)])| {
+        let device = |(scheme, options): (&str, Vec<(&str, &str)>)| {
             let options: Vec<_> = options.iter().map(option).collect();
             json!({ "scheme": scheme, "options": options })
         };

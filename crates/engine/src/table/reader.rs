@@ -3,7 +3,7 @@
 //! A get: root array -> partition (filter, then separators) -> block -> entry. With the partition
 //! pinned that is one cache miss for the filter, and nothing more where the filter says no.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +23,7 @@ use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 const SCRATCH_BYTES: u64 = 16 << 10;
 
 thread_local! {
-    static STORED: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES as usize].into());
+    static STORED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Where a partition lies, and its pinned form once it was read.
@@ -293,11 +293,13 @@ impl TableReader {
             return open(&stored);
         }
         check_inside(&self.name, self.file_len, offset, len)?;
-        STORED.with_borrow_mut(|scratch| {
-            let stored = &mut scratch[..len as usize];
-            self.file.read_at(offset, stored)?;
-            open(stored)
-        })
+        // Taken, not borrowed: a storage may lie on a store of its own, and read that meanwhile.
+        let mut scratch = STORED.take();
+        scratch.resize(SCRATCH_BYTES as usize, 0);
+        let stored = &mut scratch[..len as usize];
+        let raw = self.file.read_at(offset, stored).map_err(Error::from).and_then(|_| open(stored));
+        STORED.set(scratch);
+        raw
     }
 
     /// Reads raw file bytes.
