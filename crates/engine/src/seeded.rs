@@ -78,6 +78,9 @@ pub enum Bug {
     RelocationsNotSynced,
     /// A group is judged by its records although older tables were never brought into it.
     GroupTrustedTooEarly,
+    /// Values are cached under their place in the file, although slots are used again, and a value
+    /// that is cached is taken for that of any version.
+    ValuesCachedByPlace,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
 }

@@ -1,9 +1,10 @@
 //! What reads of separated values cost, counted at the storage: a get is one device read, wherever
-//! collections took the record; a scan without read-ahead reads one value at a time.
+//! collections took the record, and none when the value is cached; a scan without read-ahead reads
+//! one value at a time.
 
 use std::sync::Arc;
 
-use runstone::storage::MemoryStorage;
+use runstone::storage::{MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
     ValuePlacement,
@@ -12,6 +13,10 @@ use runstone::{
 const KEYS: u64 = 60;
 
 fn open(change: impl FnOnce(&mut ValueOptions)) -> Store {
+    open_on(Arc::new(MemoryStorage::new()), change)
+}
+
+fn open_on(storage: Arc<dyn Storage>, change: impl FnOnce(&mut ValueOptions)) -> Store {
     let mut values = ValueOptions {
         placement: ValuePlacement::HashGrouped,
         separate_at: 100,
@@ -29,7 +34,7 @@ fn open(change: impl FnOnce(&mut ValueOptions)) -> Store {
         keyspace: Some(keyspace),
         ..Options::default()
     };
-    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+    Store::open_on(storage, options).expect("opens")
 }
 
 fn key(number: u64) -> String {
@@ -66,13 +71,21 @@ fn reads(store: &Store) -> (u64, u64) {
 }
 
 fn gets_are_one_read(store: &Store, place: &str) {
-    // Tables and footers come into the cache.
-    (0..KEYS).for_each(|k| drop(store.get(key(k)).expect("reads")));
-    for k in 0..KEYS {
-        let (tables, values) = reads(store);
-        let got = store.get(key(k)).expect("reads");
-        assert_eq!(got.as_deref(), Some(&expected(k)[..]), "{place}, key {k}");
-        assert_eq!(reads(store), (tables, values + 1), "{place}, key {k}");
+    // Tables and footers come into the cache, values do not.
+    for options in [ReadOptions::default().keys_only(), ReadOptions::default().fill_cache(false)] {
+        let mut cursor = store.default_keyspace().cursor(options).expect("opens");
+        cursor.seek_to_first().expect("seeks");
+        while cursor.valid() {
+            cursor.next().expect("walks");
+        }
+    }
+    for device_reads in [1, 0] {
+        for k in 0..KEYS {
+            let (tables, values) = reads(store);
+            let got = store.get(key(k)).expect("reads");
+            assert_eq!(got.as_deref(), Some(&expected(k)[..]), "{place}, key {k}");
+            assert_eq!(reads(store), (tables, values + device_reads), "{place}, key {k}");
+        }
     }
 }
 
@@ -102,10 +115,11 @@ fn a_get_is_one_device_read() {
     }
 }
 
-/// Reads of the value file for a scan of everything.
+/// Reads of the value file for a scan of everything that leaves no values in the cache.
 fn scan(store: &Store) -> u64 {
     let before = reads(store).1;
-    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    let options = ReadOptions::default().fill_cache(false);
+    let mut cursor = store.default_keyspace().cursor(options).expect("opens");
     cursor.seek_to_first().expect("seeks");
     for k in 0..KEYS {
         assert!(cursor.valid() && cursor.key() == key(k).as_bytes(), "key {k}");
@@ -118,12 +132,18 @@ fn scan(store: &Store) -> u64 {
 
 #[test]
 fn a_scan_reads_ahead_unless_it_is_told_not_to() {
-    let ahead = open(|_| {});
+    let on_disk = || Arc::new(SimStorage::new(1));
+    let ahead = open_on(on_disk(), |_| {});
     fill(&ahead);
     scan(&ahead);
     assert!(scan(&ahead) < KEYS / 2, "{} reads", scan(&ahead));
-    let one_by_one = open(|values| values.scan_ahead_bytes = 0);
+    let one_by_one = open_on(on_disk(), |values| values.scan_ahead_bytes = 0);
     fill(&one_by_one);
     scan(&one_by_one);
     assert_eq!(scan(&one_by_one), KEYS);
+    // In memory there is nothing to announce.
+    let in_memory = open(|_| {});
+    fill(&in_memory);
+    scan(&in_memory);
+    assert_eq!(scan(&in_memory), KEYS);
 }

@@ -15,6 +15,7 @@
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
 //! | | `CursorDoesNotRegister` | a collection under a cursor |
 //! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
+//! | a cached value of a slot used again | `ValuesCachedByPlace` | reads between collections |
 //! | a get against collection | `GetDoesNotLookAgain` | a collection inside a get |
 //! | a value durable, its write lost | `PointersLoggedBeforeValues` | crashes |
 //! | | `FlushOutrunsTheLog` | power cuts |
@@ -120,6 +121,14 @@ fn write(store: &Store, turn: u64) {
 fn check(store: &Store, number: u64, turn: u64) {
     let got = store.get(key(number)).expect("reads");
     assert_eq!(got.as_deref(), Some(&value(turn)[..]), "key {number}");
+}
+
+/// The value of a key, which leaves nothing in the cache for the next read.
+fn get_from_file(store: &Store, number: u64) -> Result<Option<Vec<u8>>, Error> {
+    let options = ReadOptions::default().fill_cache(false);
+    let mut cursor = store.default_keyspace().cursor(options)?;
+    cursor.seek(key(number).as_bytes())?;
+    Ok((cursor.key() == key(number).as_bytes()).then(|| cursor.value().to_vec()))
 }
 
 /// What a flush appends while a group is collected goes behind what the collection replaces. How
@@ -530,7 +539,7 @@ fn an_earlier_life_of_a_slot_is_never_read() {
             for life in &lives[&slot] {
                 file.write_at(slot, life).expect("memory");
                 for (k, turn) in (0..).zip(last) {
-                    match store.get(key(k)) {
+                    match get_from_file(&store, k) {
                         Err(_) => told += 1,
                         Ok(got) => assert!(got.as_deref() == Some(&value(turn)[..]), "{k}"),
                     }
@@ -540,6 +549,34 @@ fn an_earlier_life_of_a_slot_is_never_read() {
         }
         assert!(told > 10, "{told} reads told");
     });
+}
+
+/// Values stay cached while slots are used again, whoever moved or replaced the records there.
+#[test]
+fn a_cached_value_is_never_taken_for_another() {
+    let reads_are_right = |store: &Store| {
+        for turn in 0..12 {
+            write(store, turn);
+            for _ in 0..2 {
+                (0..10).for_each(|k| check(store, k, turn));
+                let all = store.default_keyspace().iter().expect("opens");
+                let all: Vec<_> = all.map(|entry| entry.expect("reads")).collect();
+                assert_eq!(all.len(), 10);
+                all.iter().for_each(|(_, found)| assert_eq!(found, &value(turn)));
+                store.collect_values().expect("collects");
+                store.flush().expect("flushes");
+            }
+        }
+    };
+    let stores: [fn() -> Arc<Store>; 4] = [
+        || open(&Arc::default(), ValuePlacement::HashGrouped),
+        || open(&Arc::default(), ValuePlacement::Vlog),
+        open_cooling,
+        open_writing_back,
+    ];
+    for open in stores {
+        holds_and_finds(Bug::ValuesCachedByPlace, || reads_are_right(&open()));
+    }
 }
 
 fn value_file(storage: &MemoryStorage, store: &Store) -> Arc<dyn runstone::storage::StorageFile> {
@@ -573,7 +610,7 @@ fn a_changed_record_is_told() {
             file.read_at(at, &mut byte).expect("inside");
             file.write_at(at, &[byte[0] ^ 4]).expect("memory");
             for k in 0..10 {
-                if let Ok(got) = store.get(key(k)) {
+                if let Ok(got) = get_from_file(&store, k) {
                     assert!(got.as_deref() == Some(&value(0)[..]), "byte {at}, key {k}");
                 }
             }

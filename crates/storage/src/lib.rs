@@ -188,6 +188,12 @@ pub trait StorageFile: Send + Sync + Debug {
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
+    /// Whether `read_many` has its reads under way at once. Else it is no more than `read_ahead`
+    /// of each and `read_at` of each.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// Writes all of `data` at `offset`, extending the file as needed. On a mapped file writing
     /// past its capacity is an error.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
@@ -216,6 +222,12 @@ pub trait StorageFile: Send + Sync + Debug {
 
     /// Tells that the range will be read soon. A hint: never fails, may do nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
+
+    /// Whether `read_ahead` makes a difference. Where it does not, reads that are not wanted yet
+    /// are better left undone.
+    fn heeds_hints(&self) -> bool {
+        false
+    }
 
     /// Makes sure that writes in `[offset, offset + len_bytes)` of a mapped file cost a memory
     /// copy and cannot fault; an error here is an ordinary I/O error. A no-op on other files.

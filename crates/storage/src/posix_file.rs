@@ -100,6 +100,14 @@ impl StorageFile for PosixFile {
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
+    fn reads_together(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    fn heeds_hints(&self) -> bool {
+        true
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.try_write(offset, data)
             .map_err(|source| self.context.failed(Operation::Write, source))?;

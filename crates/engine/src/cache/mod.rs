@@ -2,15 +2,18 @@
 //!
 //! The cache gets what the others leave: memtables are reserved when they are made, partitions of
 //! tables are pinned outside of the cache while they take at most half of the budget (a probe then
-//! costs no look-up), and beyond that they compete in the cache like blocks. The map itself is
-//! `quick_cache` (S3-FIFO, sharded, scan-resistant).
+//! costs no look-up), and beyond that they compete in the cache like blocks. So do separated
+//! values, each a record. The map itself is `quick_cache` (S3-FIFO, sharded, scan-resistant).
 
-use std::hash::{BuildHasherDefault, Hasher};
+mod doorkeeper;
+
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use self::doorkeeper::Doorkeeper;
 use crate::table::block::Block;
 use crate::table::index::Partition;
 use crate::value::record::Footer;
@@ -23,6 +26,14 @@ const ENTRY_OVERHEAD_BYTES: u64 = 151;
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
+/// A separated value is cached if it takes at most this fraction of a shard, where it competes.
+const VALUE_FRACTION: u64 = 16;
+/// For values there is room while this fraction of the capacity is free. Looked at once
+/// in so many reads, since every shard is asked.
+const ROOM_FRACTION: u64 = 16;
+const ROOM_STEP: u64 = 64;
+/// The doorkeeper has a word for so many bytes of the budget: 0.2% of it.
+const MARK_BYTES: u64 = 2048;
 /// Blocks that were just written enter the cache while it takes less than this part of the budget.
 /// What is left is for memtables: memory that blocks took and gave back is scattered, and an
 /// allocator cannot use it for them.
@@ -33,12 +44,13 @@ const WATCHED_FRACTION: u64 = 4;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
-/// Which object: the table's uid and the object's offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Which object: the file's uid and where in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheKey {
-    /// Uid of the table file.
+    /// Uid of the table file or value file; of a group of one.
     pub uid: u64,
-    /// Offset of the block or partition.
+    /// Offset of the block or partition, generation of the segment, or place in the stream of the
+    /// group.
     pub offset: u64,
 }
 
@@ -51,6 +63,8 @@ pub enum Cached {
     Partition(Arc<Partition>),
     /// Where the records of a collected segment of a value file lie.
     Footer(Arc<Footer>),
+    /// A record of a value file.
+    Value(Arc<[u8]>),
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +77,7 @@ impl quick_cache::Weighter<CacheKey, Cached> for Weight {
                 Cached::Block(block) => block.size_bytes() as u64,
                 Cached::Partition(partition) => partition.size_bytes() as u64,
                 Cached::Footer(footer) => footer.size_bytes() as u64,
+                Cached::Value(record) => record.len() as u64,
             }
     }
 }
@@ -91,6 +106,11 @@ type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault
 pub struct Cache {
     budget_bytes: u64,
     map: Map,
+    doorkeeper: Doorkeeper,
+    /// Values that were read from files.
+    value_reads: AtomicU64,
+    /// Whether values enter the cache when they are read first.
+    has_room: AtomicBool,
     memtable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
     /// Set when a memtable takes memory while they take much of the budget.
@@ -126,6 +146,9 @@ impl Cache {
         Cache {
             budget_bytes,
             map,
+            doorkeeper: Doorkeeper::new((budget_bytes / MARK_BYTES).clamp(64, 1 << 22) as usize),
+            value_reads: AtomicU64::new(0),
+            has_room: AtomicBool::new(true),
             memtable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             memtables_grew: AtomicBool::new(false),
@@ -142,6 +165,26 @@ impl Cache {
     /// Adds an object; others leave as needed.
     pub fn insert(&self, key: CacheKey, value: Cached) {
         self.map.insert(key, value);
+    }
+
+    /// Adds a record of a value file that was read, if there is room or it was read before, and
+    /// shares it. One so large that many others would leave for it stays out.
+    pub fn admit_value(&self, key: CacheKey, record: &[u8]) -> Option<Arc<[u8]>> {
+        if record.len() as u64 > self.map.shard_capacity() / VALUE_FRACTION {
+            return None;
+        }
+        if self.value_reads.fetch_add(1, Relaxed).is_multiple_of(ROOM_STEP) {
+            let room = self.map.capacity() - self.map.capacity() / ROOM_FRACTION;
+            self.has_room.store(self.map.weight() < room, Relaxed);
+        }
+        let mut hasher = KeyHasher::default();
+        key.hash(&mut hasher);
+        if !self.doorkeeper.knows(hasher.finish()) && !self.has_room.load(Relaxed) {
+            return None;
+        }
+        let record: Arc<[u8]> = record.into();
+        self.insert(key, Cached::Value(Arc::clone(&record)));
+        Some(record)
     }
 
     /// Adds a block that was just written, if there is room that nobody uses: readers of fresh data

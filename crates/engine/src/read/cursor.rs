@@ -5,7 +5,6 @@
 //! versions of a key come oldest first; the last visible one met before the key changes decides,
 //! and the merge then already stands on the key before.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -18,6 +17,7 @@ use crate::store::{Inner, Keyspace, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
+use crate::value::batch::{Found, Spare, Wanted};
 use crate::value::place::Values;
 use crate::value::record::Pointer;
 use crate::version::ReadLevel;
@@ -81,7 +81,7 @@ enum Place {
     Nowhere,
     /// On the merge's current entry.
     Forward,
-    /// On the first of `ahead`; the merge stands behind the last, whose key is saved.
+    /// On an entry of `ahead`; the merge stands behind the last, whose key is saved.
     Ahead,
     /// On `saved`; the merge stands before it.
     Backward,
@@ -103,7 +103,9 @@ pub struct Cursor {
     /// Keeps memtables and tables.
     _view: Arc<View>,
     /// Entries read ahead while the walk is forward and values are separated.
-    ahead: VecDeque<(Vec<u8>, Result<Value>)>,
+    ahead: Ahead,
+    /// How separated values are read.
+    access: Access,
     /// How many to read ahead next time; doubles.
     ahead_count: usize,
     /// Values read ahead are no more than this together, but for the last.
@@ -130,6 +132,8 @@ impl Cursor {
         let view = keyspace.inner.view.load_full();
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
+        let values = keyspace.inner.values.load_full();
+        let ahead_bytes = keyspace.inner.options.load().values.scan_ahead_bytes;
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
             place: Place::Nowhere,
@@ -141,10 +145,11 @@ impl Cursor {
             store: Arc::clone(&keyspace.store),
             steps: 0,
             _view: view,
-            ahead: VecDeque::new(),
+            ahead: Ahead::default(),
+            access,
             ahead_count: LEAST_AHEAD,
-            ahead_bytes: keyspace.inner.options.load().values.scan_ahead_bytes,
-            values: keyspace.inner.values.load_full(),
+            ahead_bytes: if values.gain_by_ahead() { ahead_bytes } else { 0 },
+            values,
             keys_only: options.keys_only,
             _held: held,
         })
@@ -161,7 +166,7 @@ impl Cursor {
     pub fn key(&self) -> &[u8] {
         match self.place {
             Place::Forward => self.merge.current().map_or(&[], |(key, _)| key),
-            Place::Ahead => self.ahead.front().map_or(&[], |(key, _)| key),
+            Place::Ahead => self.ahead.key(),
             Place::Backward => &self.saved_key,
             Place::Nowhere => &[],
         }
@@ -171,7 +176,7 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
-            (Place::Ahead, _) => self.front_value().map_or(&[], |value| value),
+            (Place::Ahead, _) => self.ahead.value().map_or(&[], |value| value),
             (_, Some(value)) => value,
             (Place::Forward, None) => self.merge.value(),
             _ => &[],
@@ -181,7 +186,7 @@ impl Cursor {
     /// Value of the current entry, to be kept beyond the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
-            (Place::Ahead, _) => self.front_value().cloned().unwrap_or_else(|| Value::owned([])),
+            (Place::Ahead, _) => self.ahead.value().cloned().unwrap_or_else(|| Value::owned([])),
             (_, Some(value)) => value.clone(),
             (Place::Forward, None) => self.merge.pin_value(),
             _ => Value::owned([]),
@@ -250,8 +255,8 @@ impl Cursor {
                 self.read_ahead()
             }
             Place::Ahead => {
-                self.ahead.pop_front();
-                if self.ahead.is_empty() { self.read_ahead() } else { self.show_front() }
+                self.ahead.step();
+                if self.ahead.is_spent() { self.read_ahead() } else { self.show_ahead() }
             }
             Place::Backward => {
                 // The merge stands before the current key and walks backward: turn it around.
@@ -272,9 +277,7 @@ impl Cursor {
                 self.settle_backward()
             }
             Place::Ahead => {
-                if let Some((key, _)) = self.ahead.pop_front() {
-                    self.merge.seek_before(&key, BEFORE_ALL_VERSIONS)?;
-                }
+                self.merge.seek_before(self.ahead.key(), BEFORE_ALL_VERSIONS)?;
                 self.ahead.clear();
                 self.settle_backward()
             }
@@ -291,63 +294,48 @@ impl Cursor {
 
     /// Gathers the next entries and their separated values. Entries of `saved_key` are spent.
     fn read_ahead(&mut self) -> Result<()> {
-        let mut found: Vec<(Vec<u8>, Option<Value>)> = Vec::new();
-        let mut pointers: Vec<(usize, u64, Vec<u8>)> = Vec::new();
-        let mut bytes = 0;
         self.saved_value = None;
         self.place = Place::Nowhere;
         self.ahead.clear();
-        while (found.is_empty() || found.len() < self.ahead_count && bytes < self.ahead_bytes)
+        let mut bytes = 0;
+        let count = self.ahead_count;
+        while (self.ahead.is_spent() || self.ahead.len() < count && bytes < self.ahead_bytes)
             && self.find_forward(true)?
         {
             self.save_current_key();
             let Some((_, trailer)) = self.merge.current() else { break };
             let value = match is_pointer(trailer) {
                 true => {
-                    let pointer = self.merge.value().to_vec();
-                    bytes += u64::from(Pointer::of_entry(&pointer)?.value_bytes);
-                    pointers.push((found.len(), trailer, pointer));
-                    None
+                    let pointer = Pointer::of_entry(self.merge.value())?;
+                    bytes += u64::from(pointer.value_bytes);
+                    Next { trailer, pointer: Some(pointer), found: Ok(Found::Later(None)) }
                 }
-                false => Some(self.merge.pin_value()),
+                false => {
+                    let found = Ok(Found::Value(self.merge.pin_value()));
+                    Next { trailer, pointer: None, found }
+                }
             };
-            found.push((self.saved_key.clone(), value));
+            self.ahead.push(&self.saved_key, value);
             self.merge.step()?;
         }
-        self.ahead_count = (self.ahead_count * 2).min(MOST_AHEAD);
-        let wanted: Vec<(&[u8], u64, &[u8])> = pointers
-            .iter()
-            .map(|(at, trailer, pointer)| (&found[*at].0[..], *trailer, &pointer[..]))
-            .collect();
-        self.store.metrics.add(Counter::values_read, wanted.len() as u64);
-        let fetched = self.values.resolve_many(&wanted)?;
-        let mut fetched = fetched.into_iter();
-        self.ahead = found
-            .into_iter()
-            .map(|(key, value)| {
-                let value = match value {
-                    Some(value) => Ok(value),
-                    None => fetched.next().unwrap_or(Ok(None)).and_then(|v| present(&key, v)),
-                };
-                (key, value)
-            })
-            .collect();
-        self.show_front()
+        self.ahead_count = (count * 2).min(MOST_AHEAD);
+        if self.ahead_bytes > 0 {
+            self.ahead.fetch(&self.values, self.access);
+        }
+        self.show_ahead()
     }
 
-    /// Stands on the first entry that was read ahead. One whose value cannot be read is an error
+    /// Stands on the entry of `ahead` whose turn it is. One whose value cannot be read is an error
     /// only when the walk gets there.
-    fn show_front(&mut self) -> Result<()> {
-        let front = self.ahead.front().map(|(_, value)| value.as_ref().err().cloned());
-        self.place = match &front {
-            Some(None) => Place::Ahead,
-            _ => Place::Nowhere,
-        };
-        front.flatten().map_or(Ok(()), Err)
-    }
-
-    fn front_value(&self) -> Option<&Value> {
-        self.ahead.front().and_then(|(_, value)| value.as_ref().ok())
+    fn show_ahead(&mut self) -> Result<()> {
+        self.place = Place::Nowhere;
+        if self.ahead.is_spent() {
+            return Ok(());
+        }
+        let was_separated = self.ahead.arrive(&self.values, self.access)?;
+        self.store.metrics.add(Counter::values_read, was_separated.into());
+        self.place = Place::Ahead;
+        Ok(())
     }
 
     /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
@@ -448,7 +436,7 @@ impl Cursor {
             return Ok(Value::owned([]));
         }
         self.store.metrics.add(Counter::values_read, 1);
-        present(key, self.values.resolve(key, trailer, pointer)?)
+        self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
     fn count_seek(&self) {
@@ -463,12 +451,120 @@ impl Drop for Cursor {
     }
 }
 
+/// Entries read ahead, in the order of keys. Its memory is used again.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Keys, one behind the other.
+    keys: Vec<u8>,
+    /// Where each key ends, and what belongs to it.
+    entries: Vec<(usize, Next)>,
+    /// The entry whose turn it is.
+    at: usize,
+    /// Bytes of a value that was read past.
+    spare: Spare,
+}
+
+/// An entry that was read ahead.
+#[derive(Debug)]
+struct Next {
+    trailer: u64,
+    /// Of a separated value.
+    pointer: Option<Pointer>,
+    found: Result<Found>,
+}
+
+impl Ahead {
+    fn step(&mut self) {
+        if let Some((_, next)) = self.entries.get_mut(self.at) {
+            let found = std::mem::replace(&mut next.found, Ok(Found::Gone));
+            if let Ok(Found::Value(value)) = found {
+                self.spare = Spare::of(value);
+            }
+        }
+        self.at += 1;
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.entries.clear();
+        self.at = 0;
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn is_spent(&self) -> bool {
+        self.at >= self.entries.len()
+    }
+
+    fn push(&mut self, key: &[u8], next: Next) {
+        self.keys.extend_from_slice(key);
+        self.entries.push((self.keys.len(), next));
+    }
+
+    /// Reads the separated values, or finds where they are.
+    fn fetch(&mut self, values: &Values, access: Access) {
+        let mut which = Vec::with_capacity(self.len());
+        let mut wanted = Vec::with_capacity(self.len());
+        for (i, (_, next)) in self.entries.iter().enumerate() {
+            if let Some(pointer) = next.pointer {
+                which.push(i);
+                wanted.push(Wanted { pointer, key: self.key_of(i), trailer: next.trailer });
+            }
+        }
+        let mut all: Vec<(usize, Result<Found>)> = Vec::with_capacity(wanted.len());
+        values.resolve_many(&wanted, access, &mut |i, found| all.push((which[i], found)));
+        for (i, found) in all {
+            self.entries[i].1.found = found;
+        }
+    }
+
+    /// Reads the value whose turn it is, if that was left for now; whether it was separated.
+    fn arrive(&mut self, values: &Values, access: Access) -> Result<bool> {
+        let spare = std::mem::take(&mut self.spare);
+        let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
+        let value = match (&next.found, next.pointer) {
+            (Ok(Found::Value(_)), pointer) => return Ok(pointer.is_some()),
+            (Ok(Found::Later(place)), Some(pointer)) => {
+                let wanted = Wanted { pointer, key: self.key(), trailer: next.trailer };
+                let store = values.file(pointer.store);
+                store.map_or(Ok(None), |store| store.read_later(*place, &wanted, access, spare))?
+            }
+            (Ok(_), _) => None,
+            (Err(error), _) => return Err(error.clone()),
+        };
+        let value = value.map_or_else(|| gone(self.key()), Ok)?;
+        self.entries[self.at].1.found = Ok(Found::Value(value));
+        Ok(true)
+    }
+
+    /// The key whose turn it is.
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.key_of(self.at)
+    }
+
+    #[inline]
+    fn key_of(&self, at: usize) -> &[u8] {
+        let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
+        let start = before.map_or(0, |(end, _)| *end);
+        self.entries.get(at).map_or(&[], |(end, _)| &self.keys[start..*end])
+    }
+
+    #[inline]
+    fn value(&self) -> Option<&Value> {
+        match self.entries.get(self.at) {
+            Some((_, Next { found: Ok(Found::Value(value)), .. })) => Some(value),
+            _ => None,
+        }
+    }
+}
+
 /// A registered reader's value is kept for it.
-fn present(key: &[u8], value: Option<Value>) -> Result<Value> {
-    value.ok_or_else(|| {
-        let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
-        Error::corruption("a value file", 0, what)
-    })
+fn gone<T>(key: &[u8]) -> Result<T> {
+    let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+    Err(Error::corruption("a value file", 0, what))
 }
 
 /// One stream per memtable and run, newest first; one per row of an overlapping level.

@@ -18,6 +18,7 @@ use crate::metrics::{Counter, sampled};
 use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::table::filter;
+use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
 use crate::value::store::ValueUsage;
 use crate::value::{INLINE_BYTES, Value};
@@ -219,7 +220,8 @@ impl Keyspace {
 
     fn follow(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Got> {
         self.store.metrics.add(Counter::values_read, 1);
-        let value = self.inner.values.load().resolve(key, trailer, pointer)?;
+        let access = Access::Cached { fill: true };
+        let value = self.inner.values.load().resolve(key, trailer, pointer, access)?;
         Ok(value.map_or(Got::Moved, |value| Got::Value(Some(value))))
     }
 

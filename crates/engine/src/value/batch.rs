@@ -3,18 +3,23 @@
 //! 1. Find each record.
 //! 2. Sort by place, and join records whose gap is small into one read: a gap costs less than
 //!    another read.
-//! 3. Have all reads under way at once, as far as the storage can.
-//! 4. Check each record and give its value back in the order of the requests.
+//! 3. Have all reads under way at once, if the storage can. Else announce them all, and read at
+//!    once what is joined: a lone record is read when the walk gets there, so that nothing is read
+//!    in vain, and its bytes are still near when they are looked at.
+//! 4. Check each record and give its value to whom it was asked for.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use runstone_storage::ReadRequest;
 
 use crate::error::Result;
+use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::layout::Segment;
-use crate::value::record::{Pointer, record_bytes};
-use crate::value::store::ValueStore;
+use crate::value::read::{SCRATCH_BYTES, with_scratch};
+use crate::value::record::{HEADER_BYTES, Pointer, record_bytes};
+use crate::value::store::{Segments, ValueStore};
 
 /// Records closer than this are read together.
 const MOST_GAP_BYTES: u64 = 16 << 10;
@@ -29,9 +34,19 @@ pub(crate) struct Wanted<'a> {
     pub(crate) trailer: u64,
 }
 
-/// Where a wanted record lies.
+/// What became of a value that is wanted.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    Value(Value),
+    /// The record is gone.
+    Gone,
+    /// To be read when the walk gets there: where it lay, if that is known.
+    Later(Option<Place>),
+}
+
+/// Where a wanted record lay when it was looked for.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub(crate) struct Place {
     /// Which request.
     index: usize,
     segment: Segment,
@@ -42,91 +57,255 @@ struct Place {
     bytes: u64,
 }
 
-/// Places in one read.
-#[derive(Debug)]
+/// Neighbouring places in one read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
-    places: Vec<Place>,
-    end: u64,
+    places: Range<usize>,
+    /// In the file.
+    bytes: Range<u64>,
 }
 
+/// Takes what became of a request.
+pub(super) type Give<'a> = dyn FnMut(usize, Result<Found>) + 'a;
+
 impl ValueStore {
-    /// The values of many versions; `None` for those whose record is gone.
-    pub(crate) fn read_many(&self, wanted: &[Wanted<'_>]) -> Vec<Result<Option<Value>>> {
-        let mut values: Vec<Result<Option<Value>>> = wanted.iter().map(|_| Ok(None)).collect();
-        // What was loaded keeps its slots until the records are checked. All groups come before
-        // the cold stream: see `find`.
-        let mut groups = BTreeMap::new();
-        for group in wanted.iter().map(|one| one.pointer.group) {
-            groups.entry(group).or_insert_with(|| self.load(group));
+    /// Gives those of the versions that `which` names their values, read from the file, or their
+    /// places.
+    pub(crate) fn read_many(
+        &self,
+        wanted: &[Wanted<'_>],
+        mut which: Vec<usize>,
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        if let [index] = which[..] {
+            return give(index, self.read_one(&wanted[index], access));
         }
-        let mut cold = None;
-        let mut places = Vec::new();
-        for (index, one) in wanted.iter().enumerate() {
-            let group = one.pointer.group;
-            let found = match groups.get(&group) {
-                Some(Some(segments)) => self.find(segments, &mut cold, one.pointer.voff),
-                _ => Err(self.corrupt(0, format!("a pointer names group {group}"))),
-            };
-            match found {
-                Ok(Some((segment, offset))) => {
-                    let position = self.position(&segment) + offset;
-                    let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
-                    if offset + bytes > segment.bytes {
-                        let what = "a pointer leads beyond its segment";
-                        values[index] = Err(self.corrupt(position, what));
-                        continue;
-                    }
-                    places.push(Place { index, segment, offset, position, bytes });
+        // What was loaded keeps its slots until the records are checked.
+        which.sort_unstable_by_key(|index| wanted[*index].pointer.group);
+        let (mut places, _held) = self.find_all(wanted, &which, give);
+        places.sort_unstable_by_key(|place| place.position);
+        let spans = join(&places);
+        if self.file.reads_together() && spans.len() > 1 {
+            return self.read_together(wanted, (&places, &spans), access, give);
+        }
+        if spans.len() > 1 {
+            spans.iter().for_each(|span| self.file.read_ahead(span.bytes.start, span.len()));
+        }
+        for span in &spans {
+            let places = &places[span.places.clone()];
+            if let [place] = places {
+                give(place.index, Ok(Found::Later(Some(*place))));
+                continue;
+            }
+            with_scratch(span.len() as usize, |bytes| {
+                match self.file.read_at(span.bytes.start, bytes) {
+                    Ok(()) => self.check_all(wanted, places, bytes, access, give),
+                    Err(_) => self.read_each(wanted, places, access, give),
                 }
-                Ok(None) => {}
-                Err(error) => values[index] = Err(error),
+            });
+        }
+    }
+
+    /// Step 1. Requests come by group. All groups are loaded before the cold stream: see `find`.
+    fn find_all(
+        &self,
+        wanted: &[Wanted<'_>],
+        which: &[usize],
+        give: &mut Give<'_>,
+    ) -> (Vec<Place>, Vec<Option<Segments>>) {
+        let group_of = |index: &usize| wanted[*index].pointer.group;
+        let groups = || which.chunk_by(|a, b| group_of(a) == group_of(b));
+        let mut loaded: Vec<Option<Segments>> =
+            groups().map(|chunk| self.load(group_of(&chunk[0]))).collect();
+        let mut cold = None;
+        let mut places = Vec::with_capacity(which.len());
+        for (chunk, segments) in groups().zip(&loaded) {
+            for index in chunk {
+                let one = &wanted[*index];
+                let found = match segments {
+                    Some(segments) => self.find(segments, &mut cold, one.pointer.voff),
+                    None => Err(self.unknown_group(&one.pointer)),
+                };
+                match found.and_then(|found| self.place(*index, one, found)) {
+                    Ok(Some(place)) => places.push(place),
+                    Ok(None) => give(*index, Ok(Found::Gone)),
+                    Err(error) => give(*index, Err(error)),
+                }
             }
         }
-        let spans = join(places);
+        loaded.push(cold);
+        (places, loaded)
+    }
+
+    fn place(
+        &self,
+        index: usize,
+        one: &Wanted<'_>,
+        found: Option<(Segment, u64)>,
+    ) -> Result<Option<Place>> {
+        let Some((segment, offset)) = found else { return Ok(None) };
+        let position = self.position(&segment) + offset;
+        let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
+        if offset + bytes > segment.bytes {
+            return Err(self.corrupt(position, "a pointer leads beyond its segment"));
+        }
+        Ok(Some(Place { index, segment, offset, position, bytes }))
+    }
+
+    /// Step 3, where the storage has a way for it.
+    fn read_together(
+        &self,
+        wanted: &[Wanted<'_>],
+        (places, spans): (&[Place], &[Span]),
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
         let mut reads: Vec<ReadRequest> = spans.iter().map(Span::request).collect();
         if self.file.read_many(&mut reads).is_err() {
-            // One by one, so that the error is that of the value which cannot be read.
-            for (value, one) in values.iter_mut().zip(wanted) {
-                *value = self.read(&one.pointer, one.key, one.trailer);
-            }
-            return values;
+            return self.read_each(wanted, places, access, give);
         }
         for (span, read) in spans.iter().zip(&reads) {
-            for place in &span.places {
-                let at = (place.position - read.offset) as usize;
-                let bytes = &read.buffer[at..at + place.bytes as usize];
-                let one = &wanted[place.index];
-                values[place.index] = self
-                    .check_record(&place.segment, place.offset, bytes, one.key, one.trailer)
-                    .map(|record| Some(Value::owned(record.value)));
-            }
+            self.check_all(wanted, &places[span.places.clone()], &read.buffer, access, give);
         }
-        values
+    }
+
+    /// One by one, so that the error is that of the value which cannot be read.
+    fn read_each(
+        &self,
+        wanted: &[Wanted<'_>],
+        places: &[Place],
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        for place in places {
+            give(place.index, self.read_one(&wanted[place.index], access));
+        }
+    }
+
+    fn read_one(&self, one: &Wanted<'_>, access: Access) -> Result<Found> {
+        Ok(self.read_from_file(one, access)?.map_or(Found::Gone, Found::Value))
+    }
+
+    /// Reads a value that was left for later. Nothing has held the slot of its place since: if that
+    /// has another life, the checksum does not match, and the record is looked for again. `spare`
+    /// lends its bytes.
+    pub(crate) fn read_later(
+        &self,
+        place: Option<Place>,
+        one: &Wanted<'_>,
+        access: Access,
+        spare: Spare,
+    ) -> Result<Option<Value>> {
+        let place = match place {
+            Some(place) => place,
+            None => match self.cached(one, access) {
+                Some(value) => return Ok(Some(value)),
+                None => return self.read_anew(one, access, spare),
+            },
+        };
+        match self.read_place(&place, one, access, spare) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => self.read_from_file(one, access),
+        }
+    }
+
+    fn read_anew(&self, one: &Wanted<'_>, access: Access, spare: Spare) -> Result<Option<Value>> {
+        let Some(segments) = self.load(one.pointer.group) else {
+            return Err(self.unknown_group(&one.pointer));
+        };
+        // Held until the record is checked.
+        let mut cold = None;
+        let found = self.find(&segments, &mut cold, one.pointer.voff)?;
+        match self.place(0, one, found)? {
+            Some(place) => self.read_place(&place, one, access, spare).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn read_place(
+        &self,
+        place: &Place,
+        one: &Wanted<'_>,
+        access: Access,
+        spare: Spare,
+    ) -> Result<Value> {
+        let mut bytes = spare.lend(place.bytes as usize);
+        let Some(buffer) = Arc::get_mut(&mut bytes) else { unreachable!("nobody else has it") };
+        self.file.read_at(place.position, buffer)?;
+        self.check_record(&place.segment, place.offset, buffer, one)?;
+        if let Some(value) = self.admit(buffer, one, access) {
+            return Ok(value);
+        }
+        Ok(Value::of_record(bytes, HEADER_BYTES + one.key.len()))
+    }
+
+    /// Step 4, for the places of one read.
+    fn check_all(
+        &self,
+        wanted: &[Wanted<'_>],
+        places: &[Place],
+        bytes: &[u8],
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        let first = places.first().map_or(0, |place| place.position);
+        for place in places {
+            let at = (place.position - first) as usize;
+            let bytes = &bytes[at..at + place.bytes as usize];
+            let one = &wanted[place.index];
+            let checked = self.check_record(&place.segment, place.offset, bytes, one);
+            give(place.index, checked.map(|_| Found::Value(self.keep(bytes, one, access))));
+        }
+    }
+}
+
+/// Bytes of a value that nobody holds any more, for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Option<Arc<Vec<u8>>>);
+
+impl Spare {
+    /// Those of a value that has been read past.
+    pub(crate) fn of(value: Value) -> Spare {
+        Spare(value.into_record().filter(|bytes| bytes.capacity() <= SCRATCH_BYTES))
+    }
+
+    /// So many bytes, to be overwritten.
+    fn lend(self, len: usize) -> Arc<Vec<u8>> {
+        if let Some(mut bytes) = self.0.filter(|bytes| bytes.capacity() / 2 <= len)
+            && let Some(buffer) = Arc::get_mut(&mut bytes)
+        {
+            buffer.resize(len, 0);
+            return bytes;
+        }
+        Arc::new(vec![0; len])
     }
 }
 
 impl Span {
+    fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
     fn request(&self) -> ReadRequest {
-        let offset = self.places.first().map_or(self.end, |place| place.position);
-        ReadRequest { offset, buffer: vec![0; (self.end - offset) as usize] }
+        ReadRequest { offset: self.bytes.start, buffer: vec![0; self.len() as usize] }
     }
 }
 
-/// Step 2. Pure.
-fn join(mut places: Vec<Place>) -> Vec<Span> {
-    places.sort_unstable_by_key(|place| place.position);
-    let mut spans: Vec<Span> = Vec::new();
-    for place in places {
+/// Step 2, of places that are sorted by position. Pure.
+fn join(places: &[Place]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::with_capacity(places.len());
+    for (i, place) in places.iter().enumerate() {
         let end = place.position + place.bytes;
         match spans.last_mut() {
             Some(span)
-                if place.position <= span.end + MOST_GAP_BYTES
-                    && end - span.places[0].position <= MOST_READ_BYTES =>
+                if place.position <= span.bytes.end + MOST_GAP_BYTES
+                    && end - span.bytes.start <= MOST_READ_BYTES =>
             {
-                span.end = span.end.max(end);
-                span.places.push(place);
+                span.bytes.end = span.bytes.end.max(end);
+                span.places.end = i + 1;
             }
-            _ => spans.push(Span { places: vec![place], end }),
+            _ => spans.push(Span { places: i..i + 1, bytes: place.position..end }),
         }
     }
     spans
@@ -154,20 +333,20 @@ mod tests {
     #[test]
     fn near_records_are_read_together() {
         let far = 2 * MOST_GAP_BYTES;
-        let places = vec![
+        let mut places = vec![
             place(0, far + 300, 100),
             place(1, 0, 100),
             place(2, 200, 100),
             place(3, 200, 100),
             place(4, far + 400, MOST_READ_BYTES),
         ];
-        let spans = join(places);
+        places.sort_by_key(|place| place.position);
+        let spans = join(&places);
         let shape: Vec<(u64, u64, Vec<usize>)> = spans
             .iter()
             .map(|span| {
-                let request = span.request();
-                let which = span.places.iter().map(|place| place.index).collect();
-                (request.offset, request.buffer.len() as u64, which)
+                let which = places[span.places.clone()].iter().map(|place| place.index).collect();
+                (span.bytes.start, span.len(), which)
             })
             .collect();
         assert_eq!(
@@ -178,6 +357,6 @@ mod tests {
                 (far + 400, MOST_READ_BYTES, vec![4]),
             ]
         );
-        assert!(join(Vec::new()).is_empty());
+        assert!(join(&[]).is_empty());
     }
 }

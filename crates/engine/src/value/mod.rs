@@ -5,7 +5,8 @@
 //! * `record`: bytes of records, footers and pointers.
 //! * `layout`: which records lie where, as metadata; changes by edits of the manifest only.
 //! * `pool`: slots of the file.
-//! * `store`: an open value file: reading, and the state behind it.
+//! * `store`: an open value file, and the state behind it.
+//! * `read`: a value, from the cache or the file.
 //! * `batch`: many values read at once.
 //! * `appender`: appends of one flush, merge or collection.
 //! * `place`: what a flush or merge does with each value.
@@ -20,7 +21,7 @@
 //! * `pinned`: the value type that readers get.
 
 pub(crate) mod appender;
-mod batch;
+pub(crate) mod batch;
 pub(crate) mod collect;
 mod copy;
 pub(crate) mod dump;
@@ -30,6 +31,7 @@ pub(crate) mod options;
 mod pinned;
 pub(crate) mod place;
 pub(crate) mod pool;
+mod read;
 pub(crate) mod record;
 mod relocate;
 mod scan;

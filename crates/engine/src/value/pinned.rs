@@ -11,7 +11,8 @@ use crate::table::block::Block;
 /// Values up to this size are copied out of a memtable instead of keeping the memtable alive.
 pub(crate) const INLINE_BYTES: usize = 256;
 
-/// A value: bytes pinned in a cached block or a memtable, or owned. Dereferences to `[u8]`.
+/// A value: bytes pinned in a cached block, a cached record or a memtable, or owned. Dereferences
+/// to `[u8]`.
 ///
 /// Holding a pinned value keeps its block (or memtable) in memory; take `to_vec()` to keep a value
 /// for long.
@@ -35,6 +36,11 @@ enum Repr {
         bytes: Arc<Vec<u8>>,
         at: u32,
     },
+    /// The end of a record of a value file, which the cache may hold as well.
+    Shared {
+        bytes: Arc<[u8]>,
+        at: u32,
+    },
 }
 
 impl Value {
@@ -48,8 +54,21 @@ impl Value {
     }
 
     /// The bytes of a record from `at` on.
-    pub(crate) fn of_record(bytes: Vec<u8>, at: usize) -> Value {
-        Value(Repr::Record { bytes: Arc::new(bytes), at: at as u32 })
+    pub(crate) fn of_record(bytes: Arc<Vec<u8>>, at: usize) -> Value {
+        Value(Repr::Record { bytes, at: at as u32 })
+    }
+
+    /// The record that it was made of by `of_record`.
+    pub(crate) fn into_record(self) -> Option<Arc<Vec<u8>>> {
+        match self.0 {
+            Repr::Record { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a record that others may hold, from `at` on.
+    pub(crate) fn of_shared(bytes: Arc<[u8]>, at: usize) -> Value {
+        Value(Repr::Shared { bytes, at: at as u32 })
     }
 
     /// Pins a large record of `memtable`.
@@ -65,6 +84,7 @@ impl Deref for Value {
             Repr::Owned(bytes) => bytes,
             Repr::Block { block, at, len } => block.slice(*at, *len),
             Repr::Record { bytes, at } => &bytes[*at as usize..],
+            Repr::Shared { bytes, at } => &bytes[*at as usize..],
             Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
         }
     }

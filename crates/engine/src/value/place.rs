@@ -12,9 +12,10 @@ use crate::key::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::merge::job::Merged;
 use crate::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
+use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::appender::Appender;
-use crate::value::batch::Wanted;
+use crate::value::batch::{Found, Give, Wanted};
 use crate::value::layout::{GroupEdit, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::Pointer;
@@ -58,6 +59,11 @@ impl Values {
         self.current.is_none() && self.retired.is_empty()
     }
 
+    /// Whether there is something to gain by knowing early what will be read.
+    pub(crate) fn gain_by_ahead(&self) -> bool {
+        self.all().any(|store| store.file.heeds_hints() || store.file.reads_together())
+    }
+
     /// Tables below this number were written under another placement.
     pub(crate) fn settled_from(&self) -> u64 {
         let retired = self.retired.iter().map(|store| store.retired_at()).max().unwrap_or(0);
@@ -65,34 +71,35 @@ impl Values {
     }
 
     /// The value of a version whose entry holds `bytes`; `None` if its record is gone.
-    pub(crate) fn resolve(&self, key: &[u8], trailer: u64, bytes: &[u8]) -> Result<Option<Value>> {
+    pub(crate) fn resolve(
+        &self,
+        key: &[u8],
+        trailer: u64,
+        bytes: &[u8],
+        access: Access,
+    ) -> Result<Option<Value>> {
         let pointer = Pointer::of_entry(bytes)?;
         match self.file(pointer.store) {
-            Some(store) => store.read(&pointer, key, trailer),
+            Some(store) => store.read(&Wanted { pointer, key, trailer }, access),
             None => Ok(None),
         }
     }
 
-    /// The values of many versions (key, trailer, pointer); `None` for those that are gone.
-    pub(crate) fn resolve_many(
-        &self,
-        versions: &[(&[u8], u64, &[u8])],
-    ) -> Result<Vec<Result<Option<Value>>>> {
-        let mut values: Vec<Result<Option<Value>>> = versions.iter().map(|_| Ok(None)).collect();
+    /// Gives each of many versions its value, or its place; nothing to those of unknown files.
+    pub(crate) fn resolve_many(&self, wanted: &[Wanted<'_>], access: Access, give: &mut Give<'_>) {
         for store in self.all() {
-            let (mut wanted, mut order) = (Vec::new(), Vec::new());
-            for (i, (key, trailer, bytes)) in versions.iter().enumerate() {
-                let pointer = Pointer::of_entry(bytes)?;
-                if pointer.store == store.number {
-                    wanted.push(Wanted { pointer, key, trailer: *trailer });
-                    order.push(i);
+            let mut missing: Vec<usize> = Vec::new();
+            let those = |(_, one): &(usize, &Wanted<'_>)| one.pointer.store == store.number;
+            for (i, one) in wanted.iter().enumerate().filter(those) {
+                match store.cached(one, access) {
+                    Some(value) => give(i, Ok(Found::Value(value))),
+                    None => missing.push(i),
                 }
             }
-            for (i, value) in order.into_iter().zip(store.read_many(&wanted)) {
-                values[i] = value;
+            if !missing.is_empty() {
+                store.read_many(wanted, missing, access, give);
             }
         }
-        Ok(values)
     }
 }
 
@@ -136,7 +143,7 @@ impl Placer {
                 if Some(pointer.store) == current {
                     return Ok((trailer, value));
                 }
-                match self.values.resolve(key, trailer, value)? {
+                match self.values.resolve(key, trailer, value, Access::Sequential)? {
                     Some(found) => &**self.fetched.insert(found),
                     // The record was collected, and its file may be gone since: a newer version,
                     // outside what is merged here, is what everybody sees. This one goes on hiding

@@ -8,8 +8,8 @@
 //! One file, because one sync per flush is what costs: 64 appends of 4 KiB and one sync take
 //! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms (spec: value placement §2).
 //!
-//! * A reader loads the segments of a group, finds the record and reads it: one device read, no
-//!   lock. What it loaded keeps the slots from being used again until it lets go.
+//! * A reader loads the segments of a group, finds the record and reads it (`read`): one device
+//!   read, no lock. What it loaded keeps the slots from being used again until it lets go.
 //! * The layout changes by edits that the manifest has logged (`publish`).
 //! * A slot that an edit freed can be taken again when nobody holds segments from before it.
 //! * The footer of a group leads from a tag straight to the record in the cold stream, so that this
@@ -28,15 +28,12 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::cache::{Cache, CacheKey, Cached};
 use crate::codec::{u32_at, u64_at};
 use crate::error::{Error, Result};
-use crate::key::{Kind, SeqNo, kind_of, seq_of};
+use crate::key::SeqNo;
 use crate::log::newer_format;
-use crate::value::Value;
 use crate::value::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::pool::Pool;
-use crate::value::record::{
-    Footer, HEADER_BYTES, Place, Pointer, Record, Seal, footer_bytes, record_bytes,
-};
+use crate::value::record::{Footer, Place, Pointer, Seal, footer_bytes};
 use crate::version::handle::TableContext;
 
 /// Format of value files.
@@ -62,9 +59,9 @@ pub(crate) struct ValueStore {
     /// See [`Layout::writes_back`].
     pub(crate) writes_back: bool,
     pub(crate) slot_bytes: u64,
-    uid: u64,
+    pub(super) uid: u64,
     pub(crate) file: Arc<dyn StorageFile>,
-    cache: Arc<Cache>,
+    pub(super) cache: Arc<Cache>,
     /// What readers see of each group.
     segments: Box<[ArcSwap<Vec<Segment>>]>,
     /// Which of the groups is the cold stream.
@@ -294,61 +291,17 @@ impl ValueStore {
         FIRST_SLOT + u64::from(segment.slot) * self.slot_bytes
     }
 
-    pub(crate) fn corrupt(&self, offset: u64, what: impl Into<String>) -> Error {
-        Error::corruption(values_name(self.number), offset, what)
+    pub(super) fn unknown_group(&self, pointer: &Pointer) -> Error {
+        self.corrupt(0, format!("a pointer names group {}", pointer.group))
     }
 
-    /// Reads the value that a version of `key` points to; `None` if the record is gone, which a
-    /// reader without a snapshot may meet after a collection.
-    pub(crate) fn read(
-        &self,
-        pointer: &Pointer,
-        key: &[u8],
-        trailer: u64,
-    ) -> Result<Option<Value>> {
-        let Some(group) = self.segments.get(pointer.group as usize) else {
-            return Err(self.corrupt(0, format!("a pointer names group {}", pointer.group)));
-        };
-        // Held until the record is checked: its slot is not used again meanwhile.
-        let segments = group.load();
-        let mut cold = None;
-        let found = self.find(&segments, &mut cold, pointer.voff)?;
-        let Some((segment, offset)) = found else { return Ok(None) };
-        let len = record_bytes(key.len(), pointer.value_bytes as usize);
-        let place = self.position(&segment) + offset;
-        if offset + len > segment.bytes {
-            return Err(self.corrupt(place, "a pointer leads beyond its segment"));
-        }
-        reached!(RecordFound);
-        let mut bytes = vec![0; len as usize];
-        self.file.read_at(place, &mut bytes)?;
-        self.check_record(&segment, offset, &bytes, key, trailer)?;
-        Ok(Some(Value::of_record(bytes, HEADER_BYTES + key.len())))
+    pub(crate) fn corrupt(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(values_name(self.number), offset, what)
     }
 
     /// The segments of a group, held against being used again.
     pub(super) fn load(&self, group: u32) -> Option<Segments> {
         self.segments.get(group as usize).map(ArcSwap::load)
-    }
-
-    /// The record at `offset` of a segment, which must be that of a version of `key`.
-    pub(super) fn check_record<'a>(
-        &self,
-        segment: &Segment,
-        offset: u64,
-        bytes: &'a [u8],
-        key: &[u8],
-        trailer: u64,
-    ) -> Result<Record<'a>> {
-        let place = self.position(segment) + offset;
-        let record = self.seal(segment).take(bytes, offset);
-        let record = record.map_err(|what| self.corrupt(place, what))?;
-        let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
-        let is_it = record.key == key && (moved || record.seq == seq_of(trailer));
-        if !is_it || record.is_marker {
-            return Err(self.corrupt(place, "the record is of another version"));
-        }
-        Ok(record)
     }
 
     /// Whether the record is there; reads at most a footer.

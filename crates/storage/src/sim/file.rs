@@ -209,6 +209,11 @@ impl Drop for SimFile {
 }
 
 impl StorageFile for SimFile {
+    /// They make none, but callers then go the way that they go on disks.
+    fn heeds_hints(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.try_read(offset, buf).map_err(|source| self.failed(Operation::Read, source))?;
         self.counters.read(self.category, buf.len());

@@ -1,0 +1,157 @@
+//! Reading separated values: from the cache, else from the file, whose checksums are verified.
+//!
+//! A value of usual size is cached as its whole record, under the place in the group's stream that
+//! its pointer names. Such a place is never given out again, so that no other record can be met
+//! there: collections that move a record keep the place, or give a new one. A place in the file
+//! would not do: slots are used again. Readers share the bytes that are cached.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::cache::{CacheKey, Cached};
+use crate::error::Result;
+use crate::key::{Kind, kind_of, seq_of};
+use crate::table::iterator::Access;
+use crate::value::Value;
+use crate::value::batch::Wanted;
+use crate::value::layout::Segment;
+use crate::value::record::{HEADER_BYTES, Pointer, Record, record_bytes};
+use crate::value::store::ValueStore;
+
+/// Records up to this size are read into a buffer of the thread, and copied out once checked:
+/// nothing to clear. They may enter the cache; of larger ones a look-up saves little per byte.
+pub(super) const SCRATCH_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl ValueStore {
+    /// Reads the value that a version points to; `None` if the record is gone, which a reader
+    /// without a snapshot may meet after a collection.
+    pub(crate) fn read(&self, wanted: &Wanted<'_>, access: Access) -> Result<Option<Value>> {
+        match self.cached(wanted, access) {
+            Some(value) => Ok(Some(value)),
+            None => self.read_from_file(wanted, access),
+        }
+    }
+
+    /// The value, if it is cached.
+    pub(super) fn cached(&self, wanted: &Wanted<'_>, access: Access) -> Option<Value> {
+        if access == Access::Sequential {
+            return None;
+        }
+        let Some(Cached::Value(bytes)) = self.cache.get(self.name(&wanted.pointer)) else {
+            return None;
+        };
+        let record = Record::of_checked(&bytes).ok()?;
+        let is_it = is_version(&record, wanted.key, wanted.trailer);
+        if !is_it && !seeded!(ValuesCachedByPlace) {
+            return None;
+        }
+        Some(Value::of_shared(bytes, HEADER_BYTES + wanted.key.len()))
+    }
+
+    /// As `read` does, without a look at the cache.
+    pub(super) fn read_from_file(
+        &self,
+        wanted: &Wanted<'_>,
+        access: Access,
+    ) -> Result<Option<Value>> {
+        let pointer = &wanted.pointer;
+        let Some(segments) = self.load(pointer.group) else {
+            return Err(self.unknown_group(pointer));
+        };
+        // Held until the record is checked: its slot is not used again meanwhile.
+        let mut cold = None;
+        let found = self.find(&segments, &mut cold, pointer.voff)?;
+        let Some((segment, offset)) = found else { return Ok(None) };
+        let len = record_bytes(wanted.key.len(), pointer.value_bytes as usize);
+        let place = self.position(&segment) + offset;
+        if offset + len > segment.bytes {
+            return Err(self.corrupt(place, "a pointer leads beyond its segment"));
+        }
+        reached!(RecordFound);
+        if len > SCRATCH_BYTES as u64 {
+            let mut bytes = vec![0; len as usize];
+            self.file.read_at(place, &mut bytes)?;
+            self.check_record(&segment, offset, &bytes, wanted)?;
+            return Ok(Some(Value::of_record(Arc::new(bytes), HEADER_BYTES + wanted.key.len())));
+        }
+        with_scratch(len as usize, |bytes| {
+            self.file.read_at(place, bytes)?;
+            self.check_record(&segment, offset, bytes, wanted)?;
+            Ok(Some(self.keep(bytes, wanted, access)))
+        })
+    }
+
+    /// The value of a record that was checked, which may enter the cache.
+    pub(super) fn keep(&self, bytes: &[u8], wanted: &Wanted<'_>, access: Access) -> Value {
+        let at = HEADER_BYTES + wanted.key.len();
+        match self.admit(bytes, wanted, access) {
+            Some(value) => value,
+            None if bytes.len() > SCRATCH_BYTES => Value::of_record(Arc::new(bytes.to_vec()), at),
+            None => Value::of_shared(bytes.into(), at),
+        }
+    }
+
+    /// The value of a record that was checked, if it enters the cache.
+    pub(super) fn admit(&self, bytes: &[u8], wanted: &Wanted<'_>, access: Access) -> Option<Value> {
+        if access != (Access::Cached { fill: true }) || bytes.len() > SCRATCH_BYTES {
+            return None;
+        }
+        let bytes = self.cache.admit_value(self.name(&wanted.pointer), bytes)?;
+        Some(Value::of_shared(bytes, HEADER_BYTES + wanted.key.len()))
+    }
+
+    /// What the record of a pointer is called in the cache.
+    fn name(&self, pointer: &Pointer) -> CacheKey {
+        if seeded!(ValuesCachedByPlace) {
+            let found =
+                self.load(pointer.group).map(|all| self.find(&all, &mut None, pointer.voff));
+            let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
+            return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
+        }
+        let group = pointer.group.to_le_bytes();
+        let uid = xxhash_rust::xxh3::xxh3_64_with_seed(&group, self.uid);
+        CacheKey { uid, offset: pointer.voff }
+    }
+
+    /// The record at `offset` of a segment, which must be of the version that is wanted.
+    pub(super) fn check_record<'a>(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        bytes: &'a [u8],
+        wanted: &Wanted<'_>,
+    ) -> Result<Record<'a>> {
+        let place = self.position(segment) + offset;
+        let record = self.seal(segment).take(bytes, offset);
+        let record = record.map_err(|what| self.corrupt(place, what))?;
+        if !is_version(&record, wanted.key, wanted.trailer) {
+            return Err(self.corrupt(place, "the record is of another version"));
+        }
+        Ok(record)
+    }
+}
+
+/// Whether the record is that of a version of the key. One that was moved keeps its own number.
+fn is_version(record: &Record<'_>, key: &[u8], trailer: u64) -> bool {
+    let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
+    record.key == key && (moved || record.seq == seq_of(trailer)) && !record.is_marker
+}
+
+/// Lends a buffer, of the thread if it is of usual size. Taken, not borrowed: a storage may lie on
+/// a store of its own, and read that meanwhile.
+pub(super) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    if len > SCRATCH_BYTES {
+        return work(&mut vec![0; len]);
+    }
+    let mut scratch = SCRATCH.take();
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    let outcome = work(&mut scratch[..len]);
+    SCRATCH.set(scratch);
+    outcome
+}
