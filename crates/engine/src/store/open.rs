@@ -433,7 +433,7 @@ fn spill(
     if memtable.is_empty() {
         return Ok(());
     }
-    let flushed = write_memtable(inner, keyspace, memtable)?;
+    let flushed = write_memtable(inner, keyspace, memtable, &|| Ok(()))?;
     if let Some(table) = flushed.tables.into_iter().next() {
         new_tables.entry(keyspace.id).or_default().push(table);
     }
