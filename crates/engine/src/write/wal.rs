@@ -11,11 +11,11 @@
 //! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
 //! order flushes its memtables and leaves no log behind.
 //!
-//! Segments are `NNNNNN.wal` files. The next one is prepared in the background under its final name
-//! (blocks reserved, pages present, no header of its own yet), so that starting it costs a header:
-//! a rename under the commit lock could wait for the file system's journal, 20-30 ms on ext4. A
-//! segment that is no longer needed is renamed to be a coming one: its pages are warm and its
-//! blocks allocated. Sealed segments give their mapping back in the background too.
+//! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
+//! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
+//! header: a rename under the commit lock could wait for the file system's journal, 20-30 ms on
+//! ext4. A segment that is no longer needed is renamed to be a coming one: its pages are warm and
+//! its blocks allocated. Sealed segments give their mapping back in the background too.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
