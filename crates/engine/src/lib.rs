@@ -72,6 +72,9 @@ macro_rules! reached {
 mod batch;
 pub mod cache;
 mod codec;
+#[cfg(feature = "seeded-bugs")]
+#[doc(hidden)]
+pub mod doors;
 pub mod dump;
 mod error;
 mod event;
