@@ -97,6 +97,11 @@ fn operations() {
 }
 
 #[test]
+fn flash() {
+    run("flash");
+}
+
+#[test]
 fn corpora_are_small_and_each_is_replayed() {
     let mut bytes = 0;
     for entry in fs::read_dir(corpora()).expect("committed") {

@@ -9,6 +9,7 @@
 //! knows the format. A store may then show him anything, but must neither panic nor take memory
 //! that the file does not account for.
 
+pub mod flash;
 pub mod manifest;
 pub mod mutate;
 pub mod operations;
@@ -32,7 +33,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "wal", judge: wal::judge, seeds: seeds::wal, mutations: 60_000 },
     Target { name: "table", judge: table::judge, seeds: seeds::table, mutations: 40_000 },
     Target { name: "manifest", judge: manifest::judge, seeds: seeds::manifest, mutations: 40_000 },
@@ -43,4 +44,5 @@ pub const TARGETS: [Target; 5] = [
         seeds: seeds::operations,
         mutations: 1_000,
     },
+    Target { name: "flash", judge: flash::judge, seeds: seeds::flash, mutations: 20_000 },
 ];

@@ -9,6 +9,11 @@ use runstone::doors::{
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Batch, GcPointers, Options, Store, ValueOptions, ValuePlacement};
 
+use runstone_flash::block::{BlockOptions, BlockStorage};
+use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Placement};
+use runstone_flash::nand::{Image, MemoryImage, Timing};
+
+use super::flash::{BLOCK_SSD, KVSSD, input_of};
 use super::parts::{get_file, put_part};
 use super::values::LOG_START_SEQ;
 use crate::oracle::Oracle;
@@ -268,4 +273,67 @@ pub fn operations() -> Vec<Vec<u8>> {
             (0..len).map(|_| random.draw() as u8).collect()
         })
         .collect()
+}
+
+/// Images of small devices: a KVSSD by capacitor and by log, a block SSD.
+pub fn flash() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    let kinds = [(Placement::Mixed, 0), (Placement::PerTable, 2), (Placement::PerLevel, 4)];
+    for (i, (placement, threshold)) in (0..).zip(kinds) {
+        for durability in [Durability::Capacitor, Durability::Log] {
+            let options = KvSsdOptions {
+                placement,
+                threshold,
+                durability,
+                memtable_pages: 2,
+                level1_pages: 4,
+                size_ratio: 2,
+                checkpoint_commits: 3,
+                ..KvSsdOptions::default()
+            };
+            seeds.push(kvssd_of(options, 40 + i * 40));
+        }
+    }
+    seeds.push(block_ssd());
+    seeds
+}
+
+fn kvssd_of(options: KvSsdOptions, writes: u64) -> Vec<u8> {
+    let (image, side) = (MemoryImage::new(), MemoryImage::new());
+    let (flash, saved) = (Box::new(image.clone()), Box::new(side.clone()));
+    let device = KvSsd::create(flash, saved, KVSSD, Timing::PAPER, options);
+    let mut device = device.expect("valid options");
+    let mut random = Random::new(writes);
+    for _ in 0..writes {
+        let key = [b'k', random.below(30) as u8];
+        match random.one_in(5) {
+            true => device.delete(&key).expect("room"),
+            false => {
+                let len = 1 + random.below(150) as usize;
+                device.put(&key, &vec![random.draw() as u8; len]).expect("room");
+            }
+        }
+    }
+    drop(device);
+    let mut frames = vec![0; side.len_bytes().expect("memory") as usize];
+    side.read_at(0, &mut frames).expect("memory");
+    input_of(image, KVSSD, &frames)
+}
+
+fn block_ssd() -> Vec<u8> {
+    let image = MemoryImage::new();
+    let options = BlockOptions::default();
+    let storage = BlockStorage::create(Box::new(image.clone()), BLOCK_SSD, options);
+    let storage = storage.expect("a valid geometry");
+    for i in 0..6u8 {
+        let file = storage.create(&format!("file{i}"), Category::Other).expect("new");
+        file.write_at(0, &vec![i; 100 * usize::from(i)]).expect("room");
+        file.sync().expect("memory");
+        storage.sync_dir().expect("memory");
+    }
+    storage.rename("file1", "renamed").expect("there");
+    storage.remove("file2").expect("there");
+    storage.sync_dir().expect("memory");
+    drop(storage);
+    input_of(image, BLOCK_SSD, &[])
 }
