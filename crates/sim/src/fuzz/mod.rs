@@ -19,6 +19,8 @@ pub mod table;
 pub mod values;
 pub mod wal;
 
+pub use parts::get_file;
+
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {

@@ -63,6 +63,11 @@ fn records(storage: &MemoryStorage, number: u64, kind: LogKind) -> Vec<Vec<u8>> 
     records
 }
 
+/// The records of a manifest.
+pub fn manifest_records(storage: &MemoryStorage, number: u64) -> Vec<Vec<u8>> {
+    records(storage, number, LogKind::Manifest)
+}
+
 fn flagged(flags: u8, bytes: &[u8]) -> Vec<u8> {
     [&[flags], bytes].concat()
 }
