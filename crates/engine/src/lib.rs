@@ -91,6 +91,7 @@ mod read;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 mod store;
+mod sync;
 mod table;
 mod threads;
 mod value;

@@ -43,9 +43,10 @@ use crate::version::manifest::{
     CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
 use crate::version::record::Change;
-use crate::write::commit::{CommitState, Syncer};
+use crate::write::commit::CommitState;
 use crate::write::pressure::Throttle;
 use crate::write::recovery::{self, LogStart};
+use crate::write::tickets::Syncer;
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
