@@ -45,22 +45,22 @@ pub fn make() -> Vec<Sample> {
     plain.hash_index = true;
     let mut prefixes = keyspace("adaptive-tiering");
     prefixes.prefix = "fixed(4)".to_string();
-    let mut samples = Vec::new();
-    samples.push(of_files("plain", plain.clone(), false));
-    samples.push(of_files("log", plain, true));
-    samples.push(of_files("prefixes", prefixes, true));
-    samples.push(of_files("vlog", apart(ValuePlacement::Vlog), true));
-    samples.push(of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false));
     let mut cold = apart(ValuePlacement::HashGrouped);
     cold.values.cold_stream = true;
-    samples.push(of_files("cold-stream", cold, false));
     let mut writeback = apart(ValuePlacement::HashGrouped);
     writeback.values.gc_pointers = GcPointers::Writeback;
-    samples.push(of_files("writeback", writeback, true));
-    samples.push(kvssd("kvssd", Durability::Capacitor, Partitioner::Size));
-    samples.push(kvssd("kvssd-global-range", Durability::Log, Partitioner::GlobalRange));
-    samples.push(block_ssd());
-    samples
+    vec![
+        of_files("plain", plain.clone(), false),
+        of_files("log", plain, true),
+        of_files("prefixes", prefixes, true),
+        of_files("vlog", apart(ValuePlacement::Vlog), true),
+        of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false),
+        of_files("cold-stream", cold, false),
+        of_files("writeback", writeback, true),
+        kvssd("kvssd", Durability::Capacitor, Partitioner::Size),
+        kvssd("kvssd-global-range", Durability::Log, Partitioner::GlobalRange),
+        block_ssd(),
+    ]
 }
 
 /// Options under which samples are made and opened; those of keyspaces are stored.

@@ -498,7 +498,7 @@ impl Tree {
         // SAFETY: the allocation is large enough and aligned for both parts; nobody else sees it.
         unsafe {
             node.write(Node {
-                latch: Latch::new(),
+                latch: Latch::default(),
                 low: AtomicPtr::new(null_mut()),
                 high: AtomicPtr::new(null_mut()),
                 count: AtomicU32::new(0),

@@ -18,12 +18,14 @@ pub struct Restart;
 #[derive(Debug)]
 pub struct Latch(AtomicU64);
 
-impl Latch {
+impl Default for Latch {
     /// Unlocked, at the first version.
-    pub fn new() -> Latch {
+    fn default() -> Latch {
         Latch(AtomicU64::new(0))
     }
+}
 
+impl Latch {
     /// Waits until unlocked and gives the version.
     #[inline]
     pub fn read(&self) -> u64 {

@@ -109,7 +109,7 @@ fn look(pair: &Pair) {
 fn explore() {
     loom::model(|| {
         let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
-        let pair = Arc::new(Pair { latch: Latch::new(), first, second });
+        let pair = Arc::new(Pair { latch: Latch::default(), first, second });
         let writer = loom::thread::spawn({
             let pair = Arc::clone(&pair);
             move || add(&pair)

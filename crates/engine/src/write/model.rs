@@ -53,7 +53,7 @@ mod tests {
     fn commit(store: &Store, writer: u64) {
         let key = |seq: u64| seq.to_be_bytes();
         let early = [b'w', writer as u8];
-        let prepared = (writer % 2 == 0).then(|| store.tree.prepare(&early, &early));
+        let prepared = writer.is_multiple_of(2).then(|| store.tree.prepare(&early, &early));
         let count = if prepared.is_some() { 1 } else { 2 };
         let first_seq = {
             let mut next_seq = store.next_seq.lock().expect("no panic under the lock");
