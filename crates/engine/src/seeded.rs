@@ -78,6 +78,18 @@ pub enum Bug {
     RelocationsNotSynced,
     /// A group is judged by its records although older tables were never brought into it.
     GroupTrustedTooEarly,
+    /// A writer inserts into the leaf that it found although the leaf changed since.
+    LeafNotChecked,
+    /// Who descends does not look whether the parent changed before the child was noted.
+    ChildNotChecked,
+    /// A look-up in a leaf counts although the leaf changed meanwhile.
+    LookupNotChecked,
+    /// A writer makes its batch visible without waiting for the earlier ones.
+    PublishedOutOfOrder,
+    /// Who waited for a sync of another writer takes it for one of its own record.
+    SyncNotChecked,
+    /// A failed sync is forgotten: the next writer tries again.
+    FailedSyncForgotten,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
 }

@@ -331,7 +331,8 @@ impl ValueStore {
         self.segments.get(group as usize).map(ArcSwap::load)
     }
 
-    /// The record at `offset` of a segment, which must be that of a version of `key`.
+    /// The record at `offset` of a segment, which must be that of a version of `key`, and as long
+    /// as the pointer says: all of `bytes`.
     pub(super) fn check_record<'a>(
         &self,
         segment: &Segment,
@@ -345,7 +346,8 @@ impl ValueStore {
         let record = record.map_err(|what| self.corrupt(place, what))?;
         let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
         let is_it = record.key == key && (moved || record.seq == seq_of(trailer));
-        if !is_it || record.is_marker {
+        let is_value = !record.is_marker && !record.is_tag && record.len == bytes.len();
+        if !is_it || !is_value {
             return Err(self.corrupt(place, "the record is of another version"));
         }
         Ok(record)
