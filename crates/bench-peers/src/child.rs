@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
@@ -19,6 +19,8 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 
 const SEED: u64 = 20_261_120;
 const COMPARED_EVERY: u64 = 64;
+/// The host's share is looked at once in so many puts, and at each that is the longest so far.
+const STOLEN_LOOKS: u64 = 16_384;
 /// So many times the space of a store is looked at while it is updated.
 const SPACE_LOOKS: u64 = 200;
 
@@ -106,7 +108,7 @@ impl Data {
 /// Puts every number once. Keys are hashes, so the order of numbers is a random order of keys.
 fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured) -> Result<()> {
     let start = Instant::now();
-    let results: Vec<Result<Latency>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Puts>> = std::thread::scope(|scope| {
         let cut = |part: u64| setup.num * part / setup.writers;
         let run = setup.num.checked_div(setup.runs).unwrap_or(u64::MAX).max(1);
         let spawn =
@@ -115,15 +117,39 @@ fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured
         handles.into_iter().map(|handle| handle.join().expect("a writer panicked")).collect()
     });
     let seconds = start.elapsed().as_secs_f64();
-    let mut latency = Latency::default();
+    let mut puts = Puts::default();
     for result in results {
-        latency.merge(&result?);
+        let one = result?;
+        puts.latency.merge(&one.latency);
+        puts.own_worst = puts.own_worst.max(one.own_worst);
     }
     measured.loads_per_second = setup.num as f64 / seconds;
-    measured.put_p50_us = latency.quantile_us(0.5);
-    measured.put_p999_us = latency.quantile_us(0.999);
-    measured.put_worst_ms = latency.max_us() / 1e3;
+    measured.put_p50_us = puts.latency.quantile_us(0.5);
+    measured.put_p999_us = puts.latency.quantile_us(0.999);
+    measured.put_worst_ms = puts.latency.max_us() / 1e3;
+    measured.put_own_worst_ms = puts.own_worst.as_secs_f64() * 1e3;
     Ok(())
+}
+
+/// What puts took.
+#[derive(Debug, Default)]
+struct Puts {
+    latency: Latency,
+    /// The longest around which the host of a virtual machine took no processor time away.
+    own_worst: Duration,
+}
+
+impl Puts {
+    /// Notes a put, and the time stolen so far when it is a long one or one in many.
+    fn record(&mut self, number: u64, took: Duration, stolen_seconds: &mut f64) {
+        self.latency.record(took);
+        if took > self.own_worst || number.is_multiple_of(STOLEN_LOOKS) {
+            let before = std::mem::replace(stolen_seconds, process::stolen_seconds());
+            if took > self.own_worst && before == *stolen_seconds {
+                self.own_worst = took;
+            }
+        }
+    }
 }
 
 /// Flushes after each `run` puts.
@@ -132,19 +158,20 @@ fn put_each(
     data: &Data,
     run: u64,
     numbers: std::ops::Range<u64>,
-) -> Result<Latency> {
-    let (mut latency, mut key) = (Latency::default(), Vec::new());
+) -> Result<Puts> {
+    let (mut puts, mut key) = (Puts::default(), Vec::new());
+    let mut stolen_seconds = process::stolen_seconds();
     for number in numbers {
         data.keys.encode(number, &mut key);
         let value = data.value(number);
         let start = Instant::now();
         store.put(&key, value, Durability::Buffered)?;
-        latency.record(start.elapsed());
+        puts.record(number, start.elapsed(), &mut stolen_seconds);
         if (number + 1).is_multiple_of(run) {
             store.flush()?;
         }
     }
-    Ok(latency)
+    Ok(puts)
 }
 
 /// Merges all runs into one.

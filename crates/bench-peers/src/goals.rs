@@ -106,6 +106,8 @@ pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
         })
         .collect();
     judged.push(verdict("worst put, ms", "-", own.put_worst_ms, WORST_PUT_MS, false));
+    let own_worst_ms = own.put_own_worst_ms;
+    judged.push(verdict("the same, not stolen", "-", own_worst_ms, WORST_PUT_MS, false));
     let peak = own.peak_bytes as f64 / setup.budget_bytes() as f64;
     judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
     judged.extend(scenarios);

@@ -132,6 +132,7 @@ fn median(runs: &[Measured]) -> Measured {
         put_p50_us: of(|run| run.put_p50_us),
         put_p999_us: of(|run| run.put_p999_us),
         put_worst_ms: of(|run| run.put_worst_ms),
+        put_own_worst_ms: of(|run| run.put_own_worst_ms),
         settle_seconds: of(|run| run.settle_seconds),
         hits_per_second: of(|run| run.hits_per_second),
         misses_per_second: of(|run| run.misses_per_second),

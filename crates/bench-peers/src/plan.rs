@@ -98,6 +98,8 @@ pub struct Measured {
     pub put_p999_us: f64,
     /// The slowest put.
     pub put_worst_ms: f64,
+    /// The longest put around which the host of a virtual machine took no processor time away.
+    pub put_own_worst_ms: f64,
     /// Waiting for merges after the load; 0 unless asked for.
     pub settle_seconds: f64,
     /// Gets that hit.

@@ -26,6 +26,23 @@ pub fn cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
+/// Time that the calling thread was ready to run and had no core, in seconds.
+pub fn waited_seconds() -> f64 {
+    const WAITED_FIELD: usize = 1;
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split_whitespace().nth(WAITED_FIELD).and_then(|field| field.parse().ok());
+    ns.unwrap_or(0.0) / 1e9
+}
+
+/// Processor time that the host of a virtual machine gave to others while this machine wanted it,
+/// of all its processors since it started, in steps of 10 ms.
+pub fn stolen_seconds() -> f64 {
+    const STEAL_FIELD: usize = 8;
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = text.split_whitespace().nth(STEAL_FIELD).and_then(|field| field.parse().ok());
+    ticks.unwrap_or(0.0) / 100.0
+}
+
 fn status_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     field(&text, name) * 1024

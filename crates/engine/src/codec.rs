@@ -156,6 +156,27 @@ pub fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
     u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
 }
 
+/// Sequence numbers, places in streams and numbers of files, runs and generations stay below: they
+/// are counted up by one or by bytes that were written. Whoever says more made it up, and sums
+/// would overflow.
+pub const NUMBER_LIMIT: u64 = 1 << 56;
+/// Bytes, entries and keys of one thing stay below; 65,536 of them can be summed.
+pub const SIZE_LIMIT: u64 = 1 << 48;
+
+/// A varint below [`NUMBER_LIMIT`].
+pub fn take_number(reader: &mut Reader<'_>) -> Decoded<u64> {
+    reader.take_varint().and_then(|number| below(number, NUMBER_LIMIT))
+}
+
+/// A varint below [`SIZE_LIMIT`].
+pub fn take_size(reader: &mut Reader<'_>) -> Decoded<u64> {
+    reader.take_varint().and_then(|size| below(size, SIZE_LIMIT))
+}
+
+fn below(value: u64, limit: u64) -> Decoded<u64> {
+    if value < limit { Ok(value) } else { Err(Truncated) }
+}
+
 /// A list whose elements take at least one byte each.
 pub fn take_list<T>(
     reader: &mut Reader<'_>,

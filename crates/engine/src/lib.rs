@@ -72,6 +72,9 @@ macro_rules! reached {
 mod batch;
 pub mod cache;
 mod codec;
+#[cfg(feature = "seeded-bugs")]
+#[doc(hidden)]
+pub mod doors;
 pub mod dump;
 mod error;
 mod event;
@@ -88,6 +91,7 @@ mod read;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 mod store;
+mod sync;
 mod table;
 mod threads;
 mod value;

@@ -125,7 +125,7 @@ impl Default for Options {
             memory_budget_bytes: 512 << 20,
             background: Background::Threads(cores.clamp(2, 8)),
             merge_slices: None,
-            wal_segment_bytes: 16 << 20,
+            wal_segment_bytes: 8 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
             io_uring: false,

@@ -81,6 +81,18 @@ pub enum Bug {
     /// Values are cached under their place in the file, although slots are used again, and a value
     /// that is cached is taken for that of any version.
     ValuesCachedByPlace,
+    /// A writer inserts into the leaf that it found although the leaf changed since.
+    LeafNotChecked,
+    /// Who descends does not look whether the parent changed before the child was noted.
+    ChildNotChecked,
+    /// A look-up in a leaf counts although the leaf changed meanwhile.
+    LookupNotChecked,
+    /// A writer makes its batch visible without waiting for the earlier ones.
+    PublishedOutOfOrder,
+    /// Who waited for a sync of another writer takes it for one of its own record.
+    SyncNotChecked,
+    /// A failed sync is forgotten: the next writer tries again.
+    FailedSyncForgotten,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
 }

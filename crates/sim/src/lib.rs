@@ -5,13 +5,19 @@
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
 //! * [`found`]: whether a check fails.
+//! * `fuzz`: the bodies of the fuzz targets; with the feature of that name.
+//! * `samples`: small stores of each format; with the same feature.
 //! * [`soak`]: random work in a child process that is killed, for as long as one likes.
 
 #![forbid(unsafe_code)]
 
 pub mod crash;
 pub mod found;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod oracle;
 pub mod random;
+#[cfg(feature = "fuzz")]
+pub mod samples;
 pub mod soak;
 pub mod workload;

@@ -37,7 +37,7 @@ fn root() -> PathBuf {
 
 fn rust_files() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    let mut waiting = vec![root().join("crates")];
+    let mut waiting = vec![root().join("crates"), root().join("fuzz")];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).expect("readable") {
             let path = entry.expect("readable").path();
@@ -143,7 +143,7 @@ fn dependencies_run_one_way() {
             let named = text.lines().any(|line| {
                 line.starts_with(&format!("{package}.")) || line.starts_with(&format!("{package} "))
             });
-            if named && !allowed.contains(&other) {
+            if named && other != name && !allowed.contains(&other) {
                 problems.push(format!("{place}: {name} must not depend on {other}"));
             }
         }
@@ -174,7 +174,7 @@ fn no_file_is_dead() {
         let path = Path::new(place);
         let stem = path.file_stem().expect("named").to_string_lossy().to_string();
         let parent = path.parent().and_then(Path::file_name).expect("named").to_string_lossy();
-        let is_target = ["tests", "benches", "examples", "bin"].contains(&&*parent);
+        let is_target = ["tests", "benches", "examples", "bin", "targets"].contains(&&*parent);
         let name = if stem == "mod" { parent.to_string() } else { stem.clone() };
         if !is_target && !roots.contains(&stem.as_str()) && !declared.contains(&name) {
             problems.push(format!("{place}: declared by no module"));

@@ -13,7 +13,7 @@
 //!    out by the store's lock.
 //! 3. A page is populated (`MADV_POPULATE_WRITE`) before it is stored to: what would have been a
 //!    SIGBUS is an error of that call. `prepared_bytes` is the watermark below which this was done;
-//!    it moves in steps of [`PREPARE_STEP_BYTES`], so that few writes pay for the call.
+//!    writes move it in steps of [`WRITER_STEP_BYTES`], so that few pay for the call.
 //! 4. A sync write-protects the pages it cleaned, and the next store asks the file system again,
 //!    which may have failed meanwhile. So pages below `cold_below_bytes`, the watermark at the last
 //!    sync, are populated once more, one page at a time: a longer step would dirty pages that the
@@ -49,10 +49,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::names::{checked_end, fixed_capacity};
 
-/// How far ahead of a write the watermark moves. Pages that the machine has to find first cost up
-/// to 15 us each (measured where a hypervisor takes free memory back), so a step is at most a
-/// millisecond, of the writer, or of the address space's lock, which others wait for.
+/// How much `prepare` populates in one call: more would hold the address space's lock, which
+/// others wait for, for long.
 const PREPARE_STEP_BYTES: u64 = 256 << 10;
+
+/// How far ahead of a write the watermark moves where nobody prepared the file. Pages that the
+/// machine has to find first cost 15 to 60 us each, and 900 us at worst (measured where a
+/// hypervisor takes free memory back), all of it in one write. The call itself is cheap beside
+/// what fills a step of this size.
+const WRITER_STEP_BYTES: u64 = 16 << 10;
 
 /// `f_type` of file systems that overwrite reserved blocks in place: ext2/3/4, XFS, tmpfs.
 const OVERWRITING: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
@@ -242,7 +247,7 @@ impl Mapping {
         let prepared = self.prepared_bytes.load(Relaxed);
         if end > prepared {
             let from = offset.max(prepared);
-            let to = end.max(from.saturating_add(PREPARE_STEP_BYTES)).min(self.capacity_bytes);
+            let to = end.max(from.saturating_add(WRITER_STEP_BYTES)).min(self.capacity_bytes);
             self.populate(from, to).map_err(from_populate)?;
             self.raise_watermark(from, to);
         }

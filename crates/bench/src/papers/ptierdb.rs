@@ -1,10 +1,12 @@
 //! PTierDB: what adaptive tiering writes, reads and holds beside leveling, tiering and lazy
-//! leveling (Liu and Zhou), on the engine. All sizes are the paper's divided by 64: memtable,
-//! capacity of level 1, T_s, the bytes that a merge may rewrite per access, and the data.
+//! leveling (Liu and Zhou), on the engine. All sizes are the paper's divided by one number, 64 or
+//! 100: memtable, capacity of level 1, T_s, the bytes that a merge may rewrite per access, and the
+//! data.
 //!
-//! 1. Table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper.
-//! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A.
-//! 3. Figure 6: uniform writes, then uniform reads.
+//! 1. Table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper. By 64.
+//! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A. By 100: 1M records
+//!    and operations for the paper's 100M.
+//! 3. Figure 6: uniform writes, then uniform reads. By 100: 500,000 of each for 50M.
 //! 4. Figure 7: the mixes of 1 with files on the disk.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
@@ -29,16 +31,15 @@ use crate::chart::{Axis, BarChart, Bars, Chart};
 use crate::generators::rng::mix64;
 use crate::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 
-/// The paper's sizes are divided by this.
+/// What the paper's sizes are divided by in table I and figure 7, and in figures 2 and 6.
 const DIVISOR: u64 = 64;
-/// 16 MB of memtable.
-const FLUSH_BYTES: u64 = (16 << 20) / DIVISOR;
-/// 10 MB of level 1.
-const BASE_BYTES: u64 = (10 << 20) / DIVISOR;
-/// T_s of 4 MB.
-const SPLIT_BYTES: u64 = (4 << 20) / DIVISOR;
-/// The default, 28 KiB.
-const ACCESS_BYTES: u64 = (28 << 10) / DIVISOR;
+const FIGURES_DIVISOR: u64 = 100;
+/// The paper's memtable, level 1 and T_s.
+const FLUSH_BYTES: u64 = 16 << 20;
+const BASE_BYTES: u64 = 10 << 20;
+const SPLIT_BYTES: u64 = 4 << 20;
+/// The default.
+const ACCESS_BYTES: u64 = 28 << 10;
 /// 100 M records of 16 + 100 bytes.
 const RECORDS: u64 = 100_000_000 / DIVISOR;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
@@ -128,12 +129,12 @@ impl Phase {
 
 fn table_one(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let policies = [
-        ("leveled", options("fragmented-leveling", 10)),
-        ("tiered", options("tiering", 10)),
-        ("lazy-leveled", options("lazy-leveling", 10)),
-        ("PTierDB, every level", options("adaptive-tiering", 10)),
+        ("leveled", options("fragmented-leveling", 10, DIVISOR)),
+        ("tiered", options("tiering", 10, DIVISOR)),
+        ("lazy-leveled", options("lazy-leveling", 10, DIVISOR)),
+        ("PTierDB, every level", options("adaptive-tiering", 10, DIVISOR)),
         ("PTierDB, last level", {
-            let mut last = options("adaptive-tiering", 10);
+            let mut last = options("adaptive-tiering", 10, DIVISOR);
             last.shape.intra_level = IntraLevel::Last;
             last
         }),
@@ -306,7 +307,7 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut seen = Vec::new();
     for policy in ["leveling", "lazy-leveling", "tiering"] {
         context.say(&format!("1M entries of 256 bytes, T = 6, mix A: {policy}"));
-        let mut options = options(policy, 6);
+        let mut options = options(policy, 6, FIGURES_DIVISOR);
         // With filters hardly any block is read in vain, whatever the policy.
         options.filter_bits_per_key_x10 = 0;
         let mut tree = Tree::new(options, 240)?;
@@ -345,7 +346,7 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let (mut seen, mut parts) = (Vec::new(), Vec::new());
     for policy in ["tiering", "adaptive-tiering"] {
         context.say(&format!("uniform writes, then reads: {policy}"));
-        let mut options = options(policy, 10);
+        let mut options = options(policy, 10, FIGURES_DIVISOR);
         // Reads are compared by tables: filters would hide what overlaps.
         options.filter_bits_per_key_x10 = 0;
         let mut tree = Tree::new(options, VALUE_BYTES)?;
@@ -419,7 +420,7 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut trees = Vec::new();
     for policy in ["leveling", "adaptive-tiering"] {
         context.say(&format!("scans of 100 entries: {policy}"));
-        let mut tree = Tree::new(options(policy, 10), VALUE_BYTES)?;
+        let mut tree = Tree::new(options(policy, 10, DIVISOR), VALUE_BYTES)?;
         tree.load(records)?;
         tree.uniform_gets(4 * records)?;
         trees.push(tree);
@@ -456,8 +457,8 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// it. In memory it costs a copy, so that leveling's bytes are nearly free.
 fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let policies = [
-        ("leveled", options("fragmented-leveling", 10)),
-        ("PTierDB", options("adaptive-tiering", 10)),
+        ("leveled", options("fragmented-leveling", 10, DIVISOR)),
+        ("PTierDB", options("adaptive-tiering", 10, DIVISOR)),
     ];
     let runs = first_runs(context, policies, Media::Files)?;
     let [(_, leveled), (_, ptierdb)] = &runs[..] else { return Ok(()) };
@@ -565,18 +566,18 @@ fn us_per(started: Duration, operations: u64) -> f64 {
 }
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
-fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
+fn options(policy: &str, size_ratio: u32, divisor: u64) -> KeyspaceOptions {
     KeyspaceOptions {
         shape: PolicyOptions {
             size_ratio,
             l0_trigger: 4,
-            base_bytes: BASE_BYTES,
-            table_bytes: SPLIT_BYTES,
-            split_bytes: SPLIT_BYTES,
-            access_bytes: ACCESS_BYTES,
+            base_bytes: BASE_BYTES / divisor,
+            table_bytes: SPLIT_BYTES / divisor,
+            split_bytes: SPLIT_BYTES / divisor,
+            access_bytes: ACCESS_BYTES / divisor,
             ..PolicyOptions::default()
         },
-        write_buffer_bytes: FLUSH_BYTES,
+        write_buffer_bytes: FLUSH_BYTES / divisor,
         filter_bits_per_key_x10: 100,
         ..plain_options(policy)
     }

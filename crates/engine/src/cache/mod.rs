@@ -28,11 +28,11 @@ const ALLOCATOR_FRACTION: u64 = 10;
 const CACHE_FLOOR_FRACTION: u64 = 16;
 /// A separated value is cached if it takes at most this fraction of a shard, where it competes.
 const VALUE_FRACTION: u64 = 16;
-/// For values there is room while this fraction of the capacity is free. Looked at once
-/// in so many reads, since every shard is asked.
-const ROOM_FRACTION: u64 = 16;
-const ROOM_STEP: u64 = 64;
-/// The doorkeeper has a word for so many bytes of the budget: 0.2% of it.
+/// Reads count as lately while this fraction of the budget would hold what they brought: of values
+/// that are all read equally often, few then take each other's places.
+const LATELY_FRACTION: u64 = 4;
+/// The doorkeeper has a word for so many bytes of the budget: at most 0.4% of it, which is not
+/// counted.
 const MARK_BYTES: u64 = 2048;
 /// Blocks that were just written enter the cache while it takes less than this part of the budget.
 /// What is left is for memtables: memory that blocks took and gave back is scattered, and an
@@ -64,7 +64,7 @@ pub enum Cached {
     /// Where the records of a collected segment of a value file lie.
     Footer(Arc<Footer>),
     /// A record of a value file.
-    Value(Arc<[u8]>),
+    Value(Arc<Vec<u8>>),
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl quick_cache::Weighter<CacheKey, Cached> for Weight {
                 Cached::Block(block) => block.size_bytes() as u64,
                 Cached::Partition(partition) => partition.size_bytes() as u64,
                 Cached::Footer(footer) => footer.size_bytes() as u64,
-                Cached::Value(record) => record.len() as u64,
+                Cached::Value(record) => record.capacity() as u64,
             }
     }
 }
@@ -107,10 +107,6 @@ pub struct Cache {
     budget_bytes: u64,
     map: Map,
     doorkeeper: Doorkeeper,
-    /// Values that were read from files.
-    value_reads: AtomicU64,
-    /// Whether values enter the cache when they are read first.
-    has_room: AtomicBool,
     memtable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
     /// Set when a memtable takes memory while they take much of the budget.
@@ -147,8 +143,6 @@ impl Cache {
             budget_bytes,
             map,
             doorkeeper: Doorkeeper::new((budget_bytes / MARK_BYTES).clamp(64, 1 << 22) as usize),
-            value_reads: AtomicU64::new(0),
-            has_room: AtomicBool::new(true),
             memtable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             memtables_grew: AtomicBool::new(false),
@@ -167,24 +161,19 @@ impl Cache {
         self.map.insert(key, value);
     }
 
-    /// Adds a record of a value file that was read, if there is room or it was read before, and
-    /// shares it. One so large that many others would leave for it stays out.
-    pub fn admit_value(&self, key: CacheKey, record: &[u8]) -> Option<Arc<[u8]>> {
-        if record.len() as u64 > self.map.shard_capacity() / VALUE_FRACTION {
-            return None;
-        }
-        if self.value_reads.fetch_add(1, Relaxed).is_multiple_of(ROOM_STEP) {
-            let room = self.map.capacity() - self.map.capacity() / ROOM_FRACTION;
-            self.has_room.store(self.map.weight() < room, Relaxed);
+    /// Adds a record of a value file that was read, if it was read lately. One that many others
+    /// would leave for stays out.
+    pub fn admit_value(&self, key: CacheKey, record: &Arc<Vec<u8>>) {
+        let bytes = record.capacity() as u64 + ENTRY_OVERHEAD_BYTES;
+        if bytes > self.map.shard_capacity() / VALUE_FRACTION {
+            return;
         }
         let mut hasher = KeyHasher::default();
         key.hash(&mut hasher);
-        if !self.doorkeeper.knows(hasher.finish()) && !self.has_room.load(Relaxed) {
-            return None;
+        let reads = self.budget_bytes / LATELY_FRACTION / bytes;
+        if self.doorkeeper.knows(hasher.finish(), reads as usize) {
+            self.insert(key, Cached::Value(Arc::clone(record)));
         }
-        let record: Arc<[u8]> = record.into();
-        self.insert(key, Cached::Value(Arc::clone(&record)));
-        Some(record)
     }
 
     /// Adds a block that was just written, if there is room that nobody uses: readers of fresh data

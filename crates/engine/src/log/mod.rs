@@ -21,7 +21,7 @@ mod writer;
 pub use reader::{LogReader, Next};
 pub use writer::LogWriter;
 
-use crate::codec::{u32_at, u64_at};
+use crate::codec::{NUMBER_LIMIT, u32_at, u64_at};
 use crate::error::{Error, Result};
 
 /// Bytes of a frame.
@@ -129,11 +129,12 @@ pub fn newer_format(file: &str, found: u32) -> Error {
     Error::NewerFormat { file: file.to_string(), found, supported: LOG_FORMAT }
 }
 
-/// The number in a file name like `000012.wal`.
+/// The number in a file name like `000012.wal`; `None` if no store counts so far.
 pub fn number_in(name: &str, extension: &str) -> Option<u64> {
     let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { digits.parse().ok() } else { None }
+    let number = digits.parse().ok().filter(|number| *number < NUMBER_LIMIT);
+    if plain { number } else { None }
 }
 
 /// Result alias kept local so that reader and writer read alike.

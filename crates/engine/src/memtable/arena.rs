@@ -157,9 +157,9 @@ impl ChunkPool {
         pooled.unwrap_or_else(|| self.allocate(CHUNK_BYTES))
     }
 
-    /// Whether the background should prepare a chunk.
-    pub fn wants_spare(&self) -> bool {
-        self.short.load(Relaxed)
+    /// Whether the background should prepare a chunk; when `urgent`, whether none is left.
+    pub fn wants_spare(&self, urgent: bool) -> bool {
+        self.short.load(Relaxed) && !(urgent && !self.free.lock().is_empty())
     }
 
     /// Adds a chunk, all pages present.

@@ -30,13 +30,14 @@
 
 use std::cmp::Ordering::{self, Equal, Less};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
 
+use super::NODE_KEYS as CAP;
+use super::latch::{Latch, Restart};
+use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use super::sync::pause;
 use crate::key::{common_prefix_len, compare, head};
 use crate::memtable::arena::Arena;
 
-/// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
-const CAP: usize = 64;
 const LINE_BYTES: usize = 64;
 
 /// Header of an entry; key and value bytes follow it.
@@ -82,7 +83,7 @@ impl Record {
 
 #[repr(C, align(64))]
 struct Node {
-    version: AtomicU64,
+    latch: Latch,
     low: AtomicPtr<Record>,
     high: AtomicPtr<Record>,
     count: AtomicU32,
@@ -95,9 +96,6 @@ struct Node {
 /// The array behind an inner node.
 type Children = [AtomicPtr<Node>; CAP + 1];
 
-/// A version check failed, or a node was locked: start over.
-struct Restart;
-
 /// What is searched for.
 #[derive(Clone, Copy)]
 struct Target<'a> {
@@ -106,35 +104,10 @@ struct Target<'a> {
 }
 
 impl Node {
-    /// Waits until unlocked and gives the version.
-    #[inline]
-    fn read_lock(&self) -> u64 {
-        let mut spins = 0u32;
-        loop {
-            let version = self.version.load(Acquire);
-            if version & 1 == 0 {
-                return version;
-            }
-            spins += 1;
-            if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
-    }
-
-    #[inline]
-    fn check(&self, version: u64) -> Result<(), Restart> {
-        fence(Acquire);
-        if self.version.load(Relaxed) == version { Ok(()) } else { Err(Restart) }
-    }
-
     fn lock(&self, version: u64) -> Result<Locked<'_>, Restart> {
-        match self.version.compare_exchange(version, version | 1, Acquire, Relaxed) {
-            Ok(_) => {
-                // Orders the lock bit before the data stores, for readers that see the latter.
-                fence(Release);
-                Ok(Locked { node: self, version })
-            }
-            Err(_) => Err(Restart),
-        }
+        let version = if seeded!(LeafNotChecked) { self.latch.read() } else { version };
+        self.latch.lock(version)?;
+        Ok(Locked { node: self, version })
     }
 
     /// Inserts into a leaf that covers the target and has room, unless it changed.
@@ -257,7 +230,7 @@ struct Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.node.version.store(self.version + 2, Release);
+        self.node.latch.unlock(self.version);
     }
 }
 
@@ -355,7 +328,7 @@ impl Tree {
                 leaf.prefetch();
                 return Prepared { tree: self, record, leaf, version };
             }
-            std::hint::spin_loop();
+            pause(false);
         }
     }
 
@@ -366,7 +339,7 @@ impl Tree {
             leaf.insert(version, record, target)
         };
         while insert().is_err() {
-            std::hint::spin_loop();
+            pause(false);
         }
     }
 
@@ -385,7 +358,9 @@ impl Tree {
         let at = leaf.lower_bound(target)?;
         // The high fence is itself a record: the first one of the next leaf.
         let record = if at < leaf.count() { &leaf.keys[at] } else { &leaf.high }.load(Acquire);
-        leaf.check(version)?;
+        if !seeded!(LookupNotChecked) {
+            leaf.latch.check(version)?;
+        }
         // SAFETY: obligation 2, and obligation 1 for the lifetime.
         Ok(unsafe { record.as_ref() })
     }
@@ -398,11 +373,13 @@ impl Tree {
         let (mut node, mut version) = self.read_root()?;
         while !node.is_leaf() {
             let child = node.children()[choose(node)?].load(Acquire);
-            node.check(version)?;
+            node.latch.check(version)?;
             // SAFETY: obligation 3; after the check, the pointer is that of a live child.
             let child = unsafe { &*child };
-            let child_version = child.read_lock();
-            node.check(version)?;
+            let child_version = child.latch.read();
+            if !seeded!(ChildNotChecked) {
+                node.latch.check(version)?;
+            }
             (node, version) = (child, child_version);
         }
         Ok((node, version))
@@ -412,7 +389,7 @@ impl Tree {
         let root = self.root.load(Acquire);
         // SAFETY: the root is never null and never freed (obligation 1).
         let node = unsafe { &*root };
-        let version = node.read_lock();
+        let version = node.latch.read();
         if self.root.load(Acquire) == root { Ok((node, version)) } else { Err(Restart) }
     }
 
@@ -429,11 +406,13 @@ impl Tree {
                 return Ok((node, version));
             }
             let child = node.children()[node.child_index(target)?].load(Acquire);
-            node.check(version)?;
+            node.latch.check(version)?;
             // SAFETY: obligation 3.
             let child = unsafe { &*child };
-            let child_version = child.read_lock();
-            node.check(version)?;
+            let child_version = child.latch.read();
+            if !seeded!(ChildNotChecked) {
+                node.latch.check(version)?;
+            }
             parent = Some((node, version));
             (node, version) = (child, child_version);
         }
@@ -519,7 +498,7 @@ impl Tree {
         // SAFETY: the allocation is large enough and aligned for both parts; nobody else sees it.
         unsafe {
             node.write(Node {
-                version: AtomicU64::new(0),
+                latch: Latch::default(),
                 low: AtomicPtr::new(null_mut()),
                 high: AtomicPtr::new(null_mut()),
                 count: AtomicU32::new(0),
@@ -715,7 +694,7 @@ impl Position {
 
     fn copy_leaf(&mut self, tree: &Tree, choose: impl Fn(&Node) -> Result<usize, Restart>) {
         while self.try_copy_leaf(tree, &choose).is_err() {
-            std::hint::spin_loop();
+            pause(false);
         }
     }
 
@@ -730,7 +709,7 @@ impl Position {
         self.records.extend(leaf.keys[..count].iter().map(|key| key.load(Acquire).cast_const()));
         self.low = leaf.low.load(Acquire);
         self.high = leaf.high.load(Acquire);
-        leaf.check(version)
+        leaf.latch.check(version)
     }
 }
 
@@ -738,146 +717,3 @@ impl Position {
 unsafe impl Send for Tree {}
 // SAFETY: as above.
 unsafe impl Sync for Tree {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memtable::arena::ChunkPool;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    fn tree() -> Tree {
-        Tree::new(Arena::new(ChunkPool::new(4 << 20, None, Arc::default()), usize::MAX))
-    }
-
-    fn splitmix(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    type KeyMaker = fn(u64) -> Vec<u8>;
-    const SHAPES: [KeyMaker; 4] = [
-        |n| (n % 5_000).to_be_bytes().to_vec(),
-        |n| format!("user{:012}", n % 3_000).into_bytes(),
-        |n| vec![b'k'; (n % 40) as usize],
-        |n| [&b"a long and equal beginning of every key "[..], &n.to_le_bytes()[..3]].concat(),
-    ];
-
-    #[test]
-    fn agrees_with_an_ordered_map() {
-        for make in SHAPES {
-            let tree = tree();
-            let mut model = BTreeMap::new();
-            let mut state = 7;
-            for seq in 1..6_000u64 {
-                let key = make(splitmix(&mut state));
-                let trailer = seq << 8 | 1;
-                tree.insert(&key, trailer, &seq.to_le_bytes());
-                model.insert((key, std::cmp::Reverse(trailer)), seq);
-            }
-            let mut position = Position::default();
-            position.seek_to_first(&tree);
-            for ((key, trailer), seq) in &model {
-                let record = position.record(&tree).expect("as many as the model");
-                assert_eq!((record.key(), record.trailer()), (&key[..], trailer.0));
-                assert_eq!(record.value(), seq.to_le_bytes());
-                position.next(&tree);
-            }
-            assert!(position.record(&tree).is_none());
-            position.seek_to_last(&tree);
-            for (key, trailer) in model.keys().rev() {
-                let record = position.record(&tree).expect("as many as the model");
-                assert_eq!((record.key(), record.trailer()), (&key[..], trailer.0));
-                position.prev(&tree);
-            }
-            assert!(position.record(&tree).is_none());
-            for _ in 0..2_000 {
-                let key = make(splitmix(&mut state));
-                let trailer = (splitmix(&mut state) % 7_000) << 8 | 0xff;
-                let from = (key.clone(), std::cmp::Reverse(trailer));
-                let expected = model.range(from..).next().map(|((k, t), _)| (&k[..], t.0));
-                let found = tree.lower_bound(&key, trailer).map(|r| (r.key(), r.trailer()));
-                assert_eq!(found, expected);
-                position.seek(&tree, &key, trailer);
-                let found = position.record(&tree).map(|r| (r.key(), r.trailer()));
-                assert_eq!(found, expected);
-            }
-        }
-    }
-
-    #[test]
-    fn ascending_inserts_fill_the_leaves() {
-        let tree = tree();
-        for seq in 1..=20_000u64 {
-            tree.insert(&seq.to_be_bytes(), seq << 8 | 1, b"");
-        }
-        let record_bytes = 20_000 * 24;
-        let node_bytes = tree.allocated_bytes() - record_bytes;
-        assert!(node_bytes < 20_000 * 22, "{node_bytes} bytes of nodes");
-    }
-
-    #[test]
-    fn concurrent_writers_and_readers_lose_nothing() {
-        let tree = Arc::new(tree());
-        let (writers, each) = (4u64, 20_000u64);
-        let numbers = AtomicU64::new(1);
-        std::thread::scope(|scope| {
-            for writer in 0..writers {
-                let (tree, numbers) = (Arc::clone(&tree), &numbers);
-                scope.spawn(move || {
-                    let mut state = writer;
-                    for _ in 0..each {
-                        let key = format!("user{:06}", splitmix(&mut state) % 9_000);
-                        let key = key.as_bytes();
-                        let number = || numbers.fetch_add(1, Relaxed) << 8 | 1;
-                        let trailer = match writer % 2 {
-                            0 => {
-                                let trailer = number();
-                                tree.insert(key, trailer, key);
-                                trailer
-                            }
-                            _ => {
-                                let prepared = tree.prepare(key, key);
-                                let trailer = number();
-                                prepared.insert(trailer);
-                                trailer
-                            }
-                        };
-                        // A writer sees its own entry at once.
-                        let found = tree.lower_bound(key, trailer);
-                        let found = found.map(|record| (record.key(), record.trailer()));
-                        assert_eq!(found, Some((key, trailer)));
-                    }
-                });
-            }
-            let tree = Arc::clone(&tree);
-            scope.spawn(move || {
-                for _ in 0..20 {
-                    let mut position = Position::default();
-                    position.seek_to_first(&tree);
-                    let mut last: Option<(Vec<u8>, u64)> = None;
-                    while let Some(record) = position.record(&tree) {
-                        assert_eq!(record.key(), record.value());
-                        if let Some((key, trailer)) = &last {
-                            let order = compare(key, *trailer, record.key(), record.trailer());
-                            assert_eq!(order, Less);
-                        }
-                        last = Some((record.key().to_vec(), record.trailer()));
-                        position.next(&tree);
-                    }
-                }
-            });
-        });
-        let mut position = Position::default();
-        position.seek_to_first(&tree);
-        let mut count = 0;
-        while position.record(&tree).is_some() {
-            count += 1;
-            position.next(&tree);
-        }
-        assert_eq!(count, writers * each);
-    }
-}

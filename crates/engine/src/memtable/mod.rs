@@ -4,6 +4,13 @@
 
 pub mod arena;
 pub mod btree;
+mod latch;
+#[cfg(test)]
+pub mod model;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod weak;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -13,6 +20,10 @@ use crossbeam_utils::CachePadded;
 use crate::key::{SeqNo, seek_trailer, seq_of};
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Prepared, Record, Tree};
+use crate::sync;
+
+/// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
+const NODE_KEYS: usize = 64;
 
 /// Recent writes of one keyspace.
 #[derive(Debug)]

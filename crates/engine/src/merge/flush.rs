@@ -36,6 +36,7 @@ pub(crate) fn write_memtable(
     inner: &Inner,
     keyspace: &KeyspaceInner,
     memtable: &Arc<Memtable>,
+    now_and_then: &dyn Fn() -> Result<()>,
 ) -> Result<Merged> {
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
@@ -45,7 +46,7 @@ pub(crate) fn write_memtable(
     output.placer = Placer::new(&keyspace.values.load_full(), &options.values);
     let keep = KeepRule::new(inner.visible_points(), None);
     let sources = vec![Source::memtable(memtable)];
-    merge_streams(sources, KeyRange::default(), output, keep, &|| Ok(()))
+    merge_streams(sources, KeyRange::default(), output, keep, now_and_then)
 }
 
 impl Inner {
@@ -58,7 +59,12 @@ impl Inner {
         self.make_value_room(keyspace, &memtable)?;
         let values = keyspace.values.load_full();
         let _no_collection = values.log().map(|log| log.flushing.lock());
-        let Merged { tables, placed, .. } = write_memtable(self, keyspace, &memtable)?;
+        let now_and_then = || {
+            self.prepare_for_writers();
+            Ok(())
+        };
+        let Merged { tables, placed, .. } =
+            write_memtable(self, keyspace, &memtable, &now_and_then)?;
         let table = tables.into_iter().next();
         if self.others_unflushed(keyspace) && !seeded!(FlushOutrunsTheLog) {
             self.sync_through(memtable.max_seq())

@@ -21,6 +21,9 @@ use crate::options::Background;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
 use crate::version::Version;
 
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
+
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
@@ -82,6 +85,12 @@ impl State {
     /// Whether a job of this name runs, of which there is one at a time.
     fn is_single_running(&self, name: &str) -> bool {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
+    }
+
+    /// Whether a flush or merge runs, which looks after preparations now and then.
+    fn is_any_busy(&self) -> bool {
+        let is_busy = |claim: &Claim| matches!(claim, Claim::Flush(_) | Claim::Merge(..));
+        self.running.iter().any(|(_, claim)| is_busy(claim))
     }
 }
 
@@ -237,7 +246,7 @@ impl Inner {
         if self.options.background == Background::Manual {
             return 1;
         }
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let cores = *CORES;
         let others = self.scheduler.state.lock().running.len().saturating_sub(1);
         let writers = usize::from(self.scheduler.sees_writers(self.visible_seq.load(Relaxed)));
         let idle = cores.saturating_sub(others + writers);
@@ -271,7 +280,9 @@ impl Inner {
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
         }
-        if let Some(job) = self.next_preparation(state) {
+        // Where there is no core for a third busy thread, flushes and merges prepare what is wanted
+        // themselves, unless they have not come to it in time.
+        if let Some(job) = self.next_preparation(state, *CORES <= 2 && state.is_any_busy()) {
             return Some(job);
         }
         if !self.tables.purge.lock().is_empty() && !state.is_single_running("purge") {
@@ -287,37 +298,49 @@ impl Inner {
         keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
     }
 
-    /// What a writer would else have to make itself, in the middle of a write.
-    fn next_preparation(&self, state: &State) -> Option<Job> {
-        if self.wal_files.wants_spare() && !state.is_single_running("log") {
+    /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
+    /// what is not there at all.
+    fn next_preparation(&self, state: &State, urgent: bool) -> Option<Job> {
+        if self.wal_files.wants_spare(urgent) && !state.is_single_running("log") {
             return Some(Job::PrepareLog);
         }
-        let wants_chunk = self.pool.wants_spare() && !state.is_single_running("chunk");
+        let wants_chunk = self.pool.wants_spare(urgent) && !state.is_single_running("chunk");
         wants_chunk.then_some(Job::PrepareChunk)
     }
 
-    /// Called by merges now and then. While a flush runs, what has to be prepared for writers is
-    /// done here: nobody else is there to do it. Where there is no core for both, the merge waits:
-    /// three busy threads on two cores cost a writer whole scheduling ticks, 10 ms each on many
-    /// kernels, and a flush is what writers wait for next.
-    pub(crate) fn let_flushes_pass(&self) {
-        static CORES: LazyLock<usize> =
-            LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
+    /// Called by flushes and merges now and then: prepares what writers want soon.
+    pub(crate) fn prepare_for_writers(&self) {
+        let is_wanted = self.wal_files.wants_spare(false) || self.pool.wants_spare(false);
+        // Jobs that are stepped by hand run one by one.
+        if !is_wanted || self.options.background == Background::Manual {
+            return;
+        }
         let scheduler = &self.scheduler;
-        if !scheduler.is_flush_running() {
+        let mut state = scheduler.state.lock();
+        while let Some(job) = self.next_preparation(&state, false) {
+            let claim = scheduler.claim(&mut state, &job);
+            MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
+        }
+    }
+
+    /// Called by merges now and then. Where there is no core for both a flush and a merge, the
+    /// merge waits: three busy threads on two cores cost a writer whole scheduling ticks, 4 or
+    /// 10 ms each on many kernels, and a flush is what writers wait for next.
+    pub(crate) fn let_flushes_pass(&self) {
+        self.prepare_for_writers();
+        let scheduler = &self.scheduler;
+        if *CORES > 2 || !scheduler.is_flush_running() {
             return;
         }
         let mut state = scheduler.state.lock();
         while scheduler.is_flush_running() && !scheduler.is_closing() {
-            match self.next_preparation(&state) {
+            // The flush may be in its sync.
+            match self.next_preparation(&state, true) {
                 Some(job) => {
                     let claim = scheduler.claim(&mut state, &job);
                     MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
                 }
-                None if *CORES > 2 => return,
-                None => {
-                    scheduler.wake.wait_for(&mut state, POLL);
-                }
+                None => drop(scheduler.wake.wait_for(&mut state, POLL)),
             }
         }
     }

@@ -45,8 +45,9 @@ use crate::value::place::Values;
 use crate::version::Version;
 use crate::version::handle::TableContext;
 use crate::version::manifest::Manifest;
-use crate::write::commit::{CommitState, Share, Syncer};
+use crate::write::commit::{CommitState, Share};
 use crate::write::pressure::Throttle;
+use crate::write::tickets::Syncer;
 use crate::write::wal::WalFiles;
 
 /// Name of the keyspace that every store has.
@@ -122,7 +123,7 @@ pub(crate) struct Inner {
     pub(crate) flush_limit: AtomicU64,
     /// Held by the checkpoint that set the limit.
     pub(crate) checkpointing: Mutex<()>,
-    pub(crate) syncer: Syncer,
+    pub(crate) syncer: Syncer<Error>,
     /// Live snapshots: sequence number and how many hold it.
     pub(crate) snapshots: Mutex<BTreeMap<SeqNo, usize>>,
     pub(crate) manifest: Mutex<ManifestState>,

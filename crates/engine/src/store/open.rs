@@ -22,6 +22,7 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
 use crate::batch::KeyspaceId;
 use crate::cache::Cache;
+use crate::codec::NUMBER_LIMIT;
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, pack};
 use crate::log::{LOG_FORMAT, newer_format, number_in};
@@ -42,9 +43,10 @@ use crate::version::manifest::{
     CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
 use crate::version::record::Change;
-use crate::write::commit::{CommitState, Syncer};
+use crate::write::commit::CommitState;
 use crate::write::pressure::Throttle;
 use crate::write::recovery::{self, LogStart};
+use crate::write::tickets::Syncer;
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
@@ -247,7 +249,9 @@ fn highest_file(storage: &dyn Storage) -> Result<u64> {
     let files = storage.list()?;
     let number = |name: &str| {
         let stem = name.split('.').next()?;
-        stem.bytes().all(|byte| byte.is_ascii_digit()).then(|| stem.parse::<u64>().ok())?
+        let number = stem.bytes().all(|byte| byte.is_ascii_digit()).then(|| stem.parse().ok())?;
+        // A larger one is no number of ours, and there would be none above it.
+        number.filter(|number: &u64| *number < NUMBER_LIMIT)
     };
     Ok(files.iter().filter_map(|file| number(&file.name)).max().unwrap_or(0))
 }
@@ -433,7 +437,7 @@ fn spill(
     if memtable.is_empty() {
         return Ok(());
     }
-    let flushed = write_memtable(inner, keyspace, memtable)?;
+    let flushed = write_memtable(inner, keyspace, memtable, &|| Ok(()))?;
     if let Some(table) = flushed.tables.into_iter().next() {
         new_tables.entry(keyspace.id).or_default().push(table);
     }

@@ -14,6 +14,10 @@ use crate::options::Compression;
 const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
+/// No byte of LZ4 stands for more.
+const LZ4_MAX_RATIO: u64 = 255;
+/// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes.
+const ZSTD_MAX_RATIO: u64 = 32 << 10;
 /// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
 const WORTH_NUMERATOR: usize = 7;
 const WORTH_DENOMINATOR: usize = 8;
@@ -92,7 +96,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
     match kind {
         0 => Ok(body.to_vec()),
         1 => {
-            let (raw_len, packed) = raw_len(body, 255)?;
+            let (raw_len, packed) = raw_len(body, LZ4_MAX_RATIO)?;
             let mut raw = zeroed(raw_len)?;
             match lz4_flex::block::decompress_into(packed, &mut raw) {
                 Ok(written) if written == raw_len => Ok(raw),
@@ -100,7 +104,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
             }
         }
         2 => {
-            let (raw_len, packed) = raw_len(body, u64::MAX)?;
+            let (raw_len, packed) = raw_len(body, ZSTD_MAX_RATIO)?;
             let raw = zstd::bulk::decompress(packed, raw_len);
             raw.ok().filter(|raw| raw.len() == raw_len).ok_or("zstd block does not decode")
         }
@@ -128,6 +132,23 @@ fn zeroed(len: usize) -> Result<Vec<u8>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fuzzing found that a few bytes of zstd could have 4 GiB set aside: their ratio was not
+    /// bounded, and a want of memory would have ended the process.
+    #[test]
+    fn a_length_that_no_encoder_reaches_takes_no_memory() {
+        let raw = vec![7; 1 << 20];
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let mut stored = Vec::new();
+            seal(&raw, compression, 7, 0, &mut stored);
+            assert!(open(&stored, 7, 0).is_ok_and(|found| found == raw), "the best that there is");
+            let len = stored.len() as u32 * ZSTD_MAX_RATIO as u32;
+            stored[..4].copy_from_slice(&len.to_le_bytes());
+            let mut rebound = Vec::new();
+            rebind(&stored, 7, 0, &mut rebound);
+            assert_eq!(open(&rebound, 7, 0), Err("compressed block claims an impossible length"));
+        }
+    }
 
     #[test]
     fn round_trips_and_notices_every_flip_and_swap() {

@@ -18,7 +18,7 @@ use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::layout::Segment;
 use crate::value::read::{SCRATCH_BYTES, with_scratch};
-use crate::value::record::{HEADER_BYTES, Pointer, record_bytes};
+use crate::value::record::{Pointer, record_bytes};
 use crate::value::store::{Segments, ValueStore};
 
 /// Records closer than this are read together.
@@ -234,10 +234,7 @@ impl ValueStore {
         let Some(buffer) = Arc::get_mut(&mut bytes) else { unreachable!("nobody else has it") };
         self.file.read_at(place.position, buffer)?;
         self.check_record(&place.segment, place.offset, buffer, one)?;
-        if let Some(value) = self.admit(buffer, one, access) {
-            return Ok(value);
-        }
-        Ok(Value::of_record(bytes, HEADER_BYTES + one.key.len()))
+        Ok(self.keep(bytes, one, access))
     }
 
     /// Step 4, for the places of one read.
@@ -255,7 +252,8 @@ impl ValueStore {
             let bytes = &bytes[at..at + place.bytes as usize];
             let one = &wanted[place.index];
             let checked = self.check_record(&place.segment, place.offset, bytes, one);
-            give(place.index, checked.map(|_| Found::Value(self.keep(bytes, one, access))));
+            let keep = |_| self.keep(Arc::new(bytes.to_vec()), one, access);
+            give(place.index, checked.map(keep).map(Found::Value));
         }
     }
 }

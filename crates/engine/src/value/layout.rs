@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
+use crate::codec::{
+    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
+};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::record::footer_bytes;
 
@@ -388,7 +390,7 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
 /// Decodes a layout; `with_tags`: of today, else of before there were tags. Hash groups whose
 /// pointers are written back decode as well: the tag of the change says whether they may be there.
 pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Layout> {
-    let number = reader.take_varint()?;
+    let number = take_number(reader)?;
     let (placement, writes_back) = match reader.take_varint()? {
         1 => (ValuePlacement::Vlog, false),
         2 => (ValuePlacement::HashGrouped, false),
@@ -396,11 +398,11 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<L
         _ => return Err(Truncated),
     };
     let slot_bytes = take_u32(reader)?;
-    let retired_at = reader.take_varint()?;
+    let retired_at = take_number(reader)?;
     let mut groups = take_list(reader, |reader| {
-        let end_voff = reader.take_varint()?;
-        let live_bytes = reader.take_varint()?;
-        let live_keys = reader.take_varint()?;
+        let end_voff = take_number(reader)?;
+        let live_bytes = take_size(reader)?;
+        let live_keys = take_size(reader)?;
         let keys = take_sketch(reader)?;
         let segments = Arc::new(take_list(reader, |reader| take_segment(reader, with_tags))?);
         let dead = take_list(reader, take_dead)?.into_iter().collect();
@@ -448,7 +450,7 @@ pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Val
     let groups = take_list(reader, |reader| {
         Ok(GroupEdit {
             group: take_u32(reader)?,
-            end_voff: reader.take_varint()?,
+            end_voff: take_number(reader)?,
             remove: take_list(reader, |reader| reader.take_varint())?,
             place: take_list(reader, |reader| take_segment(reader, with_tags))?,
             dead: take_list(reader, take_dead)?,
@@ -456,7 +458,7 @@ pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Val
             keys: take_sketch(reader)?,
             collected: match reader.take_varint()? {
                 0 => None,
-                1 => Some((reader.take_varint()?, reader.take_varint()?)),
+                1 => Some((take_size(reader)?, take_size(reader)?)),
                 _ => return Err(Truncated),
             },
         })
@@ -492,9 +494,9 @@ fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
         slot,
         slots: u32::try_from(slots >> if with_tags { 2 } else { 1 }).map_err(|_| Truncated)?,
         collected: slots & 1 == 1,
-        generation: reader.take_varint()?,
-        voff: reader.take_varint()?,
-        bytes: reader.take_varint()?,
+        generation: take_number(reader)?,
+        voff: take_number(reader)?,
+        bytes: take_size(reader)?,
         records: take_u32(reader)?,
         tags: 0,
         cold_bytes: 0,
@@ -502,11 +504,11 @@ fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
     if !is_tagged {
         return Ok(segment);
     }
-    Ok(Segment { tags: take_u32(reader)?, cold_bytes: reader.take_varint()?, ..segment })
+    Ok(Segment { tags: take_u32(reader)?, cold_bytes: take_size(reader)?, ..segment })
 }
 
 fn take_dead(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
-    Ok((reader.take_varint()?, take_u32(reader)?))
+    Ok((take_number(reader)?, take_u32(reader)?))
 }
 
 /// A sketch of few keys as pairs of register and rank; else whole.

@@ -31,14 +31,9 @@ enum Repr {
         memtable: Arc<Memtable>,
         record: RecordRef,
     },
-    /// The end of a record of a value file.
+    /// The end of a record of a value file, which the cache may hold as well.
     Record {
         bytes: Arc<Vec<u8>>,
-        at: u32,
-    },
-    /// The end of a record of a value file, which the cache may hold as well.
-    Shared {
-        bytes: Arc<[u8]>,
         at: u32,
     },
 }
@@ -66,11 +61,6 @@ impl Value {
         }
     }
 
-    /// The bytes of a record that others may hold, from `at` on.
-    pub(crate) fn of_shared(bytes: Arc<[u8]>, at: usize) -> Value {
-        Value(Repr::Shared { bytes, at: at as u32 })
-    }
-
     /// Pins a large record of `memtable`.
     pub(crate) fn in_memtable(memtable: Arc<Memtable>, record: RecordRef) -> Value {
         Value(Repr::Memtable { memtable, record })
@@ -84,7 +74,6 @@ impl Deref for Value {
             Repr::Owned(bytes) => bytes,
             Repr::Block { block, at, len } => block.slice(*at, *len),
             Repr::Record { bytes, at } => &bytes[*at as usize..],
-            Repr::Shared { bytes, at } => &bytes[*at as usize..],
             Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
         }
     }

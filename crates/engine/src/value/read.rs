@@ -1,6 +1,6 @@
 //! Reading separated values: from the cache, else from the file, whose checksums are verified.
 //!
-//! A value of usual size is cached as its whole record, under the place in the group's stream that
+//! A value is cached as its whole record, under the place in the group's stream that
 //! its pointer names. Such a place is never given out again, so that no other record can be met
 //! there: collections that move a record keep the place, or give a new one. A place in the file
 //! would not do: slots are used again. Readers share the bytes that are cached.
@@ -18,8 +18,7 @@ use crate::value::layout::Segment;
 use crate::value::record::{HEADER_BYTES, Pointer, Record, record_bytes};
 use crate::value::store::ValueStore;
 
-/// Records up to this size are read into a buffer of the thread, and copied out once checked:
-/// nothing to clear. They may enter the cache; of larger ones a look-up saves little per byte.
+/// Reads up to this size that bring several records go through a buffer of the thread.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -45,11 +44,11 @@ impl ValueStore {
             return None;
         };
         let record = Record::of_checked(&bytes).ok()?;
-        let is_it = is_version(&record, wanted.key, wanted.trailer);
+        let is_it = is_version(&record, wanted);
         if !is_it && !seeded!(ValuesCachedByPlace) {
             return None;
         }
-        Some(Value::of_shared(bytes, HEADER_BYTES + wanted.key.len()))
+        Some(Value::of_record(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
     /// As `read` does, without a look at the cache.
@@ -72,36 +71,19 @@ impl ValueStore {
             return Err(self.corrupt(place, "a pointer leads beyond its segment"));
         }
         reached!(RecordFound);
-        if len > SCRATCH_BYTES as u64 {
-            let mut bytes = vec![0; len as usize];
-            self.file.read_at(place, &mut bytes)?;
-            self.check_record(&segment, offset, &bytes, wanted)?;
-            return Ok(Some(Value::of_record(Arc::new(bytes), HEADER_BYTES + wanted.key.len())));
-        }
-        with_scratch(len as usize, |bytes| {
-            self.file.read_at(place, bytes)?;
-            self.check_record(&segment, offset, bytes, wanted)?;
-            Ok(Some(self.keep(bytes, wanted, access)))
-        })
+        // Into the memory of the value: another copy costs more than clearing (docs/limits.md).
+        let mut bytes = vec![0; len as usize];
+        self.file.read_at(place, &mut bytes)?;
+        self.check_record(&segment, offset, &bytes, wanted)?;
+        Ok(Some(self.keep(Arc::new(bytes), wanted, access)))
     }
 
     /// The value of a record that was checked, which may enter the cache.
-    pub(super) fn keep(&self, bytes: &[u8], wanted: &Wanted<'_>, access: Access) -> Value {
-        let at = HEADER_BYTES + wanted.key.len();
-        match self.admit(bytes, wanted, access) {
-            Some(value) => value,
-            None if bytes.len() > SCRATCH_BYTES => Value::of_record(Arc::new(bytes.to_vec()), at),
-            None => Value::of_shared(bytes.into(), at),
+    pub(super) fn keep(&self, bytes: Arc<Vec<u8>>, wanted: &Wanted<'_>, access: Access) -> Value {
+        if access == (Access::Cached { fill: true }) {
+            self.cache.admit_value(self.name(&wanted.pointer), &bytes);
         }
-    }
-
-    /// The value of a record that was checked, if it enters the cache.
-    pub(super) fn admit(&self, bytes: &[u8], wanted: &Wanted<'_>, access: Access) -> Option<Value> {
-        if access != (Access::Cached { fill: true }) || bytes.len() > SCRATCH_BYTES {
-            return None;
-        }
-        let bytes = self.cache.admit_value(self.name(&wanted.pointer), bytes)?;
-        Some(Value::of_shared(bytes, HEADER_BYTES + wanted.key.len()))
+        Value::of_record(bytes, HEADER_BYTES + wanted.key.len())
     }
 
     /// What the record of a pointer is called in the cache.
@@ -112,9 +94,9 @@ impl ValueStore {
             let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
             return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
         }
-        let group = pointer.group.to_le_bytes();
-        let uid = xxhash_rust::xxh3::xxh3_64_with_seed(&group, self.uid);
-        CacheKey { uid, offset: pointer.voff }
+        // Uids are random; no group has that of the file itself, under which footers are cached.
+        let group = (u64::from(pointer.group) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CacheKey { uid: self.uid ^ group, offset: pointer.voff }
     }
 
     /// The record at `offset` of a segment, which must be of the version that is wanted.
@@ -128,17 +110,21 @@ impl ValueStore {
         let place = self.position(segment) + offset;
         let record = self.seal(segment).take(bytes, offset);
         let record = record.map_err(|what| self.corrupt(place, what))?;
-        if !is_version(&record, wanted.key, wanted.trailer) {
+        if !is_version(&record, wanted) {
             return Err(self.corrupt(place, "the record is of another version"));
         }
         Ok(record)
     }
 }
 
-/// Whether the record is that of a version of the key. One that was moved keeps its own number.
-fn is_version(record: &Record<'_>, key: &[u8], trailer: u64) -> bool {
+/// Whether the record is that of the version and as long as its pointer says. One that was moved
+/// keeps its own number.
+fn is_version(record: &Record<'_>, wanted: &Wanted<'_>) -> bool {
+    let trailer = wanted.trailer;
     let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
-    record.key == key && (moved || record.seq == seq_of(trailer)) && !record.is_marker
+    let is_value = !record.is_marker && !record.is_tag;
+    let is_it = record.key == wanted.key && (moved || record.seq == seq_of(trailer));
+    is_it && is_value && record.value_bytes == wanted.pointer.value_bytes
 }
 
 /// Lends a buffer, of the thread if it is of usual size. Taken, not borrowed: a storage may lie on

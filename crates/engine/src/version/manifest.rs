@@ -409,6 +409,9 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
                 }
+                if state.log_start_seq == 0 {
+                    return Err(Error::corruption(name, offset, "no record says where the log is"));
+                }
                 if offset < least_bytes {
                     let what = format!("valid to here, but {least_bytes} bytes were written");
                     return Err(Error::corruption(name, offset, what));

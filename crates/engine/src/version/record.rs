@@ -31,7 +31,9 @@ use runstone_policy::shape::{
 use runstone_policy::sketch::Sketch;
 
 use crate::batch::KeyspaceId;
-use crate::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
+use crate::codec::{
+    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
+};
 use crate::value::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 use crate::version::pending::{put_plan, put_trims, take_plan, take_trims};
 
@@ -318,10 +320,10 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
     Ok(match tag {
         1 => Change::Store { uid: body.take_varint()? },
         2 => Change::Counters {
-            next_file: body.take_varint()?,
-            last_seq: body.take_varint()?,
-            log_floor: body.take_varint()?,
-            log_start_seq: body.take_varint()?,
+            next_file: take_number(body)?,
+            last_seq: take_number(body)?,
+            log_floor: take_number(body)?,
+            log_start_seq: take_number(body)?,
         },
         3 => Change::Keyspace {
             id: take_u32(body)?,
@@ -330,7 +332,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
         },
         4 => Change::Dropped { id: take_u32(body)? },
         5 | 20 => {
-            let (id, flushed_seq) = (take_u32(body)?, body.take_varint()?);
+            let (id, flushed_seq) = (take_u32(body)?, take_number(body)?);
             let mut edit = take_edit(body)?;
             if tag == 20 {
                 (edit.trim, edit.pending) = (take_trims(body)?, take_plan(body)?);
@@ -338,7 +340,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             Change::Edit { id, flushed_seq, edit }
         }
         6 | 21 => {
-            let (id, flushed_seq) = (take_u32(body)?, body.take_varint()?);
+            let (id, flushed_seq) = (take_u32(body)?, take_number(body)?);
             let mut shape = take_shape(body)?;
             if tag == 21 {
                 shape.trims = take_trims(body)?.into_iter().collect();
@@ -385,7 +387,7 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
             0 => None,
             level => Some(level - 1),
         },
-        flushes: reader.take_varint()?,
+        flushes: take_size(reader)?,
         relabel: take_list(reader, |reader| Ok((take_u32(reader)?, take_u32(reader)?)))?,
         prefix: take_prefix_rule(reader)?,
         ..Edit::default()
@@ -393,7 +395,7 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
 }
 
 pub(super) fn take_slot(reader: &mut Reader<'_>) -> Decoded<RunSlot> {
-    let (slot, run) = (reader.take_varint()?, reader.take_varint()?);
+    let (slot, run) = (reader.take_varint()?, take_number(reader)?);
     match slot {
         0 => Ok(RunSlot::Join(run)),
         1 => Ok(RunSlot::New(run)),
@@ -412,15 +414,15 @@ fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
 
 fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
     Ok(Table {
-        id: reader.take_varint()?,
+        id: take_number(reader)?,
         min_key: reader.take_bytes()?.into(),
         max_key: reader.take_bytes()?.into(),
-        bytes: reader.take_varint()?,
-        entries: reader.take_varint()?,
-        tombstones: reader.take_varint()?,
-        min_seq: reader.take_varint()?,
-        max_seq: reader.take_varint()?,
-        filter_bits: reader.take_varint()?,
+        bytes: take_size(reader)?,
+        entries: take_size(reader)?,
+        tombstones: take_size(reader)?,
+        min_seq: take_number(reader)?,
+        max_seq: take_number(reader)?,
+        filter_bits: take_size(reader)?,
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
         sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
     })
@@ -429,12 +431,12 @@ fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
 fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
     let cursors = take_list(reader, take_cursor)?.into_iter().collect();
     let last_level = take_u32(reader)?;
-    let flush_count = reader.take_varint()?;
+    let flush_count = take_number(reader)?;
     let prefix = take_prefix_rule(reader)?;
     let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
-            let (id, last_flush) = (reader.take_varint()?, reader.take_varint()?);
+            let (id, last_flush) = (take_number(reader)?, take_number(reader)?);
             Ok(Run { id, last_flush, tables: take_list(reader, table)? })
         })?)),
         1 => Ok(Level::Overlapping(OverlappingTables::new(take_list(reader, table)?))),

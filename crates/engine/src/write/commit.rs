@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use arc_swap::Guard;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -29,6 +28,7 @@ use crate::metrics::{Counter, sampled};
 use crate::options::Durability;
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::value::store::ValueStore;
+use crate::write::tickets::{self, publish};
 use crate::write::wal::{SyncWork, Wal};
 
 /// Pointers that are written under one hold of the commit lock: about a tenth of a millisecond.
@@ -45,21 +45,6 @@ pub(crate) struct CommitState {
     pub(crate) wal: Wal,
     /// Segment of the last record.
     pub(crate) last_segment: u64,
-}
-
-/// Progress of log syncs.
-#[derive(Debug, Default)]
-pub(crate) struct SyncState {
-    running: bool,
-    /// The first failure; nothing is acknowledged after it (P7).
-    failed: Option<Error>,
-}
-
-/// Log syncs in groups.
-#[derive(Debug, Default)]
-pub(crate) struct Syncer {
-    state: Mutex<SyncState>,
-    done: Condvar,
 }
 
 /// How much of a batch goes to one keyspace.
@@ -140,7 +125,7 @@ impl Inner {
             _ => insert(batch, shares, views.as_slice(), first_seq),
         }
         drop(early_view);
-        self.publish(first_seq, last_seq);
+        publish(&self.visible_seq, first_seq, last_seq);
         for (share, view) in shares.iter().zip(views.as_slice()) {
             if view.active.is_full() {
                 self.rotate_if_active(share.keyspace, &view.active);
@@ -225,7 +210,7 @@ impl Inner {
         drop(state);
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, &shares, views.as_slice(), first_seq);
-        self.publish(first_seq, last_seq);
+        publish(&self.visible_seq, first_seq, last_seq);
         for view in views.as_slice() {
             if view.active.is_full() {
                 self.rotate_if_active(keyspace, &view.active);
@@ -284,17 +269,6 @@ impl Inner {
         Ok((first_seq, Views::of(shares, announce)))
     }
 
-    /// Waits for the writers before this one (each only has memory to write), then makes the batch
-    /// visible.
-    fn publish(&self, first_seq: SeqNo, last_seq: SeqNo) {
-        let mut spins = 0u32;
-        while self.visible_seq.load(Acquire) != first_seq - 1 {
-            spins += 1;
-            if spins < 128 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
-        self.visible_seq.store(last_seq, Release);
-    }
-
     /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
     /// segment, however idle they are.
     fn shorten_log(&self) {
@@ -315,9 +289,7 @@ impl Inner {
 
     /// Waits until `seq` is visible; its writer has only memory to write.
     pub(crate) fn wait_visible(&self, seq: SeqNo) {
-        while self.visible_seq.load(Acquire) < seq {
-            std::thread::yield_now();
-        }
+        tickets::wait_visible(&self.visible_seq, seq);
     }
 
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
@@ -365,27 +337,10 @@ impl Inner {
         if seeded!(AcknowledgedBeforeSync) {
             return Ok(());
         }
-        let mut state = self.syncer.state.lock();
-        loop {
-            if let Some(error) = &state.failed {
-                return Err(Error::Stopped { cause: Box::new(error.clone()) });
-            }
-            if self.durable_seq.load(Acquire) >= seq {
-                return Ok(());
-            }
-            if state.running {
-                self.syncer.done.wait(&mut state);
-                continue;
-            }
-            state.running = true;
-            let outcome = MutexGuard::unlocked(&mut state, || self.sync_log());
-            state.running = false;
-            if let Err(error) = outcome {
-                self.stop_writes(&error);
-                state.failed = Some(error);
-            }
-            self.syncer.done.notify_all();
-        }
+        let is_durable = || self.durable_seq.load(Acquire) >= seq;
+        let sync = || self.sync_log().inspect_err(|error| self.stop_writes(error));
+        let outcome = self.syncer.until(is_durable, sync);
+        outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
     }
 
     /// Syncs everything appended so far.

@@ -8,6 +8,7 @@
 //! full or not. The state (which limit, since when) is in the metrics and in events.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -22,16 +23,19 @@ use crate::metrics::{Counter, PressureState};
 use crate::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::value::options::WhenFull;
+use crate::write::wal::READY_SEGMENTS;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;
 /// Delays shorter than this are saved up: a sleep costs more than it says.
 const MIN_SLEEP: Duration = Duration::from_micros(100);
-/// One write never sleeps longer than this for its share; the rest is carried over.
-const MAX_SLEEP: Duration = Duration::from_millis(5);
+/// One write never sleeps longer than the last of these, nor longer than what it costs itself or
+/// the first, whichever is more; the rest is carried over. A small write then meets no more than
+/// the first, however slow the store has become.
+const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 
-/// Mapped segments of the log at a time: the current one, a spare, one not given back yet.
-const MAPPED_SEGMENTS: u64 = 3;
+/// Mapped segments of the log at a time: the current one, spares, one not given back yet.
+const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
 /// No more than this is carried over, or one large write would slow small ones long after pressure
 /// has gone.
@@ -113,7 +117,8 @@ impl Throttle {
         let mut state = self.state.lock();
         state.paid_until = (state.paid_until.max(now) + cost).min(now + MAX_DEBT);
         let owed = state.paid_until - now;
-        if owed < MIN_SLEEP { Duration::ZERO } else { owed.min(MAX_SLEEP) }
+        let most = cost.clamp(*MAX_SLEEP.start(), *MAX_SLEEP.end());
+        if owed < MIN_SLEEP { Duration::ZERO } else { owed.min(most) }
     }
 
     /// Wakes everybody who waits.
@@ -362,7 +367,9 @@ mod tests {
         let throttle = Throttle::new(100 << 20);
         // 1 MiB at half of 100 MiB/s costs 20 ms; a single sleep is capped.
         let sleep = throttle.charge(1 << 20, 500);
-        assert_eq!(sleep, MAX_SLEEP);
+        assert_eq!(sleep, *MAX_SLEEP.end());
+        let sleep = throttle.charge(100, 500);
+        assert_eq!(sleep, *MAX_SLEEP.start(), "a small write does not pay for a large one at once");
         let throttle = Throttle::new(100 << 20);
         let small: Duration = (0..1000).map(|_| throttle.charge(116, 0)).max().unwrap_or_default();
         assert!(small < Duration::from_millis(3), "116 KB at full rate cost about a millisecond");

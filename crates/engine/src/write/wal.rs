@@ -11,11 +11,11 @@
 //! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
 //! order flushes its memtables and leaves no log behind.
 //!
-//! Segments are `NNNNNN.wal` files. The next one is prepared in the background under its final name
-//! (blocks reserved, pages present, no header of its own yet), so that starting it costs a header:
-//! a rename under the commit lock could wait for the file system's journal, 20-30 ms on ext4. A
-//! segment that is no longer needed is renamed to be a coming one: its pages are warm and its
-//! blocks allocated. Sealed segments give their mapping back in the background too.
+//! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
+//! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
+//! header: a rename under the commit lock could wait for the file system's journal, 20-30 ms on
+//! ext4. A segment that is no longer needed is renamed to be a coming one: its pages are warm and
+//! its blocks allocated. Sealed segments give their mapping back in the background too.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -35,9 +35,12 @@ use crate::threads::Bell;
 
 /// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
 /// page cache and their blocks allocated: using one again costs a tenth of making a new one.
-const MAX_PARKED: usize = 8;
+const MAX_PARKED: usize = 16;
 /// So many stay when nobody writes.
-const IDLE_PARKED: usize = 4;
+const IDLE_PARKED: usize = 8;
+/// So many segments are prepared ahead where writers keep using them up: at a million small writes
+/// a second a segment lasts 60 ms, and the background may need as long for one.
+pub(crate) const READY_SEGMENTS: usize = 3;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
@@ -72,6 +75,15 @@ struct Spares {
     parked: Vec<u64>,
     /// The largest number prepared or taken so far.
     last_number: u64,
+    /// Segments taken since nobody wrote for a while.
+    taken: usize,
+}
+
+impl Spares {
+    /// How many should be prepared: one for a store with few writes, more when they go fast.
+    fn target(&self) -> usize {
+        self.taken.clamp(1, READY_SEGMENTS)
+    }
 }
 
 /// A file with the memory that its mapping takes.
@@ -103,9 +115,12 @@ impl WalFiles {
         }
     }
 
-    /// Whether the background should prepare a spare.
-    pub fn wants_spare(&self) -> bool {
-        self.spare_wanted.load(Relaxed) && self.spares.lock().prepared.is_empty()
+    /// Whether the background should prepare a spare; when `urgent`, whether none is left.
+    pub fn wants_spare(&self, urgent: bool) -> bool {
+        self.spare_wanted.load(Relaxed) && {
+            let spares = self.spares.lock();
+            spares.prepared.len() < if urgent { 1 } else { spares.target() }
+        }
     }
 
     /// Removes all files that hold no records, at close.
@@ -128,19 +143,19 @@ impl WalFiles {
 
     /// Makes a spare, all pages present.
     pub fn prepare_spare(&self) -> Result<()> {
-        self.spare_wanted.store(false, Relaxed);
         let number = self.next_file.fetch_add(1, Relaxed);
-        let name = segment_name(number);
         let parked = self.spares.lock().parked.pop();
-        let file = match parked {
-            Some(old) => {
-                self.storage.rename(&segment_name(old), &name)?;
-                self.reopen(&name)?
-            }
-            None => self.create(&name, self.segment_bytes)?,
-        };
+        let file = self.make(number, parked, self.segment_bytes)?;
         file.file.prepare(0, self.segment_bytes)?;
         self.offer(number, file)
+    }
+
+    /// A segment out of a parked one, or else a new file.
+    fn make(&self, number: u64, parked: Option<u64>, capacity_bytes: u64) -> Result<SegmentFile> {
+        let name = segment_name(number);
+        let Some(parked) = parked else { return self.create(&name, capacity_bytes) };
+        self.storage.rename(&segment_name(parked), &name)?;
+        self.reopen(&name)
     }
 
     /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
@@ -155,6 +170,9 @@ impl WalFiles {
         }
         spares.last_number = number;
         spares.prepared.push_back((number, file));
+        if spares.prepared.len() >= spares.target() {
+            self.spare_wanted.store(false, Relaxed);
+        }
         Ok(())
     }
 
@@ -188,27 +206,29 @@ impl WalFiles {
 
     /// The next segment, with room for `capacity_bytes`: a prepared one if it is large enough.
     fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
-        if capacity_bytes <= self.segment_bytes
-            && let Some(prepared) = self.spares.lock().prepared.pop_front()
-        {
-            return Ok(prepared);
-        }
-        // Prepared segments have smaller numbers than the one made here. They leave in the same
-        // step in which the number is drawn, or one offered in between would be used after it.
-        let (number, passed_over) = {
+        let fits = capacity_bytes <= self.segment_bytes;
+        let (number, passed_over, parked) = {
             let mut spares = self.spares.lock();
+            spares.taken += 1;
+            if fits && let Some(prepared) = spares.prepared.pop_front() {
+                return Ok(prepared);
+            }
+            // Prepared segments have smaller numbers than the one made here. They leave in the
+            // same step in which the number is drawn, or one offered in between would be used
+            // after it.
             spares.last_number = self.next_file.fetch_add(1, Relaxed);
-            (spares.last_number, std::mem::take(&mut spares.prepared))
+            let parked = if fits { spares.parked.pop() } else { None };
+            (spares.last_number, std::mem::take(&mut spares.prepared), parked)
         };
         self.remove_prepared(passed_over)?;
-        let file = self.create(&segment_name(number), capacity_bytes.max(self.segment_bytes))?;
-        Ok((number, file))
+        Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
     }
 
     /// Removes all but a few of the kept files: nobody has written for a while.
     pub fn trim(&self) -> Result<()> {
         let surplus = {
             let mut spares = self.spares.lock();
+            spares.taken = 0;
             let kept = IDLE_PARKED.min(spares.parked.len());
             spares.parked.split_off(kept)
         };

@@ -145,12 +145,20 @@ fn put_node(node: &Node, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&node.fence.hi);
 }
 
+/// What is counted up by one or by records stays below: whoever says more made it up, and sums
+/// would overflow.
+const NUMBER_LIMIT: u64 = 1 << 56;
+
+fn take_number(rest: &mut Rest<'_>) -> Option<u64> {
+    rest.u64().filter(|number| *number < NUMBER_LIMIT)
+}
+
 fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
     let mut commit = Commit {
-        txn: rest.u64()?,
-        next_table_id: rest.u64()?,
-        flushed_seq: rest.u64()?,
-        last_seq: rest.u64()?,
+        txn: take_number(rest)?,
+        next_table_id: take_number(rest)?,
+        flushed_seq: take_number(rest)?,
+        last_seq: take_number(rest)?,
         last_level: rest.u32()?,
         ..Commit::default()
     };
@@ -174,11 +182,12 @@ fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
 }
 
 fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
-    let (id, meta_page) = (rest.u64()?, rest.u32()?);
+    let (id, meta_page) = (take_number(rest)?, rest.u32()?);
     let [level, counter] = rest.array()?;
     let charged_pages = rest.u32()?;
-    let (record_count, tombstones) = (rest.u64()?, rest.u64()?);
-    let (min_seq, max_seq) = (rest.u64()?, rest.u64()?);
+    let record_count = take_number(rest)?;
+    let tombstones = take_number(rest).filter(|tombstones| *tombstones <= record_count)?;
+    let (min_seq, max_seq) = (take_number(rest)?, take_number(rest)?);
     let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
     let lo = rest.bytes(usize::from(lo_len))?.to_vec();
     let hi = rest.bytes(usize::from(hi_len))?.to_vec();

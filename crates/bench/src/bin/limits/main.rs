@@ -1,9 +1,10 @@
 //! Measures the steps that a put is made of, each beside what it replaced: the memtable against an
-//! arena skiplist and a lock-free one, the mapped log segment against a write per record. Not a
-//! test: it asserts nothing, it prints ratios from interleaved rounds. The results are in
-//! docs/limits.md.
+//! arena skiplist and a lock-free one, the mapped log segment against a write per record, and two
+//! writers of a store against one. Not a test: it asserts nothing, it prints ratios from
+//! interleaved rounds. The results are in docs/limits.md.
 
 mod skiplist;
+mod writers;
 
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
@@ -55,6 +56,10 @@ impl Map for SkipMap<Vec<u8>, Vec<u8>> {
 }
 
 fn keys(seed: u64) -> Vec<[u8; 16]> {
+    keys_from(seed, ENTRIES as usize)
+}
+
+fn keys_from(seed: u64, count: usize) -> Vec<[u8; 16]> {
     let mut random = Rng::new(seed);
     let mut key = || {
         let mut bytes = [0; 16];
@@ -62,7 +67,7 @@ fn keys(seed: u64) -> Vec<[u8; 16]> {
         bytes[8..].copy_from_slice(&random.next_u64().to_be_bytes());
         bytes
     };
-    (0..ENTRIES).map(|_| key()).collect()
+    (0..count).map(|_| key()).collect()
 }
 
 /// Nanoseconds per insert with `writers` threads, per hit and per miss.
@@ -154,4 +159,5 @@ fn logs() {
 fn main() {
     memtables();
     logs();
+    writers::compare();
 }

@@ -1,0 +1,26 @@
+//! What the concurrent cores synchronise with. They name it by `super::sync`, so that the modules
+//! `model` can compile the same files against primitives that a checker schedules. Re-exports and
+//! what the kinds of primitives spell differently; nothing here costs anything.
+
+pub use std::sync::atomic;
+
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// Lets another thread go on: for loops that wait for one. `is_long`: it may not run at present.
+#[inline]
+pub fn pause(is_long: bool) {
+    if is_long { std::thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+/// Takes the lock.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
+/// Waits to be notified, without the lock meanwhile.
+#[inline]
+pub fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(&mut guard);
+    guard
+}

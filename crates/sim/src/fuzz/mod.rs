@@ -1,0 +1,50 @@
+//! The bodies of the fuzz targets: each takes any bytes, and panics if the store does, or if what
+//! it makes of them is wrong. `fuzz/` runs them under cargo-fuzz, `tests/fuzz.rs` on the corpora
+//! that are committed and on mutations of those. Not here: libFuzzer.
+//!
+//! Each input begins with a byte of flags. Checksums would keep a fuzzer out of what they guard, so
+//! one of the flags has the target write them anew, or not look at them.
+//!
+//! Rot is what checksums are for (`tests/corruption.rs`); here bytes are made up by somebody who
+//! knows the format. A store may then show him anything, but must neither panic nor take memory
+//! that the file does not account for.
+
+pub mod flash;
+pub mod manifest;
+pub mod mutate;
+pub mod operations;
+mod parts;
+pub mod seeds;
+pub mod table;
+pub mod values;
+pub mod wal;
+
+pub use parts::get_file;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: that of the cargo-fuzz target and of the directory of its corpus.
+    pub name: &'static str,
+    /// Judges an input.
+    pub judge: fn(&[u8]),
+    /// Inputs made from real stores.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Mutations of the corpus that the tests try.
+    pub mutations: u64,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 6] = [
+    Target { name: "wal", judge: wal::judge, seeds: seeds::wal, mutations: 60_000 },
+    Target { name: "table", judge: table::judge, seeds: seeds::table, mutations: 40_000 },
+    Target { name: "manifest", judge: manifest::judge, seeds: seeds::manifest, mutations: 40_000 },
+    Target { name: "values", judge: values::judge, seeds: seeds::values, mutations: 40_000 },
+    Target {
+        name: "operations",
+        judge: operations::judge,
+        seeds: seeds::operations,
+        mutations: 1_000,
+    },
+    Target { name: "flash", judge: flash::judge, seeds: seeds::flash, mutations: 20_000 },
+];

@@ -1,0 +1,85 @@
+//! Operation sequences: any bytes are a configuration and a workload, judged by a map.
+//!
+//! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
+//! batches on two keyspaces, gets, scans in both directions, snapshots, flushes, merges,
+//! collections, reopens. Whatever they are, at the end the store verifies, and shows what the map
+//! holds after a last reopen.
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, Error, Options, Store};
+
+use crate::oracle::{Oracle, Write};
+use crate::workload::{Operation, Run, keyspaces, options};
+
+/// A longer input says no more.
+const MOST_OPERATIONS: usize = 300;
+
+/// Judges an input.
+pub fn judge(data: &[u8]) {
+    let mut input = Unstructured::new(data);
+    let Ok(seed) = input.arbitrary::<u16>() else { return };
+    let options = options(seed.into(), Background::Manual);
+    let storage = MemoryStorage::new();
+    let open = || open(&storage, &options);
+    let mut run = Run::new(open().expect("a fresh store"), Oracle::default());
+    for _ in 0..MOST_OPERATIONS {
+        if input.is_empty() {
+            break;
+        }
+        let Ok(operation) = operation(&mut input) else { break };
+        run.apply(&operation, open).expect("no faults");
+    }
+    for operation in [Operation::Scan, Operation::Reopen, Operation::Scan] {
+        run.apply(&operation, open).expect("no faults");
+    }
+    let report = run.store.as_ref().expect("open").verify().expect("no faults");
+    assert!(report.is_clean(), "{:?}", report.damage);
+}
+
+fn open(storage: &MemoryStorage, options: &Options) -> std::result::Result<Store, Error> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(storage, options.clone())?;
+    keyspaces(&store)?;
+    Ok(store)
+}
+
+fn operation(input: &mut Unstructured<'_>) -> Result<Operation> {
+    Ok(match input.int_in_range(0..=15)? {
+        0..=4 => Operation::Write { writes: vec![write(input)?], sync: input.arbitrary()? },
+        5 => {
+            let count = input.int_in_range(0..=7)?;
+            let writes = (0..count).map(|_| write(input)).collect::<Result<_>>()?;
+            Operation::Write { writes, sync: input.arbitrary()? }
+        }
+        6 => Operation::Get(write(input)?),
+        7 => Operation::Scan,
+        8 => Operation::Snapshot,
+        9 => Operation::CheckSnapshot,
+        10 => Operation::Sync,
+        11 => Operation::Flush,
+        12 => Operation::Compact,
+        13 => Operation::Collect,
+        14 => Operation::RunOneJob,
+        _ => Operation::Reopen,
+    })
+}
+
+/// Few keys, so that they meet again; some are any bytes.
+fn write(input: &mut Unstructured<'_>) -> Result<Write> {
+    let keyspace = input.int_in_range(0..=1)?;
+    let key = match input.arbitrary::<u8>()? {
+        255 => input.arbitrary::<Vec<u8>>()?,
+        254 => Vec::new(),
+        number => format!("key{:02}", number % 24).into_bytes(),
+    };
+    let value = match input.arbitrary::<u8>()? {
+        0..64 => None,
+        kind @ 64..240 => Some(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
+        // Larger than a block, than a slot, than a memtable's share.
+        kind => Some(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
+    };
+    Ok(Write { keyspace, key, value })
+}

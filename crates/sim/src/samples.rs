@@ -1,0 +1,318 @@
+//! Samples of the formats: small stores as files, how they are made, and which formats their bytes
+//! are of. Not here: what a later release must make of them (`tests/compatibility.rs`).
+//!
+//! ```text
+//! sample  (name length u8 | name | file length u64 | runs u32
+//!          | (offset u64 | length u32 | bytes) x runs)*        what is in no run is 0
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::{
+    Background, Compression, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
+};
+use runstone_flash::block::{BlockOptions, BlockStorage};
+use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::nand::{Image, MemoryImage, Timing};
+
+use crate::fuzz::flash::{BLOCK_SSD, KVSSD};
+use crate::oracle::State;
+use crate::random::Random;
+
+/// Zeros in a row that are left out.
+const LEAST_GAP: usize = 64;
+
+/// Files by name. A device is the files `flash` and `saved`.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// A sample that this release makes, with what it must show.
+#[derive(Debug)]
+pub struct Sample {
+    /// Its name.
+    pub name: &'static str,
+    /// Its files.
+    pub files: Files,
+    /// What was written.
+    pub state: State,
+}
+
+/// One for each placement and device that has a format of its own.
+pub fn make() -> Vec<Sample> {
+    let mut plain = keyspace("fragmented-leveling");
+    plain.compression = vec![Compression::None, Compression::Lz4, Compression::Zstd];
+    plain.hash_index = true;
+    let mut prefixes = keyspace("adaptive-tiering");
+    prefixes.prefix = "fixed(4)".to_string();
+    let mut cold = apart(ValuePlacement::HashGrouped);
+    cold.values.cold_stream = true;
+    let mut writeback = apart(ValuePlacement::HashGrouped);
+    writeback.values.gc_pointers = GcPointers::Writeback;
+    vec![
+        of_files("plain", plain.clone(), false),
+        of_files("log", plain, true),
+        of_files("prefixes", prefixes, true),
+        of_files("vlog", apart(ValuePlacement::Vlog), true),
+        of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false),
+        of_files("cold-stream", cold, false),
+        of_files("writeback", writeback, true),
+        kvssd("kvssd", Durability::Capacitor, Partitioner::Size),
+        kvssd("kvssd-global-range", Durability::Log, Partitioner::GlobalRange),
+        block_ssd(),
+    ]
+}
+
+/// Options under which samples are made and opened; those of keyspaces are stored.
+pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
+    Options {
+        memory_budget_bytes: 2 << 20,
+        background: Background::Manual,
+        wal_segment_bytes: 64 << 10,
+        max_wal_bytes: 512 << 10,
+        wal_mode: WalMode::Write,
+        seed: Some(1),
+        keyspace,
+        ..Options::default()
+    }
+}
+
+fn keyspace(policy: &str) -> KeyspaceOptions {
+    let mut options = KeyspaceOptions { policy: policy.to_string(), ..Default::default() };
+    options.write_buffer_bytes = 64 << 10;
+    options.block_bytes = 1024;
+    options.shape.l0_trigger = 2;
+    options.shape.size_ratio = 3;
+    options.shape.base_bytes = 8 << 10;
+    options.shape.table_bytes = 8 << 10;
+    options.shape.split_bytes = 4 << 10;
+    options
+}
+
+fn apart(placement: ValuePlacement) -> KeyspaceOptions {
+    let mut options = keyspace("leveling");
+    options.values.placement = placement;
+    options.values.separate_at = 40;
+    options.values.groups = 2;
+    options.values.slot_bytes = 4096;
+    options.values.reserve_permille = 100;
+    options.values.vlog_chunk_bytes = 4096;
+    options
+}
+
+/// Files of a closed store, or of one that was left with a log.
+fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> Sample {
+    let storage = MemoryStorage::new();
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, options(Some(options_of))).expect("fresh");
+    let state = fill(&store, 220);
+    match has_log {
+        true => std::mem::forget(store),
+        false => store.close().expect("memory"),
+    }
+    Sample { name, files: files_of(&storage), state }
+}
+
+/// All files of a storage.
+pub fn files_of(storage: &dyn Storage) -> Files {
+    let files = storage.list().expect("memory");
+    let content = |name: &str| crate::fuzz::get_file(storage, name);
+    files.iter().map(|file| (file.name.clone(), content(&file.name))).collect()
+}
+
+/// Keys of two keyspaces, some replaced and some deleted, in tables of several levels.
+fn fill(store: &Store, writes: u64) -> State {
+    let options = store.default_keyspace().options();
+    let other = store.open_keyspace("other", Some((*options).clone())).expect("new");
+    let keyspaces = [store.default_keyspace().clone(), other];
+    let mut state = State::new();
+    let mut random = Random::new(20);
+    for i in 0..writes {
+        let place = usize::from(random.one_in(4));
+        let key = match random.below(40) {
+            0 => Vec::new(),
+            1 => vec![0xff; 300],
+            // Half of the keys are written once: a cold stream has something to take.
+            draw if draw < 20 => format!("user{:03}", random.below(40)).into_bytes(),
+            _ => format!("once{i:03}").into_bytes(),
+        };
+        if random.one_in(6) {
+            keyspaces[place].delete(&key).expect("memory");
+            state.remove(&(place, key));
+        } else {
+            let len = [0, 10, 45, 90][random.below(4) as usize];
+            let value: Vec<u8> = (0..len).map(|at| (random.draw() >> (at % 30)) as u8).collect();
+            keyspaces[place].put(&key, &value).expect("memory");
+            state.insert((place, key), value);
+        }
+        match i % 40 {
+            // The last writes stay in the log.
+            39 if i + 30 < writes => store.flush().expect("memory"),
+            25 => store.collect_values().expect("memory"),
+            _ => {}
+        }
+        let _ = store.run_one_job().expect("memory");
+    }
+    state
+}
+
+fn kvssd(name: &'static str, durability: Durability, cuts: Partitioner) -> Sample {
+    let (image, side) = (MemoryImage::new(), MemoryImage::new());
+    let options = KvSsdOptions {
+        durability,
+        cuts,
+        memtable_pages: 2,
+        level1_pages: 4,
+        size_ratio: 2,
+        checkpoint_commits: 3,
+        ..KvSsdOptions::default()
+    };
+    let (flash, saved) = (Box::new(image.clone()), Box::new(side.clone()));
+    let device = KvSsd::create(flash, saved, KVSSD, Timing::PAPER, options);
+    let mut device = device.expect("valid options");
+    let mut state = State::new();
+    let mut random = Random::new(30);
+    for _ in 0..160 {
+        let key = format!("key{:02}", random.below(50)).into_bytes();
+        if random.one_in(5) {
+            device.delete(&key).expect("room");
+            state.remove(&(0, key));
+        } else {
+            let len = 1 + random.below(60);
+            let value: Vec<u8> = (0..len).map(|at| (random.draw() >> (at % 30)) as u8).collect();
+            device.put(&key, &value).expect("room");
+            state.insert((0, key), value);
+        }
+    }
+    device.sync().expect("room");
+    drop(device);
+    Sample { name, files: device_files(&image, &side), state }
+}
+
+/// The image of a device and what lies beside it.
+fn device_files(image: &MemoryImage, side: &MemoryImage) -> Files {
+    let bytes = |image: &MemoryImage| {
+        let mut bytes = vec![0; image.len_bytes().expect("memory") as usize];
+        image.read_at(0, &mut bytes).expect("whole");
+        bytes
+    };
+    [("flash".to_string(), bytes(image)), ("saved".to_string(), bytes(side))].into()
+}
+
+/// An image with these bytes.
+pub fn image_of(bytes: &[u8]) -> MemoryImage {
+    let image = MemoryImage::new();
+    image.set_len(bytes.len() as u64).expect("memory");
+    image.write_at(0, bytes).expect("memory");
+    image
+}
+
+/// A store on a block SSD.
+fn block_ssd() -> Sample {
+    let image = MemoryImage::new();
+    let geometry = runstone_flash::nand::Geometry { block_count: 96, ..BLOCK_SSD };
+    let (flash, options_of) = (Box::new(image.clone()), BlockOptions::default());
+    let storage = BlockStorage::create(flash, geometry, options_of).expect("a valid geometry");
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(shared, options(Some(keyspace("leveling")))).expect("fresh");
+    let state = fill(&store, 60);
+    store.close().expect("room");
+    drop(storage);
+    Sample { name: "block-ssd", files: device_files(&image, &MemoryImage::new()), state }
+}
+
+/// The stored form.
+pub fn encode(files: &Files) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, bytes) in files {
+        out.push(name.len() as u8);
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        let runs = runs(bytes);
+        out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
+        for (from, to) in runs {
+            out.extend_from_slice(&(from as u64).to_le_bytes());
+            out.extend_from_slice(&((to - from) as u32).to_le_bytes());
+            out.extend_from_slice(&bytes[from..to]);
+        }
+    }
+    out
+}
+
+/// Where bytes are that are not 0, but for short gaps.
+fn runs(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for at in (0..bytes.len()).filter(|at| bytes[*at] != 0) {
+        match runs.last_mut() {
+            Some((_, end)) if at - *end < LEAST_GAP => *end = at + 1,
+            _ => runs.push((at, at + 1)),
+        }
+    }
+    runs
+}
+
+/// Reads the stored form, which is our own: a damaged one panics.
+pub fn decode(mut bytes: &[u8]) -> Files {
+    let mut files = Files::new();
+    while let Some(len) = bytes.split_off_first() {
+        let name = bytes.split_off(..usize::from(*len)).expect("a name");
+        let mut content = vec![0; take_u64(&mut bytes) as usize];
+        for _ in 0..take_u32(&mut bytes) {
+            let (from, len) = (take_u64(&mut bytes) as usize, take_u32(&mut bytes) as usize);
+            let run = bytes.split_off(..len).expect("a run");
+            content[from..from + len].copy_from_slice(run);
+        }
+        files.insert(String::from_utf8(name.to_vec()).expect("a name"), content);
+    }
+    files
+}
+
+fn take_u64(bytes: &mut &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.split_off(..8).expect("a number").try_into().expect("8"))
+}
+
+fn take_u32(bytes: &mut &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.split_off(..4).expect("a number").try_into().expect("4"))
+}
+
+/// Which formats these files are of: what has a number or a tag, read from the bytes themselves.
+pub fn formats(files: &Files) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let storage = MemoryStorage::new();
+    for (name, bytes) in files {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        let kind = name.rsplit('.').next().unwrap_or_default();
+        match kind {
+            "wal" | "values" => drop(found.insert(format!("{kind} {}", word(8)))),
+            "table" => drop(found.insert(format!("table {}", word(bytes.len() - 16)))),
+            "manifest" => {
+                found.insert(format!("manifest {}", word(8)));
+                let file = storage.create(name, Category::Manifest).expect("new");
+                file.write_at(0, bytes).expect("memory");
+                let number = name.split('.').next().and_then(|digits| digits.parse().ok());
+                found.extend(manifest_tags(&storage, number.expect("a number")));
+            }
+            "flash" => {
+                found.insert(format!("flash {}", word(8)));
+                let magic = bytes.windows(8).filter(|bytes| bytes.starts_with(b"RCKP"));
+                found.extend(magic.map(|bytes| format!("checkpoint {}", bytes[4])));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn manifest_tags(storage: &MemoryStorage, number: u64) -> BTreeSet<String> {
+    let mut tags = BTreeSet::new();
+    for record in crate::fuzz::seeds::manifest_records(storage, number) {
+        let mut reader = runstone::doors::Reader::new(&record);
+        reader.take_varint().expect("own bytes");
+        while !reader.is_empty() {
+            let tag = reader.take_varint().expect("own bytes");
+            reader.take_bytes().expect("own bytes");
+            tags.insert(format!("manifest tag {tag}"));
+        }
+    }
+    tags
+}

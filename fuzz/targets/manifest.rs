@@ -1,0 +1,4 @@
+//! The target of `runstone_sim::fuzz::manifest` for cargo-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| runstone_sim::fuzz::manifest::judge(data));
