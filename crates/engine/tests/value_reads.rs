@@ -1,6 +1,6 @@
 //! What reads of separated values cost, counted at the storage: a get is one device read, wherever
-//! collections took the record, and none once the value was read twice; a scan without read-ahead reads
-//! one value at a time.
+//! collections took the record, and none once the value was read twice; a scan without read-ahead
+//! reads one value at a time. What a scan reads later is found wherever it is by then.
 
 use std::sync::Arc;
 
