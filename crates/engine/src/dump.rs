@@ -17,8 +17,8 @@ use crate::value::dump::dump_values;
 use crate::version::manifest::CURRENT;
 use crate::version::record;
 
-/// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every entry,
-/// record or operation.
+/// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
+/// entry, record or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);

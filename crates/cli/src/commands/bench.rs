@@ -42,9 +42,11 @@ pub struct Args {
     /// Threads that share the operations.
     #[arg(long, default_value_t = 1)]
     threads: u32,
-    #[arg(long, alias = "value_size", value_name = "SIZE", default_value = "100", value_parser = parse_size)]
+    #[arg(long, alias = "value_size", value_name = "SIZE", default_value = "100",
+          value_parser = parse_size)]
     value_size: u64,
-    #[arg(long, alias = "key_size", value_name = "SIZE", default_value = "16", value_parser = parse_size)]
+    #[arg(long, alias = "key_size", value_name = "SIZE", default_value = "16",
+          value_parser = parse_size)]
     key_size: u64,
     /// Writes per atomic batch, and keys per multi-get.
     #[arg(long, alias = "batch_size", default_value_t = 1)]
@@ -67,7 +69,8 @@ pub struct Args {
     #[arg(long, alias = "bloom_bits")]
     bloom_bits: Option<u32>,
     /// Memory beside the write buffers: blocks, index, filters.
-    #[arg(long, alias = "cache_size", value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory_budget")]
+    #[arg(long, alias = "cache_size", value_name = "SIZE",
+          value_parser = parse_size, conflicts_with = "memory_budget")]
     cache_size: Option<u64>,
     /// A memtable is flushed at this size.
     #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size)]
