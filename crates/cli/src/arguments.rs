@@ -58,6 +58,9 @@ pub struct MakeArguments {
     /// Bound on buffers, cache, index and filters together.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_budget: Option<u64>,
+    /// The command writes one entry.
+    #[arg(skip)]
+    pub is_little: bool,
 }
 
 /// Which keys, in which order.

@@ -72,14 +72,20 @@ impl Failure {
 
     /// A file outside of the store that cannot be read or written.
     pub fn file(path: &Path, action: &str, error: &io::Error) -> Failure {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file or directory".to_string(),
+            io::ErrorKind::AlreadyExists => "it exists".to_string(),
+            _ => error.to_string(),
+        };
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::NotADirectory => "name a directory",
             io::ErrorKind::PermissionDenied => "check the owner and mode",
             io::ErrorKind::StorageFull => "free some space",
             io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
             _ => "check the device",
         };
-        Failure::new(Exit::Io, format!("cannot {action}: {error}")).at(path.display()).hint(hint)
+        Failure::new(Exit::Io, format!("cannot {action}: {why}")).at(path.display()).hint(hint)
     }
 
     /// Says where.
@@ -98,6 +104,7 @@ impl Failure {
     pub fn stdout(error: &io::Error) -> Failure {
         let mut failure =
             Failure::new(Exit::Io, format!("cannot print: {error}")).at("standard output");
+        failure.hint = Some("free some space, or print to another place".into());
         if error.kind() == io::ErrorKind::BrokenPipe {
             failure.is_quiet = true;
             failure.exit = Exit::Ok;
@@ -131,9 +138,17 @@ impl Failure {
         text
     }
 
-    /// The object for machines.
+    /// The object for machines: three texts, always.
     pub fn to_json(&self) -> serde_json::Value {
-        json!({ "error": self.what, "where": self.place, "hint": self.hint })
+        let (place, hint) = match self.exit {
+            Exit::Usage => ("the command line", "see `runstone help`"),
+            _ => ("the store", "see `runstone help exit-codes`"),
+        };
+        json!({
+            "error": self.what,
+            "where": self.place.as_deref().unwrap_or(place),
+            "hint": self.hint.as_deref().unwrap_or(hint),
+        })
     }
 }
 
@@ -141,6 +156,10 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let mut failure = Failure::new(exit_of(&error), &error).hint(error.hint());
         failure.place = error.place();
+        if is_missing_file(&error) {
+            let hint = "the file is missing: restore it from a checkpoint";
+            return failure.hint(hint);
+        }
         failure
     }
 }
@@ -156,8 +175,16 @@ fn exit_of(error: &Error) -> Exit {
         | Error::NewerFormat { .. }
         | Error::InUse { .. } => Exit::CannotOpen,
         Error::Stopped { cause } => exit_of(cause),
+        _ if is_missing_file(error) => Exit::Damaged,
         _ => Exit::Io,
     }
+}
+
+/// Whether a file is gone that a store cannot be without.
+fn is_missing_file(error: &Error) -> bool {
+    let Error::Storage(cause) = error else { return false };
+    let extension = Path::new(&cause.path).extension().and_then(|extension| extension.to_str());
+    cause.is_not_found() && matches!(extension, Some("table" | "values" | "manifest" | "wal"))
 }
 
 #[cfg(test)]

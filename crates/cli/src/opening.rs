@@ -12,6 +12,10 @@ use runstone_flash::block::{BlockStorage, LayerReport};
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
 
+/// Log segments of a command that writes little: it needs no room for more, on a disk that is
+/// nearly full least of all.
+const SMALL_SEGMENT_BYTES: u64 = 256 << 10;
+
 /// Where a store is. Memory lasts as long as this, so that a store there can be opened again.
 #[derive(Clone, Debug)]
 pub struct Location {
@@ -115,6 +119,9 @@ impl Location {
     ) -> Result<(Store, Keyspace)> {
         let given = given_options(make)?.or(base);
         let mut options = Options::default();
+        if make.is_little {
+            options.wal_segment_bytes = SMALL_SEGMENT_BYTES;
+        }
         if let Some(bytes) = make.memory_budget {
             options.memory_budget_bytes = bytes;
         }
@@ -172,6 +179,16 @@ pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options { create_if_missing: false, ..Options::default() })
 }
 
+/// The same for a command that writes little: see [`SMALL_SEGMENT_BYTES`].
+pub fn to_change_little(store: &Path) -> Result<Store> {
+    let options = Options {
+        create_if_missing: false,
+        wal_segment_bytes: SMALL_SEGMENT_BYTES,
+        ..Options::default()
+    };
+    Location::of(store)?.open(options)
+}
+
 /// Opens or makes a store.
 pub fn to_make(store: &Path, make: &MakeArguments, keyspace: &str) -> Result<(Store, Keyspace)> {
     Location::of(store)?.make(make, keyspace, None)
@@ -211,11 +228,18 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             Failure::from(error.clone()).at(format!("{} byte {offset}", at.display()))
         }
         Error::Storage(cause) if !error.is_no_space() => {
+            let failure = Failure::from(error.clone());
+            if failure.exit == Exit::Damaged {
+                return failure;
+            }
             let hint = match cause.kind() {
                 std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
+                std::io::ErrorKind::PermissionDenied if !may_make => {
+                    "check the owner and mode of the directory and its files".to_string()
+                }
                 _ => error.hint(),
             };
-            Failure::new(Exit::CannotOpen, &error).at(path).hint(hint)
+            Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
         }
         _ => Failure::from(error),
     }

@@ -44,6 +44,19 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
+    /// Writes a file beside the output; one that exists only if `force` says so. Told to people,
+    /// but not under `--json`, where standard error holds nothing but an error.
+    pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).truncate(force).create(force).create_new(!force);
+        let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| Failure::file(path, "write", &error))?;
+        if !self.is_json {
+            note(format!("wrote {}", path.display()));
+        }
+        Ok(())
+    }
+
     /// A progress bar over `total` operations; hidden without a terminal and under `--json`.
     pub fn count_bar(&self, name: &str, total: u64) -> ProgressBar {
         self.bar(name, total, "{pos}/{len} {per_sec}")
@@ -71,16 +84,6 @@ impl Output {
 /// Tells people something beside the output; a closed standard error is no reason to stop.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
-}
-
-/// Writes a file beside the output; one that exists only if `force` says so.
-pub fn write_file(path: &Path, text: &str, force: bool) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).truncate(force).create(force).create_new(!force);
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Failure::file(path, "write", &error))?;
-    note(format!("wrote {}", path.display()));
-    Ok(())
 }
 
 /// Columns of the terminal, or of the variable COLUMNS, or 100.
@@ -126,6 +129,11 @@ pub fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
 /// `12.3K`, as the engine writes sizes.
 pub fn size(bytes: u64) -> String {
     runstone::policy::text::format_bytes(bytes)
+}
+
+/// The same in a sentence, where `5` alone would not be a size.
+pub fn amount(bytes: u64) -> String {
+    if bytes < 1024 { format!("{bytes} bytes") } else { size(bytes) }
 }
 
 /// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.

@@ -7,7 +7,7 @@ use runstone::{Keyspace, ReadOptions, Snapshot, Store};
 use runstone_device::KvSsdStore;
 
 use crate::arguments::{KeyFormat, RangeArguments};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::opening;
 
 /// Which keys, in which order.
@@ -36,10 +36,18 @@ impl Range {
         let mut range = Range::of_prefix(&prefix);
         range.limit = arguments.limit;
         range.reverse = arguments.reverse;
-        if let Some(from) = key(&arguments.from)? {
+        let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from > to
+        {
+            let what = "--from is behind --to: no key lies between them";
+            let hint = "exchange them; --reverse turns the order, not the bounds";
+            return Err(Failure::usage(what, hint));
+        }
+        if let Some(from) = from {
             range.start = Some(range.start.map_or(from.clone(), |start| start.max(from)));
         }
-        if let Some(to) = key(&arguments.to)? {
+        if let Some(to) = to {
             range.end = Some(range.end.map_or(to.clone(), |end| end.min(to)));
         }
         Ok(range)

@@ -1,25 +1,42 @@
 //! A directory for a store that lives no longer than the command.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::failure::{Failure, Result};
 
-/// Removed when dropped.
+/// Locked for as long as a directory is in use.
+const LOCK: &str = "in-use";
+
+/// An unlocked directory younger than this may be about to be locked.
+const LEAST_AGE: Duration = Duration::from_secs(60);
+
+/// Removed when dropped; one whose command was killed, by the next command that makes one.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    _lock: File,
 }
 
 impl Scratch {
     /// Makes a directory of its own below that for temporary files.
     pub fn make(name: &str) -> Result<Scratch> {
         let parent = std::env::temp_dir();
+        remove_left_behind(&parent, name, LEAST_AGE);
         for attempt in 0..1000 {
             let path = parent.join(format!("runstone-{name}-{}-{attempt}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch { path }),
+                Ok(()) => {
+                    let lock = path.join(LOCK);
+                    let locked = File::create(&lock).and_then(|file| {
+                        file.lock()?;
+                        Ok(file)
+                    });
+                    let _lock = locked.map_err(|error| Failure::file(&lock, "lock", &error))?;
+                    return Ok(Scratch { path, _lock });
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Failure::file(&path, "create", &error)),
             }
@@ -37,5 +54,45 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is left to whoever cleans the directory for temporary files.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what commands left that were killed. Best effort, as in `drop`: what cannot be read,
+/// locked or removed stays.
+fn remove_left_behind(parent: &Path, name: &str, least_age: Duration) {
+    let start = format!("runstone-{name}-");
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(&start) {
+            continue;
+        }
+        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+        let modified = lock.metadata().and_then(|found| found.modified()).ok();
+        let is_old = modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= least_age);
+        if is_old && lock.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_command_left_is_removed() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let used = parent.path().join("runstone-bench-1-0");
+        let left = parent.path().join("runstone-bench-2-0");
+        let foreign = parent.path().join("runstone-bench-mine");
+        for path in [&used, &left, &foreign] {
+            fs::create_dir(path).expect("a directory");
+        }
+        let lock = File::create(used.join(LOCK)).expect("a file");
+        lock.lock().expect("it locks");
+        File::create(left.join(LOCK)).expect("a file");
+        remove_left_behind(parent.path(), "bench", LEAST_AGE);
+        assert!(left.exists(), "it may be about to be locked");
+        remove_left_behind(parent.path(), "bench", Duration::ZERO);
+        assert!(used.exists() && !left.exists() && foreign.exists());
     }
 }

@@ -14,10 +14,11 @@ use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::value::dump::dump_values;
+use crate::version::manifest::CURRENT;
 use crate::version::record;
 
-/// Describes a table, value file, log segment or manifest as text. `entries`: also every entry,
-/// record or operation.
+/// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
+/// entry, record or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);
@@ -30,6 +31,9 @@ pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<Str
     }
     if let Some(number) = number_in(name, "values") {
         return dump_values(storage, number, entries);
+    }
+    if name == CURRENT {
+        return dump_current(storage);
     }
     Err(Error::invalid(
         format!("{name} is not a table, value file, log segment or manifest"),
@@ -58,9 +62,9 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
         let partition = reader.partition(i)?;
         let _ = writeln!(
             out,
-            "partition {i}: {} blocks, from {:?}, filter {} bytes",
+            "partition {i}: {} blocks, from byte {}, filter {} bytes",
             partition.block_count(),
-            partition.block_range(0),
+            partition.block_range(0).map_or(0, |(offset, _)| offset),
             partition.filter.as_ref().map_or(0, |filter| filter.size_bytes())
         );
     }
@@ -68,10 +72,12 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
         let mut iter = TableIter::new(reader, Access::Sequential);
         iter.seek_to_first()?;
         while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
-            let kind = Kind::from_u8(kind_of(cursor.trailer()));
+            let number = kind_of(cursor.trailer());
+            let kind = Kind::from_u8(number)
+                .map_or_else(|| format!("kind {number}"), |kind| format!("{kind:?}"));
             let _ = writeln!(
                 out,
-                "  {} #{} {kind:?} {}",
+                "  {} #{} {kind} {}",
                 text(cursor.key()),
                 seq_of(cursor.trailer()),
                 text(cursor.value())
@@ -80,6 +86,15 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
         }
     }
     Ok(out)
+}
+
+/// One line: the manifest in use, its length when it was installed, a checksum of both.
+fn dump_current(storage: &dyn Storage) -> Result<String> {
+    const MOST_BYTES: u64 = 4096;
+    let file = storage.open(CURRENT, Category::Manifest)?;
+    let mut bytes = vec![0; file.len()?.min(MOST_BYTES) as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(format!("{}\n", bytes.trim_ascii_end().escape_ascii()))
 }
 
 fn dump_log(

@@ -141,6 +141,11 @@ impl Error {
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
             Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
             Error::ReadOnly => "open the store for writing".into(),
+            Error::NoSpace { path, .. } if path.ends_with(".wal") => {
+                "free some space, 8 MiB or more for a segment of the log; writes then work again \
+                 by themselves"
+                    .into()
+            }
             Error::NoSpace { .. } => "free some space; writes then work again by themselves".into(),
             Error::Stopped { cause } => format!("fix the cause and reopen: {}", cause.hint()),
             Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),

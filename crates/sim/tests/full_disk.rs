@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use runstone::{KeyspaceOptions, Options, Store};
@@ -20,6 +21,10 @@ fn options() -> Options {
     }
 }
 
+/// One test at a time: a process that the other starts holds a copy of the store's lock until it
+/// has become `mount` or `umount`.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Unmounts when dropped.
 struct Mounted<'a>(&'a Path);
 
@@ -30,11 +35,14 @@ impl Drop for Mounted<'_> {
     }
 }
 
-fn mount(place: &Path) -> Option<Mounted<'_>> {
-    let arguments = ["-t", "tmpfs", "-o", "size=8m", "tmpfs"];
+fn mount<'a>(place: &'a Path, size: &str) -> Option<Mounted<'a>> {
+    let arguments = ["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"];
     let mounted = Command::new("mount").args(arguments).arg(place).output();
     mounted.is_ok_and(|output| output.status.success()).then_some(Mounted(place))
 }
+
+/// So short that a flush of a small memtable looks around now and then.
+const SHORT_BYTES: usize = 100;
 
 fn value(i: u32) -> Vec<u8> {
     (0..1_000u32).map(|at| (i.wrapping_mul(2_654_435_761) >> (at % 24)) as u8 ^ at as u8).collect()
@@ -42,8 +50,9 @@ fn value(i: u32) -> Vec<u8> {
 
 #[test]
 fn eight_mebibytes_fill_up_and_come_back() {
+    let _alone = ALONE.lock();
     let directory = tempfile::tempdir().expect("temporary directory");
-    let Some(mounted) = mount(directory.path()) else {
+    let Some(mounted) = mount(directory.path(), "8m") else {
         println!("skipped: mounting a tmpfs needs root");
         return;
     };
@@ -73,6 +82,51 @@ fn eight_mebibytes_fill_up_and_come_back() {
     store.close().expect("close");
     let store = Store::open(&path, options()).expect("reopen");
     check(&store, acknowledged);
+    assert!(store.verify().expect("verify").is_clean());
+    drop(store);
+    drop(mounted);
+}
+
+/// What is prepared for writers failed, stayed wanted, and was tried again for ever: in the flush at
+/// the close of a store, and in merges that waited for a flush.
+#[test]
+fn a_store_closes_on_a_disk_that_is_full() {
+    let _alone = ALONE.lock();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let Some(mounted) = mount(directory.path(), "40m") else {
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    };
+    let filler = directory.path().join("somebody else's file");
+    std::fs::write(&filler, vec![1; 22 << 20]).expect("room");
+    let path = directory.path().join("store");
+    let options = || {
+        let mut options = options();
+        // All is in the log when the next segment does not fit, and a table of it fits in part.
+        options.memory_budget_bytes = 256 << 20;
+        options.wal_segment_bytes = 4 << 20;
+        options.keyspace.as_mut().expect("set").write_buffer_bytes = 64 << 20;
+        options
+    };
+    let store = Store::open(&path, options()).expect("open");
+    let short = |i| value(i)[..SHORT_BYTES].to_vec();
+    let mut acknowledged = 0;
+    let refused = loop {
+        match store.put(acknowledged_key(acknowledged), short(acknowledged)) {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 1_000_000, "forty mebibytes are never full");
+    };
+    assert!(refused.is_no_space(), "{refused}");
+    // Whether it can flush what it holds is a matter of luck; what it cannot is in the log.
+    let _ = store.close();
+    std::fs::remove_file(&filler).expect("there");
+    let store = Store::open(&path, options()).expect("reopen");
+    for i in 0..acknowledged {
+        let found = store.get(acknowledged_key(i)).expect("readable");
+        assert_eq!(found.as_deref(), Some(&short(i)[..]), "{i} of {acknowledged}");
+    }
     assert!(store.verify().expect("verify").is_clean());
     drop(store);
     drop(mounted);

@@ -20,6 +20,8 @@ use crate::output::{Output, columns, size};
 use crate::scratch::Scratch;
 
 /// Run benchmarks of db_bench and YCSB; without names, list them
+///
+/// Flags may be written as db_bench does, with `_` for `-`: --value_size=100.
 #[derive(clap::Args)]
 pub struct Args {
     /// Names, apart by commas.
@@ -29,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "STORE")]
     store: Option<PathBuf>,
     /// Works on a store that holds data already.
-    #[arg(long, requires = "store")]
+    #[arg(long, alias = "use_existing", requires = "store")]
     use_existing: bool,
     /// Keys; as many writes a filling benchmark does.
     #[arg(long, default_value_t = 1_000_000)]
@@ -40,15 +42,17 @@ pub struct Args {
     /// Threads that share the operations.
     #[arg(long, default_value_t = 1)]
     threads: u32,
-    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
+    #[arg(long, alias = "value_size", value_name = "SIZE", default_value = "100",
+          value_parser = parse_size)]
     value_size: u64,
-    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = parse_size)]
+    #[arg(long, alias = "key_size", value_name = "SIZE", default_value = "16",
+          value_parser = parse_size)]
     key_size: u64,
     /// Writes per atomic batch, and keys per multi-get.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, alias = "batch_size", default_value_t = 1)]
     batch_size: u64,
     /// Entries read after a seek.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, alias = "scan_length", default_value_t = 100)]
     scan_length: u64,
     /// Syncs every write.
     #[arg(long)]
@@ -62,19 +66,20 @@ pub struct Args {
     #[arg(long)]
     histogram: bool,
     /// Filter bits per key.
-    #[arg(long)]
+    #[arg(long, alias = "bloom_bits")]
     bloom_bits: Option<u32>,
     /// Memory beside the write buffers: blocks, index, filters.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory_budget")]
+    #[arg(long, alias = "cache_size", value_name = "SIZE",
+          value_parser = parse_size, conflicts_with = "memory_budget")]
     cache_size: Option<u64>,
     /// A memtable is flushed at this size.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size)]
     write_buffer_size: Option<u64>,
     /// Compression of all levels.
     #[arg(long, value_enum)]
     compression: Option<Codec>,
     /// Threads that one large merge may use; as many as cores are idle if not given.
-    #[arg(long, value_name = "W")]
+    #[arg(long, alias = "merge_slices", value_name = "W")]
     merge_slices: Option<usize>,
     #[command(flatten)]
     make: MakeArguments,

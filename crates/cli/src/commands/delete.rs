@@ -49,7 +49,7 @@ impl Args {
     }
 
     fn delete(&self, keys: &[Vec<u8>]) -> Result<()> {
-        let store = opening::to_change(&self.store)?;
+        let store = opening::to_change_little(&self.store)?;
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let mut batch = Batch::new();
         keys.iter().try_for_each(|key| batch.delete(&keyspace, key))?;

@@ -1,12 +1,12 @@
 //! `dump`: what a single file of a store holds. Opens the file, not the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use runstone::storage::Storage;
 use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
-use crate::failure::{Exit, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::kvssd;
 use crate::opening::{self, Location};
 use crate::output::{Output, size};
@@ -29,10 +29,25 @@ impl Args {
             return kvssd::dump(&device, self.entries, output);
         }
         let files = Location::of(&self.store)?.files()?;
-        let Some(file) = &self.file else { return list(&*files, output) };
+        let Some(file) = &self.file else { return list(&self.store, &*files, output) };
         // Tables, logs and manifests name themselves; a path of one is as good.
         let name = file.rsplit('/').next().unwrap_or(file);
-        let text = runstone::dump::dump_file(&*files, name, self.entries)?;
+        let known = files.list().map_err(Error::from)?;
+        if !known.iter().any(|known| known.name == name) {
+            let what = format!("there is no file {name}");
+            let hint = "`runstone dump STORE` lists the files";
+            return Err(Failure::new(Exit::Io, what).at(self.store.display()).hint(hint));
+        }
+        let dumped = runstone::dump::dump_file(&*files, name, self.entries);
+        let text = dumped.map_err(|error| {
+            let failure = Failure::from(error);
+            let place = failure.place.clone().unwrap_or_else(|| name.to_string());
+            // A place is a path already, or begins with the name of the file.
+            match place.starts_with(name) {
+                true => failure.at(self.store.join(place).display()),
+                false => failure,
+            }
+        })?;
         match output.is_json {
             true => output.json(&json!({
                 "file": name, "lines": text.lines().collect::<Vec<_>>(),
@@ -43,8 +58,12 @@ impl Args {
     }
 }
 
-fn list(storage: &dyn Storage, output: &Output) -> Result<Exit> {
+fn list(store: &Path, storage: &dyn Storage, output: &Output) -> Result<Exit> {
     let files = storage.list().map_err(Error::from)?;
+    if !files.iter().any(|file| is_of_store(&file.name)) {
+        let error = Error::NotAStore { path: store.display().to_string() };
+        return Err(Failure::from(error).hint("check the path"));
+    }
     if output.is_json {
         let files = files.iter().map(|file| json!({ "name": file.name, "bytes": file.len_bytes }));
         output.json(&json!({ "files": files.collect::<Vec<_>>() }))?;
@@ -54,4 +73,10 @@ fn list(storage: &dyn Storage, output: &Output) -> Result<Exit> {
         output.line(format!("{:>8}  {}", size(file.len_bytes), file.name))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Also files of a store that is too damaged to open count.
+fn is_of_store(name: &str) -> bool {
+    let ends = [".table", ".wal", ".manifest", ".values"];
+    name == "CURRENT" || ends.iter().any(|end| name.ends_with(end))
 }

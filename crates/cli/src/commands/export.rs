@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, duration, note, rounded, size};
+use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::{Entries, Range};
 use crate::transfer::{Format, format_of, sink};
 
@@ -74,7 +74,7 @@ impl Args {
                 "records": records, "bytes": bytes, "refused": refused,
                 "seconds": rounded(took.as_secs_f64()),
             }))?,
-            false => note(format!("{records} records, {}, {}", size(bytes), duration(took))),
+            false => note(format!("{records} records, {}, {}", amount(bytes), duration(took))),
         }
         if refused == 0 {
             return Ok(Exit::Ok);

@@ -12,7 +12,7 @@ use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::kvssd::DeviceTarget;
 use crate::opening;
-use crate::output::{Output, duration, note, rounded, size};
+use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::{self, Progress};
 use crate::transfer::source::{self, Source};
@@ -98,6 +98,7 @@ impl Args {
         bar.reset_eta();
         let mut import = Import {
             resumed: progress.clone(),
+            committed: progress.clone(),
             progress,
             target: &mut *target,
             bar,
@@ -106,7 +107,11 @@ impl Args {
         };
         let started = Instant::now();
         let outcome = import.copy(&mut *source, self.batch, self.strict);
-        let report = import.finish(source.skipped(), started.elapsed(), &outcome);
+        let skipped = source.skipped();
+        if !output.is_json {
+            skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
+        }
+        let report = import.finish(skipped, started.elapsed(), &outcome);
         target.close(outcome.is_ok())?;
         match output.is_json {
             true => output.json(&report)?,
@@ -119,6 +124,8 @@ impl Args {
 struct Import<'a> {
     resumed: Progress,
     progress: Progress,
+    /// What of it is in the store.
+    committed: Progress,
     target: &'a mut dyn Target,
     bar: ProgressBar,
     told: Vec<Malformed>,
@@ -133,7 +140,7 @@ impl Import<'_> {
                 Some(Ok(record)) => match self.target.put(record.key, record.value) {
                     Ok(()) => self.progress.records += 1,
                     Err(error) => {
-                        let (file, line) = (self.place(source), before.line + 1);
+                        let (file, line) = source.place();
                         let what = error.to_string();
                         self.malformed(Malformed { file, line, what }, &before, strict)?;
                     }
@@ -146,17 +153,14 @@ impl Import<'_> {
                 self.commit()?;
             }
         }
-        self.target.commit(None)
-    }
-
-    fn place(&self, source: &dyn Source) -> String {
-        let key = source.position().last_key.unwrap_or_default();
-        let key = crate::encoding::from_hex(key.as_bytes()).unwrap_or_default();
-        crate::encoding::shown(&key)
+        self.target.commit(None)?;
+        self.committed = self.progress.clone();
+        Ok(())
     }
 
     fn commit(&mut self) -> Result<()> {
         self.target.commit(Some(&self.progress))?;
+        self.committed = self.progress.clone();
         self.bar.set_position(self.progress.position.offset_bytes);
         Ok(())
     }
@@ -199,14 +203,14 @@ impl Import<'_> {
             .map(|told| json!({ "file": told.file, "line": told.line, "what": told.what }))
             .collect();
         json!({
-            "records": self.progress.records,
+            "records": self.committed.records,
             "resumed_records": self.resumed.records,
             "resumed_line": self.resumed.position.line,
             "malformed": self.progress.malformed,
             "malformed_records": told,
             "skipped": skipped,
             "complete": outcome.is_ok(),
-            "source_bytes": self.progress.position.offset_bytes,
+            "source_bytes": self.committed.position.offset_bytes,
             "seconds": rounded(took.as_secs_f64()),
         })
     }
@@ -218,7 +222,7 @@ fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
     let mut text = format!(
         "{} records, {} of source, {}",
         number("records"),
-        size(number("source_bytes")),
+        amount(number("source_bytes")),
         duration(took)
     );
     if keyspace != DEFAULT_KEYSPACE {

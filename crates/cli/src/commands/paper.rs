@@ -8,7 +8,7 @@ use runstone_bench::papers::{self, Context, PAPERS, PaperReport, PaperRow, Scale
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, columns, note, wrapped, write_file};
+use crate::output::{Output, columns, note, wrapped};
 
 /// Measure what a paper claims; without a name, list the papers
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ impl Args {
         let report = paper.measure(&context)?;
         drop(context);
         if let Some(directory) = &self.svg {
-            write_figures(directory, &report, self.force)?;
+            write_figures(directory, &report, self.force, output)?;
         }
         match output.is_json {
             true => output.json(&json!(report))?,
@@ -78,12 +78,17 @@ fn to_text(report: &PaperReport) -> String {
     text
 }
 
-fn write_figures(directory: &Path, report: &PaperReport, force: bool) -> Result<()> {
+fn write_figures(
+    directory: &Path,
+    report: &PaperReport,
+    force: bool,
+    output: &Output,
+) -> Result<()> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::file(directory, "create the directory", &error))?;
     for figure in &report.figures {
         let path = directory.join(format!("{}-{}.svg", report.paper, figure.name));
-        write_file(&path, &chart::svg(std::slice::from_ref(&figure.chart)), force)?;
+        output.write_file(&path, &chart::svg(std::slice::from_ref(&figure.chart)), force)?;
     }
     Ok(())
 }

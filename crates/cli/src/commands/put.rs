@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use runstone::kv::KvStore;
-use runstone::{Durability, WriteOptions};
+use runstone::{Durability, MAX_VALUE_BYTES, WriteOptions};
 use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
@@ -48,7 +48,8 @@ impl Args {
             let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
             device.put(&key, &value, durability)?;
         } else {
-            let (store, keyspace) = opening::to_make(&self.store, &self.make, name)?;
+            let make = MakeArguments { is_little: true, ..self.make };
+            let (store, keyspace) = opening::to_make(&self.store, &make, name)?;
             let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
             keyspace.put_with(&key, &value, options)?;
             store.close()?;
@@ -62,6 +63,12 @@ impl Args {
 
 fn value(given: Option<OsString>, file: Option<&Path>) -> Result<Vec<u8>> {
     if let Some(path) = file {
+        let len = std::fs::metadata(path).map_or(0, |found| found.len());
+        if len > MAX_VALUE_BYTES {
+            let what = format!("the value has {len} bytes; the most is {MAX_VALUE_BYTES}");
+            let hint = "store it in parts under several keys";
+            return Err(Failure::usage(what, hint).at(path.display()));
+        }
         return std::fs::read(path).map_err(|error| Failure::file(path, "read the value", &error));
     }
     let given = given.unwrap_or_default();

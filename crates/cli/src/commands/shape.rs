@@ -6,7 +6,7 @@ use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Result};
 use crate::kvssd;
 use crate::opening;
-use crate::output::{Output, terminal_columns, write_file};
+use crate::output::{Output, terminal_columns};
 use crate::picture::{Picture, svg, terminal};
 
 /// Draw levels, runs and tables, and say why the next merge would run
@@ -36,10 +36,10 @@ impl Args {
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let picture = Picture::of(&keyspace)?;
         if let Some(path) = &self.svg {
-            write_file(path, &svg::svg(&picture), self.force)?;
+            output.write_file(path, &svg::svg(&picture), self.force)?;
         }
         if let Some(path) = &self.html {
-            write_file(path, &svg::html(&picture), self.force)?;
+            output.write_file(path, &svg::html(&picture), self.force)?;
         }
         if output.is_json {
             output.json(&picture.to_json())?;

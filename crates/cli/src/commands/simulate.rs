@@ -13,7 +13,7 @@ use runstone_bench::chart;
 
 use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, write_file};
+use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 
 /// More flushes would take minutes, and tell no more than fewer, larger ones.
@@ -107,7 +107,7 @@ impl Args {
         }
         let simulation = Simulation::run(&setup, &policies, output)?;
         if let Some(path) = &self.svg {
-            write_file(path, &chart::svg(&simulation.charts()), self.force)?;
+            output.write_file(path, &chart::svg(&simulation.charts()), self.force)?;
         }
         match output.is_json {
             true => output.json(&simulation.to_json())?,

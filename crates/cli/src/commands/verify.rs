@@ -80,9 +80,15 @@ fn look(path: &Path, failure: &Failure) -> Result<VerifyReport> {
     if !is_told {
         let (file, what) = match failure.what.split_once(" is corrupt at ") {
             Some((file, what)) => (file.to_string(), what.to_string()),
-            None => ("the store".to_string(), failure.what.clone()),
+            None => (file_name(failure), failure.what.clone()),
         };
         report.damage.insert(0, Damage { file, what });
     }
     Ok(report)
+}
+
+/// The file that a failure names.
+fn file_name(failure: &Failure) -> String {
+    let place = failure.place.as_deref().unwrap_or("the store");
+    place.rsplit('/').next().unwrap_or(place).to_string()
 }

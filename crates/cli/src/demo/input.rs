@@ -87,10 +87,13 @@ impl Input {
     pub fn first_version(&mut self, index: usize) -> Option<Vec<u8>> {
         let path = self.tree.path(&self.tree.files[index].key);
         let read = fs::metadata(&path).and_then(|found| Ok((mark(&found), fs::read(&path)?)));
-        let Ok((mark, content)) = read else {
-            self.states[index] = State::Absent;
-            self.tree.skipped.unreadable += 1;
-            return None;
+        let (mark, content) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.states[index] = State::Absent;
+                self.tree.skipped.unreadable(&path, &error);
+                return None;
+            }
         };
         self.marks[index] = mark;
         Some(content)

@@ -9,7 +9,7 @@ use runstone_flash::nand::PageType;
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Result};
-use crate::output::{Output, write_file};
+use crate::output::Output;
 
 const MAP_COLUMNS: usize = 64;
 const CELL: usize = 10;
@@ -44,7 +44,7 @@ impl Map {
 pub fn shape(store: &KvSsdStore, svg: Option<&Path>, force: bool, output: &Output) -> Result<Exit> {
     let map = Map::of(store);
     if let Some(path) = svg {
-        write_file(path, &picture(&map.blocks, map.block_pages), force)?;
+        output.write_file(path, &picture(&map.blocks, map.block_pages), force)?;
     }
     if output.is_json {
         let letters: String = map.blocks.iter().map(letter).collect();

@@ -3,12 +3,16 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+
+/// So many files that could not be read are named.
+const MOST_NAMED: usize = 100;
 
 /// A file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,18 @@ pub struct Skipped {
     pub special: u64,
     /// Files and directories that could not be read.
     pub unreadable: u64,
+    /// The first of them, with the reason.
+    pub unreadable_files: Vec<String>,
+}
+
+impl Skipped {
+    /// Counts and names one that could not be read.
+    pub fn unreadable(&mut self, path: &Path, error: &io::Error) {
+        self.unreadable += 1;
+        if self.unreadable_files.len() < MOST_NAMED {
+            self.unreadable_files.push(format!("{}: {error}", path.display()));
+        }
+    }
 }
 
 /// A tree, sorted by key.
@@ -56,15 +72,19 @@ impl Tree {
         without: Option<&Path>,
         pending: &mut Vec<Vec<u8>>,
     ) {
-        let Ok(entries) = fs::read_dir(self.path(directory)) else {
-            self.skipped.unreadable += 1;
-            return;
+        let path = self.path(directory);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) => return self.skipped.unreadable(&path, &error),
         };
         for entry in entries {
             let found = entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?)));
-            let Ok((name, metadata)) = found else {
-                self.skipped.unreadable += 1;
-                continue;
+            let (name, metadata) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    self.skipped.unreadable(&path, &error);
+                    continue;
+                }
             };
             let mut key = directory.to_vec();
             if !key.is_empty() {

@@ -36,7 +36,7 @@ pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 /// Reads a line. With a key field but no value field the whole object is the value.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
-    let value: Value = serde_json::from_slice(line).map_err(|error| format!("{error}"))?;
+    let value: Value = serde_json::from_slice(line.trim_ascii()).map_err(|error| what(&error))?;
     let Value::Object(object) = value else { return Err("the line is no JSON object".into()) };
     let is_own = fields.key.is_none() && fields.value.is_none();
     let decode = match object.get("encoding").filter(|_| is_own) {
@@ -50,6 +50,11 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
         (_, name) => field(&object, name.as_deref().unwrap_or("value"))?,
     };
     Ok(Record { key: decode(key)?, value: decode(value)? })
+}
+
+/// The line of the file is told beside it: the one line that the parser saw says nothing.
+fn what(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }
 
 fn trim(line: &[u8]) -> String {

@@ -59,7 +59,7 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     if let Some(format) = given {
         return Ok(format);
     }
-    if path.is_dir() {
+    if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Ok(Format::Dir);
     }
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
@@ -67,7 +67,10 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
         Some("csv") => Ok(Format::Csv),
         Some("tsv") => Ok(Format::Tsv),
-        _ => Err(Failure::usage("the format cannot be told from the name", "pass --format")
-            .at(path.display())),
+        _ => {
+            let hint = "pass --format dir, jsonl, csv or tsv; a directory may also end with /";
+            let what = "the format cannot be told from the name";
+            Err(Failure::usage(what, hint).at(path.display()))
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use runstone::MAX_VALUE_BYTES;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,6 +14,9 @@ use super::lines::{LineReader, trim_end};
 use super::{Format, Malformed, Record, jsonl, tsv};
 use crate::encoding::{from_hex, to_hex};
 use crate::failure::{Failure, Result};
+
+/// Some programs begin a text with it; it is no part of the first record.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How far a source was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +36,9 @@ pub type Item = std::result::Result<Record, Malformed>;
 pub trait Source {
     /// The next one; `None` at the end.
     fn next(&mut self) -> Result<Option<Item>>;
+
+    /// File and line of what was yielded last; line 0 where there are no lines.
+    fn place(&self) -> (String, u64);
 
     /// Behind what was yielded last.
     fn position(&self) -> Position;
@@ -56,16 +63,20 @@ pub fn open(path: &Path, format: Format, fields: &Fields) -> Result<Box<dyn Sour
         let position = Position::default();
         return Ok(Box::new(DirectorySource { tree, next: 0, position, total_bytes }));
     }
-    let lines = LineReader::open(path)?;
     let metadata = fs::metadata(path).map_err(|error| Failure::file(path, "read", &error))?;
     if metadata.is_dir() {
         return Err(
             Failure::usage("the source is a directory", "pass --format dir").at(path.display())
         );
     }
+    if !metadata.is_file() {
+        let what = "the source is no regular file: an import could not go on where it was cut";
+        return Err(Failure::usage(what, "write it to a file first").at(path.display()));
+    }
     let mut source = FileSource {
         path: path.to_path_buf(),
-        lines,
+        lines: LineReader::open(path)?,
+        line: 0,
         format,
         fields: fields.clone(),
         header: Vec::new(),
@@ -93,12 +104,24 @@ impl Source for DirectorySource {
             let path = self.tree.path(&file.key);
             self.position.offset_bytes += file.bytes;
             self.position.last_key = Some(to_hex(&file.key));
+            if file.bytes > MAX_VALUE_BYTES {
+                let what =
+                    format!("the value has {} bytes; the most is {MAX_VALUE_BYTES}", file.bytes);
+                let file = path.display().to_string();
+                return Ok(Some(Err(Malformed { file, line: 0, what })));
+            }
             match fs::read(&path) {
                 Ok(value) => return Ok(Some(Ok(Record { key: file.key.clone(), value }))),
-                Err(_) => self.tree.skipped.unreadable += 1,
+                Err(error) => self.tree.skipped.unreadable(&path, &error),
             }
         }
         Ok(None)
+    }
+
+    fn place(&self) -> (String, u64) {
+        let last = self.next.checked_sub(1).and_then(|last| self.tree.files.get(last));
+        let path = last.map_or(self.tree.root.clone(), |file| self.tree.path(&file.key));
+        (path.display().to_string(), 0)
     }
 
     fn position(&self) -> Position {
@@ -126,6 +149,8 @@ impl Source for DirectorySource {
 struct FileSource {
     path: PathBuf,
     lines: LineReader,
+    /// Where the record that was yielded last begins.
+    line: u64,
     format: Format,
     fields: Fields,
     header: Vec<Vec<u8>>,
@@ -143,9 +168,13 @@ impl Source for FileSource {
             if !self.lines.next(&mut self.buffer)? {
                 return Ok(None);
             }
+            if offset_bytes == 0 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+                self.buffer.drain(..BYTE_ORDER_MARK.len());
+            }
             if trim_end(&self.buffer).is_empty() {
                 continue;
             }
+            self.line = line + 1;
             let parsed = match self.format {
                 Format::Jsonl => jsonl::parse(&self.buffer, &self.fields),
                 Format::Csv => {
@@ -154,13 +183,13 @@ impl Source for FileSource {
                 }
                 _ => tsv::parse(trim_end(&self.buffer)),
             };
-            let file = || self.path.display().to_string();
-            return Ok(Some(parsed.map_err(|what| Malformed {
-                file: file(),
-                line: line + 1,
-                what,
-            })));
+            let (file, line) = self.place();
+            return Ok(Some(parsed.map_err(|what| Malformed { file, line, what })));
         }
+    }
+
+    fn place(&self) -> (String, u64) {
+        (self.path.display().to_string(), self.line)
     }
 
     fn position(&self) -> Position {
@@ -202,12 +231,14 @@ impl FileSource {
     }
 
     fn read_header(&mut self) -> Result<()> {
-        self.lines.next(&mut self.buffer)?;
-        let bom = b"\xef\xbb\xbf";
-        if self.buffer.starts_with(bom) {
-            self.buffer.drain(..bom.len());
-        }
         let place = format!("{}:1", self.path.display());
+        if !self.lines.next(&mut self.buffer)? {
+            let hint = "the first line names the fields, such as key,value";
+            return Err(Failure::usage("the file is empty", hint).at(&place));
+        }
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.drain(..BYTE_ORDER_MARK.len());
+        }
         let record = self.csv_record(0, 0)?;
         self.header = record.map_err(|what| {
             Failure::usage(format!("the header is malformed: {what}"), "see RFC 4180").at(&place)
@@ -215,6 +246,10 @@ impl FileSource {
         let known: Vec<String> =
             self.header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         let column = |name: &str| {
+            if known.iter().filter(|known| *known == name).count() > 1 {
+                let what = format!("the header has more than one field {name:?}");
+                return Err(Failure::usage(what, "rename one of them").at(&place));
+            }
             known.iter().position(|known| known == name).ok_or_else(|| {
                 let what = format!("the header has no field {name:?}");
                 let hint = format!("it has: {}; pass --key and --value", known.join(", "));

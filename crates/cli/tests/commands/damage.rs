@@ -118,11 +118,37 @@ fn single_files_can_be_dumped() {
     for file in list["files"].as_array().expect("files") {
         let name = file["name"].as_str().expect("a name");
         let ran = place.run(&["dump", "good", name, "--entries"]);
-        let is_known = name.contains('.');
+        let is_known = name != "LOCK";
         assert_eq!(ran.code, if is_known { 0 } else { 3 }, "{name}: {}", ran.stderr);
         if name.ends_with(".table") {
             assert!(ran.stdout.contains("value number 2999"), "{name}");
         }
     }
     assert_eq!(place.run(&["dump", "good", "000099.table"]).code, 5);
+}
+
+/// A file that is gone is damage like one that is cut short, not a wrong path.
+#[test]
+fn missing_files_are_damage() {
+    let place = Place::new();
+    let options = "[values]\nplacement = \"hash-grouped\"\nseparate_at = 64\n";
+    place.write("o.toml", options);
+    place.write("x.tsv", format!("k\t{}\n", "v".repeat(1000)));
+    for extension in ["table", "values", "manifest"] {
+        place.ok(&["import", extension, "x.tsv", "--options", "o.toml"]);
+        let gone = files(&place.path(extension))
+            .into_iter()
+            .find(|file| file.extension().is_some_and(|found| found == extension))
+            .expect("such a file");
+        std::fs::remove_file(&gone).expect("it is removed");
+        let name = gone.file_name().expect("a name").to_string_lossy().into_owned();
+        let ran = place.run(&["get", extension, "k"]);
+        assert_eq!(ran.code, 2, "{extension}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&name) && ran.stderr.contains("checkpoint"), "{}", ran.stderr);
+        let ran = place.run(&["verify", extension, "--json"]);
+        assert_eq!(ran.code, 2, "{extension}: {}", ran.stderr);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one object");
+        let damage = report["damage"].as_array().expect("an array");
+        assert!(damage.len() == 1 && damage[0].to_string().contains(&name), "{report}");
+    }
 }

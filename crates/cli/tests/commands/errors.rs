@@ -144,3 +144,56 @@ fn help_is_there() {
     assert!(place.ok(&["help", "paper"]).contains("t1"));
     assert!(place.ok(&["bench"]).contains("ycsb-a"));
 }
+
+/// A script that reads standard error finds one object there and nothing else, whole in all parts.
+#[test]
+fn every_error_says_where_under_json() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for (arguments, code) in [
+        (&["get", "s", "k", "--keyspace", "nope"][..], 3),
+        (&["bench", "nope"], 3),
+        (&["dump", "s", "nope"], 5),
+        (&["dump", "s", "LOCK"], 3),
+        (&["get", "s", "zz"], 1),
+        (&["shape", "s", "--svg", "x.svg", "--html", "no/x.html"], 5),
+        (&["reshape", "s"], 3),
+    ] {
+        let ran = place.run(&[arguments, &["--json"]].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{arguments:?}: {}", ran.stderr);
+        let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("one object");
+        for field in ["error", "where", "hint"] {
+            assert!(error[field].is_string(), "{field}: {error}");
+        }
+    }
+}
+
+#[test]
+fn bounds_the_wrong_way_round_are_refused() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    let ran = place.run(&["scan", "s", "--from", "z", "--to", "a", "--reverse"]);
+    assert!(ran.code == 3 && ran.stderr.contains("--from is behind --to"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["scan", "s", "--from", "k", "--to", "k"]), "");
+}
+
+#[test]
+fn bench_takes_flags_as_db_bench_writes_them() {
+    let place = Place::new();
+    let flags = ["--num=100", "--value_size=10", "--key_size=8", "--batch_size=2"];
+    let more = ["--cache_size=16M", "--write_buffer_size=1M", "--bloom_bits=8"];
+    let report = place.json(&[&["bench", "fillseq"], &flags[..], &more[..]].concat());
+    assert_eq!((&report["value_bytes"], &report["key_bytes"]), (&10.into(), &8.into()));
+}
+
+#[test]
+fn dump_lists_stores_only() {
+    let place = Place::new();
+    place.write("d/readme.txt", "x");
+    let ran = place.run(&["dump", "d"]);
+    assert!(ran.code == 4 && ran.stderr.contains("is not a store"), "{}", ran.stderr);
+    place.ok(&["put", "s", "k", "v"]);
+    assert!(place.ok(&["dump", "s", "CURRENT"]).contains(".manifest"));
+    let ran = place.run(&["dump", "s", "000099.table"]);
+    assert!(ran.code == 5 && ran.stderr.contains("lists the files"), "{}", ran.stderr);
+}

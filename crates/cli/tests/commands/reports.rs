@@ -136,3 +136,10 @@ fn the_demonstration_verifies_every_value() {
     let names = left.map(|entry| entry.expect("an entry").file_name().into_string());
     assert!(names.flatten().all(|name| !name.starts_with("runstone-")), "nothing is left behind");
 }
+
+#[test]
+fn an_empty_memtable_holds_nothing_that_waits() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    assert_eq!(place.json(&["shape", "s"])["memtable_bytes"], 0);
+}

@@ -196,3 +196,95 @@ fn begins_again(place: &Place, s: &str) {
     place.ok(&["import", s, "x.tsv", "--restart"]);
     assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
 }
+
+/// What is wrong with a record is told with its file and line also if the store refuses it.
+#[test]
+fn records_that_no_store_takes_are_told_by_place() {
+    let place = Place::new();
+    let long = "k".repeat(65_536);
+    place.write("x.tsv", format!("a\t1\n\n{long}\t2\nb\t2\n"));
+    let report = place.json(&["import", "s", "x.tsv"]);
+    let told = &report["malformed_records"][0];
+    assert_eq!((&told["file"], &told["line"]), (&"x.tsv".into(), &3.into()), "{report}");
+    assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\n");
+    let ran = place.run(&["import", "strict", "x.tsv", "--strict"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("where: x.tsv:3\n"), "{}", ran.stderr);
+
+    // A file too large for a value is not even read.
+    place.write("d/small", "x");
+    let large = std::fs::File::create(place.path("d/large")).expect("a file");
+    large.set_len(1 << 32).expect("a file with a hole");
+    let ran = place.run(&["import", "t", "d"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let told = "d/large: the value has 4294967296 bytes; the most is 4294967295";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(place.ok(&["scan", "t"]), "small\tx\n");
+    let ran = place.run(&["put", "t", "k", "--file", "d/large"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("where: d/large"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_record() {
+    let place = Place::new();
+    for (file, text) in [
+        ("x.jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("x.csv", "key,value\na,1\n"),
+        ("x.tsv", "a\t1\n"),
+    ] {
+        place.write(file, format!("\u{feff}{text}"));
+        place.ok(&["import", file.trim_start_matches("x."), file]);
+        assert_eq!(place.ok(&["scan", file.trim_start_matches("x.")]), "a\t1\n");
+    }
+}
+
+#[test]
+fn headers_that_say_too_little() {
+    let place = Place::new();
+    place.write("empty.csv", "");
+    place.write("twice.csv", "key,key,value\na,b,c\n");
+    let ran = place.run(&["import", "s", "empty.csv"]);
+    assert!(ran.code == 3 && ran.stderr.contains("the file is empty"), "{}", ran.stderr);
+    let ran = place.run(&["import", "s", "twice.csv"]);
+    assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
+    place.write("x.jsonl", "{\"key\":\"a\",\n");
+    let ran = place.run(&["import", "s", "x.jsonl"]);
+    assert!(ran.stderr.contains("x.jsonl:1: EOF while parsing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" at column "), "{}", ran.stderr);
+}
+
+#[test]
+fn a_directory_can_be_named_by_its_end() {
+    let place = Place::new();
+    place.ok(&["put", "s", "a/b", "x"]);
+    let ran = place.run(&["export", "s", "out"]);
+    assert!(ran.code == 3 && ran.stderr.contains("--format dir"), "{}", ran.stderr);
+    place.ok(&["export", "s", "out/"]);
+    assert_eq!(files_below(&place.path("out")).len(), 1);
+}
+
+#[test]
+fn a_pipe_is_no_source() {
+    let place = Place::new();
+    let ran = place.pipe(&["import", "s", "/dev/stdin", "--format", "tsv"], "");
+    assert!(ran.code == 3 && ran.stderr.contains("regular file"), "{}", ran.stderr);
+    assert!(!place.path("s").exists());
+}
+
+/// Names what could not be read; there is no such thing for the superuser.
+#[test]
+fn unreadable_files_are_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.write("d/open", "x");
+    let closed = place.write("d/closed", "y");
+    let mode = std::fs::Permissions::from_mode(0o0);
+    std::fs::set_permissions(&closed, mode).expect("its owner may");
+    if std::fs::read(&closed).is_ok() {
+        return;
+    }
+    let ran = place.run(&["import", "s", "d"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot read d/closed: Permission denied"), "{}", ran.stderr);
+}

@@ -159,7 +159,7 @@ impl ChunkPool {
 
     /// Whether the background should prepare a chunk; when `urgent`, whether none is left.
     pub fn wants_spare(&self, urgent: bool) -> bool {
-        self.short.load(Relaxed) && !(urgent && !self.free.lock().is_empty())
+        self.short.load(Relaxed) && (!urgent || self.free.lock().is_empty())
     }
 
     /// Adds a chunk, all pages present.

@@ -261,10 +261,7 @@ impl Inner {
 
     /// The next job that nothing forbids.
     fn next_job(&self, state: &mut State, merges: bool) -> Option<Job> {
-        if self.is_stopped() || self.options.read_only {
-            return None;
-        }
-        if state.retry_at.is_some_and(|at| Instant::now() < at) {
+        if !self.may_start(state) {
             return None;
         }
         let keyspaces = self.keyspaces.read();
@@ -298,9 +295,19 @@ impl Inner {
         keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
     }
 
+    /// Whether any job may start: not just after one that found the disk full.
+    fn may_start(&self, state: &State) -> bool {
+        let is_writable = !self.is_stopped() && !self.options.read_only;
+        is_writable && state.retry_at.is_none_or(|at| Instant::now() >= at)
+    }
+
     /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
-    /// what is not there at all.
+    /// what is not there at all. Nothing in a store that closes.
     fn next_preparation(&self, state: &State, urgent: bool) -> Option<Job> {
+        // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
+        if !self.may_start(state) || self.scheduler.is_closing() {
+            return None;
+        }
         if self.wal_files.wants_spare(urgent) && !state.is_single_running("log") {
             return Some(Job::PrepareLog);
         }
@@ -407,6 +414,8 @@ impl Inner {
     }
 
     fn run_job(&self, claim: u64, job: Job) -> bool {
+        // These succeed on a full disk too.
+        let shows_space = !matches!(job, Job::PrepareChunk | Job::Purge);
         // Versions that the job held are released before the claim, so that files which became
         // obsolete are on the purge list when others look.
         let outcome = match job {
@@ -434,7 +443,8 @@ impl Inner {
         let outcome = outcome.and_then(|()| self.rotate_manifest_if_due());
         let ok = outcome.is_ok();
         match outcome {
-            Ok(()) => self.note_success(),
+            Ok(()) if shows_space => self.note_success(),
+            Ok(()) => {}
             Err(Error::Closed | Error::UnknownKeyspace { .. }) => {}
             Err(error) => {
                 if error.is_no_space() {

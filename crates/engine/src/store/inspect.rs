@@ -257,7 +257,12 @@ impl VerifyReport {
             }
             Err(Error::Storage(error)) if error.is_not_found() => {
                 let what = "the file is missing".to_string();
-                self.damage.push(Damage { file: error.path.clone(), what });
+                let name = error.path.rsplit('/').next().unwrap_or(&error.path);
+                let damage = Damage { file: name.to_string(), what };
+                // The walks over tables and over pointers may both meet it.
+                if !self.damage.contains(&damage) {
+                    self.damage.push(damage);
+                }
                 Ok(())
             }
             other => other,

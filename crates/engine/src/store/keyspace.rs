@@ -270,7 +270,9 @@ impl Keyspace {
     pub fn memtable_bytes(&self) -> u64 {
         let view = self.inner.view.load();
         let waiting = view.immutable.iter().map(|memtable| memtable.allocated_bytes());
-        (view.active.allocated_bytes() + waiting.sum::<usize>()) as u64
+        // What an empty one takes is no data that waits.
+        let active = if view.active.is_empty() { 0 } else { view.active.allocated_bytes() };
+        (active + waiting.sum::<usize>()) as u64
     }
 
     /// Flushes the store, merges this keyspace into a single run, and collects the garbage of its
