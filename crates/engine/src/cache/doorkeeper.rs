@@ -23,7 +23,7 @@ impl Doorkeeper {
     /// Whether what hashes so was among about the last so many reads of its kind; notes it.
     pub(super) fn knows(&self, hash: u64, reads: usize) -> bool {
         let places = reads.clamp(1, self.marks.len());
-        let place = (u128::from(hash << 32) * places as u128 >> 64) as usize;
+        let place = ((u128::from(hash << 32) * places as u128) >> 64) as usize;
         let place = &self.marks[place];
         let mark = (hash >> 32) as u32 | 1;
         if place.load(Relaxed) == mark {
@@ -42,7 +42,7 @@ mod tests {
     fn what_is_noted_is_known_until_another_takes_its_place() {
         let keeper = Doorkeeper::new(100);
         assert_eq!(keeper.marks.len(), 128);
-        let knows = |low: u64, high: u64| keeper.knows(low << 25 | high << 32, 100_000);
+        let knows = |low: u64, high: u64| keeper.knows((low << 25) | (high << 32), 100_000);
         assert!(!knows(5, 1) && knows(5, 1));
         assert!(!knows(6, 1), "another place");
         assert!(!knows(5, 3), "another mark");
