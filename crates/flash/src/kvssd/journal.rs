@@ -185,8 +185,8 @@ fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
     let (id, meta_page) = (take_number(rest)?, rest.u32()?);
     let [level, counter] = rest.array()?;
     let charged_pages = rest.u32()?;
-    let record_count = take_number(rest)?;
-    let tombstones = take_number(rest).filter(|tombstones| *tombstones <= record_count)?;
+    // A table of remapped pages has an estimate of its tombstones, which may be above its records.
+    let (record_count, tombstones) = (take_number(rest)?, take_number(rest)?);
     let (min_seq, max_seq) = (take_number(rest)?, take_number(rest)?);
     let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
     let lo = rest.bytes(usize::from(lo_len))?.to_vec();
