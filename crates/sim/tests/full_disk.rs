@@ -60,17 +60,9 @@ fn eight_mebibytes_fill_up_and_come_back() {
     std::fs::write(&filler, vec![1; 3 << 20]).expect("room");
     let path = directory.path().join("store");
     let store = Store::open(&path, options()).expect("open");
-    let mut acknowledged = 0;
-    let refused = loop {
-        match store.put(acknowledged_key(acknowledged), value(acknowledged)) {
-            Ok(()) => acknowledged += 1,
-            Err(error) => break error,
-        }
-        assert!(acknowledged < 100_000, "eight mebibytes are never full");
-    };
-    assert!(refused.is_no_space(), "{refused}");
+    let acknowledged = fill(&store, value);
     assert!(acknowledged > 1_000, "{acknowledged}");
-    check(&store, acknowledged);
+    check(&store, acknowledged, value);
     std::fs::remove_file(&filler).expect("there");
     let patience = Instant::now() + Duration::from_secs(30);
     while let Err(error) = store.put("again", "writable") {
@@ -78,10 +70,10 @@ fn eight_mebibytes_fill_up_and_come_back() {
         assert!(Instant::now() < patience, "space is back, and the store does not notice");
         std::thread::sleep(Duration::from_millis(20));
     }
-    check(&store, acknowledged);
+    check(&store, acknowledged, value);
     store.close().expect("close");
     let store = Store::open(&path, options()).expect("reopen");
-    check(&store, acknowledged);
+    check(&store, acknowledged, value);
     assert!(store.verify().expect("verify").is_clean());
     drop(store);
     drop(mounted);
@@ -109,34 +101,37 @@ fn a_store_closes_on_a_disk_that_is_full() {
         options
     };
     let store = Store::open(&path, options()).expect("open");
-    let short = |i| value(i)[..SHORT_BYTES].to_vec();
-    let mut acknowledged = 0;
-    let refused = loop {
-        match store.put(acknowledged_key(acknowledged), short(acknowledged)) {
-            Ok(()) => acknowledged += 1,
-            Err(error) => break error,
-        }
-        assert!(acknowledged < 1_000_000, "forty mebibytes are never full");
-    };
-    assert!(refused.is_no_space(), "{refused}");
+    let acknowledged = fill(&store, short);
     // Whether it can flush what it holds is a matter of luck; what it cannot is in the log.
     let _ = store.close();
     std::fs::remove_file(&filler).expect("there");
     let store = Store::open(&path, options()).expect("reopen");
-    for i in 0..acknowledged {
-        let found = store.get(acknowledged_key(i)).expect("readable");
-        assert_eq!(found.as_deref(), Some(&short(i)[..]), "{i} of {acknowledged}");
-    }
+    check(&store, acknowledged, short);
     assert!(store.verify().expect("verify").is_clean());
     drop(store);
     drop(mounted);
+}
+
+fn short(i: u32) -> Vec<u8> {
+    value(i)[..SHORT_BYTES].to_vec()
+}
+
+/// Puts until the disk is full; how many puts were acknowledged.
+fn fill(store: &Store, value: fn(u32) -> Vec<u8>) -> u32 {
+    for i in 0..1_000_000 {
+        if let Err(refused) = store.put(acknowledged_key(i), value(i)) {
+            assert!(refused.is_no_space(), "{refused}");
+            return i;
+        }
+    }
+    panic!("a disk of some mebibytes is never full");
 }
 
 fn acknowledged_key(i: u32) -> [u8; 4] {
     i.wrapping_mul(2_654_435_761).to_be_bytes()
 }
 
-fn check(store: &Store, acknowledged: u32) {
+fn check(store: &Store, acknowledged: u32, value: fn(u32) -> Vec<u8>) {
     for i in 0..acknowledged {
         let found = store.get(acknowledged_key(i)).expect("reads go on");
         assert_eq!(found.as_deref(), Some(&value(i)[..]), "{i} of {acknowledged}");

@@ -21,6 +21,7 @@ use crate::options::Background;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
 use crate::version::Version;
 
+/// Processors that this process may use.
 static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
 
@@ -246,11 +247,10 @@ impl Inner {
         if self.options.background == Background::Manual {
             return 1;
         }
-        let cores = *CORES;
         let others = self.scheduler.state.lock().running.len().saturating_sub(1);
         let writers = usize::from(self.scheduler.sees_writers(self.visible_seq.load(Relaxed)));
-        let idle = cores.saturating_sub(others + writers);
-        slice_count(cores, idle, bytes, table_bytes)
+        let idle = CORES.saturating_sub(others + writers);
+        slice_count(*CORES, idle, bytes, table_bytes)
     }
 
     pub(crate) fn wake_background(&self) {
@@ -325,9 +325,14 @@ impl Inner {
         let scheduler = &self.scheduler;
         let mut state = scheduler.state.lock();
         while let Some(job) = self.next_preparation(&state, false) {
-            let claim = scheduler.claim(&mut state, &job);
-            MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
+            self.run_between(&mut state, job);
         }
+    }
+
+    /// Runs a job in the middle of another, without the lock.
+    fn run_between(&self, state: &mut MutexGuard<'_, State>, job: Job) {
+        let claim = self.scheduler.claim(state, &job);
+        MutexGuard::unlocked(state, || self.run_job(claim, job));
     }
 
     /// Called by merges now and then. Where there is no core for both a flush and a merge, the
@@ -343,10 +348,7 @@ impl Inner {
         while scheduler.is_flush_running() && !scheduler.is_closing() {
             // The flush may be in its sync.
             match self.next_preparation(&state, true) {
-                Some(job) => {
-                    let claim = scheduler.claim(&mut state, &job);
-                    MutexGuard::unlocked(&mut state, || self.run_job(claim, job));
-                }
+                Some(job) => self.run_between(&mut state, job),
                 None => drop(scheduler.wake.wait_for(&mut state, POLL)),
             }
         }
