@@ -81,6 +81,13 @@ fn wrong_names_get_suggestions() {
     assert!(!place.path("s").exists());
 }
 
+fn assert_error_object(stderr: &str) {
+    let error: serde_json::Value = serde_json::from_str(stderr).expect("one object");
+    for field in ["error", "where", "hint"] {
+        assert!(error[field].is_string(), "{field}: {error}");
+    }
+}
+
 #[test]
 fn errors_are_objects_under_json() {
     let place = Place::new();
@@ -89,10 +96,7 @@ fn errors_are_objects_under_json() {
     {
         let ran = place.run(arguments);
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
-        let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("one object");
-        for field in ["error", "where", "hint"] {
-            assert!(error[field].is_string(), "{field}: {error}");
-        }
+        assert_error_object(&ran.stderr);
     }
 }
 
@@ -161,10 +165,7 @@ fn every_error_says_where_under_json() {
     ] {
         let ran = place.run(&[arguments, &["--json"]].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{arguments:?}: {}", ran.stderr);
-        let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("one object");
-        for field in ["error", "where", "hint"] {
-            assert!(error[field].is_string(), "{field}: {error}");
-        }
+        assert_error_object(&ran.stderr);
     }
 }
 
