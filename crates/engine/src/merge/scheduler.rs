@@ -28,16 +28,16 @@ static CORES: LazyLock<usize> =
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Background threads ask for less of the processor than the threads that call the store: where
-/// there are fewer cores than threads, a writer would else lose whole time slices (4 ms) to a
-/// merge. Back-pressure sees to it that they get enough in the end.
-const FLUSH_NICENESS: i32 = 5;
-const MERGE_NICENESS: i32 = 15;
+/// Threads that merge ask for a little less of the processor than those that call the store: where
+/// there are fewer cores than threads, a writer would else lose time slices to a merge. A little
+/// only: beside threads that want all cores, niceness 15 gave merges a fiftieth of one, and writers
+/// waited 14 seconds for them. Flushes, which writers wait for first, are not niced.
+const MERGE_NICENESS: i32 = 2;
 
-fn yield_to_foreground(niceness: i32) {
+fn yield_to_foreground() {
     let thread = rustix::thread::gettid();
     // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
-    let _ = rustix::process::setpriority_process(Some(thread), niceness);
+    let _ = rustix::process::setpriority_process(Some(thread), MERGE_NICENESS);
 }
 
 /// A job.
@@ -193,7 +193,9 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
             let merges = count == 1 || i > 0;
             let name = if merges { "runstone-merge" } else { "runstone-flush" };
             std::thread::Builder::new().name(name.into()).spawn(move || {
-                yield_to_foreground(if merges { MERGE_NICENESS } else { FLUSH_NICENESS });
+                if merges {
+                    yield_to_foreground();
+                }
                 work(&inner, merges);
             })
         })
