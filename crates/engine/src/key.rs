@@ -105,6 +105,68 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
     }
 }
 
+/// How heads are taken of keys that mostly begin alike: behind what they share. Keys that begin
+/// otherwise get the least or the largest head, so that heads never contradict the order of keys,
+/// whatever keys come; equal heads decide nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRule {
+    /// Length of the shared prefix, at most 16.
+    skip: usize,
+    /// The prefix as a big-endian number, zeros behind.
+    prefix: u128,
+}
+
+impl HeadRule {
+    /// Heads are the first eight bytes.
+    pub const WHOLE: HeadRule = HeadRule { skip: 0, prefix: 0 };
+
+    /// For keys from `low` to `high`.
+    pub fn between(low: &[u8], high: &[u8]) -> HeadRule {
+        let skip = common_prefix_len(low, high).min(size_of::<u128>());
+        HeadRule { skip, prefix: first_sixteen(&low[..skip]) }
+    }
+
+    /// For keys that either rule is for.
+    pub fn or(self, other: HeadRule) -> HeadRule {
+        let alike = ((self.prefix ^ other.prefix).leading_zeros() / 8) as usize;
+        let skip = self.skip.min(other.skip).min(alike);
+        HeadRule { skip, prefix: self.prefix & mask(skip) }
+    }
+
+    /// The head of a key.
+    #[inline]
+    pub fn head(&self, key: &[u8]) -> u64 {
+        if self.skip == 0 {
+            return head(key, 0);
+        }
+        match (first_sixteen(key) & mask(self.skip)).cmp(&self.prefix) {
+            Ordering::Equal if key.len() >= self.skip => head(key, self.skip),
+            Ordering::Greater => u64::MAX,
+            // Padding made a key that ends within the prefix look like it: it is below.
+            Ordering::Equal | Ordering::Less => 0,
+        }
+    }
+}
+
+/// Ones over the first `len` bytes of sixteen.
+#[inline]
+fn mask(len: usize) -> u128 {
+    u128::MAX.checked_shl(128 - 8 * len as u32).unwrap_or(0)
+}
+
+/// The first sixteen bytes as a big-endian number, padded with zeros.
+#[inline]
+fn first_sixteen(key: &[u8]) -> u128 {
+    match key.first_chunk() {
+        Some(bytes) => u128::from_be_bytes(*bytes),
+        None => {
+            let mut padded = [0u8; size_of::<u128>()];
+            padded[..key.len()].copy_from_slice(key);
+            u128::from_be_bytes(padded)
+        }
+    }
+}
+
 /// Length of the longest common prefix.
 #[inline]
 pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
@@ -165,6 +227,40 @@ mod tests {
         }
         assert_eq!(common_prefix_len(b"user0000000012", b"user0000000034"), 12);
         assert_eq!(common_prefix_len(b"", b"x"), 0);
+    }
+
+    #[test]
+    fn heads_of_a_rule_never_contradict_the_order() {
+        let mut keys: Vec<&[u8]> = vec![
+            b"",
+            b"\0",
+            b"us",
+            b"us\0",
+            b"us\0\0\0",
+            b"user",
+            b"user\0",
+            b"user0000000012345",
+            b"user0000000012346",
+            b"user00000000123460000",
+            b"user9",
+            b"usf",
+            b"z",
+            b"\xff\xff",
+        ];
+        keys.sort();
+        let rules = keys.iter().flat_map(|low| keys.iter().map(move |high| (low, high)));
+        let rules = rules.filter(|(low, high)| low <= high);
+        let rules: Vec<HeadRule> = rules.map(|(low, high)| HeadRule::between(low, high)).collect();
+        let both = rules.iter().flat_map(|a| rules.iter().map(|b| a.or(*b)));
+        for rule in both.chain(rules.iter().copied()) {
+            for pair in keys.windows(2) {
+                assert!(rule.head(pair[0]) <= rule.head(pair[1]), "{rule:?} {pair:?}");
+            }
+        }
+        let rule = HeadRule::between(b"user0000000012345", b"user0000000099999")
+            .or(HeadRule::between(b"user0000000000000", b"user0000000000009"));
+        assert_eq!(rule, HeadRule::between(b"user00000000", b"user00000000"));
+        assert!(rule.head(b"user0000000012345") < rule.head(b"user0000000012346"));
     }
 
     #[test]

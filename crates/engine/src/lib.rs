@@ -86,6 +86,7 @@ pub mod memtable;
 mod merge;
 pub mod metrics;
 mod options;
+mod prefetch;
 mod random;
 mod read;
 #[cfg(feature = "seeded-bugs")]

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::key::{compare, head};
+use crate::key::{HeadRule, compare};
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
 use crate::value::Value;
@@ -17,6 +17,8 @@ use crate::value::Value;
 #[derive(Debug)]
 pub struct MergeIter {
     sources: Vec<Source>,
+    /// How heads are taken: behind what the keys of all runs share. Memtables are not asked.
+    head_rule: HeadRule,
     /// Head of each stream's current key; meaningless for an exhausted one.
     heads: Vec<u64>,
     live: Vec<bool>,
@@ -29,7 +31,9 @@ impl MergeIter {
     /// Merges `sources`; seek before use.
     pub fn new(sources: Vec<Source>) -> MergeIter {
         let count = sources.len();
+        let rules = sources.iter().filter_map(Source::head_rule);
         MergeIter {
+            head_rule: rules.reduce(HeadRule::or).unwrap_or(HeadRule::WHOLE),
             sources,
             heads: vec![0; count],
             live: vec![false; count],
@@ -46,7 +50,8 @@ impl MergeIter {
 
     /// To the first entry at or behind the internal key; then walk forward.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        self.start(false, |source| source.seek(key, trailer))
+        self.approach(key)?;
+        self.start(false, |source| source.finish_seek(key, trailer))
     }
 
     /// To the first entry; then walk forward.
@@ -56,7 +61,8 @@ impl MergeIter {
 
     /// To the last entry before the internal key; then walk backward.
     pub fn seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        self.start(true, |source| source.seek_before(key, trailer))
+        self.approach(key)?;
+        self.start(true, |source| source.finish_seek_before(key, trailer))
     }
 
     /// To the last entry; then walk backward.
@@ -93,7 +99,7 @@ impl MergeIter {
 
     /// Whether all other streams go on above this key. O(streams).
     pub fn others_are_above(&self, key: &[u8]) -> bool {
-        let wanted = head(key, 0);
+        let wanted = self.head_rule.head(key);
         (0..self.sources.len()).all(|i| {
             i == self.winner as usize
                 || !self.live[i]
@@ -126,6 +132,10 @@ impl MergeIter {
         }
     }
 
+    fn approach(&mut self, key: &[u8]) -> Result<()> {
+        self.sources.iter_mut().try_for_each(|source| source.approach(key))
+    }
+
     fn start(
         &mut self,
         reverse: bool,
@@ -144,7 +154,7 @@ impl MergeIter {
     fn note(&mut self, i: usize) {
         match self.sources[i].current() {
             Some((key, _)) => {
-                self.heads[i] = head(key, 0);
+                self.heads[i] = self.head_rule.head(key);
                 self.live[i] = true;
             }
             None => self.live[i] = false,

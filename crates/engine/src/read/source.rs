@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::head;
+use crate::key::HeadRule;
 use crate::memtable::btree::RecordRef;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};
@@ -39,10 +39,14 @@ impl RunIter {
         Ok(self.iter.as_mut())
     }
 
-    fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        let at = self.run.lower_bound(key, head(key, 0));
-        if let Some(iter) = self.open(at)? {
-            iter.seek(key, trailer)?;
+    fn approach(&mut self, key: &[u8]) -> Result<()> {
+        let at = self.run.lower_bound(key);
+        self.open(at)?.map_or(Ok(()), |iter| iter.approach(key))
+    }
+
+    fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.finish_seek(key, trailer)?;
         }
         self.skip_forward()
     }
@@ -124,18 +128,26 @@ impl Source {
         Source::Memtable(Arc::clone(memtable), MemtableIter::new(Arc::clone(memtable)))
     }
 
-    /// To the first entry at or behind the internal key.
-    pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+    /// The first half of a seek: see [`TableIter::approach`].
+    pub fn approach(&mut self, key: &[u8]) -> Result<()> {
+        match self {
+            Source::Memtable(..) => Ok(()),
+            Source::Run(iter) => iter.approach(key),
+        }
+    }
+
+    /// After [`Source::approach`]: to the first entry at or behind the internal key.
+    pub fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         match self {
             Source::Memtable(_, iter) => iter.seek(key, trailer),
-            Source::Run(iter) => iter.seek(key, trailer)?,
+            Source::Run(iter) => iter.finish_seek(key, trailer)?,
         }
         Ok(())
     }
 
-    /// To the last entry before the internal key.
-    pub fn seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        self.seek(key, trailer)?;
+    /// After [`Source::approach`]: to the last entry before the internal key.
+    pub fn finish_seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        self.finish_seek(key, trailer)?;
         if self.current().is_some() { self.prev() } else { self.seek_to_last() }
     }
 
@@ -187,6 +199,14 @@ impl Source {
                 let cursor = iter.iter.as_ref()?.cursor()?;
                 cursor.valid().then(|| (cursor.key(), cursor.trailer()))
             }
+        }
+    }
+
+    /// How heads of its keys are taken, if it is a run.
+    pub fn head_rule(&self) -> Option<HeadRule> {
+        match self {
+            Source::Memtable(..) => None,
+            Source::Run(iter) => Some(iter.run.head_rule),
         }
     }
 

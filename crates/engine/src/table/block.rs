@@ -20,12 +20,17 @@ use std::sync::Arc;
 use crate::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
+use crate::prefetch::prefetch;
 
 const FOOTER_BYTES: usize = 16;
 /// Buffer memory kept from block to block.
 const KEPT_BYTES: usize = 64 << 10;
 const BUCKET_EMPTY: u8 = 254;
 const BUCKET_UNSURE: u8 = 255;
+
+/// How far behind the next entry a walk asks for lines: a scan over many runs comes back to this
+/// block only after it has been to others, and the processor sees no pattern in that.
+const PREFETCH_BYTES: usize = 128;
 
 /// Bytes of a block that do not decode. The caller adds file and offset.
 pub type BadBlock = &'static str;
@@ -237,6 +242,14 @@ impl Block {
         &self.bytes
     }
 
+    /// Asks for the lines that a search begins with.
+    #[inline]
+    fn prefetch_search(&self) {
+        prefetch(&self.bytes, 0);
+        prefetch(&self.bytes, self.heads_at);
+        prefetch(&self.bytes, self.offsets_at + self.restart_count * 4);
+    }
+
     /// How many keys are stored whole.
     pub fn restart_count(&self) -> usize {
         self.restart_count
@@ -426,6 +439,7 @@ impl BlockCursor {
     pub fn new(block: Arc<Block>, mut key_buffer: Vec<u8>) -> Self {
         key_buffer.clear();
         let end = block.entries_end;
+        block.prefetch_search();
         BlockCursor {
             block,
             at: end,
@@ -575,6 +589,8 @@ impl BlockCursor {
         self.value_at = entry.value_at as u32;
         self.value_len = (entry.end - entry.value_at) as u32;
         self.next_at = entry.end;
+        prefetch(&self.block.bytes, entry.end + PREFETCH_BYTES);
+        prefetch(&self.block.bytes, entry.end + PREFETCH_BYTES + 64);
         Ok(())
     }
 }

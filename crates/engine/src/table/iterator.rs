@@ -105,28 +105,39 @@ impl TableIter {
 
     /// To the first entry at or behind the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        match self.floor.take() {
-            Some(floor) if *floor > *key => {
-                let sought = self.seek_in_file(&floor, BEFORE_ALL_VERSIONS);
-                self.floor = Some(floor);
-                sought
-            }
-            floor => {
-                self.floor = floor;
-                self.seek_in_file(key, trailer)
-            }
-        }
+        self.approach(key)?;
+        self.finish_seek(key, trailer)
     }
 
-    fn seek_in_file(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+    /// The first half of a seek: to the block that may hold `key`, not into it. The lines that
+    /// [`TableIter::finish_seek`] will look at are on their way meanwhile, so that seeks in many
+    /// runs wait for memory together.
+    pub fn approach(&mut self, key: &[u8]) -> Result<()> {
+        let floor = self.floor.take();
+        let found = self.load_block_of(floor.as_deref().map_or(key, |floor| floor.max(key)));
+        self.floor = floor;
+        found
+    }
+
+    /// The second half, for the same key.
+    pub fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        let floor = self.floor.take();
+        let found = self.in_block(|cursor| match &floor {
+            Some(floor) if **floor > *key => cursor.seek(floor, BEFORE_ALL_VERSIONS),
+            _ => cursor.seek(key, trailer),
+        });
+        self.floor = floor;
+        found?;
+        self.skip_forward()
+    }
+
+    fn load_block_of(&mut self, key: &[u8]) -> Result<()> {
         let part = self.table.find_partition(key);
         if part >= self.table.partition_count() {
             self.drop_cursor();
             return Ok(());
         }
-        self.load(part, |partition| partition.separators.lower_bound(key).0)?;
-        self.in_block(|cursor| cursor.seek(key, trailer))?;
-        self.skip_forward()
+        self.load(part, |partition| partition.separators.lower_bound(key).0)
     }
 
     /// To the next entry.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use runstone_policy::shape::{Level, Run, RunId, Table};
 
 use crate::error::Result;
-use crate::key::{SeqNo, head, seek_trailer, seq_of};
+use crate::key::{HeadRule, SeqNo, seek_trailer, seq_of};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
 use crate::version::handle::TableHandle;
@@ -17,6 +17,8 @@ use crate::version::handle::TableHandle;
 /// Tables of one run, for searching.
 #[derive(Debug)]
 pub struct RunTables {
+    /// How heads of its keys are taken.
+    pub head_rule: HeadRule,
     /// Heads of the tables' largest keys: most searches end here.
     max_heads: Vec<u64>,
     /// In key order.
@@ -147,8 +149,9 @@ fn places<'a>(
 impl RunTables {
     /// Tables with disjoint ranges, in key order.
     pub fn new(tables: Vec<Arc<TableHandle>>) -> RunTables {
-        let max_heads = tables.iter().map(max_head).collect();
-        RunTables { max_heads, tables }
+        let head_rule = head_rule(&tables, tables.last());
+        let max_heads = tables.iter().map(|table| head_rule.head(&table.meta().max_key)).collect();
+        RunTables { head_rule, max_heads, tables }
     }
 
     /// The run as it was, if it is the same; else with what is new opened.
@@ -164,27 +167,34 @@ impl RunTables {
         if old_tables.len() == tables.len() && places.iter().all(Option::is_some) {
             return Arc::clone(old_run);
         }
-        let entry = |(table, place): (_, &Option<usize>)| match *place {
-            Some(at) => (old_run.max_heads[at], Arc::clone(&old_run.tables[at])),
-            None => {
-                let handle = open(table);
-                (max_head(&handle), handle)
-            }
+        let handle = |(table, place): (_, &Option<usize>)| match *place {
+            Some(at) => Arc::clone(&old_run.tables[at]),
+            None => open(table),
         };
-        let (max_heads, tables) = tables.iter().zip(&places).map(entry).unzip();
-        Arc::new(RunTables { max_heads, tables })
+        let handles: Vec<_> = tables.iter().zip(&places).map(handle).collect();
+        let head_rule = head_rule(&handles, handles.last());
+        if head_rule != old_run.head_rule {
+            return Arc::new(RunTables::new(handles));
+        }
+        let head = |(table, place): (&Arc<TableHandle>, &Option<usize>)| match *place {
+            Some(at) => old_run.max_heads[at],
+            None => head_rule.head(&table.meta().max_key),
+        };
+        let max_heads = handles.iter().zip(&places).map(head).collect();
+        Arc::new(RunTables { head_rule, max_heads, tables: handles })
     }
 
     /// The table whose bounds hold `key`. O(log tables).
     #[inline]
-    pub fn find(&self, key: &[u8], key_head: u64) -> Option<&Arc<TableHandle>> {
-        let table = self.tables.get(self.lower_bound(key, key_head))?;
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
+        let table = self.tables.get(self.lower_bound(key))?;
         (*table.meta().min_key <= *key).then_some(table)
     }
 
     /// Index of the first table whose largest key is >= `key`.
     #[inline]
-    pub fn lower_bound(&self, key: &[u8], key_head: u64) -> usize {
+    pub fn lower_bound(&self, key: &[u8]) -> usize {
+        let key_head = self.head_rule.head(key);
         let mut at = self.max_heads.partition_point(|word| *word < key_head);
         if self.max_heads.get(at) == Some(&key_head) {
             let equal = self.max_heads[at..].partition_point(|word| *word == key_head);
@@ -195,8 +205,14 @@ impl RunTables {
     }
 }
 
-fn max_head(table: &Arc<TableHandle>) -> u64 {
-    head(&table.meta().max_key, 0)
+/// For tables sorted by smallest key, `widest` being one that has the largest key.
+fn head_rule(tables: &[Arc<TableHandle>], widest: Option<&Arc<TableHandle>>) -> HeadRule {
+    match (tables.first(), widest) {
+        (Some(first), Some(widest)) => {
+            HeadRule::between(&first.meta().min_key, &widest.meta().max_key)
+        }
+        _ => HeadRule::WHOLE,
+    }
 }
 
 /// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible: as many
@@ -235,6 +251,7 @@ pub struct IntervalIndex {
     pub tables: Vec<Arc<TableHandle>>,
     /// The same tables as few runs: what scans and merges walk.
     pub chains: Vec<Arc<RunTables>>,
+    head_rule: HeadRule,
     /// Heads of the bounds' keys: most searches end here.
     heads: Vec<u64>,
     /// Where each interval starts.
@@ -267,7 +284,8 @@ impl IntervalIndex {
     /// O(n log n + covers).
     pub fn new(tables: Vec<Arc<TableHandle>>) -> IntervalIndex {
         let rows = rows(&tables);
-        let bounds = sorted_bounds(&tables, &rows);
+        let head_rule = head_rule(&tables, tables.iter().max_by_key(|table| &table.meta().max_key));
+        let bounds = sorted_bounds(&tables, &rows, head_rule);
         let chain = |row: Vec<u32>| {
             let handles = row.into_iter().map(|at| Arc::clone(&tables[at as usize]));
             Arc::new(RunTables::new(handles.collect()))
@@ -275,6 +293,7 @@ impl IntervalIndex {
         let seqs = |table: &Arc<TableHandle>| (table.meta().min_seq, table.meta().max_seq);
         let mut index = IntervalIndex {
             chains: rows.into_iter().map(chain).collect(),
+            head_rule,
             heads: Vec::with_capacity(bounds.len()),
             bounds: Vec::with_capacity(bounds.len()),
             cover_ends: Vec::with_capacity(bounds.len()),
@@ -314,7 +333,7 @@ impl IntervalIndex {
 
     /// The tables that cover `key`, by `max_seq` descending.
     pub(super) fn cover(&self, key: &[u8]) -> &[u32] {
-        let key_head = head(key, 0);
+        let key_head = self.head_rule.head(key);
         let mut at = self.heads.partition_point(|word| *word < key_head);
         if self.heads.get(at) == Some(&key_head) {
             let equal = self.heads[at..].partition_point(|word| *word == key_head);
@@ -375,8 +394,12 @@ impl IntervalIndex {
 /// All bounds of tables that are sorted by smallest key, in order, with the heads of their keys.
 /// Smallest keys are in order, and so are largest ones within a row: the sort finds these stretches
 /// and merges them. O(n log rows).
-fn sorted_bounds(tables: &[Arc<TableHandle>], rows: &[Vec<u32>]) -> Vec<(u64, Bound)> {
-    let with_head = |bound: Bound| (head(bound.key(tables), 0), bound);
+fn sorted_bounds(
+    tables: &[Arc<TableHandle>],
+    rows: &[Vec<u32>],
+    head_rule: HeadRule,
+) -> Vec<(u64, Bound)> {
+    let with_head = |bound: Bound| (head_rule.head(bound.key(tables)), bound);
     let starts = (0..tables.len() as u32).map(|table| Bound { table, is_behind: false });
     let ends = rows.iter().flatten().map(|table| Bound { table: *table, is_behind: true });
     let mut bounds: Vec<(u64, Bound)> = starts.chain(ends).map(with_head).collect();

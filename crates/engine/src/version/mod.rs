@@ -20,7 +20,7 @@ use runstone_policy::plan::Heat;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::error::{Error, Result};
-use crate::key::{SeqNo, head, seek_trailer};
+use crate::key::{SeqNo, seek_trailer};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
 use handle::TableHandle;
@@ -125,13 +125,12 @@ impl Version {
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
         let trailer = seek_trailer(seq);
-        let key_head = head(key, 0);
         for (index, level) in self.levels.iter().enumerate() {
             let hit = match &**level {
                 ReadLevel::Runs(runs) => {
                     let mut hit = None;
                     for run in runs {
-                        if let Some(table) = run.find(key, key_head) {
+                        if let Some(table) = run.find(key) {
                             hit = table.reader()?.get(key, hash, trailer, stats)?;
                             if hit.is_some() {
                                 break;
@@ -273,7 +272,7 @@ mod tests {
         let row = |run: &RunTables| {
             let tables = run.tables.iter().map(|table| {
                 let key = String::from_utf8_lossy(&table.meta().min_key).into_owned();
-                let at = run.lower_bound(key.as_bytes(), head(key.as_bytes(), 0));
+                let at = run.lower_bound(key.as_bytes());
                 (table.meta().id, key, at)
             });
             format!("{:?}", tables.collect::<Vec<_>>())
