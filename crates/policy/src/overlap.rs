@@ -55,11 +55,6 @@ impl<'a> Row<'a> {
         self.tables.first().map(|table| &*table.min_key)
     }
 
-    fn max_key(&self) -> Option<&'a [u8]> {
-        let mut max_keys = self.tables.iter().map(|table| &*table.max_key);
-        if self.is_overlapping { max_keys.max() } else { max_keys.next_back() }
-    }
-
     /// How many of the first tables overlap neither another of the row nor what begins at
     /// `next_key`. O(log of them), in an overlapping level O(of them).
     fn count_apart(&self, next_key: Option<&[u8]>) -> usize {
@@ -72,6 +67,24 @@ impl<'a> Row<'a> {
         };
         let numbered = self.tables.iter().enumerate();
         numbered.take_while(|(at, table)| is_apart(table) && !overlaps_next(*at, table)).count()
+    }
+
+    /// How many of the first tables begin within what ends at `max_key` or at one of them, and
+    /// where that ends then. As costly as [`Row::count_apart`].
+    fn reach(&self, mut max_key: &'a [u8]) -> (usize, &'a [u8]) {
+        let begins_within = |table: &Table, max_key: &[u8]| *table.min_key <= *max_key;
+        if !self.is_overlapping {
+            // Of these only the last can reach further, to a key before the next.
+            let count = count_first(self.tables, |table| begins_within(table, max_key));
+            let last = self.tables[..count].last();
+            return (count, last.map_or(max_key, |table| max_key.max(&table.max_key)));
+        }
+        let mut count = 0;
+        while let Some(table) = self.tables.get(count).filter(|t| begins_within(t, max_key)) {
+            max_key = max_key.max(&table.max_key);
+            count += 1;
+        }
+        (count, max_key)
     }
 
     /// All but the first tables.
@@ -195,10 +208,8 @@ impl<'a> Sweep<'a> {
             if self.given[at] == 0 {
                 givers.push(at);
             }
-            let mut rest = self.rows[at].after(self.given[at]);
-            let count = count_first(rest.tables, |table| *table.min_key <= *max_key);
-            let reach = rest.take_first(count).max_key();
-            max_key = reach.map_or(max_key, |key| key.max(max_key));
+            let count;
+            (count, max_key) = self.rows[at].after(self.given[at]).reach(max_key);
             self.give(at, count);
         }
         givers.sort_unstable();

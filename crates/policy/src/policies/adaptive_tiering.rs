@@ -327,14 +327,13 @@ fn unions(rows: Vec<Row<'_>>) -> Vec<Vec<Row<'_>>> {
         let table = &row.tables[0];
         (&table.min_key, &table.max_key, table.id)
     });
-    let tables: Vec<&Table> = rows.iter().map(|row| &*row.tables[0]).collect();
-    let is_single = |at: usize| tables[at].prefixes.len() == 1;
-    let mut sets = Sets::new(tables.len());
-    match tables.len() {
+    let is_single = |at: usize| rows[at].tables[0].prefixes.len() == 1;
+    let mut sets = Sets::new(rows.len());
+    match rows.len() {
         2 if is_single(0) == is_single(1) => sets.join(0, 1),
         2 => {}
         _ => {
-            for holders in holders_by_prefix(&tables).values() {
+            for holders in holders_by_prefix(&rows).values() {
                 let [first, second, ..] = holders[..] else { continue };
                 if holders.len() > 2 || is_single(first) == is_single(second) {
                     holders.iter().for_each(|at| sets.join(first, *at));
@@ -345,12 +344,12 @@ fn unions(rows: Vec<Row<'_>>) -> Vec<Vec<Row<'_>>> {
     sets.split(rows)
 }
 
-/// Which tables of a group hold each prefix. A table without a list holds every prefix of the
-/// others that its bounds allow; where tables without lists overlap each other, the smallest key
-/// of each stands for a prefix.
-fn holders_by_prefix<'a>(tables: &[&'a Table]) -> BTreeMap<&'a [u8], Vec<usize>> {
+/// Which tables of a group, a row each, hold each prefix. A table without a list holds every prefix
+/// of the others that its bounds allow; where tables without lists overlap each other, the smallest
+/// key of each stands for a prefix.
+fn holders_by_prefix<'a>(rows: &[Row<'a>]) -> BTreeMap<&'a [u8], Vec<usize>> {
     let mut holders: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
-    let tables = || tables.iter().copied().enumerate();
+    let tables = || rows.iter().flat_map(|row| row.tables).enumerate();
     for (at, table) in tables() {
         for prefix in &table.prefixes {
             holders.entry(prefix).or_default().push(at);
