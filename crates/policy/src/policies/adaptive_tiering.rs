@@ -24,10 +24,11 @@
 //! the case X, Y, Z, Q). Source: PTierDB §III-B, §III-C; spec, merge policies §3.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use crate::options::{IntraLevel, OptionError, PolicyOptions};
-use crate::overlap::{Component, Input, Output, components, level_inputs, merge_of, move_to};
+use crate::overlap::{Group, Output, Row, connect, level_rows, merge_of, plan_groups, run_rows};
 use crate::overlapping::{OverlappingTables, obsolete_permille};
 use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::leveled;
@@ -103,9 +104,9 @@ impl Job<'_> {
             if runs.is_empty() || is_written || !self.is_idle(index) {
                 return None;
             }
-            let inputs = level_inputs(index, level);
+            let rows = run_rows(index, runs);
             Some(Plan {
-                moves: inputs.iter().map(|input| move_to(input, self.output(index))).collect(),
+                moves: rows.iter().flat_map(|row| row.moves(self.output(index))).collect(),
                 why: format!("L{index} holds {} runs; their tables may overlap now", runs.len()),
                 ..Plan::default()
             })
@@ -118,13 +119,7 @@ impl Job<'_> {
         if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
             return None;
         }
-        let from = self.shape.level(0).runs().len() - idle.len();
-        let mut inputs = level_inputs(0, self.shape.level(0));
-        inputs.retain(|input| input.run >= from);
-        let mut plan = Plan::default();
-        for group in components(inputs) {
-            self.add_set(&mut plan, group.inputs, 1);
-        }
+        let mut plan = plan_groups(connect(run_rows(0, idle)), self.output(1), |_| false);
         plan.why = format!(
             "L0 over target: {} runs of {}; merge and split, L1 is not read",
             idle.len(),
@@ -191,9 +186,18 @@ impl Job<'_> {
 
     fn merge_and_move(&self, index: u32, reason: &str) -> Plan {
         let mut plan = Plan::default();
-        for group in components(level_inputs(index, self.shape.level(index))) {
-            for set in unions(group) {
-                self.add_set(&mut plan, set, index + 1);
+        let output = self.output(index + 1);
+        for group in connect(level_rows(index, self.shape.level(index))) {
+            match group {
+                Group::Apart(row) => plan.moves.extend(row.moves(output)),
+                Group::Joined(component) => {
+                    for set in unions(component.rows) {
+                        match set.as_slice() {
+                            [lone] => plan.moves.extend(lone.moves(output)),
+                            _ => plan.merges.push(merge_of(set, output)),
+                        }
+                    }
+                }
             }
         }
         let merged: usize = plan.merges.iter().map(|merge| merge.input_ids().count()).sum();
@@ -263,30 +267,22 @@ impl Job<'_> {
 
     /// A table and all that overlap it, if there are any and all are idle. The closure is not
     /// needed under I3 and I4.
-    fn group(
+    fn group<'t>(
         &self,
         index: u32,
-        tables: &OverlappingTables,
-        target: &Arc<Table>,
-    ) -> Option<Vec<Input>> {
-        let input = |table: &Arc<Table>| Input { level: index, run: 0, table: Arc::clone(table) };
-        let group: Vec<Input> =
-            tables.meeting(&target.min_key, &target.max_key).map(input).collect();
-        let is_idle = !group.iter().any(|input| self.busy.tables.contains(&input.table.id));
+        tables: &'t OverlappingTables,
+        target: &'t Table,
+    ) -> Option<Vec<Row<'t>>> {
+        let met = tables.meeting(&target.min_key, &target.max_key);
+        let group: Vec<Row<'_>> =
+            met.map(|table| Row::new(index, 0, slice::from_ref(table))).collect();
+        let is_idle = group.iter().all(|row| leveled::is_idle(row.tables, self.busy));
         (group.len() > 1 && is_idle).then_some(group)
     }
 
-    fn inside(&self, index: u32, group: Vec<Input>, why: String) -> Plan {
+    fn inside(&self, index: u32, group: Vec<Row<'_>>, why: String) -> Plan {
         let why = format!("{why}; intra-level merge");
         Plan { merges: vec![merge_of(group, self.output(index))], why, ..Plan::default() }
-    }
-
-    /// Adds a merge of the set, or a move if it is one table.
-    fn add_set(&self, plan: &mut Plan, set: Vec<Input>, level: u32) {
-        match set.as_slice() {
-            [lone] => plan.moves.push(move_to(lone, self.output(level))),
-            _ => plan.merges.push(merge_of(set, self.output(level))),
-        }
     }
 
     fn output(&self, level: u32) -> Output {
@@ -324,16 +320,20 @@ fn cut(options: &PolicyOptions) -> Cut {
 /// 4. Sets that share a table are one set; whatever is in none moves.
 ///
 /// A table without a prefix list counts as one of many prefixes: all that its bounds allow.
-fn unions(group: Component) -> Vec<Vec<Input>> {
-    let inputs = group.inputs;
-    let is_single = |at: usize| inputs[at].table.prefixes.len() == 1;
-    let mut sets = Sets::new(inputs.len());
-    match inputs.len() {
-        1 => {}
+fn unions(rows: Vec<Row<'_>>) -> Vec<Vec<Row<'_>>> {
+    let mut rows: Vec<Row<'_>> = rows.into_iter().flat_map(Row::split).collect();
+    // Sets come out by their first table.
+    rows.sort_by_key(|row| {
+        let table = &row.tables[0];
+        (&table.min_key, &table.max_key, table.id)
+    });
+    let is_single = |at: usize| rows[at].tables[0].prefixes.len() == 1;
+    let mut sets = Sets::new(rows.len());
+    match rows.len() {
         2 if is_single(0) == is_single(1) => sets.join(0, 1),
         2 => {}
         _ => {
-            for holders in holders_by_prefix(&inputs).values() {
+            for holders in holders_by_prefix(&rows).values() {
                 let [first, second, ..] = holders[..] else { continue };
                 if holders.len() > 2 || is_single(first) == is_single(second) {
                     holders.iter().for_each(|at| sets.join(first, *at));
@@ -341,15 +341,15 @@ fn unions(group: Component) -> Vec<Vec<Input>> {
             }
         }
     }
-    sets.split(inputs)
+    sets.split(rows)
 }
 
-/// Which tables of a group hold each prefix. A table without a list holds every prefix of the
-/// others that its bounds allow; where tables without lists overlap each other, the smallest key
-/// of each stands for a prefix.
-fn holders_by_prefix(inputs: &[Input]) -> BTreeMap<&[u8], Vec<usize>> {
+/// Which tables of a group, a row each, hold each prefix. A table without a list holds every prefix
+/// of the others that its bounds allow; where tables without lists overlap each other, the smallest
+/// key of each stands for a prefix.
+fn holders_by_prefix<'a>(rows: &[Row<'a>]) -> BTreeMap<&'a [u8], Vec<usize>> {
     let mut holders: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
-    let tables = || inputs.iter().enumerate().map(|(at, input)| (at, &input.table));
+    let tables = || rows.iter().flat_map(|row| row.tables).enumerate();
     for (at, table) in tables() {
         for prefix in &table.prefixes {
             holders.entry(prefix).or_default().push(at);
@@ -392,10 +392,10 @@ impl Sets {
         self.parents[a.max(b)] = a.min(b);
     }
 
-    fn split(mut self, inputs: Vec<Input>) -> Vec<Vec<Input>> {
-        let mut sets: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
-        for (at, input) in inputs.into_iter().enumerate() {
-            sets.entry(self.root(at)).or_default().push(input);
+    fn split<T>(mut self, members: Vec<T>) -> Vec<Vec<T>> {
+        let mut sets: BTreeMap<usize, Vec<T>> = BTreeMap::new();
+        for (at, member) in members.into_iter().enumerate() {
+            sets.entry(self.root(at)).or_default().push(member);
         }
         sets.into_values().collect()
     }

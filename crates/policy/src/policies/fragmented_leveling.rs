@@ -23,18 +23,17 @@
 //! table of the target level that it meets, and the range that it writes. Source: spec, merge
 //! policies §2; LevelDB's `PickCompaction` and `SetupOtherInputs`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::overlap::{
-    Component, Input, Output, bytes, collides, components, plan_components, run_inputs,
+    Group, Output, Row, bytes, collides, connect, level_rows, plan_groups, run_rows,
 };
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
 use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::{Run, Shape, Table, TableId};
+use crate::shape::{Shape, Table};
 use crate::text::{format_bytes, format_key};
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
@@ -101,20 +100,15 @@ impl Job<'_> {
     /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
     /// policy that was switched away from): its own always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
-        let sources = run_inputs(0, 0, leveled::idle_suffix(self.shape, 0, self.busy));
-        let below = self.shape.level(1).runs().first();
-        // By id: several level-0 tables may meet the same level-1 table.
-        let met: BTreeMap<TableId, &Arc<Table>> = below
-            .into_iter()
-            .flat_map(|run| sources.iter().map(move |source| overlap_of(run, &source.table)))
-            .flatten()
-            .map(|table| (table.id, table))
-            .collect();
-        if met.keys().any(|id| self.busy.tables.contains(id)) {
+        let sources = run_rows(0, leveled::idle_suffix(self.shape, 0, self.busy));
+        let source_bytes = bytes(&sources);
+        let below = level_rows(1, self.shape.level(1));
+        let groups = sinking(0, [sources, below].concat());
+        let met: Vec<Row<'_>> = rows_of(1, &groups).collect();
+        if met.iter().any(|row| !leveled::is_idle(row.tables, self.busy)) {
             return None;
         }
-        let source_bytes = bytes(&sources);
-        let met_bytes: u64 = met.values().map(|table| table.bytes).sum();
+        let met_bytes = bytes(&met);
         let wanted = u128::from(met_bytes) * u128::from(self.options.l0_share_percent);
         let is_worth = u128::from(source_bytes) * 100 >= wanted;
         // Level 0 scores 1000 at the trigger.
@@ -122,13 +116,10 @@ impl Job<'_> {
         if !is_worth && is_patient {
             return None;
         }
-        let mut inputs = sources;
-        inputs.extend(met.values().map(|table| input(1, table)));
-        let groups = components(inputs);
         if collides(&groups, 1, self.busy) {
             return None;
         }
-        let mut plan = plan_components(groups, self.output(1), |_| false);
+        let mut plan = plan_groups(groups, self.output(1), |_| false);
         let (own, below) = (format_bytes(source_bytes), format_bytes(met_bytes));
         plan.why = format!("{}; {own} with {below} of L1", over.reason);
         Some(plan)
@@ -142,15 +133,11 @@ impl Job<'_> {
         let turn = (start..tables.len()).chain(0..start);
         let (at, groups) =
             turn.into_iter().find_map(|at| Some((at, self.table_job(over.level, at)?)))?;
-        let sources: Vec<&Arc<Table>> = groups
-            .iter()
-            .flat_map(|group| &group.inputs)
-            .filter(|input| input.level == over.level)
-            .map(|input| &input.table)
-            .collect();
-        let last_key = sources.iter().map(|table| &table.max_key).max()?.clone();
+        let sources: Vec<&Arc<Table>> =
+            rows_of(over.level, &groups).flat_map(|row| row.tables).collect();
+        let last_key = sources.last()?.max_key.clone();
         let widened = sources.len() - 1;
-        let mut plan = plan_components(groups, self.output(over.level + 1), |_| false);
+        let mut plan = plan_groups(groups, self.output(over.level + 1), |_| false);
         plan.cursors = vec![(over.level, last_key)];
         let turn = match cursor {
             None => "first table".to_owned(),
@@ -170,17 +157,15 @@ impl Job<'_> {
 
     /// The job that sinks table `at` of the level, widened if it can be; `None` if any part of it
     /// is taken.
-    fn table_job(&self, level: u32, at: usize) -> Option<Vec<Component>> {
+    fn table_job(&self, level: u32, at: usize) -> Option<Vec<Group<'_>>> {
         let tables = leveled::plain_tables(self.shape.level(level));
         let chosen = &tables[at..at + 1];
         let met = self.met_below(level, chosen);
         if !leveled::is_idle(chosen, self.busy) || !leveled::is_idle(met, self.busy) {
             return None;
         }
-        let groups_of = |sources: &[Arc<Table>]| {
-            let sources = sources.iter().map(|table| input(level, table));
-            let targets = met.iter().map(|table| input(level + 1, table));
-            let groups = components(sources.chain(targets).collect());
+        let groups_of = |sources| {
+            let groups = connect(vec![Row::new(level, 0, sources), Row::new(level + 1, 0, met)]);
             (!collides(&groups, level + 1, self.busy)).then_some(groups)
         };
         let hull = self.hull_job(level, chosen, met);
@@ -197,7 +182,7 @@ impl Job<'_> {
         level: u32,
         chosen: &[Arc<Table>],
         met: &[Arc<Table>],
-    ) -> Option<Vec<Component>> {
+    ) -> Option<Vec<Group<'_>>> {
         if !self.options.partitioner.is_global() {
             return None;
         }
@@ -210,14 +195,8 @@ impl Job<'_> {
         if sources.len() == chosen.len() || bytes > limit_bytes || !is_idle() {
             return None;
         }
-        let own = sources.iter().map(|table| input(level, table));
-        let below = met.iter().map(|table| input(level + 1, table));
-        let groups = components(own.chain(below).collect());
-        // A table below that is in a gap of the sources takes no part.
-        let groups: Vec<Component> = groups
-            .into_iter()
-            .filter(|group| group.inputs.iter().any(|input| input.level == level))
-            .collect();
+        let rows = vec![Row::new(level, 0, sources), Row::new(level + 1, 0, met)];
+        let groups = sinking(level, rows);
         (!collides(&groups, level + 1, self.busy)).then_some(groups)
     }
 
@@ -272,10 +251,15 @@ fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [
     Some((min_key, lasts.map(|table| &*table.max_key).max()?))
 }
 
-fn overlap_of<'a>(run: &'a Run, table: &Table) -> &'a [Arc<Table>] {
-    run.overlapping(&table.min_key, &table.max_key)
+/// The groups that have tables of the level: a table below that meets none takes no part.
+fn sinking(level: u32, rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
+    let mut groups = connect(rows);
+    groups.retain(|group| group.rows().iter().any(|row| row.level == level));
+    groups
 }
 
-fn input(level: u32, table: &Arc<Table>) -> Input {
-    Input { level, run: 0, table: Arc::clone(table) }
+/// What the groups have of a level, in key order.
+fn rows_of<'a>(level: u32, groups: &[Group<'a>]) -> impl Iterator<Item = Row<'a>> {
+    let rows = groups.iter().flat_map(Group::rows).copied();
+    rows.filter(move |row| row.level == level)
 }

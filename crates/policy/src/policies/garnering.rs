@@ -23,7 +23,7 @@
 use std::sync::Arc;
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::overlap::{Output, collides, components, level_inputs, plan_components};
+use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
 use crate::policies::leveled::{self, Over};
@@ -151,16 +151,15 @@ fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
     if upper.is_empty() {
         plan.relabel = vec![(last_level, next_last)];
     } else {
-        let mut inputs = level_inputs(next_last, upper);
-        inputs.extend(level_inputs(last_level, lower));
-        let groups = components(inputs);
+        let rows = [level_rows(next_last, upper), level_rows(last_level, lower)].concat();
+        let groups = connect(rows);
         if collides(&groups, next_last, busy) {
             return None;
         }
         let id = upper.runs().first().map_or(u64::from(next_last), |run| run.id);
         let cut = options.cut();
         let output = Output { level: next_last, slot: RunSlot::New(id), cut };
-        let merged = plan_components(groups, output, |lone| lone.level == next_last);
+        let merged = plan_groups(groups, output, |lone| lone.level == next_last);
         plan = Plan { last_level: plan.last_level, ..merged };
     }
     plan.why = small("the tree holds", bytes);

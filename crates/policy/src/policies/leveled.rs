@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Output, collides, components, level_inputs, plan_components};
+use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
 use crate::plan::{Busy, Plan};
 use crate::policy::LevelTarget;
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
@@ -168,12 +168,12 @@ pub(crate) fn into_one_run(
     if is_taken || !is_runs && busy.writes_into(index) {
         return None;
     }
-    let groups = components(level_inputs(index, level));
+    let groups = connect(level_rows(index, level));
     if collides(&groups, index, busy) {
         return None;
     }
     // A lone table of the newest run is where the outputs go. Overlapping tables all leave, or the
     // level could not become one of runs.
     let output = output_to(shape, index, options);
-    Some(plan_components(groups, output, |lone| is_runs && lone.run == 0))
+    Some(plan_groups(groups, output, |lone| is_runs && lone.run == 0))
 }

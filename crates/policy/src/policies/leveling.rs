@@ -12,7 +12,7 @@
 //! is rewritten about T/2 times per level (spec: merge policies §2).
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::overlap::{Input, components, level_inputs, merge_of, move_to};
+use crate::overlap::{any_overlap, bytes, level_rows, merge_of, run_rows};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policy::{LevelTarget, MergePolicy};
@@ -59,27 +59,24 @@ fn sink(shape: &Shape, busy: &Busy, options: &PolicyOptions, over: &Over) -> Opt
     if busy.writes_into(output.level) {
         return None;
     }
-    let mut sources = level_inputs(over.level, shape.level(over.level));
-    if over.level == 0 {
-        let idle_from = shape.level(0).runs().len() - leveled::idle_suffix(shape, 0, busy).len();
-        sources.retain(|input| input.run >= idle_from);
-    }
-    let targets = level_inputs(output.level, shape.level(output.level));
-    let is_busy = |input: &Input| busy.tables.contains(&input.table.id);
-    if !busy.tables.is_empty() && sources.iter().chain(&targets).any(is_busy) {
+    let sources = match over.level {
+        0 => run_rows(0, leveled::idle_suffix(shape, 0, busy)),
+        level => level_rows(level, shape.level(level)),
+    };
+    let targets = level_rows(output.level, shape.level(output.level));
+    let rows = [&*sources, &targets].concat();
+    if rows.iter().any(|row| !leveled::is_idle(row.tables, busy)) {
         return None;
     }
-    let target_bytes: u64 = crate::overlap::bytes(&targets);
-    let mut inputs = sources.clone();
-    inputs.extend(targets);
     let mut plan = Plan::default();
     let why;
-    if components(inputs.clone()).len() == inputs.len() {
-        plan.moves = sources.iter().map(|input| move_to(input, output)).collect();
-        why = format!("nothing overlaps, {} tables move", sources.len());
+    if any_overlap(rows.clone()) {
+        plan.merges.push(merge_of(rows, output));
+        let with = format_bytes(bytes(&targets));
+        why = format!("whole level with {with} of L{}", output.level);
     } else {
-        plan.merges.push(merge_of(inputs, output));
-        why = format!("whole level with {} of L{}", format_bytes(target_bytes), output.level);
+        plan.moves = sources.iter().flat_map(|row| row.moves(output)).collect();
+        why = format!("nothing overlaps, {} tables move", plan.moves.len());
     }
     plan.why = format!("{}; {why}", over.reason);
     Some(plan)

@@ -31,8 +31,7 @@
 use std::ops::Range;
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Input, Output, components, level_inputs, move_to, plan_components};
-use crate::overlap::{bytes, run_inputs};
+use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
 use crate::plan::{Busy, Plan};
 use crate::policies::leveled;
 use crate::policy::LevelTarget;
@@ -116,9 +115,9 @@ fn merge(runs: &[Run], choice: Choice, options: &PolicyOptions) -> Plan {
     assert!(slots.len() >= 2, "one run is merged already");
     let slot = RunSlot::New(runs[slots.start].id);
     let output = Output { level: 0, slot, cut: options.cut() };
-    let inputs = run_inputs(0, slots.start, &runs[slots.clone()]);
-    let size = format_bytes(bytes(&inputs));
-    let plan = plan_components(components(inputs), output, |_| false);
+    let rows = run_rows(0, &runs[slots.clone()]);
+    let size = format_bytes(bytes(&rows));
+    let plan = plan_groups(connect(rows), output, |_| false);
     let why = format!("{reason}; {} of {} runs, {size}", slots.len(), runs.len());
     Plan { why, ..plan }
 }
@@ -138,14 +137,14 @@ fn take_over(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan
         return Some(Plan { why, ..plan });
     };
     let ids = free_ids(shape.level(0).runs(), runs.len());
-    let to = |input: &Input| Output {
+    let to = |row: &Row<'_>| Output {
         level: 0,
-        slot: RunSlot::Oldest(ids[input.run]),
+        slot: RunSlot::Oldest(ids[row.run]),
         cut: options.cut(),
     };
-    let inputs = level_inputs(index, level);
+    let rows = run_rows(index, runs);
     Some(Plan {
-        moves: inputs.iter().map(|input| move_to(input, to(input))).collect(),
+        moves: rows.iter().flat_map(|row| row.moves(to(row))).collect(),
         why: format!("all data belongs in L0: {} runs of L{index} become its oldest", runs.len()),
         ..Plan::default()
     })

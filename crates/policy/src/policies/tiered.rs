@@ -44,7 +44,7 @@
 //! next free one is taken; since no other job writes there, it stays free.
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Output, bytes, components, level_inputs, plan_components, run_inputs};
+use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
 use crate::plan::{Busy, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
@@ -233,19 +233,17 @@ impl<'a> Job<'a> {
             return None;
         }
         let runs = leveled::idle_suffix(self.shape, over.level, busy);
-        let from = self.shape.level(over.level).runs().len() - runs.len();
-        let mut inputs = run_inputs(over.level, from, runs);
-        let count = inputs.len();
-        let joined = self.joined(busy, to, bytes(&inputs));
-        if joined.is_some() {
-            inputs.extend(level_inputs(to, below).into_iter().filter(|input| input.run == 0));
+        let mut rows = run_rows(over.level, runs);
+        let joined = self.joined(busy, to, bytes(&rows));
+        if let Some(run) = joined {
+            rows.push(Row::new(to, 0, &run.tables));
         }
         let id = joined.map_or_else(|| free_id(below.runs(), runs[0].id), |run| run.id);
         let cut = self.options.cut();
         let output = Output { level: to, slot: RunSlot::New(id), cut };
-        let mut plan = plan_components(components(inputs), output, |lone| lone.level == to);
+        let mut plan = plan_groups(connect(rows), output, |lone| lone.level == to);
         let what = match (plan.merges.is_empty(), joined) {
-            (true, _) => format!("nothing overlaps, {count} tables move"),
+            (true, _) => format!("nothing overlaps, {} tables move", plan.moves.len()),
             (false, Some(run)) => {
                 format!("with r{id} of L{to}, {}", format_bytes(run.bytes()))
             }

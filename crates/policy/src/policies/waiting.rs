@@ -2,7 +2,7 @@
 //! stay bounded. Not a policy: each decides when it comes to this.
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Output, merge_of, run_inputs};
+use crate::overlap::{Output, merge_of, run_rows};
 use crate::plan::{Busy, Plan};
 use crate::policies::leveled;
 use crate::shape::{Run, RunSlot, Shape};
@@ -46,7 +46,7 @@ pub(crate) fn merge_newest(
     let slot = RunSlot::New(runs[from].id);
     let output = Output { level, slot, cut: options.cut() };
     let plan = Plan {
-        merges: vec![merge_of(run_inputs(level, from, &runs[from..to]), output)],
+        merges: vec![merge_of(run_rows(level, &runs[from..to]), output)],
         why: format!(
             "L{level} waits for L{} with {} runs; newest {} ({}) into one",
             level + 1,
