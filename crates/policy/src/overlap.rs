@@ -188,9 +188,10 @@ impl<'a> Sweep<'a> {
 
     /// The next tables, if they overlap nothing. If `None`, the next two overlap, or all is done.
     fn apart(&mut self) -> Option<Row<'a>> {
-        let Reverse((_, at)) = *self.heads.peek()?;
-        // The second of a heap is a child of the first.
-        let next_key = self.heads.as_slice().iter().skip(1).take(2).map(|head| head.0.0).min();
+        let first = self.heads.pop()?;
+        let next_key = self.heads.peek().map(|Reverse((key, _))| *key);
+        self.heads.push(first);
+        let Reverse((_, at)) = first;
         let count = self.rows[at].count_apart(next_key);
         (count > 0).then(|| {
             self.give(at, count);
