@@ -33,7 +33,8 @@ impl RunIter {
         if self.iter.is_none() || self.table != table {
             let handle = &self.run.tables[table];
             let reader = Arc::clone(handle.reader()?);
-            self.iter = Some(TableIter::new(reader, self.access).starting_at(handle.trim_key()));
+            let iter = TableIter::new(reader, self.access).starting_at(handle.trim_key());
+            self.iter = Some(iter.after(self.iter.take()));
             self.table = table;
         }
         Ok(self.iter.as_mut())

@@ -74,6 +74,14 @@ impl TableIter {
         TableIter { floor: floor.map(Box::from), ..self }
     }
 
+    /// The same with the buffers of an iterator that is done.
+    pub fn after(self, done: Option<TableIter>) -> Self {
+        let Some(mut done) = done else { return self };
+        done.drop_cursor();
+        done.window.clear();
+        TableIter { window: done.window, key_buffer: done.key_buffer, ..self }
+    }
+
     /// Whether the iterator is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
@@ -313,8 +321,11 @@ impl TableIter {
             let last = partition.block_range(partition.block_count() - 1);
             let data_end = last.map_or(offset + len, |(offset, len)| offset + len);
             let wanted = MERGE_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
-            self.window = self.table.read_raw(offset, wanted)?;
             self.window_at = offset;
+            if let Err(error) = self.table.read_raw(offset, wanted, &mut self.window) {
+                self.window.clear();
+                return Err(error);
+            }
         }
         let start = (offset - self.window_at) as usize;
         match self.window.get(start..start + len as usize) {

@@ -302,9 +302,10 @@ impl TableReader {
         raw
     }
 
-    /// Reads raw file bytes.
-    pub fn read_raw(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        read_exact(&self.name, &*self.file, self.file_len, offset, len)
+    /// Reads raw file bytes into a buffer that is used again: clearing memory, and fetching it from
+    /// the system, costs a merge more than reading. After an error its content means nothing.
+    pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
+        read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
     }
 
     /// Tells the storage that a stretch will be read.
@@ -349,13 +350,25 @@ fn read_exact(
     offset: u64,
     len: u64,
 ) -> Result<Vec<u8>> {
-    check_inside(name, file_len, offset, len)?;
     let mut bytes = Vec::new();
-    let oom = |_| Error::corruption(name, offset, "a part is larger than memory");
-    bytes.try_reserve_exact(len as usize).map_err(oom)?;
-    bytes.resize(len as usize, 0);
-    file.read_at(offset, &mut bytes)?;
+    read_into(name, file, file_len, offset, len, &mut bytes)?;
     Ok(bytes)
+}
+
+fn read_into(
+    name: &str,
+    file: &dyn StorageFile,
+    file_len: u64,
+    offset: u64,
+    len: u64,
+    bytes: &mut Vec<u8>,
+) -> Result<()> {
+    check_inside(name, file_len, offset, len)?;
+    let oom = |_| Error::corruption(name, offset, "a part is larger than memory");
+    bytes.try_reserve_exact((len as usize).saturating_sub(bytes.len())).map_err(oom)?;
+    bytes.resize(len as usize, 0);
+    file.read_at(offset, bytes)?;
+    Ok(())
 }
 
 fn read_footer(name: &str, file: &dyn StorageFile, file_len: u64, uid: u64) -> Result<Footer> {
