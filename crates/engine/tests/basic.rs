@@ -205,6 +205,37 @@ fn cursors_turn_around_and_respect_bounds() {
 
 /// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
 /// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
+/// Merging compares keys behind what all tables' keys begin with; a memtable may hold others.
+#[test]
+fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let options = Options { background: Background::Manual, ..small() };
+    let store = Store::open_on(storage, options).expect("open");
+    let shared = "tenant/00000000042/";
+    let mut keys: Vec<Vec<u8>> = (0..300).map(|i| format!("{shared}{i:05}").into_bytes()).collect();
+    for (at, key) in keys.iter().enumerate() {
+        store.put(key, b"flushed").expect("put");
+        if at % 100 == 99 {
+            store.flush().expect("flush");
+        }
+    }
+    let others: [&[u8]; 8] =
+        [b"", b"\xff", b"a", b"tenant", b"tenant/", b"tenant/00000000042", b"tenant/1", b"zz"];
+    for other in others {
+        store.put(other, b"not flushed").expect("put");
+        keys.push(other.to_vec());
+    }
+    keys.sort();
+    let met = |reverse: bool| -> Vec<Vec<u8>> {
+        let scan =
+            store.default_keyspace().iter().expect("iter").map(|entry| entry.expect("entry").0);
+        if reverse { scan.rev().collect() } else { scan.collect() }
+    };
+    assert_eq!(met(false), keys);
+    keys.reverse();
+    assert_eq!(met(true), keys);
+}
+
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
     let storage = MemoryStorage::new();
