@@ -205,6 +205,43 @@ fn cursors_turn_around_and_respect_bounds() {
 
 /// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
 /// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
+/// With a niceness of 15 merges starved beside busy threads, and writers with them.
+#[cfg(target_os = "linux")]
+#[test]
+fn background_threads_keep_their_share_of_the_processor() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let options = Options { background: Background::Threads(2), ..small() };
+    let store = Store::open_on(storage, options).expect("open");
+    store.put("key", "value").expect("put");
+    store.compact().expect("compact");
+    let own = rustix::process::getpriority_process(None).expect("own niceness");
+    let (least, most) = (own, (own + 2).min(19));
+    // A thread names and nices itself, so it may not have yet.
+    loop {
+        let niced = niceness_of_background_threads();
+        assert!(niced.iter().all(|niceness| (least..=most).contains(niceness)), "{niced:?}");
+        if niced.len() >= 2 && niced.contains(&most) {
+            break;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn niceness_of_background_threads() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("own threads");
+    let niceness = |task: std::io::Result<std::fs::DirEntry>| {
+        let task = task.ok()?.path();
+        // Threads of other tests end meanwhile.
+        let name = std::fs::read_to_string(task.join("comm")).ok()?;
+        let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+        // Field 19; the second one ends with the last parenthesis.
+        let field = stat.rsplit(") ").next()?.split(' ').nth(16)?;
+        name.starts_with("runstone-").then(|| field.parse().expect("a number"))
+    };
+    tasks.filter_map(niceness).collect()
+}
+
 /// Merging compares keys behind what all tables' keys begin with; a memtable may hold others.
 #[test]
 fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {

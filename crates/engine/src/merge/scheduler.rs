@@ -28,16 +28,15 @@ static CORES: LazyLock<usize> =
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Threads that merge ask for a little less of the processor than those that call the store: where
-/// there are fewer cores than threads, a writer would else lose time slices to a merge. A little
-/// only: beside threads that want all cores, niceness 15 gave merges a fiftieth of one, and writers
-/// waited 14 seconds for them. Flushes, which writers wait for first, are not niced.
+/// By so much more than the process are threads niced that merge: where there are fewer cores than
+/// threads, a writer would else lose time slices to a merge. A little only: beside threads that
+/// want all cores, niceness 15 gave merges a fiftieth of one, and writers waited 14 seconds for
+/// them. Flushes, which writers wait for first, are not niced.
 const MERGE_NICENESS: i32 = 2;
 
 fn yield_to_foreground() {
-    let thread = rustix::thread::gettid();
     // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
-    let _ = rustix::process::setpriority_process(Some(thread), MERGE_NICENESS);
+    let _ = rustix::process::nice(MERGE_NICENESS);
 }
 
 /// A job.
