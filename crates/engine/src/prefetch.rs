@@ -3,16 +3,19 @@
 //! Obligation of the unsafe code: none but that the address is inside of the slice, so that no
 //! pointer is made out of bounds; a prefetch never faults.
 
-/// Asks for the line that holds `bytes[at]`, if there is such a byte.
+/// Size of a cache line.
+pub const LINE_BYTES: usize = 64;
+
+/// Asks for the line that holds `items[at]`, if there is such an item.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub fn prefetch(bytes: &[u8], at: usize) {
+pub fn prefetch<T>(items: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(byte) = bytes.get(at) {
+    if let Some(item) = items.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint about an address of a byte that exists.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
+        // SAFETY: a hint about an address of an item that exists.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, at);
+    let _ = (items, at);
 }

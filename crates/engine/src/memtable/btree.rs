@@ -37,8 +37,7 @@ use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
 use crate::key::{common_prefix_len, compare, head};
 use crate::memtable::arena::Arena;
-
-const LINE_BYTES: usize = 64;
+use crate::prefetch::{LINE_BYTES, prefetch};
 
 /// Header of an entry; key and value bytes follow it.
 #[repr(C)]
@@ -132,14 +131,9 @@ impl Node {
 
     /// Asks for the lines that an insert may shift.
     fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
         for at in (0..self.count()).step_by(LINE_BYTES / size_of::<u64>()) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint; the addresses are inside of the node.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(self.heads.as_ptr().add(at).cast());
-                _mm_prefetch::<_MM_HINT_T0>(self.keys.as_ptr().add(at).cast());
-            }
+            prefetch(&self.heads, at);
+            prefetch(&self.keys, at);
         }
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
-use crate::prefetch::prefetch;
+use crate::prefetch::{LINE_BYTES, prefetch};
 
 const FOOTER_BYTES: usize = 16;
 /// Buffer memory kept from block to block.
@@ -30,7 +30,7 @@ const BUCKET_UNSURE: u8 = 255;
 
 /// How far behind the next entry a walk asks for lines: a scan over many runs comes back to this
 /// block only after it has been to others, and the processor sees no pattern in that.
-const PREFETCH_BYTES: usize = 128;
+const PREFETCH_BYTES: usize = 2 * LINE_BYTES;
 
 /// Bytes of a block that do not decode. The caller adds file and offset.
 pub type BadBlock = &'static str;
@@ -247,7 +247,7 @@ impl Block {
     fn prefetch_search(&self) {
         prefetch(&self.bytes, 0);
         prefetch(&self.bytes, self.heads_at);
-        prefetch(&self.bytes, self.offsets_at + self.restart_count * 4);
+        prefetch(&self.bytes, self.offsets_at);
     }
 
     /// How many keys are stored whole.
@@ -590,7 +590,7 @@ impl BlockCursor {
         self.value_len = (entry.end - entry.value_at) as u32;
         self.next_at = entry.end;
         prefetch(&self.block.bytes, entry.end + PREFETCH_BYTES);
-        prefetch(&self.block.bytes, entry.end + PREFETCH_BYTES + 64);
+        prefetch(&self.block.bytes, entry.end + PREFETCH_BYTES + LINE_BYTES);
         Ok(())
     }
 }

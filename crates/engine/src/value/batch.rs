@@ -138,7 +138,7 @@ impl ValueStore {
         (places, loaded)
     }
 
-    fn place(
+    pub(super) fn place(
         &self,
         index: usize,
         one: &Wanted<'_>,
@@ -184,7 +184,8 @@ impl ValueStore {
     }
 
     fn read_one(&self, one: &Wanted<'_>, access: Access) -> Result<Found> {
-        Ok(self.read_from_file(one, access)?.map_or(Found::Gone, Found::Value))
+        let value = self.read_from_file(one, access, Spare::default())?;
+        Ok(value.map_or(Found::Gone, Found::Value))
     }
 
     /// Reads a value that was left for later. Nothing has held the slot of its place since: if that
@@ -201,29 +202,17 @@ impl ValueStore {
             Some(place) => place,
             None => match self.cached(one, access) {
                 Some(value) => return Ok(Some(value)),
-                None => return self.read_anew(one, access, spare),
+                None => return self.read_from_file(one, access, spare),
             },
         };
         match self.read_place(&place, one, access, spare) {
             Ok(value) => Ok(Some(value)),
-            Err(_) => self.read_from_file(one, access),
+            Err(_) => self.read_from_file(one, access, Spare::default()),
         }
     }
 
-    fn read_anew(&self, one: &Wanted<'_>, access: Access, spare: Spare) -> Result<Option<Value>> {
-        let Some(segments) = self.load(one.pointer.group) else {
-            return Err(self.unknown_group(&one.pointer));
-        };
-        // Held until the record is checked.
-        let mut cold = None;
-        let found = self.find(&segments, &mut cold, one.pointer.voff)?;
-        match self.place(0, one, found)? {
-            Some(place) => self.read_place(&place, one, access, spare).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn read_place(
+    /// Reads into the memory of the value: another copy costs more than clearing (docs/limits.md).
+    pub(super) fn read_place(
         &self,
         place: &Place,
         one: &Wanted<'_>,

@@ -13,9 +13,9 @@ use crate::error::Result;
 use crate::key::{Kind, kind_of, seq_of};
 use crate::table::iterator::Access;
 use crate::value::Value;
-use crate::value::batch::Wanted;
+use crate::value::batch::{Spare, Wanted};
 use crate::value::layout::Segment;
-use crate::value::record::{HEADER_BYTES, Pointer, Record, record_bytes};
+use crate::value::record::{HEADER_BYTES, Pointer, Record};
 use crate::value::store::ValueStore;
 
 /// Reads up to this size that bring several records go through a buffer of the thread.
@@ -31,7 +31,7 @@ impl ValueStore {
     pub(crate) fn read(&self, wanted: &Wanted<'_>, access: Access) -> Result<Option<Value>> {
         match self.cached(wanted, access) {
             Some(value) => Ok(Some(value)),
-            None => self.read_from_file(wanted, access),
+            None => self.read_from_file(wanted, access, Spare::default()),
         }
     }
 
@@ -51,11 +51,12 @@ impl ValueStore {
         Some(Value::of_record(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
-    /// As `read` does, without a look at the cache.
+    /// As `read` does, without a look at the cache. `spare` lends its bytes.
     pub(super) fn read_from_file(
         &self,
         wanted: &Wanted<'_>,
         access: Access,
+        spare: Spare,
     ) -> Result<Option<Value>> {
         let pointer = &wanted.pointer;
         let Some(segments) = self.load(pointer.group) else {
@@ -64,18 +65,9 @@ impl ValueStore {
         // Held until the record is checked: its slot is not used again meanwhile.
         let mut cold = None;
         let found = self.find(&segments, &mut cold, pointer.voff)?;
-        let Some((segment, offset)) = found else { return Ok(None) };
-        let len = record_bytes(wanted.key.len(), pointer.value_bytes as usize);
-        let place = self.position(&segment) + offset;
-        if offset + len > segment.bytes {
-            return Err(self.corrupt(place, "a pointer leads beyond its segment"));
-        }
+        let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
         reached!(RecordFound);
-        // Into the memory of the value: another copy costs more than clearing (docs/limits.md).
-        let mut bytes = vec![0; len as usize];
-        self.file.read_at(place, &mut bytes)?;
-        self.check_record(&segment, offset, &bytes, wanted)?;
-        Ok(Some(self.keep(Arc::new(bytes), wanted, access)))
+        self.read_place(&place, wanted, access, spare).map(Some)
     }
 
     /// The value of a record that was checked, which may enter the cache.
