@@ -92,8 +92,7 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
 fn dump_current(storage: &dyn Storage) -> Result<String> {
     const MOST_BYTES: u64 = 4096;
     let file = storage.open(CURRENT, Category::Manifest)?;
-    let mut bytes = vec![0; file.len()?.min(MOST_BYTES) as usize];
-    file.read_at(0, &mut bytes)?;
+    let bytes = file.read_vec(0, file.len()?.min(MOST_BYTES) as usize)?;
     Ok(format!("{}\n", bytes.trim_ascii_end().escape_ascii()))
 }
 

@@ -75,12 +75,9 @@ fn with_flushes(shape: &Shape, count: u32) -> Shape {
             max_key: Box::new([0xff; 8]),
             bytes: FLUSH_BYTES,
             entries: FLUSH_BYTES / 128,
-            tombstones: 0,
             min_seq: 1,
             max_seq: 1,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Default::default(),
+            ..Table::default()
         };
         let slot = RunSlot::New(table.id);
         let place = vec![Placement { level: 0, slot, table: Arc::new(table) }];

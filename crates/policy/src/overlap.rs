@@ -351,12 +351,9 @@ mod tests {
             max_key: Box::new([max_key]),
             bytes: 1,
             entries: 1,
-            tombstones: 0,
             min_seq: 1,
             max_seq: 1,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Default::default(),
+            ..Table::default()
         })
     }
 

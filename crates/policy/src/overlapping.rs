@@ -188,12 +188,9 @@ mod tests {
             max_key: keys.1.as_bytes().into(),
             bytes: 100,
             entries: 10,
-            tombstones: 0,
             min_seq: 1,
             max_seq: 1,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Sketch::default(),
+            ..Table::default()
         })
     }
 

@@ -27,7 +27,7 @@ pub type RunId = u64;
 pub type SeqNo = u64;
 
 /// Metadata of one immutable sorted table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// File id.
     pub id: TableId,

@@ -480,12 +480,9 @@ fn parse_table(word: &str) -> Result<Table, String> {
         max_key,
         bytes,
         entries: bytes / 100,
-        tombstones: 0,
         min_seq: min_seq.parse().map_err(|_| bad())?,
         max_seq: max_seq.parse().map_err(|_| bad())?,
-        filter_bits: 0,
-        prefixes: Vec::new(),
-        sketch: Default::default(),
+        ..Table::default()
     })
 }
 
@@ -557,9 +554,7 @@ fn merged(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc
             tombstones: share(inputs.iter().map(|table| table.tombstones).sum()),
             min_seq: inputs.iter().map(|table| table.min_seq).min().unwrap(),
             max_seq: inputs.iter().map(|table| table.max_seq).max().unwrap(),
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Default::default(),
+            ..Table::default()
         }));
     }
     tables

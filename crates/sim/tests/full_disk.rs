@@ -21,10 +21,6 @@ fn options() -> Options {
     }
 }
 
-/// One test at a time: a process that the other starts holds a copy of the store's lock until it
-/// has become `mount` or `umount`.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// Unmounts when dropped.
 struct Mounted<'a>(&'a Path);
 
@@ -41,6 +37,23 @@ fn mount<'a>(place: &'a Path, size: &str) -> Option<Mounted<'a>> {
     mounted.is_ok_and(|output| output.status.success()).then_some(Mounted(place))
 }
 
+/// Runs a test with the place of a store and a file of `filler_bytes` beside it, on a disk of
+/// `size`. One test at a time: a process that another starts holds a copy of the store's lock until
+/// it has become `mount` or `umount`.
+fn on_small_disk(size: &str, filler_bytes: usize, test: impl FnOnce(&Path, &Path)) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let Some(mounted) = mount(directory.path(), size) else {
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    };
+    let filler = directory.path().join("somebody else's file");
+    std::fs::write(&filler, vec![1; filler_bytes]).expect("room");
+    test(&directory.path().join("store"), &filler);
+    drop(mounted);
+}
+
 /// So short that a flush of a small memtable looks around now and then.
 const SHORT_BYTES: usize = 100;
 
@@ -50,48 +63,30 @@ fn value(i: u32) -> Vec<u8> {
 
 #[test]
 fn eight_mebibytes_fill_up_and_come_back() {
-    let _alone = ALONE.lock();
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let Some(mounted) = mount(directory.path(), "8m") else {
-        println!("skipped: mounting a tmpfs needs root");
-        return;
-    };
-    let filler = directory.path().join("somebody else's file");
-    std::fs::write(&filler, vec![1; 3 << 20]).expect("room");
-    let path = directory.path().join("store");
-    let store = Store::open(&path, options()).expect("open");
-    let acknowledged = fill(&store, value);
-    assert!(acknowledged > 1_000, "{acknowledged}");
-    check(&store, acknowledged, value);
-    std::fs::remove_file(&filler).expect("there");
-    let patience = Instant::now() + Duration::from_secs(30);
-    while let Err(error) = store.put("again", "writable") {
-        assert!(error.is_no_space(), "{error}");
-        assert!(Instant::now() < patience, "space is back, and the store does not notice");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    check(&store, acknowledged, value);
-    store.close().expect("close");
-    let store = Store::open(&path, options()).expect("reopen");
-    check(&store, acknowledged, value);
-    assert!(store.verify().expect("verify").is_clean());
-    drop(store);
-    drop(mounted);
+    on_small_disk("8m", 3 << 20, |path, filler| {
+        let store = Store::open(path, options()).expect("open");
+        let acknowledged = fill(&store, value);
+        assert!(acknowledged > 1_000, "{acknowledged}");
+        check(&store, acknowledged, value);
+        std::fs::remove_file(filler).expect("there");
+        let patience = Instant::now() + Duration::from_secs(30);
+        while let Err(error) = store.put("again", "writable") {
+            assert!(error.is_no_space(), "{error}");
+            assert!(Instant::now() < patience, "space is back, and the store does not notice");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        check(&store, acknowledged, value);
+        store.close().expect("close");
+        let store = Store::open(path, options()).expect("reopen");
+        check(&store, acknowledged, value);
+        assert!(store.verify().expect("verify").is_clean());
+    });
 }
 
 /// What is prepared for writers failed, stayed wanted, and was tried again for ever: in the flush
 /// at the close of a store, and in merges that waited for a flush.
 #[test]
 fn a_store_closes_on_a_disk_that_is_full() {
-    let _alone = ALONE.lock();
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let Some(mounted) = mount(directory.path(), "40m") else {
-        println!("skipped: mounting a tmpfs needs root");
-        return;
-    };
-    let filler = directory.path().join("somebody else's file");
-    std::fs::write(&filler, vec![1; 22 << 20]).expect("room");
-    let path = directory.path().join("store");
     let options = || {
         let mut options = options();
         // All is in the log when the next segment does not fit, and a table of it fits in part.
@@ -100,16 +95,16 @@ fn a_store_closes_on_a_disk_that_is_full() {
         options.keyspace.as_mut().expect("set").write_buffer_bytes = 64 << 20;
         options
     };
-    let store = Store::open(&path, options()).expect("open");
-    let acknowledged = fill(&store, short);
-    // Whether it can flush what it holds is a matter of luck; what it cannot is in the log.
-    let _ = store.close();
-    std::fs::remove_file(&filler).expect("there");
-    let store = Store::open(&path, options()).expect("reopen");
-    check(&store, acknowledged, short);
-    assert!(store.verify().expect("verify").is_clean());
-    drop(store);
-    drop(mounted);
+    on_small_disk("40m", 22 << 20, |path, filler| {
+        let store = Store::open(path, options()).expect("open");
+        let acknowledged = fill(&store, short);
+        // Whether it can flush what it holds is a matter of luck; what it cannot is in the log.
+        let _ = store.close();
+        std::fs::remove_file(filler).expect("there");
+        let store = Store::open(path, options()).expect("reopen");
+        check(&store, acknowledged, short);
+        assert!(store.verify().expect("verify").is_clean());
+    });
 }
 
 fn short(i: u32) -> Vec<u8> {

@@ -181,6 +181,13 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`. Reading past the end is an `UnexpectedEof` error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// As [`StorageFile::read_at`], into new memory, which need not be cleared for it.
+    fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len_bytes];
+        self.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Fills all buffers; the first error ends it. An implementation may have many reads under way
     /// at once; this one tells of all of them before it waits for the first.
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {

@@ -247,6 +247,15 @@ impl StorageFile for MemoryFile {
         Ok(())
     }
 
+    fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
+        let content = self.content.read();
+        let Ok(end) = checked_end(offset, len_bytes, content.len() as u64) else {
+            return Err(self.failed(Operation::Read, io::ErrorKind::UnexpectedEof.into()));
+        };
+        self.counters.read(self.category, len_bytes);
+        Ok(content[offset as usize..end as usize].to_vec())
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.try_write(offset, data).map_err(|source| self.failed(Operation::Write, source))?;
         self.counters.wrote(self.category, data.len());

@@ -8,8 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
 use crate::mapped::{self, Mapping};
 use crate::names::{checked_end, fixed_capacity};
@@ -64,6 +65,21 @@ impl PosixFile {
         self.file.write_all_at(data, offset)
     }
 
+    fn try_read_vec(&self, offset: u64, len_bytes: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len_bytes);
+        while bytes.len() < len_bytes {
+            let at = offset + bytes.len() as u64;
+            match pread(&self.file, spare_capacity(&mut bytes), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Room that the allocator gave beyond what was asked for is filled as well.
+        bytes.truncate(len_bytes);
+        Ok(bytes)
+    }
+
     fn try_fallocate(&self, flags: FallocateFlags, offset: u64, len_bytes: u64) -> io::Result<()> {
         if len_bytes == 0 {
             return Ok(());
@@ -85,6 +101,14 @@ impl StorageFile for PosixFile {
             .map_err(|source| self.context.failed(Operation::Read, source))?;
         self.context.counters.read(self.context.category, buf.len());
         Ok(())
+    }
+
+    fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
+        let bytes = self
+            .try_read_vec(offset, len_bytes)
+            .map_err(|source| self.context.failed(Operation::Read, source))?;
+        self.context.counters.read(self.context.category, len_bytes);
+        Ok(bytes)
     }
 
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {

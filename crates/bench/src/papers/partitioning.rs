@@ -124,12 +124,9 @@ fn meta(id: u64, keys: &[u8]) -> Arc<Table> {
         max_key: Box::new([keys[keys.len() - 1]]),
         bytes: keys.len() as u64,
         entries: keys.len() as u64,
-        tombstones: 0,
         min_seq: id,
         max_seq: id,
-        filter_bits: 0,
-        prefixes: Vec::new(),
-        sketch: Default::default(),
+        ..Table::default()
     })
 }
 

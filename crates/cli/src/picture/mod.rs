@@ -338,9 +338,7 @@ pub mod tests {
                 tombstones: id,
                 min_seq: 1,
                 max_seq: 2,
-                filter_bits: 0,
-                prefixes: Vec::new(),
-                sketch: Default::default(),
+                ..Table::default()
             })
         };
         let overlapping = vec![table(1, "a", "m"), table(2, "b", "<&>"), table(3, "n", "z")];

@@ -292,12 +292,12 @@ impl Inner {
         sealed: Sealed,
     ) -> Result<()> {
         let points = self.visible_points();
-        let mut scanned = store.scan(&sealed.segments, &|| self.check_open())?;
+        let scanned = store.scan(&sealed.segments, &|| self.check_open())?;
         let kept = match store.cold == Some(sealed.group) {
             true => cold_survivors(&scanned, &sealed.dead),
             false => {
                 let cools = keyspace.options.load().values.cold_stream;
-                survivors(&mut scanned, &points, &sealed.dead, cools)
+                survivors(&scanned, &points, &sealed.dead, cools)
             }
         };
         if seeded!(SlotsFreedBeforeTheEdit) {

@@ -38,6 +38,7 @@ impl ValueStore {
             store: self,
             done: Vec::new(),
             open: None,
+            spare: Vec::new(),
             cold: None,
             cooled_bytes: 0,
             tag_bytes: 0,
@@ -54,8 +55,7 @@ impl ValueStore {
                     writer.add(&record.map_err(bad)?, entry)
                 }
                 None => {
-                    let mut bytes = vec![0; entry.bytes as usize];
-                    self.file.read_at(place, &mut bytes)?;
+                    let bytes = self.file.read_vec(place, entry.bytes as usize)?;
                     let record = self.seal(segment).take(&bytes, entry.offset.into());
                     writer.add(&record.map_err(bad)?, entry)
                 }
@@ -87,6 +87,8 @@ struct OutputWriter<'a> {
     store: &'a Arc<ValueStore>,
     done: Vec<Segment>,
     open: Option<OpenOutput>,
+    /// Memory of the last output, for the next one.
+    spare: Vec<u8>,
     cold: Option<Appender>,
     cooled_bytes: u64,
     tag_bytes: u64,
@@ -153,7 +155,9 @@ impl OutputWriter<'_> {
         let segment = Segment { voff, ..store.state.lock().take_output(slots)? };
         let (position, room) = (store.position(&segment), u64::from(slots) * store.slot_bytes);
         let (places, tags) = (Vec::new(), Vec::new());
-        self.open = Some(OpenOutput { segment, bytes: Vec::new(), places, tags });
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.reserve(room as usize);
+        self.open = Some(OpenOutput { segment, bytes, places, tags });
         Ok(store.file.allocate(position, room)?)
     }
 
@@ -163,6 +167,8 @@ impl OutputWriter<'_> {
         seal.put_footer(&mut open.bytes, open.segment.bytes, &open.places, &open.tags);
         let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
         self.done.push(open.segment);
+        open.bytes.clear();
+        self.spare = open.bytes;
         Ok(written?)
     }
 

@@ -70,8 +70,7 @@ fn dump_records(
         let what = "the file is shorter than the manifest says";
         return Err(Error::corruption(values_name(layout.number), len, what));
     }
-    let mut bytes = vec![0; segment.bytes as usize];
-    file.read_at(start, &mut bytes)?;
+    let bytes = file.read_vec(start, segment.bytes as usize)?;
     let seal = Seal::new(uid, segment.generation);
     let mut at = 0;
     while at < bytes.len() {

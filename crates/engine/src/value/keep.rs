@@ -1,12 +1,13 @@
 //! What a collection of a hash group keeps, and which segments it rewrites for that. Pure: no I/O,
 //! no locks.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::key::SeqNo;
+use crate::key::{SeqNo, head};
 use crate::value::layout::Segment;
 use crate::value::record::{footer_bytes, tag_bytes};
 use crate::value::store::ValueStore;
@@ -17,8 +18,6 @@ pub(super) struct Entry {
     /// Where its key is in the arena.
     pub(super) key_at: usize,
     pub(super) key_bytes: u32,
-    /// Of the key: most comparisons end here.
-    pub(super) head: u64,
     pub(super) seq: SeqNo,
     pub(super) voff: u64,
     /// Index of the segment, and the place in it.
@@ -71,14 +70,18 @@ impl Scanned {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
     }
 
-    /// By key; of a key the newest version first, and of two records of one version the later.
-    fn sort(&mut self) {
-        let Scanned { keys, entries, .. } = self;
-        let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
-        entries.sort_unstable_by(|a, b| {
-            let keys = a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b)));
-            keys.then(b.seq.cmp(&a.seq)).then(b.voff.cmp(&a.voff))
+    /// Indices of the entries by key; of a key the newest version first, and of two records of
+    /// one version the later. Sorted are heads and indices: most comparisons end there, and they
+    /// are small.
+    fn by_key(&self) -> Vec<u32> {
+        let order = |entry: &Entry| (self.key(entry), Reverse(entry.seq), Reverse(entry.voff));
+        let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
+        let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
+        sorted.sort_unstable_by(|a, b| {
+            let (one, other) = (&self.entries[a.1 as usize], &self.entries[b.1 as usize]);
+            a.0.cmp(&b.0).then_with(|| order(one).cmp(&order(other)))
         });
+        sorted.into_iter().map(|(_, at)| at).collect()
     }
 }
 
@@ -183,18 +186,18 @@ fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> us
 /// those that merges found dead. With `cools`, a record goes to the cold stream if it is all that
 /// the scan met of its key: no update since it was written or last moved (HashKV §3.4).
 pub(super) fn survivors(
-    scanned: &mut Scanned,
+    scanned: &Scanned,
     points: &[SeqNo],
     dead: &BTreeMap<u64, u32>,
     cools: bool,
 ) -> Survivors {
-    scanned.sort();
-    let keys = std::mem::take(&mut scanned.keys);
-    let key = |entry: &Entry| &keys[entry.key_at..entry.key_at + entry.key_bytes as usize];
     let mut out = Survivors::none();
+    // Index, and whether it cools.
+    let mut kept: Vec<(u32, bool)> = Vec::with_capacity(scanned.entries.len());
     let mut last: Option<(&[u8], usize)> = None;
-    for entry in &scanned.entries {
-        let own = key(entry);
+    for at in scanned.by_key() {
+        let entry = &scanned.entries[at as usize];
+        let own = scanned.key(entry);
         let stripe = points.partition_point(|point| *point < entry.seq);
         let newest = last.is_none_or(|(key, _)| key != own);
         let shadowed = !newest && last.is_some_and(|(_, s)| s == stripe && stripe < points.len());
@@ -203,9 +206,9 @@ pub(super) fn survivors(
         let is_dead = dead.contains_key(&entry.voff);
         if !newest && !is_dead {
             // Its key was updated: the newest version is hot.
-            out.entries.last_mut().filter(|one| key(one) == own).into_iter().for_each(|newest| {
-                newest.cools = false;
-            });
+            let is_own =
+                |(at, _): &&mut (u32, bool)| scanned.key(&scanned.entries[*at as usize]) == own;
+            kept.last_mut().filter(is_own).into_iter().for_each(|(_, cools)| *cools = false);
         }
         if shadowed || is_dead {
             out.dropped_tags.extend(entry.tag.map(|_| *entry));
@@ -217,10 +220,13 @@ pub(super) fn survivors(
             out.pinned_bytes += u64::from(entry.bytes);
         }
         out.keys.add(ValueStore::sketch_hash(own));
-        out.entries.push(Entry { cools: cools && newest && entry.tag.is_none(), ..*entry });
+        kept.push((at, cools && newest && entry.tag.is_none()));
     }
-    out.entries.sort_unstable_by_key(|entry| entry.voff);
-    scanned.keys = keys;
+    // As scanned, which is by voff.
+    kept.sort_unstable();
+    let entry = |(at, cools)| Entry { cools, ..scanned.entries[at as usize] };
+    out.entries = kept.into_iter().map(entry).collect();
+    debug_assert!(out.entries.is_sorted_by_key(|entry| entry.voff));
     out
 }
 
@@ -228,18 +234,19 @@ pub(super) fn survivors(
 /// marker or a merge says that it is no longer the key's. A version may have several records: a
 /// collection that ended between its copies and its pointers left both, and one of them may be
 /// known to be dead for all. Older versions stay where they are as long as a snapshot needs them.
-pub(super) fn newest(scanned: &mut Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
-    scanned.sort();
+pub(super) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
-    for versions in scanned.entries.chunk_by(|a, b| scanned.key(a) == scanned.key(b)) {
-        let newest = versions[0];
-        let mut same = versions.iter().take_while(|one| one.seq == newest.seq);
+    let entry = |at: &u32| &scanned.entries[*at as usize];
+    let is_same_key = |a: &u32, b: &u32| scanned.key(entry(a)) == scanned.key(entry(b));
+    for versions in scanned.by_key().chunk_by(is_same_key) {
+        let newest = entry(&versions[0]);
+        let mut same = versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
         if newest.is_marker || same.any(|one| dead.contains_key(&one.voff)) {
             continue;
         }
         out.live_bytes += u64::from(newest.bytes);
-        out.keys.add(ValueStore::sketch_hash(scanned.key(&newest)));
-        out.entries.push(newest);
+        out.keys.add(ValueStore::sketch_hash(scanned.key(newest)));
+        out.entries.push(*newest);
     }
     out
 }
@@ -313,7 +320,6 @@ mod tests {
         let entry = |segment: usize, i: u32| Entry {
             key_at: 0,
             key_bytes: 0,
-            head: 0,
             seq: 1,
             voff: segment as u64 * SLOT_BYTES + u64::from(i),
             segment: segment as u32,
@@ -358,7 +364,6 @@ mod tests {
             scanned.entries.push(Entry {
                 key_at: scanned.keys.len(),
                 key_bytes: key.len() as u32,
-                head: 0,
                 seq: *seq,
                 voff: *voff,
                 segment: 0,
@@ -375,9 +380,9 @@ mod tests {
 
     /// Records (key, number, voff, whether it is a tag), scanned and judged.
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
-        let mut scanned = scanned(records);
+        let scanned = scanned(records);
         let dead = dead.iter().map(|voff| (*voff, 100)).collect();
-        survivors(&mut scanned, points, &dead, true)
+        survivors(&scanned, points, &dead, true)
     }
 
     /// What would be relocated of records (key, number, voff, whether it is a marker): their voffs.
@@ -387,7 +392,7 @@ mod tests {
             entry.is_marker = entry.tag.take().is_some();
         }
         let dead = dead.iter().map(|voff| (*voff, 100)).collect();
-        newest(&mut scanned, &dead).entries.iter().map(|entry| entry.voff).collect()
+        newest(&scanned, &dead).entries.iter().map(|entry| entry.voff).collect()
     }
 
     #[test]

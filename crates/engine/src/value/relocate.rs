@@ -126,9 +126,7 @@ impl Inner {
             let bytes = match &emptied.scanned.held[entry.segment as usize] {
                 Some(bytes) => &bytes[at..at + len],
                 None => {
-                    let mut buffer = vec![0; len];
-                    store.file.read_at(store.position(segment) + at as u64, &mut buffer)?;
-                    read = buffer;
+                    read = store.file.read_vec(store.position(segment) + at as u64, len)?;
                     &read[..]
                 }
             };

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::head;
 use crate::value::keep::{Entry, Scanned, Tag};
 use crate::value::layout::Segment;
-use crate::value::record::{Footer, Record, record_bytes};
+use crate::value::record::{Footer, HEADER_BYTES, Record, record_bytes};
 use crate::value::store::ValueStore;
 
 /// Segments of a group are held in memory between scan and copy up to this size; beyond it
@@ -21,6 +20,8 @@ impl ValueStore {
         cancelled: &dyn Fn() -> Result<()>,
     ) -> Result<Scanned> {
         let mut scanned = Scanned::default();
+        let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
+        scanned.entries.reserve(segments.iter().map(records).sum::<u64>() as usize);
         let mut held_bytes = 0;
         for (i, segment) in (0..).zip(segments) {
             cancelled()?;
@@ -33,9 +34,7 @@ impl ValueStore {
     }
 
     fn read_segment(&self, segment: &Segment) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; segment.bytes as usize];
-        self.file.read_at(self.position(segment), &mut bytes)?;
-        Ok(bytes)
+        Ok(self.file.read_vec(self.position(segment), segment.bytes as usize)?)
     }
 
     fn scan_segment(
@@ -63,7 +62,6 @@ impl ValueStore {
             scanned.entries.push(Entry {
                 key_at: scanned.keys.len(),
                 key_bytes: record.key.len() as u32,
-                head: head(record.key, 0),
                 seq: record.seq,
                 voff,
                 segment: index,

@@ -354,9 +354,9 @@ impl ValueStore {
         if let Some(Cached::Footer(footer)) = self.cache.get(key) {
             return Ok(footer);
         }
-        let mut bytes = vec![0; footer_bytes(segment.records, segment.tags) as usize];
         let place = self.position(segment) + segment.bytes;
-        self.file.read_at(place, &mut bytes)?;
+        let footer_bytes = footer_bytes(segment.records, segment.tags) as usize;
+        let bytes = self.file.read_vec(place, footer_bytes)?;
         let seal = self.seal(segment);
         let footer = seal.take_footer(&bytes, segment.bytes, segment.voff, segment.tags);
         let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;

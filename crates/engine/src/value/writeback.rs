@@ -95,8 +95,8 @@ impl Inner {
         sealed: Sealed,
         is_settled: bool,
     ) -> Result<()> {
-        let mut scanned = store.scan(&sealed.segments, &|| self.check_open())?;
-        let mut kept = newest(&mut scanned, &sealed.dead);
+        let scanned = store.scan(&sealed.segments, &|| self.check_open())?;
+        let mut kept = newest(&scanned, &sealed.dead);
         let live: Vec<Live<'_>> = match is_settled {
             true => kept.entries.iter().map(|entry| Live { entry, seq: entry.seq }).collect(),
             false => {

@@ -361,8 +361,7 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     if len > 128 {
         return Err(bad("longer than a file name"));
     }
-    let mut bytes = vec![0; len as usize];
-    file.read_at(0, &mut bytes)?;
+    let bytes = file.read_vec(0, len as usize)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
     let (said, sum) = text
         .strip_suffix('\n')

@@ -252,19 +252,7 @@ mod tests {
     }
 
     fn table_of_nothing() -> Table {
-        Table {
-            id: 0,
-            min_key: Box::default(),
-            max_key: Box::default(),
-            bytes: 1,
-            entries: 1,
-            tombstones: 0,
-            min_seq: 0,
-            max_seq: 0,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Default::default(),
-        }
+        Table { bytes: 1, entries: 1, ..Table::default() }
     }
 
     /// What a level is to readers.

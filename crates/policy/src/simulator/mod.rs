@@ -355,12 +355,9 @@ impl<'a> Simulator<'a> {
             max_key: Box::new(high.to_be_bytes()),
             bytes: entries * self.workload.entry_bytes.max(1),
             entries,
-            tombstones: 0,
             min_seq: seqs.0,
             max_seq: seqs.1,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Default::default(),
+            ..Table::default()
         }
     }
 

@@ -12,12 +12,9 @@ pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) 
         max_key: keys.1.as_bytes().into(),
         bytes,
         entries: bytes / 100,
-        tombstones: 0,
         min_seq: seqs.0,
         max_seq: seqs.1,
-        filter_bits: 0,
-        prefixes: Vec::new(),
-        sketch: Default::default(),
+        ..Table::default()
     })
 }
 

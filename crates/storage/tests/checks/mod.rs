@@ -88,6 +88,11 @@ pub fn reads_and_writes_at_offsets(storage: &dyn Storage, _: &Path) {
     assert_eq!(kind(file.read_at(5000, &mut [0; 4])), ErrorKind::UnexpectedEof);
     assert_eq!(kind(file.read_at(9000, &mut [0; 1])), ErrorKind::UnexpectedEof);
     file.read_at(5003, &mut []).unwrap();
+    assert_eq!(file.read_vec(4999, 4).unwrap(), b"xEnd");
+    assert_eq!(file.read_vec(1, 4998).unwrap(), [0; 4998]);
+    assert_eq!(kind(file.read_vec(5000, 4)), ErrorKind::UnexpectedEof);
+    assert_eq!(kind(file.read_vec(9000, 1)), ErrorKind::UnexpectedEof);
+    assert_eq!(file.read_vec(5003, 0).unwrap(), []);
     file.sync().unwrap();
 }
 
@@ -237,10 +242,12 @@ pub fn counters_count(storage: &dyn Storage, _: &Path) {
     file.write_at(100, &[1; 50]).unwrap();
     file.read_at(0, &mut [0; 30]).unwrap();
     file.read_at(1000, &mut [0; 30]).unwrap_err();
+    file.read_vec(100, 20).unwrap();
+    file.read_vec(1000, 30).unwrap_err();
     file.sync().unwrap();
     let counted = storage.counters().snapshot(Category::Value);
     assert_eq!((counted.written_bytes, counted.writes), (150, 2));
-    assert_eq!((counted.read_bytes, counted.reads), (30, 1));
+    assert_eq!((counted.read_bytes, counted.reads), (50, 2));
     assert_eq!(counted.syncs, 1);
     assert_eq!(storage.counters().snapshot(Category::Wal), Default::default());
 }
