@@ -110,24 +110,26 @@ impl Tree {
         records.sort_by(|one, two| (one.key(), two.seq()).cmp(&(two.key(), one.seq())));
         let mut keys: Vec<KeyBlock> = Vec::new();
         for record in records {
-            match keys.last_mut() {
-                Some(versions) if versions[0].key() == record.key() => versions.push(record),
-                _ => keys.push(vec![record]),
+            if keys.last().is_none_or(|block| block.key != record.key()) {
+                keys.push(KeyBlock::default());
             }
+            let block = keys.last_mut().expect("just pushed");
+            block.push(record.key(), record.version().clone());
         }
         let mut entries = Vec::new();
         let pages = &mut self.pages;
         let mut keys = keys.iter();
-        let next_key = |versions: &mut KeyBlock| {
+        let next_key = |block: &mut KeyBlock| {
             let next = keys.next();
-            versions.extend(next.into_iter().flatten().cloned());
+            block.clone_from(next.unwrap_or(&KeyBlock::default()));
             Ok(next.is_some())
         };
-        runstone_flash::kvssd::build_pages(next_key, PAGE_BYTES, |bytes, records| {
+        runstone_flash::kvssd::build_pages(next_key, PAGE_BYTES, |page| {
+            let records: Vec<Record> = page.records().collect();
             let clip = Clip::of_keys(records[0].key(), records[records.len() - 1].key());
-            let page_count = (bytes.len() / PAGE_BYTES) as u16;
+            let page_count = (page.bytes().len() / PAGE_BYTES) as u16;
             entries.push(Entry {
-                page: pages.write_pages(bytes.into())?,
+                page: pages.write_pages(page.bytes().clone())?,
                 page_count,
                 stratum: 0,
                 is_charged: true,

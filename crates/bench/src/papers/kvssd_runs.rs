@@ -23,7 +23,7 @@ use crate::generators::zipfian::Latest;
 use crate::process;
 
 const KEY_BYTES: u64 = 24;
-/// What a record takes in a page beside key and value: slot and header.
+/// What a record takes in a page beside key and value: its slot.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 
 /// Largest device whose image is kept in memory, where pages are shared instead of copied.

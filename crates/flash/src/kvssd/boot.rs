@@ -267,7 +267,7 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
             break;
         }
         let Some(found) = pages.get(&index) else { return Ok(None) };
-        bytes.extend_from_slice(&space.read(found.page, 1)?);
+        bytes.extend_from_slice(&space.read(found.page, 1)?.flat());
         numbers.push(found.page);
         if index == 0 {
             page_count = journal::checkpoint_pages(&bytes)?;
@@ -294,7 +294,8 @@ fn replay(
     for (txn, mut pages) in by_txn {
         pages.sort_by_key(|found| std::cmp::Reverse(found.program_seq));
         let whole = pages.iter().find_map(|found| {
-            let commit = space.read(found.page, 1).and_then(|bytes| journal::decode_commit(&bytes));
+            let read = space.read(found.page, 1);
+            let commit = read.and_then(|bytes| journal::decode_commit(&bytes.flat()));
             commit.ok().filter(|commit| commit.txn == txn).map(|commit| (commit, found.page))
         });
         let Some((commit, page)) = whole else { continue };

@@ -17,10 +17,10 @@ use runstone_policy::partition::CutKey;
 use super::counters::Cause;
 use super::device::{Change, KvSsd, Saved};
 use super::journal::node_bytes;
-use super::kv_page::KeyBlock;
 use super::merge::{Merged, NewTable, Rewriter};
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::options::Placement;
+use super::record::KeyBlock;
 use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
 use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node};
@@ -70,11 +70,11 @@ impl KvSsd {
             let mut commit = device.tree.next_commit();
             commit.flushed_seq = commit.last_seq;
             let mut change = Change::default();
-            let mut blocks = memtable.blocks();
-            let next_key = |versions: &mut KeyBlock| {
-                let next = blocks.next();
-                versions.extend_from_slice(next.map_or(&[], Vec::as_slice));
-                Ok(next.is_some())
+            let mut keys = memtable.keys();
+            let next_key = |block: &mut KeyBlock| {
+                let Some((key, versions)) = keys.next() else { return Ok(false) };
+                versions.all().for_each(|version| block.push(key, version.clone()));
+                Ok(true)
             };
             let tables = device.write_tables(next_key, 0, commit.txn)?;
             device.add_tables(tables, 0, &mut commit, &mut change)?;
@@ -342,13 +342,19 @@ impl KvSsd {
                 }
             }
         }
+        let is_whole = piece.rest.is_empty();
         for table in piece.rest {
             let level = table.level;
             self.add_table(table, level, &mut commit, &mut change)?;
         }
-        for node in &piece.nodes {
+        for (node, table) in piece.nodes.iter().zip(piece.upper.into_iter().chain(piece.lower)) {
             commit.removed.push(node.id);
-            change.removed.push((self.read_meta(node)?, node.meta_page));
+            // What a cut left of a table is not the table; that of a whole one is known.
+            let table = match is_whole {
+                true => self.read_meta_again(node, table)?,
+                false => self.read_meta(node)?,
+            };
+            change.removed.push((table, node.meta_page));
         }
         self.commit(&commit, change)
     }
@@ -550,7 +556,7 @@ fn clipped(table: &TableMeta, range: &Clip) -> TableMeta {
     let entries = entries.map(|entry| {
         let lo = entry.clip.lo.clone().max(range.lo.clone());
         let hi = entry.clip.hi.clone().min(range.hi.clone());
-        Entry { clip: Clip { lo, hi }, ..entry.clone() }
+        Entry { clip: Clip { lo, hi }, ..*entry }
     });
     TableMeta { entries: entries.collect(), ..table.clone() }
 }

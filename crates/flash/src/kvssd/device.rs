@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::capacitor::Capacitor;
 use super::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 use super::journal;
-use super::kv_page::{Kind, KvPage, Record, page_room_bytes, record_bytes};
+use super::kv_page::{KvPage, page_room_bytes, record_bytes};
 use super::log::Log;
 use super::memtable::Memtable;
 use super::meta_page::{Entry, TableMeta};
 use super::options::{Durability, KvSsdOptions, Placement};
+use super::record::{Kind, Record, Version};
 use super::references::References;
 use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node, Tree};
@@ -151,9 +152,9 @@ impl KvSsd {
     }
 
     pub(super) fn insert(&mut self, seq: u64, kind: Kind, key: &[u8], value: &[u8]) {
-        let version = Record::new(seq, kind, key, value);
+        let version = Version::new(seq, kind, value);
         let newest_snapshot = self.snapshots.last_key_value().map(|(seq, _)| *seq);
-        self.memtable.insert(version, newest_snapshot, self.space.page_bytes());
+        self.memtable.insert(key, version, newest_snapshot, self.space.page_bytes());
         self.tree.last_seq = seq;
     }
 
@@ -208,7 +209,7 @@ impl KvSsd {
 
     fn find(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
         if let Some(version) = self.memtable.get(key, snapshot) {
-            return Ok((version.kind() == Kind::Put).then(|| version.value().to_vec()));
+            return Ok((version.kind == Kind::Put).then(|| version.value.to_vec()));
         }
         for node in self.tree.candidates(key) {
             let table = self.read_known_meta(&node)?;
@@ -409,12 +410,18 @@ impl KvSsd {
 
     /// Reads the metadata page of a table.
     pub(super) fn read_meta(&mut self, node: &Node) -> Result<TableMeta> {
-        let table = TableMeta::decode(&self.space.read(node.meta_page, 1)?)?;
+        let table = TableMeta::decode(&self.space.read(node.meta_page, 1)?.flat())?;
         if table.id != node.id {
             let why = format!("page {} is of table {}, not {}", node.meta_page, table.id, node.id);
             return Err(Error::Corrupt { what: "metadata page", why });
         }
         Ok(table)
+    }
+
+    /// Reads a metadata page of which the content is known: the device does, the emulator need not.
+    pub(super) fn read_meta_again(&mut self, node: &Node, known: TableMeta) -> Result<TableMeta> {
+        self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
+        Ok(known)
     }
 
     pub(super) fn read_metas(&mut self, nodes: &[Arc<Node>]) -> Result<Vec<TableMeta>> {
@@ -606,5 +613,5 @@ impl super::PageReader for Reader<'_> {
 pub(super) fn read_records(space: &mut Space, entry: &Entry) -> Result<Vec<Record>> {
     let bytes = space.read(entry.page, u32::from(entry.page_count))?;
     let page = KvPage::decode(bytes, space.page_bytes())?;
-    Ok(page.inside(&entry.clip).map(|at| page.record(at)).collect())
+    Ok(page.records_in(page.inside(&entry.clip)).collect())
 }

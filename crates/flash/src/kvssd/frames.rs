@@ -10,7 +10,7 @@
 //! is told from one that was damaged.
 
 use super::Write;
-use super::kv_page::Kind;
+use super::record::Kind;
 use crate::error::{Error, Result};
 use crate::rest::Rest;
 

@@ -25,8 +25,9 @@ use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Newest format of a device that is understood; each is written where an older one does not do.
-const FORMAT: u32 = 2;
+/// Format of a device that is written, and the newest that is understood. Of format 2 on say where
+/// tables are cut; up to it pages of keys and values are those of `kv_page_v1.rs`.
+const FORMAT: u32 = 3;
 const JOURNAL_HEADER_BYTES: usize = 8;
 const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
@@ -72,7 +73,7 @@ pub(super) fn encode_checkpoint(
     options.encode(&mut bytes);
     put_commit(commit, &mut bytes);
     let len = bytes.len() as u32;
-    let header = [CHECKPOINT_MAGIC, options.format(), len];
+    let header = [CHECKPOINT_MAGIC, FORMAT, len];
     for (word, place) in header.iter().zip(bytes.chunks_exact_mut(4)) {
         place.copy_from_slice(&word.to_le_bytes());
     }
@@ -247,14 +248,14 @@ mod tests {
         let pages = encode_checkpoint(&options, &commit(), 64);
         assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
-        assert_eq!(pages[4], 1, "what an older version can open says so");
+        assert_eq!(pages[4], 3, "older versions must not open it");
         for format in [0, 9] {
             let mut newer = pages.clone();
             newer[4] = format;
             let error = checkpoint_pages(&newer[..64]).err();
             let found = u32::from(format);
             assert!(
-                matches!(error, Some(Error::NewerFormat { found: of, supported: 2 }) if of == found)
+                matches!(error, Some(Error::NewerFormat { found: of, supported: 3 }) if of == found)
             );
         }
     }
@@ -264,7 +265,6 @@ mod tests {
         let cuts = Partitioner::GroupedGlobalRange;
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
         let pages = encode_checkpoint(&options, &commit(), 512);
-        assert_eq!(pages[4], 2, "older versions must not open it");
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
         let mut unknown = pages.clone();
         let mut encoded = Vec::new();
@@ -272,6 +272,8 @@ mod tests {
         unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - 1] = 3;
         assert!(decode_checkpoint(&unknown).is_err());
         let mut older = pages;
+        older[4] = 2;
+        assert_eq!(decode_checkpoint(&older).unwrap(), (options, commit()));
         older[4] = 1;
         assert!(decode_checkpoint(&older).is_err(), "a byte too many for format 1");
     }

@@ -1,143 +1,42 @@
 //! The pages that hold keys and values. Little-endian:
 //!
 //! ```text
-//! 0 magic u32 | 4 page_count u32 | 8 record_count u32 | 12 used_bytes u32
-//! 16 slots: record_count x u32, offset of each record from the start
-//! record: seq u64 | kind u8 | zero u8 | key length u16 | value length u32 | key | value
+//! 0 magic u32 | 4 zero u64 | 12 record_count u32
+//! 16 slots: record_count x slot | keys | values | zeros
+//! slot: seq << 8 | kind u64 | key_end u32 | value_end u32 | crc32c of the value u32
 //! ```
 //!
-//! Records are sorted by key, versions of a key newest first. All versions of a key are in one
-//! page; if they are larger than a page, the page holds nothing else and continues in extension
-//! pages: the bytes of the group are the concatenation of its pages.
+//! Ends count from where keys and values begin; the end of one is the start of the next, and what
+//! the header has in the place of a last slot's ends is 0. Records are sorted by key, versions of a
+//! key newest first. All versions of a key are in one page; if they are larger than a page, the
+//! page holds nothing else and continues in extension pages: the bytes of the group are the
+//! concatenation of its pages.
+//!
+//! What searches and merges look at stands in front, in one piece; values are handed over from page
+//! to page with their checksums, unread. So a page in memory is a front and shared values
+//! ([`SharedBytes`]). Its flat bytes are checked when they are decoded: front, values, zeros.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use super::draft::Draft;
+use super::kv_page_v1;
 use super::meta_page::Clip;
+use super::record::{Kind, Record, Version};
 use crate::error::{Error, Result};
-use crate::nand::SharedBytes;
+use crate::nand::{SharedBytes, SharedValue};
 
-const MAGIC: u32 = 0x564b_5352; // "RSKV"
-const HEADER_BYTES: usize = 16;
-const RECORD_BYTES: usize = 16;
-const SLOT_BYTES: usize = 4;
-
-/// What a record says about its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It has this value.
-    Put = 1,
-    /// It is gone.
-    Delete = 2,
-}
-
-/// Where a record lies in its bytes, and what its header says.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    start: u32,
-    key_end: u32,
-    end: u32,
-    seq: u64,
-    kind: Kind,
-}
-
-impl Place {
-    fn decode(used: &[u8], offset: usize) -> Option<Place> {
-        let rest = used.get(offset..)?;
-        let header: &[u8; RECORD_BYTES] = rest.first_chunk()?;
-        let seq = u64::from_le_bytes(*header.first_chunk()?);
-        let kind = match header[8..10] {
-            [1, 0] => Kind::Put,
-            [2, 0] => Kind::Delete,
-            _ => return None,
-        };
-        let key_end = RECORD_BYTES + usize::from(u16::from_le_bytes([header[10], header[11]]));
-        let value_len = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
-        let len = key_end.checked_add(value_len as usize).filter(|len| *len <= rest.len())?;
-        let at = |inside: usize| (offset + inside) as u32;
-        Some(Place { start: at(0), key_end: at(key_end), end: at(len), seq, kind })
-    }
-
-    fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        &bytes[self.start as usize + RECORD_BYTES..self.key_end as usize]
-    }
-}
-
-/// A version of a key, in the bytes that hold it: a page group, or bytes of its own.
-#[derive(Clone)]
-pub struct Record {
-    bytes: SharedBytes,
-    place: Place,
-}
-
-impl Record {
-    /// A record with bytes of its own. The key is shorter than 64 KiB; a delete has no value.
-    pub fn new(seq: u64, kind: Kind, key: &[u8], value: &[u8]) -> Record {
-        let key_end = RECORD_BYTES + key.len();
-        let mut bytes = Vec::with_capacity(key_end + value.len());
-        bytes.extend_from_slice(&seq.to_le_bytes());
-        bytes.extend_from_slice(&[kind as u8, 0]);
-        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        let (key_end, end) = (key_end as u32, bytes.len() as u32);
-        Record { bytes: bytes.into(), place: Place { start: 0, key_end, end, seq, kind } }
-    }
-
-    /// User key, shorter than 64 KiB.
-    pub fn key(&self) -> &[u8] {
-        self.place.key(&self.bytes)
-    }
-
-    /// Position in the history of writes.
-    pub fn seq(&self) -> u64 {
-        self.place.seq
-    }
-
-    /// Put or delete.
-    pub fn kind(&self) -> Kind {
-        self.place.kind
-    }
-
-    /// Value; empty for a delete.
-    pub fn value(&self) -> &[u8] {
-        &self.bytes[self.place.key_end as usize..self.place.end as usize]
-    }
-
-    /// Bytes that it takes in a page, slot included.
-    pub(super) fn page_bytes(&self) -> usize {
-        SLOT_BYTES + (self.place.end - self.place.start) as usize
-    }
-
-    fn encoded(&self) -> &[u8] {
-        &self.bytes[self.place.start as usize..self.place.end as usize]
-    }
-
-    /// Whether `next` lies behind it in the same bytes.
-    fn is_followed_by(&self, next: &Record) -> bool {
-        self.place.end == next.place.start && std::ptr::eq(&*self.bytes, &*next.bytes)
-    }
-}
-
-impl PartialEq for Record {
-    fn eq(&self, other: &Record) -> bool {
-        self.encoded() == other.encoded()
-    }
-}
-
-impl Eq for Record {}
-
-impl std::fmt::Debug for Record {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (key, value) = (self.key().escape_ascii(), self.value().escape_ascii());
-        write!(f, "{key}@{} {:?} {value}", self.seq(), self.kind())
-    }
-}
+pub(super) const MAGIC: u32 = 0x324b_5352; // "RSK2"
+pub(super) const HEADER_BYTES: usize = 16;
+pub(super) const SLOT_BYTES: usize = 20;
+/// Where a slot has what, from its start.
+pub(super) const KEY_END_AT: usize = 8;
+pub(super) const VALUE_END_AT: usize = 12;
+pub(super) const CHECKSUM_AT: usize = 16;
 
 /// Bytes that a record takes in its page, slot included.
 pub(super) fn record_bytes(key_len: usize, value_len: usize) -> usize {
-    SLOT_BYTES + RECORD_BYTES + key_len + value_len
+    SLOT_BYTES + key_len + value_len
 }
 
 /// Bytes of a page for records and slots.
@@ -145,127 +44,187 @@ pub(super) fn page_room_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES
 }
 
-/// All versions of one key that stay, newest first.
-pub type KeyBlock = Vec<Record>;
+/// The front of a page, not trusted: a slot that points outside gives `None`.
+#[derive(Clone, Copy)]
+struct Front<'a> {
+    /// May go on behind the front.
+    bytes: &'a [u8],
+    count: usize,
+}
 
-/// Encodes keys in order into page groups. `next_key` adds the versions of the next key to an empty
-/// block and returns `false` behind the last; `emit` gets the bytes of each group, a multiple of
-/// `page_bytes`, and its records.
-pub fn build_pages(
-    mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
-    page_bytes: usize,
-    mut emit: impl FnMut(Vec<u8>, &[Record]) -> Result<()>,
-) -> Result<()> {
-    let mut key = KeyBlock::new();
-    let mut waiting: Vec<Record> = Vec::new();
-    let mut used_bytes = HEADER_BYTES;
-    while next_key(&mut key)? {
-        let more_bytes: usize = key.iter().map(Record::page_bytes).sum();
-        if used_bytes + more_bytes > page_bytes && !waiting.is_empty() {
-            emit(encode(&waiting, page_bytes), &waiting)?;
-            waiting.clear();
-            used_bytes = HEADER_BYTES;
+impl<'a> Front<'a> {
+    /// `None` if header and slots are not whole.
+    fn of(bytes: &'a [u8]) -> Option<Front<'a>> {
+        let is_known = read_u32(bytes, 0)? == MAGIC && bytes.get(4..12)?.iter().all(|b| *b == 0);
+        let count = read_u32(bytes, 12)? as usize;
+        let front = Front { bytes, count };
+        (is_known && count > 0 && front.keys_at() <= bytes.len()).then_some(front)
+    }
+
+    fn slot_at(&self, at: usize) -> usize {
+        HEADER_BYTES + SLOT_BYTES * at
+    }
+
+    fn keys_at(&self) -> usize {
+        self.slot_at(self.count)
+    }
+
+    fn values_at(&self) -> Option<usize> {
+        let keys_bytes = read_u32(self.bytes, self.keys_at() - SLOT_BYTES + KEY_END_AT)?;
+        Some(self.keys_at() + keys_bytes as usize)
+    }
+
+    fn used_bytes(&self) -> Option<usize> {
+        let values_bytes = read_u32(self.bytes, self.keys_at() - SLOT_BYTES + VALUE_END_AT)?;
+        Some(self.values_at()? + values_bytes as usize)
+    }
+
+    /// From the end before to the own one; the first begins at the header's 0.
+    fn between(&self, at: usize, end_at: usize) -> Option<Range<usize>> {
+        let end_at = self.slot_at(at) + end_at;
+        let start = read_u32(self.bytes, end_at - SLOT_BYTES)? as usize;
+        Some(start..read_u32(self.bytes, end_at)? as usize)
+    }
+
+    fn key(&self, at: usize) -> Option<&'a [u8]> {
+        let Range { start, end } = self.between(at, KEY_END_AT)?;
+        self.bytes.get(self.keys_at() + start..self.keys_at() + end)
+    }
+
+    /// Where a value lies among the values.
+    fn value(&self, at: usize) -> Option<Range<usize>> {
+        self.between(at, VALUE_END_AT)
+    }
+
+    fn stamp(&self, at: usize) -> Option<(u64, Kind)> {
+        let word = u64::from_le_bytes(*self.bytes.get(self.slot_at(at)..)?.first_chunk()?);
+        let kind = match word & 0xff {
+            1 => Kind::Put,
+            2 => Kind::Delete,
+            _ => return None,
+        };
+        Some((word >> 8, kind))
+    }
+
+    fn checksum(&self, at: usize) -> Option<u32> {
+        read_u32(self.bytes, self.slot_at(at) + CHECKSUM_AT)
+    }
+
+    /// The first record that is not before a place in the order.
+    fn search(&self, key: &[u8], snapshot: u64) -> Option<usize> {
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = from.midpoint(to);
+            let order = (self.key(middle)?, Reverse(self.stamp(middle)?.0));
+            if order < (key, Reverse(snapshot)) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
         }
-        waiting.append(&mut key);
-        used_bytes += more_bytes;
+        Some(from)
     }
-    if !waiting.is_empty() {
-        emit(encode(&waiting, page_bytes), &waiting)?;
+
+    /// Ranges are whole and follow each other, records are in order.
+    fn is_sound(&self) -> bool {
+        let order = |at: usize| Some((self.key(at)?, Reverse(self.stamp(at)?.0)));
+        let is_next = |at: usize| {
+            let values = self.value(at)?;
+            let is_after = at == 0 || order(at - 1)? < order(at)?;
+            Some(is_after && values.start <= values.end)
+        };
+        (0..self.count).all(|at| order(at).is_some() && is_next(at) == Some(true))
     }
-    Ok(())
 }
 
-fn encode(records: &[Record], page_bytes: usize) -> Vec<u8> {
-    let mut offset = HEADER_BYTES + SLOT_BYTES * records.len();
-    let used_bytes = HEADER_BYTES + records.iter().map(Record::page_bytes).sum::<usize>();
-    let page_count = used_bytes.div_ceil(page_bytes);
-    let mut bytes = SharedBytes::buffer(page_count * page_bytes);
-    for word in [MAGIC, page_count as u32, records.len() as u32, used_bytes as u32] {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    for record in records {
-        bytes.extend_from_slice(&(offset as u32).to_le_bytes());
-        offset += record.page_bytes() - SLOT_BYTES;
-    }
-    // A merge takes neighbours from one page: they are copied as one.
-    for run in records.chunk_by(Record::is_followed_by) {
-        let (first, last) = (run[0].place.start, run[run.len() - 1].place.end);
-        bytes.extend_from_slice(&run[0].bytes[first as usize..last as usize]);
-    }
-    bytes.resize(page_count * page_bytes, 0);
-    bytes
-}
-
-/// A decoded page group: its records, in order.
+/// A decoded page group, gathered: its front is sound, its values are what their checksums say.
 #[derive(Clone, Debug)]
 pub struct KvPage {
     bytes: SharedBytes,
-    places: Vec<Place>,
 }
 
 impl KvPage {
-    /// Decodes the bytes of a whole group.
+    /// Decodes the bytes of a whole group. Gathered ones were checked when they became so.
     pub fn decode(bytes: SharedBytes, page_bytes: usize) -> Result<KvPage> {
-        let (used_bytes, record_count) = used_part(&bytes, page_bytes).ok_or_else(corrupt)?;
-        let used = &bytes[..used_bytes];
-        // Headers first, found by slots: they lie far apart, and this loop waits for several at
-        // once. Comparing keys at the same time, or going by lengths, would wait for each.
-        let place_at = |slot: usize| {
-            let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
-            offset.and_then(|offset| Place::decode(used, offset as usize))
+        if !bytes.is_flat() {
+            return Ok(KvPage { bytes });
+        }
+        let gathered = match kv_page_v1::is_one(bytes.front()) {
+            true => gather_v1(bytes.front(), page_bytes),
+            false => gather(bytes.front(), page_bytes),
         };
-        let places: Option<Vec<Place>> = (0..record_count).map(place_at).collect();
-        let places = places.ok_or_else(corrupt)?;
-        let mut end = HEADER_BYTES + SLOT_BYTES * record_count;
-        for (at, place) in places.iter().enumerate() {
-            let order = |place: &Place| (place.key(used), Reverse(place.seq));
-            let is_next = place.start as usize == end
-                && at.checked_sub(1).is_none_or(|last| order(&places[last]) < order(place));
-            if !is_next {
-                return Err(corrupt());
-            }
-            end = place.end as usize;
-        }
-        if end != used_bytes || places.is_empty() {
-            return Err(corrupt());
-        }
-        Ok(KvPage { bytes, places })
+        gathered.ok_or_else(corrupt)
     }
 
-    /// Number of records.
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
+    /// What a draft made: gathered, and sound.
+    pub(super) fn of(bytes: SharedBytes) -> KvPage {
+        KvPage { bytes }
     }
 
-    pub(super) fn key(&self, at: usize) -> &[u8] {
-        self.places[at].key(&self.bytes)
+    /// The bytes of the group.
+    pub fn bytes(&self) -> &SharedBytes {
+        &self.bytes
     }
 
-    pub(super) fn seq(&self, at: usize) -> u64 {
-        self.places[at].seq
+    fn front(&self) -> Front<'_> {
+        Front { bytes: self.bytes.front(), count: self.bytes.values().len() }
+    }
+
+    /// Number of records: at least one.
+    pub fn record_count(&self) -> usize {
+        self.bytes.values().len()
+    }
+
+    /// Key of a record.
+    pub fn key(&self, at: usize) -> &[u8] {
+        self.front().key(at).unwrap_or_default()
+    }
+
+    /// Sequence number and kind of a record.
+    pub fn stamp(&self, at: usize) -> (u64, Kind) {
+        self.front().stamp(at).unwrap_or((0, Kind::Delete))
+    }
+
+    /// A record without its key.
+    pub(super) fn version(&self, at: usize) -> Version {
+        let (seq, kind) = self.stamp(at);
+        let checksum = self.front().checksum(at).unwrap_or_default();
+        Version { seq, kind, checksum, value: self.bytes.values()[at].clone() }
     }
 
     pub(super) fn record(&self, at: usize) -> Record {
-        Record { bytes: self.bytes.clone(), place: self.places[at] }
+        Record::of(self.key(at), self.version(at))
+    }
+
+    /// Fetches the front, all of it at once: what a merge does next waits for one line after the
+    /// other.
+    pub(super) fn fetch(&self) {
+        self.bytes.fetch_front();
+    }
+
+    /// Fetches what sharing the values of these records touches.
+    pub(super) fn fetch_values(&self, records: Range<usize>) {
+        SharedValue::fetch(&self.bytes.values()[records]);
     }
 
     /// Which records are inside a clip.
     pub(super) fn inside(&self, clip: &Clip) -> Range<usize> {
-        let last = self.len() - 1;
+        let last = self.record_count() - 1;
         // Most pages are whole: look at their ends first.
         if *self.key(0) >= *clip.lo && *self.key(last) < *clip.hi {
-            return 0..self.len();
+            return 0..self.record_count();
         }
-        let before = |bound: &[u8]| {
-            let is_before = |place: &Place| place.key(&self.bytes) < bound;
-            self.places.partition_point(is_before)
-        };
+        let before = |bound: &[u8]| self.front().search(bound, u64::MAX).unwrap_or_default();
         before(&clip.lo)..before(&clip.hi)
     }
 
     /// All records.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        (0..self.len()).map(|at| self.record(at))
+        self.records_in(0..self.record_count())
+    }
+
+    pub(super) fn records_in(&self, range: Range<usize>) -> impl Iterator<Item = Record> + '_ {
+        range.map(|at| self.record(at))
     }
 }
 
@@ -277,41 +236,81 @@ pub fn find_in(
     key: &[u8],
     snapshot: u64,
 ) -> Result<Option<Record>> {
-    let (used_bytes, record_count) = used_part(bytes, page_bytes).ok_or_else(corrupt)?;
-    let used = &bytes[..used_bytes];
-    let place_at = |slot: usize| {
-        let offset = read_u32(used, HEADER_BYTES + SLOT_BYTES * slot);
-        offset.and_then(|offset| Place::decode(used, offset as usize)).ok_or_else(corrupt)
-    };
-    let (mut from, mut to) = (0, record_count);
-    while from < to {
-        let middle = from.midpoint(to);
-        let place = place_at(middle)?;
-        if (place.key(used), Reverse(place.seq)) < (key, Reverse(snapshot)) {
-            from = middle + 1;
-        } else {
-            to = middle;
+    let found = match kv_page_v1::is_one(bytes.front()) {
+        true => {
+            let page = KvPage::decode(bytes.clone(), page_bytes)?;
+            find(page.bytes(), page_bytes, key, snapshot)
         }
+        false => find(bytes, page_bytes, key, snapshot),
+    };
+    found.ok_or_else(corrupt)
+}
+
+/// As `find_in`; `None` if the bytes are damaged.
+fn find(
+    bytes: &SharedBytes,
+    page_bytes: usize,
+    key: &[u8],
+    snapshot: u64,
+) -> Option<Option<Record>> {
+    if !bytes.is_flat() {
+        bytes.fetch_front();
     }
-    if from == record_count {
-        return Ok(None);
+    let front = Front::of(bytes.front())?;
+    if group_bytes(&front, page_bytes)? != bytes.len() {
+        return None;
     }
-    let place = place_at(from)?;
-    Ok((place.key(used) == key).then(|| Record { bytes: bytes.clone(), place }))
+    let at = front.search(key, snapshot)?;
+    if at == front.count || front.key(at)? != key {
+        return Some(None);
+    }
+    let (seq, kind) = front.stamp(at)?;
+    let (checksum, place) = (front.checksum(at)?, front.value(at)?);
+    let value = match bytes.is_flat() {
+        true => value_in(bytes.front().get(front.values_at()?..)?, place, checksum)?,
+        false => bytes.values().get(at)?.clone(),
+    };
+    Some(Some(Record::of(key, Version { seq, kind, checksum, value })))
+}
+
+/// A copy of a value out of flat bytes; `None` if it is not what was written.
+fn value_in(values: &[u8], place: Range<usize>, checksum: u32) -> Option<SharedValue> {
+    let value = values.get(place).filter(|value| crc32c::crc32c(value) == checksum)?;
+    Some(value.into())
+}
+
+/// Length of the group that the front promises.
+fn group_bytes(front: &Front<'_>, page_bytes: usize) -> Option<usize> {
+    Some(front.used_bytes()?.next_multiple_of(page_bytes))
+}
+
+/// Checks flat bytes: the front, each value by its checksum, and that the rest is 0.
+fn gather(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
+    let front = Front::of(bytes)?;
+    let values_at = front.values_at()?;
+    let values_bytes = bytes.get(values_at..front.used_bytes()?)?;
+    let is_zero = bytes[front.used_bytes()?..].iter().all(|byte| *byte == 0);
+    if group_bytes(&front, page_bytes)? != bytes.len() || !is_zero || !front.is_sound() {
+        return None;
+    }
+    let value = |at| value_in(values_bytes, front.value(at)?, front.checksum(at)?);
+    let values = (0..front.count).map(value).collect::<Option<Vec<_>>>()?;
+    let bytes = SharedBytes::gathered(bytes[..values_at].to_vec(), values, bytes.len());
+    Some(KvPage { bytes })
+}
+
+/// What an older release wrote, as this one would have.
+fn gather_v1(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
+    let mut draft = Draft::default();
+    for (key, version) in kv_page_v1::decode(bytes, page_bytes)? {
+        draft.push(key, version);
+    }
+    (!draft.is_empty()).then(|| draft.finish(page_bytes)).filter(|page| page.front().is_sound())
 }
 
 fn corrupt() -> Error {
-    Error::Corrupt { what: "page of keys and values", why: "its layout".into() }
-}
-
-/// How many bytes of a group are used, and how many records its header promises.
-fn used_part(bytes: &[u8], page_bytes: usize) -> Option<(usize, usize)> {
-    let used_bytes = read_u32(bytes, 12)? as usize;
-    let group_bytes = (read_u32(bytes, 4)? as usize).checked_mul(page_bytes)?;
-    let is_sized = read_u32(bytes, 0)? == MAGIC && group_bytes == bytes.len();
-    let record_count = read_u32(bytes, 8)? as usize;
-    let is_possible = record_count <= used_bytes / (SLOT_BYTES + RECORD_BYTES);
-    (is_sized && is_possible && used_bytes <= bytes.len()).then_some((used_bytes, record_count))
+    let why = "its layout or a checksum".into();
+    Error::Corrupt { what: "page of keys and values", why }
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -321,29 +320,41 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kvssd::draft::build_pages;
+    use crate::kvssd::record::KeyBlock;
 
     fn put(key: &str, seq: u64, value_len: usize) -> Record {
         Record::new(seq, Kind::Put, key.as_bytes(), &vec![seq as u8; value_len])
     }
 
-    fn built(keys: Vec<KeyBlock>) -> Vec<SharedBytes> {
+    fn built(keys: Vec<Vec<Record>>) -> Vec<SharedBytes> {
         let mut groups = Vec::new();
-        let emit = |bytes: Vec<u8>, _: &[Record]| {
-            groups.push(bytes.into());
+        let emit = |page: KvPage| {
+            groups.push(page.bytes().clone());
             Ok(())
         };
         let mut keys = keys.into_iter();
-        let next_key = |versions: &mut KeyBlock| {
+        let next_key = |block: &mut KeyBlock| {
             let next = keys.next();
-            versions.extend(next.iter().flatten().cloned());
+            let records = next.iter().flatten();
+            records.for_each(|record| block.push(record.key(), record.version().clone()));
             Ok(next.is_some())
         };
         build_pages(next_key, 512, emit).unwrap();
         groups
     }
 
+    fn flat(bytes: &SharedBytes) -> SharedBytes {
+        bytes.flat().into_owned().into()
+    }
+
     fn decoded(group: &SharedBytes) -> Vec<Record> {
-        KvPage::decode(group.clone(), 512).unwrap().records().collect()
+        let page = KvPage::decode(group.clone(), 512).unwrap();
+        let records: Vec<Record> = page.records().collect();
+        let of_flat = KvPage::decode(flat(group), 512).unwrap();
+        assert!(of_flat.records().eq(records.iter().cloned()), "flat bytes are the same page");
+        assert_eq!(of_flat.bytes().flat(), group.flat());
+        records
     }
 
     #[test]
@@ -352,12 +363,19 @@ mod tests {
         let keys = vec![vec![put("a", 3, 10)], vec![gone.clone(), put("b", 5, 1), put("b", 2, 0)]];
         let groups = built(keys.clone());
         assert_eq!((groups.len(), groups[0].len()), (1, 512));
-        let find = |key: &[u8], snapshot| find_in(&groups[0], 512, key, snapshot).unwrap();
-        assert_eq!(find(b"b", 100), Some(gone));
-        assert_eq!(find(b"b", 8).map(|record| record.seq()), Some(5));
-        assert_eq!(find(b"b", 1), None);
-        assert_eq!((find(b"", 100), find(b"c", 100), find(b"a", 2)), (None, None, None));
-        assert_eq!(decoded(&groups[0]), keys.concat());
+        let records: Vec<_> = keys.concat();
+        let v1 = records.iter().map(|record| (record.key(), record.version().clone()));
+        let v1: SharedBytes = kv_page_v1::encode(&v1.collect::<Vec<_>>(), 512).into();
+        for group in [&groups[0], &flat(&groups[0]), &v1] {
+            let find = |key: &[u8], snapshot| find_in(group, 512, key, snapshot).unwrap();
+            assert_eq!(find(b"b", 100), Some(gone.clone()));
+            assert_eq!(find(b"b", 8).map(|record| record.seq()), Some(5));
+            assert_eq!(find(b"b", 1), None);
+            assert_eq!((find(b"", 100), find(b"c", 100), find(b"a", 2)), (None, None, None));
+        }
+        assert_eq!(decoded(&groups[0]), records);
+        let of_v1 = KvPage::decode(v1, 512).unwrap();
+        assert_eq!(of_v1.bytes().flat(), groups[0].flat());
     }
 
     #[test]
@@ -368,9 +386,9 @@ mod tests {
         for (group, key) in groups.iter().zip(keys) {
             assert_eq!(decoded(group), key);
         }
-        let first: SharedBytes = groups[1][..512].to_vec().into();
+        let first: SharedBytes = groups[1].flat()[..512].to_vec().into();
         assert!(KvPage::decode(first, 512).is_err(), "its extension is missing");
-        let edge = 512 - HEADER_BYTES - SLOT_BYTES - RECORD_BYTES - 1;
+        let edge = 512 - HEADER_BYTES - SLOT_BYTES - 1;
         assert_eq!(built(vec![vec![put("a", 1, edge)]])[0].len(), 512);
         assert_eq!(built(vec![vec![put("a", 1, edge + 1)]])[0].len(), 1024);
     }
@@ -378,17 +396,36 @@ mod tests {
     /// Without the checksums of the device: no byte can make it panic or allocate beyond the page.
     #[test]
     fn damaged_pages_never_panic() {
-        let group = built(vec![vec![put("a", 3, 10)], vec![put("b", 5, 100), put("b", 2, 0)]]);
-        for at in 0..group[0].len() {
-            for changed in [0, 1, 0x7f, 0x80, 0xff] {
-                let mut bytes = group[0].to_vec();
-                bytes[at] = changed;
-                let bytes = bytes.into();
-                let _ = find_in(&bytes, 512, b"b", 3);
-                let _ = KvPage::decode(bytes, 512);
+        let records = [put("a", 3, 10), put("b", 5, 100), put("b", 2, 0)];
+        let group = built(vec![vec![records[0].clone()], records[1..].to_vec()]).remove(0);
+        let v1 = records.each_ref().map(|record| (record.key(), record.version().clone()));
+        for page in [group.flat().into_owned(), kv_page_v1::encode(&v1, 512)] {
+            for at in 0..page.len() {
+                for changed in [0, 1, 0x7f, 0x80, 0xff] {
+                    let mut bytes = page.clone();
+                    bytes[at] = changed;
+                    let bytes = bytes.into();
+                    let _ = find_in(&bytes, 512, b"b", 3);
+                    let _ = KvPage::decode(bytes, 512);
+                }
+                let cut: SharedBytes = page[..at].to_vec().into();
+                assert!(find_in(&cut, 512, b"b", 3).is_err() && KvPage::decode(cut, 512).is_err());
             }
-            let cut = group[0][..at].to_vec().into();
-            assert!(find_in(&cut, 512, b"b", 3).is_err() && KvPage::decode(cut, 512).is_err());
+        }
+    }
+
+    /// What the device's checksum does not cover is found by those of the page.
+    #[test]
+    fn every_flipped_byte_behind_the_front_is_found() {
+        let group = built(vec![vec![put("a", 3, 10)], vec![put("b", 5, 100), put("b", 2, 0)]]);
+        let page = group[0].flat();
+        for at in group[0].front().len()..page.len() {
+            let mut bytes = page.to_vec();
+            bytes[at] ^= 0x24;
+            let bytes: SharedBytes = bytes.into();
+            let is_of_b = (group[0].front().len() + 10..group[0].front().len() + 110).contains(&at);
+            assert_eq!(find_in(&bytes, 512, b"b", 5).is_err(), is_of_b, "byte {at}");
+            assert!(KvPage::decode(bytes, 512).is_err(), "byte {at}");
         }
     }
 }

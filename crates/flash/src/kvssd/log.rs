@@ -111,7 +111,7 @@ impl Log {
         let mut recovered = Vec::new();
         for group in found {
             let Some(bytes) = group.bytes else { continue };
-            let Some(frames) = decode(&bytes) else { continue };
+            let Some(frames) = decode(&bytes.flat()) else { continue };
             let last_seq = frames.iter().map(Frame::last_seq).max().unwrap_or(0);
             if last_seq > flushed_seq {
                 let page_count = (bytes.len() / space.page_bytes()) as u32;

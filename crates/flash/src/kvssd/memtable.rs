@@ -1,16 +1,40 @@
 //! Writes that are in no table yet, by key, versions newest first. In RAM; the capacitor's side
 //! file or the log makes them survive.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
-use super::kv_page::{KeyBlock, Record, page_room_bytes};
+use super::key::Key;
+use super::kv_page::{page_room_bytes, record_bytes};
+use super::record::{KeyBlock, Version};
+
+/// The versions of a key. One is the rule, and needs no list.
+#[derive(Clone, Debug)]
+pub(super) struct Versions {
+    newest: Version,
+    /// Newest first.
+    older: Vec<Version>,
+}
+
+impl Versions {
+    /// All of them, newest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Version> {
+        std::iter::once(&self.newest).chain(&self.older)
+    }
+
+    fn block(&self, key: &[u8]) -> KeyBlock {
+        let mut block = KeyBlock::default();
+        self.all().for_each(|version| block.push(key, version.clone()));
+        block
+    }
+}
 
 /// See the module docs.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
-    keys: BTreeMap<Vec<u8>, KeyBlock>,
+    keys: BTreeMap<Key, Versions>,
     small_bytes: u64,
     small_count: u64,
     /// Pages of the records that take more than one.
@@ -22,30 +46,30 @@ impl Memtable {
     /// `newest_snapshot` is the largest sequence number that one was taken at, if any is held.
     pub(super) fn insert(
         &mut self,
-        version: Record,
+        key: &[u8],
+        version: Version,
         newest_snapshot: Option<u64>,
         page_bytes: usize,
     ) {
-        self.weigh(&version, page_bytes, true);
+        self.weigh(key, &version, page_bytes, true);
         // One search, at the price of a key for nothing if it is there already, which is rare.
-        let versions = match self.keys.entry(version.key().to_vec()) {
+        let versions = match self.keys.entry(key.into()) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(place) => {
-                place.insert(vec![version]);
+                place.insert(Versions { newest: version, older: Vec::new() });
                 return;
             }
         };
-        let is_needed = |old: &Record| newest_snapshot.is_some_and(|newest| newest >= old.seq());
-        if versions.first().is_some_and(|newest| !is_needed(newest)) {
-            let old = std::mem::replace(&mut versions[0], version);
-            self.weigh(&old, page_bytes, false);
+        let old = std::mem::replace(&mut versions.newest, version);
+        if newest_snapshot.is_some_and(|newest| newest >= old.seq) {
+            versions.older.insert(0, old);
         } else {
-            versions.insert(0, version);
+            self.weigh(key, &old, page_bytes, false);
         }
     }
 
-    fn weigh(&mut self, version: &Record, page_bytes: usize, is_added: bool) {
-        let bytes = version.page_bytes();
+    fn weigh(&mut self, key: &[u8], version: &Version, page_bytes: usize, is_added: bool) {
+        let bytes = record_bytes(key.len(), version.value.len());
         let room = page_room_bytes(page_bytes);
         let (small, count, large) = match bytes <= room {
             true => (bytes as u64, 1, 0),
@@ -80,24 +104,24 @@ impl Memtable {
     }
 
     /// The newest version that a reader at `snapshot` sees.
-    pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Record> {
-        self.keys.get(key)?.iter().find(|version| version.seq() <= snapshot)
+    pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Version> {
+        self.keys.get(key)?.all().find(|version| version.seq <= snapshot)
     }
 
     /// Up to `count` keys from one on, in order.
     pub(super) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((from, Bound::Unbounded));
-        range.take(count).map(|(_, versions)| versions.clone()).collect()
+        range.take(count).map(|(key, versions)| versions.block(key.borrow())).collect()
     }
 
     /// Up to `count` keys up to one, in reverse order.
     pub(super) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((Bound::Unbounded, to));
-        range.rev().take(count).map(|(_, versions)| versions.clone()).collect()
+        range.rev().take(count).map(|(key, versions)| versions.block(key.borrow())).collect()
     }
 
-    /// The versions of every key, in order.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &KeyBlock> {
-        self.keys.values()
+    /// Every key with its versions, in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&[u8], &Versions)> {
+        self.keys.iter().map(|(key, versions)| (key.borrow(), versions))
     }
 }

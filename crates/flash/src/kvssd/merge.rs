@@ -2,13 +2,14 @@
 //! new pages. Where pages come from and go to is the caller's.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use runstone_policy::partition::CutKey;
 
-use super::kv_page::{KeyBlock, Kind, KvPage, Record, build_pages, find_in};
+use super::draft::build_pages;
+use super::kv_page::{KvPage, find_in};
 use super::meta_page::{Clip, Entry, TableMeta};
+use super::record::{KeyBlock, Kind, Record, Version};
 use super::{PageReader, PageWriter};
 use crate::error::Result;
 
@@ -32,9 +33,7 @@ pub fn lookup(
     page_bytes: usize,
     reader: &mut dyn PageReader,
 ) -> Result<Lookup> {
-    let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
-    let may_know = |entry: &&Entry| *key < *entry.clip.hi;
-    let mut entries: Vec<&Entry> = table.entries[..begun].iter().filter(may_know).collect();
+    let mut entries = candidates(table, key);
     entries.sort_by_key(|entry| Reverse(entry.stratum));
     for entry in entries {
         let bytes = reader.read_pages(entry)?;
@@ -48,25 +47,44 @@ pub fn lookup(
     Ok(Lookup::Absent)
 }
 
+/// The entries that may know a key: at most one of each stratum, that with the last start before
+/// the key, for those of one stratum are disjoint. So the search ends when all strata were met.
+fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
+    let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
+    let mut is_met = [false; 1 << u8::BITS];
+    let mut left = table.counter;
+    let mut found = Vec::new();
+    for entry in table.entries[..begun].iter().rev() {
+        if left == 0 {
+            break;
+        }
+        if !std::mem::replace(&mut is_met[usize::from(entry.stratum)], true) {
+            left -= 1;
+            found.extend(Some(entry).filter(|entry| *key < *entry.clip.hi));
+        }
+    }
+    found
+}
+
 /// All records of some entries inside their clips, by key, newest versions first. A page is read
 /// when the merge comes to its clip, and kept until it is used up.
 ///
-/// Records are taken in runs: as long as one page has keys below all that other pages have, neither
-/// heap nor neighbours need to be asked.
+/// Records are taken in runs: as long as one page has keys below all that other pages have, these
+/// need not be asked. Few pages are open at a time, one of each table or stratum: they are kept
+/// sorted, which asks fewer keys than a heap does.
 pub struct Merged<'a> {
     reader: &'a mut dyn PageReader,
     page_bytes: usize,
     /// Not read yet; the last is next.
     waiting: Vec<Entry>,
-    heap: BinaryHeap<Reverse<OpenPage>>,
-    /// The page of the run; its first `run` records come next.
-    current: Option<OpenPage>,
+    /// Sorted, the last is next: its first `run` records, if that is not 0.
+    open: Vec<OpenPage>,
     run: usize,
     /// No other page has a key of the run.
     is_alone: bool,
 }
 
-/// A page with the records that are still to come: at least one. Ordered by key, then newest first.
+/// A page with the records that are still to come. Ordered by key, then newest first.
 struct OpenPage {
     page: KvPage,
     rest: Range<usize>,
@@ -74,7 +92,7 @@ struct OpenPage {
 
 impl OpenPage {
     fn order(&self) -> (&[u8], Reverse<u64>) {
-        (self.key(0), Reverse(self.page.seq(self.rest.start)))
+        (self.key(0), Reverse(self.page.stamp(self.rest.start).0))
     }
 
     fn key(&self, at: usize) -> &[u8] {
@@ -100,26 +118,6 @@ impl OpenPage {
     }
 }
 
-impl PartialEq for OpenPage {
-    fn eq(&self, other: &OpenPage) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for OpenPage {}
-
-impl PartialOrd for OpenPage {
-    fn partial_cmp(&self, other: &OpenPage) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for OpenPage {
-    fn cmp(&self, other: &OpenPage) -> std::cmp::Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
 impl<'a> Merged<'a> {
     /// Entries in any order.
     pub fn new(
@@ -128,24 +126,36 @@ impl<'a> Merged<'a> {
         reader: &'a mut dyn PageReader,
     ) -> Merged<'a> {
         entries.sort_by(|one, two| two.clip.lo.cmp(&one.clip.lo));
-        let (heap, current) = (BinaryHeap::new(), None);
-        Merged { reader, page_bytes, waiting: entries, heap, current, run: 0, is_alone: true }
+        let (waiting, open) = (entries, Vec::new());
+        Merged { reader, page_bytes, waiting, open, run: 0, is_alone: true }
     }
 
     /// Opens every page whose clip begins at or before the smallest open key.
     fn open_pages(&mut self) -> Result<()> {
         while let Some(next) = self.waiting.last() {
-            if self.heap.peek().is_some_and(|first| *first.0.key(0) < *next.clip.lo) {
+            if self.open.last().is_some_and(|first| *first.key(0) < *next.clip.lo) {
                 break;
             }
             let Some(entry) = self.waiting.pop() else { break };
             let page = KvPage::decode(self.reader.read_pages(&entry)?, self.page_bytes)?;
+            page.fetch();
             let rest = page.inside(&entry.clip);
             if !rest.is_empty() {
-                self.heap.push(Reverse(OpenPage { page, rest }));
+                page.fetch_values(rest.clone());
+                self.open.push(OpenPage { page, rest });
+                self.sink();
             }
         }
         Ok(())
+    }
+
+    /// Puts the last open page where it belongs.
+    fn sink(&mut self) {
+        let mut at = self.open.len().saturating_sub(1);
+        while at > 0 && self.open[at - 1].order() < self.open[at].order() {
+            self.open.swap(at - 1, at);
+            at -= 1;
+        }
     }
 
     /// Makes sure that a run is there; `false` behind the last record.
@@ -153,11 +163,13 @@ impl<'a> Merged<'a> {
         if self.run > 0 {
             return Ok(true);
         }
-        let used = self.current.take().filter(|page| !page.rest.is_empty());
-        self.heap.extend(used.map(Reverse));
+        match self.open.last() {
+            Some(page) if page.rest.is_empty() => drop(self.open.pop()),
+            _ => self.sink(),
+        }
         self.open_pages()?;
-        let Some(Reverse(first)) = self.heap.pop() else { return Ok(false) };
-        let others = self.heap.peek().map(|page| page.0.key(0));
+        let Some((first, others)) = self.open.split_last() else { return Ok(false) };
+        let others = others.last().map(|page| page.key(0));
         let unread = self.waiting.last().map(|entry| &*entry.clip.lo);
         let below = match others.into_iter().chain(unread).min() {
             Some(limit) => first.count_below(limit),
@@ -165,29 +177,32 @@ impl<'a> Merged<'a> {
         };
         self.is_alone = below > 0;
         self.run = below.max(1);
-        self.current = Some(first);
         Ok(true)
     }
 
-    fn take(&mut self) -> Option<Record> {
+    /// The next record of the run: page and position.
+    fn take(&mut self) -> Option<(&KvPage, usize)> {
         self.run -= 1;
-        let current = self.current.as_mut()?;
-        current.rest.next().map(|at| current.page.record(at))
+        let first = self.open.last_mut()?;
+        let at = first.rest.next()?;
+        Some((&first.page, at))
     }
 
     /// Adds all versions of the next key, newest first; `false` behind the last key.
-    fn next_key(&mut self, versions: &mut KeyBlock) -> Result<bool> {
+    fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {
-            let key = self.current.as_ref().map(|page| page.key(0));
-            if versions.first().is_some_and(|first| Some(first.key()) != key) {
+            let key = self.open.last().map(|page| page.key(0));
+            if !block.versions.is_empty() && Some(&block.key[..]) != key {
                 break;
             }
-            versions.extend(self.take());
+            if let Some((page, at)) = self.take() {
+                block.push(page.key(at), page.version(at));
+            }
             if self.run == 0 && self.is_alone {
                 break;
             }
         }
-        Ok(!versions.is_empty())
+        Ok(!block.versions.is_empty())
     }
 }
 
@@ -196,11 +211,11 @@ impl Iterator for Merged<'_> {
 
     fn next(&mut self) -> Option<Result<Record>> {
         match self.find_run() {
-            Ok(true) => self.take().map(Ok),
+            Ok(true) => self.take().map(|(page, at)| Ok(page.record(at))),
             Ok(false) => None,
             Err(error) => {
                 self.waiting.clear();
-                self.heap.clear();
+                self.open.clear();
                 Some(Err(error))
             }
         }
@@ -228,7 +243,7 @@ impl Rewriter<'_> {
         mut merged: Merged<'_>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
-        self.write(|versions| merged.next_key(versions), writer)
+        self.write(|block| merged.next_key(block), writer)
     }
 
     /// Writes keys in order, without what no reader needs, into the pages of new tables.
@@ -237,10 +252,10 @@ impl Rewriter<'_> {
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
-        let mut next_kept = |versions: &mut KeyBlock| {
-            while next_key(versions)? {
-                self.drop_obsolete(versions);
-                if !versions.is_empty() {
+        let mut next_kept = |block: &mut KeyBlock| {
+            while next_key(block)? {
+                self.drop_obsolete(block);
+                if !block.versions.is_empty() {
                     return Ok(true);
                 }
             }
@@ -248,23 +263,26 @@ impl Rewriter<'_> {
         };
         let mut tables = Vec::new();
         // The first key beyond a cut, until its own table takes it.
-        let mut beyond = KeyBlock::new();
+        let mut beyond = KeyBlock::default();
         for cut in self.cuts {
-            let next_below = |versions: &mut KeyBlock| {
-                if beyond.is_empty() && !next_kept(&mut beyond)? {
+            let next_below = |block: &mut KeyBlock| {
+                if beyond.versions.is_empty() && !next_kept(&mut beyond)? {
                     return Ok(false);
                 }
-                let is_below = *beyond[0].key() < **cut;
+                let is_below = *beyond.key < **cut;
                 if is_below {
-                    versions.append(&mut beyond);
+                    std::mem::swap(block, &mut beyond);
                 }
                 Ok(is_below)
             };
             tables.extend(self.write_cell(next_below, writer)?);
         }
-        let next_last = |versions: &mut KeyBlock| {
-            versions.append(&mut beyond);
-            Ok(!versions.is_empty() || next_kept(versions)?)
+        let next_last = |block: &mut KeyBlock| {
+            if beyond.versions.is_empty() {
+                return next_kept(block);
+            }
+            std::mem::swap(block, &mut beyond);
+            Ok(true)
         };
         tables.extend(self.write_cell(next_last, writer)?);
         Ok(tables)
@@ -278,9 +296,11 @@ impl Rewriter<'_> {
     ) -> Result<Vec<NewTable>> {
         let mut tables: Vec<NewTable> = Vec::new();
         let mut used_pages = 0;
-        build_pages(next_key, self.page_bytes, |bytes, records| {
-            let page_count = (bytes.len() / self.page_bytes) as u16;
-            let entry = new_entry(writer.write_pages(bytes.into())?, page_count, records);
+        build_pages(next_key, self.page_bytes, |page| {
+            let page_count = (page.bytes().len() / self.page_bytes) as u16;
+            let summary = Summary::of(&page);
+            let number = writer.write_pages(page.bytes().clone())?;
+            let entry = new_entry(number, page_count, &page, &summary);
             let meta_bytes = |table: &NewTable| {
                 TableMeta::encoded_bytes(&table.entries)
                     + TableMeta::encoded_bytes(std::slice::from_ref(&entry))
@@ -292,7 +312,7 @@ impl Rewriter<'_> {
                 used_pages = 0;
             }
             if let Some(table) = tables.last_mut() {
-                table.add(entry, records);
+                table.add(entry, &summary);
             }
             used_pages += u32::from(page_count);
             Ok(())
@@ -303,21 +323,24 @@ impl Rewriter<'_> {
     /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer.
     /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
     ///    left for it to hide.
-    fn drop_obsolete(&self, versions: &mut Vec<Record>) {
-        let mut newer: Option<u64> = None;
-        versions.retain(|record| {
-            let is_seen = newer.is_none_or(|newer| {
-                let from = self.snapshots.partition_point(|&snapshot| snapshot < record.seq());
-                self.snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
+    fn drop_obsolete(&self, block: &mut KeyBlock) {
+        let KeyBlock { key, versions } = block;
+        if versions.len() > 1 {
+            let mut newer: Option<u64> = None;
+            versions.retain(|version| {
+                let is_seen = newer.is_none_or(|newer| {
+                    let from = self.snapshots.partition_point(|snapshot| *snapshot < version.seq);
+                    self.snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
+                });
+                newer = Some(version.seq);
+                is_seen
             });
-            newer = Some(record.seq());
-            is_seen
-        });
-        let is_idle = |last: &&Record| {
-            let is_seen_by_all = self.snapshots.first().is_none_or(|&first| last.seq() <= first);
-            last.kind() == Kind::Delete && is_seen_by_all && !(self.is_deeper)(last.key())
+        }
+        let is_idle = |last: &Version| {
+            let is_seen_by_all = self.snapshots.first().is_none_or(|&first| last.seq <= first);
+            last.kind == Kind::Delete && is_seen_by_all && !(self.is_deeper)(key)
         };
-        if versions.last().as_ref().is_some_and(is_idle) {
+        if versions.last().is_some_and(is_idle) {
             versions.pop();
         }
     }
@@ -339,26 +362,42 @@ pub struct NewTable {
 }
 
 impl NewTable {
-    fn add(&mut self, entry: Entry, records: &[Record]) {
+    fn add(&mut self, entry: Entry, summary: &Summary) {
+        self.record_count += u64::from(entry.record_count);
         self.entries.push(entry);
-        self.record_count += records.len() as u64;
-        for record in records {
-            self.tombstones += u64::from(record.kind() == Kind::Delete);
-            self.min_seq = self.min_seq.min(record.seq());
-            self.max_seq = self.max_seq.max(record.seq());
-        }
+        self.tombstones += summary.tombstones;
+        self.min_seq = self.min_seq.min(summary.min_seq);
+        self.max_seq = self.max_seq.max(summary.max_seq);
     }
 }
 
-fn new_entry(page: u32, page_count: u16, records: &[Record]) -> Entry {
-    let key = |record: Option<&Record>| record.map_or(Vec::new(), |record| record.key().to_vec());
+/// What a table needs to know of the records of a page.
+struct Summary {
+    tombstones: u64,
+    min_seq: u64,
+    max_seq: u64,
+}
+
+impl Summary {
+    fn of(page: &KvPage) -> Summary {
+        let mut summary = Summary { tombstones: 0, min_seq: u64::MAX, max_seq: 0 };
+        for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
+            summary.tombstones += u64::from(kind == Kind::Delete);
+            summary.min_seq = summary.min_seq.min(seq);
+            summary.max_seq = summary.max_seq.max(seq);
+        }
+        summary
+    }
+}
+
+fn new_entry(number: u32, page_count: u16, page: &KvPage, summary: &Summary) -> Entry {
     Entry {
-        page,
+        page: number,
         page_count,
         stratum: 0,
         is_charged: true,
-        has_tombstones: records.iter().any(|record| record.kind() == Kind::Delete),
-        record_count: records.len() as u32,
-        clip: Clip::of_keys(&key(records.first()), &key(records.last())),
+        has_tombstones: summary.tombstones > 0,
+        record_count: page.record_count() as u32,
+        clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
     }
 }

@@ -186,12 +186,7 @@ impl KvSsdOptions {
         }
     }
 
-    /// Format of a checkpoint with these options: older software opens what it understands.
-    pub(super) fn format(&self) -> u32 {
-        if self.cuts == Partitioner::Size { 1 } else { CUTS_FORMAT }
-    }
-
-    /// Bytes for a checkpoint of [`KvSsdOptions::format`].
+    /// Bytes for a checkpoint.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&[
             self.placement as u8,
@@ -210,9 +205,7 @@ impl KvSsdOptions {
         numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         bytes.extend_from_slice(&(self.policy.len() as u16).to_le_bytes());
         bytes.extend_from_slice(self.policy.as_bytes());
-        if self.format() >= CUTS_FORMAT {
-            bytes.push(cuts_code(self.cuts).unwrap_or(0));
-        }
+        bytes.push(cuts_code(self.cuts).unwrap_or(0));
     }
 
     pub(super) fn decode(format: u32, rest: &mut Rest<'_>) -> Option<KvSsdOptions> {

@@ -195,7 +195,7 @@ fn clipped<'a>(
         let hi = range.hi.map_or(&clip.hi[..], |hi| hi.min(&clip.hi));
         (lo < hi).then(|| {
             let clip = Clip { lo: lo.to_vec(), hi: hi.to_vec() };
-            (at, Entry { clip, ..reference.entry.clone() })
+            (at, Entry { clip, ..*reference.entry })
         })
     })
 }

@@ -7,8 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::device::{KvSsd, read_records};
-use super::kv_page::{Kind, Record};
 use super::meta_page::{Clip, Entry};
+use super::record::{KeyBlock, Kind, Record};
 use super::tree::Node;
 use crate::error::Result;
 
@@ -224,8 +224,8 @@ impl Scan<'_> {
             Direction::Reverse => memtable.before(bound, MEMTABLE_KEYS),
         };
         self.is_memtable_done = keys.len() < MEMTABLE_KEYS;
-        self.memtable_at = keys.last().and_then(|key| key.first()).map(|r| r.key().to_vec());
-        let mut records: Vec<Record> = keys.into_iter().flatten().collect();
+        self.memtable_at = keys.last().map(|block| block.key.clone());
+        let mut records: Vec<Record> = keys.iter().flat_map(KeyBlock::records).collect();
         // Versions of a key stay newest first in both directions.
         if self.direction == Direction::Reverse {
             records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));

@@ -160,7 +160,8 @@ impl Space {
         if bytes.len() == self.page_bytes() {
             return vec![bytes];
         }
-        bytes.chunks_exact(self.page_bytes()).map(|page| page.to_vec().into()).collect()
+        let pages = bytes.flat();
+        pages.chunks_exact(self.page_bytes()).map(|page| page.to_vec().into()).collect()
     }
 
     fn program_at(
@@ -261,7 +262,7 @@ impl Space {
         let mut bytes = Vec::with_capacity(self.page_bytes() * page_count as usize);
         for at in page..page + page_count {
             let ppa = self.nand.geometry().page(at);
-            bytes.extend_from_slice(&self.nand.read_shared(ppa)?.0);
+            bytes.extend_from_slice(&self.nand.read_shared(ppa)?.0.flat());
         }
         Ok(bytes.into())
     }

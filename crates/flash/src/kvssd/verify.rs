@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::device::{KvSsd, read_records};
-use super::kv_page::Kind;
 use super::meta_page::TableMeta;
+use super::record::Kind;
 use super::tree::Node;
 use crate::error::{Error, Result};
 

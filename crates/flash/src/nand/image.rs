@@ -21,7 +21,7 @@ pub trait Image: Send + Sync {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
     /// Writes bytes that an image may keep instead of copying them.
     fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
-        self.write_at(offset, data)
+        self.write_at(offset, &data.flat())
     }
     /// Reads; gives back what was kept, if that is what lies there.
     fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
@@ -101,6 +101,8 @@ impl Image for FileImage {
 }
 
 const CHUNK_BYTES: u64 = 64 << 10;
+/// Most chunks that are kept for reuse: 16 MiB.
+const MOST_SPARE_CHUNKS: usize = 256;
 
 /// An image in memory. Clones share it, so that a test can open it again after a power cut.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +115,11 @@ pub struct MemoryImage {
 #[derive(Clone, Debug, Default)]
 struct Content {
     len_bytes: u64,
-    chunks: BTreeMap<u64, Box<[u8]>>,
+    /// As far as they were written; behind that are zeros.
+    chunks: BTreeMap<u64, Vec<u8>>,
+    /// Chunks that were cut off, for the next ones: the allocator would give them back to the
+    /// system and fetch them cleared. The side file of a capacitor is cut at each flush.
+    spare_chunks: Vec<Vec<u8>>,
     kept: BTreeMap<u64, SharedBytes>,
 }
 
@@ -130,17 +136,25 @@ impl Content {
         let reaching: Vec<u64> = self.kept_in(from, to).map(|(at, _)| at).collect();
         for at in reaching {
             if let Some(data) = self.kept.remove(&at) {
-                self.write(at, &data);
+                self.write(at, &data.flat());
             }
         }
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         for (chunk, inside, range) in pieces(offset, data.len()) {
-            let empty = || vec![0; CHUNK_BYTES as usize].into_boxed_slice();
+            let empty = || {
+                let spare = self.spare_chunks.pop();
+                spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES as usize))
+            };
             let bytes = self.chunks.entry(chunk).or_insert_with(empty);
             let part = &data[range];
-            bytes[inside..inside + part.len()].copy_from_slice(part);
+            if bytes.len() < inside {
+                bytes.resize(inside, 0);
+            }
+            let (over, beyond) = part.split_at(part.len().min(bytes.len() - inside));
+            bytes[inside..inside + over.len()].copy_from_slice(over);
+            bytes.extend_from_slice(beyond);
         }
     }
 
@@ -148,15 +162,16 @@ impl Content {
         let end = offset + buf.len() as u64;
         for (chunk, inside, range) in pieces(offset, buf.len()) {
             let part = &mut buf[range];
-            match self.chunks.get(&chunk) {
-                Some(bytes) => part.copy_from_slice(&bytes[inside..inside + part.len()]),
-                None => part.fill(0),
-            }
+            let written = self.chunks.get(&chunk).and_then(|bytes| bytes.get(inside..));
+            let written = written.unwrap_or_default();
+            let (there, zeros) = part.split_at_mut(written.len().min(part.len()));
+            there.copy_from_slice(&written[..there.len()]);
+            zeros.fill(0);
         }
         for (at, data) in self.kept_in(offset, end) {
             let (from, to) = (at.max(offset), (at + data.len() as u64).min(end));
             let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            part.copy_from_slice(&data[(from - at) as usize..(to - at) as usize]);
+            data.copy_to((from - at) as usize, part);
         }
     }
 }
@@ -238,10 +253,13 @@ impl Image for MemoryImage {
         content.unkeep(len_bytes, u64::MAX);
         content.len_bytes = len_bytes;
         let first_gone = len_bytes.div_ceil(CHUNK_BYTES);
-        content.chunks.split_off(&first_gone);
+        let gone = content.chunks.split_off(&first_gone);
+        let room = MOST_SPARE_CHUNKS.saturating_sub(content.spare_chunks.len());
+        content.spare_chunks.extend(gone.into_values().take(room));
+        content.spare_chunks.iter_mut().for_each(Vec::clear);
         let inside = (len_bytes % CHUNK_BYTES) as usize;
         if let Some(last) = content.chunks.get_mut(&(len_bytes / CHUNK_BYTES)) {
-            last[inside..].fill(0);
+            last.truncate(inside);
         }
         Ok(())
     }
@@ -280,7 +298,7 @@ mod tests {
                 _ => image.write_shared(at as u64, &data.into()).unwrap(),
             }
             let found = image.read_shared(at as u64, len).unwrap();
-            assert_eq!((&found[..], &content(&image)), (&plain[at..at + len], &plain));
+            assert_eq!((&*found.flat(), &content(&image)), (&plain[at..at + len], &plain));
         }
         let copy = image.duplicate();
         image.set_len(140).unwrap();
@@ -294,7 +312,7 @@ mod tests {
     fn what_is_kept_is_not_copied() {
         let (image, data) = (MemoryImage::new(), SharedBytes::from(vec![7; 100]));
         image.write_shared(20, &data).unwrap();
-        assert!(std::ptr::eq(&image.read_shared(20, 100).unwrap()[0], &data[0]));
-        assert!(!std::ptr::eq(&image.read_shared(20, 99).unwrap()[0], &data[0]));
+        assert!(std::ptr::eq(image.read_shared(20, 100).unwrap().front(), data.front()));
+        assert!(!std::ptr::eq(&image.read_shared(20, 99).unwrap().front()[0], &data.front()[0]));
     }
 }

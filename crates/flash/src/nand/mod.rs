@@ -24,7 +24,7 @@ pub use faults::{FaultPlan, FiredFaults};
 pub use geometry::{Geometry, Ppa};
 pub use image::{FileImage, Image, MemoryImage};
 pub use oob::{Oob, PageTag, PageType, Spare};
-pub use shared::SharedBytes;
+pub use shared::{SharedBytes, SharedValue};
 use timing::Clock;
 pub use timing::Timing;
 
@@ -96,7 +96,7 @@ impl Nand {
     /// Programs a page. After an error but for a broken rule the page is lost.
     pub fn program_shared(&mut self, ppa: Ppa, data: &SharedBytes, tag: PageTag) -> Result<()> {
         self.check_alive(ppa)?;
-        self.check_program(ppa, data)?;
+        self.check_program(ppa, data.len())?;
         let fate = self.faults.fate_of_program(data.len());
         if ppa.page == 0 {
             self.block_types[ppa.block as usize] = Some(tag.page_type);
@@ -104,7 +104,16 @@ impl Nand {
         self.counters.live(Some(tag.page_type)).programs += 1;
         self.clock.program(ppa.block, self.transfer_bytes(data.len()));
         let erase_count = self.cells.block(ppa.block).erase_count;
-        let oob = Oob { tag, erase_count, data_crc: data.checksum() };
+        let flat;
+        let (data, front_bytes) = match u16::try_from(data.front().len()) {
+            _ if data.is_flat() => (data, 0),
+            Ok(front_bytes) => (data, front_bytes),
+            Err(_) => {
+                flat = data.flat().into_owned().into();
+                (&flat, 0)
+            }
+        };
+        let oob = Oob { tag, erase_count, front_bytes, data_crc: data.checksum() };
         oob.encode(&self.geometry, ppa, &mut self.spare);
         match fate {
             Fate::Done => self.write_page(ppa, data),
@@ -114,7 +123,7 @@ impl Nand {
                 Err(Error::ProgramFailed(ppa))
             }
             Fate::PowerCut(torn) => {
-                self.tear_program(ppa, data, torn)?;
+                self.tear_program(ppa, &data.flat(), torn)?;
                 Err(Error::PowerCut)
             }
         }
@@ -126,11 +135,12 @@ impl Nand {
             return Err(Error::RuleBroken(ppa, Rule::WholePage));
         }
         let (bytes, oob) = self.read_shared(ppa)?;
-        data.copy_from_slice(&bytes);
+        data.copy_from_slice(&bytes.flat());
         Ok(oob)
     }
 
-    /// Reads a page whole and checks it.
+    /// Reads a page whole and checks it, as far as its checksum covers it: a gathered page that
+    /// comes back flat was checked up to its front.
     pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
         self.begin_read(ppa)?;
         let oob = match self.spare_of(ppa)? {
@@ -139,7 +149,7 @@ impl Nand {
             Spare::Valid(oob) => oob,
         };
         let data = self.cells.read_data_shared(ppa)?;
-        if data.checksum() != oob.data_crc {
+        if !oob.covers(&data) {
             return Err(Error::PageDamaged(ppa, "data checksum"));
         }
         Ok((data, oob))
@@ -335,10 +345,10 @@ impl Nand {
         Ok(())
     }
 
-    fn check_program(&self, ppa: Ppa, data: &[u8]) -> Result<()> {
+    fn check_program(&self, ppa: Ppa, data_bytes: usize) -> Result<()> {
         let state = self.cells.block(ppa.block);
         let broken = |rule| Err(Error::RuleBroken(ppa, rule));
-        if data.len() != self.geometry.page_bytes as usize {
+        if data_bytes != self.geometry.page_bytes as usize {
             return broken(Rule::WholePage);
         }
         if state.is_retired {

@@ -1,14 +1,18 @@
 //! The spare bytes of a page: what they say and how they are checked. Little-endian:
 //!
 //! ```text
-//!  0 magic u32 | 4 type u8 | 5 level u8 | 6 zero u16 | 8 program_seq u64 | 16 txn u64
-//! 24 owner u64 | 32 index u32 | 36 erase_count u64 | 44 crc32c of the data u32
+//!  0 magic u32 | 4 type u8 | 5 level u8 | 6 front_bytes u16 | 8 program_seq u64 | 16 txn u64
+//! 24 owner u64 | 32 index u32 | 36 erase_count u64 | 44 crc32c of the data's front u32
 //! 48 crc32c of bytes 0..48 and of the page's address u32 | the rest is 0xFF
 //! ```
+//!
+//! `front_bytes` is how much of the data the checksum covers; 0 is all. What lies behind the front
+//! has checksums in the front.
 //!
 //! The address in the checksum catches a page that the image returns for another.
 
 use super::geometry::{Geometry, Ppa};
+use super::shared::SharedBytes;
 
 const MAGIC: u32 = 0x424f_4f52; // "ROOB"
 const CHECKED_BYTES: usize = 48;
@@ -84,7 +88,9 @@ pub struct Oob {
     pub tag: PageTag,
     /// Erases of the block when the page was programmed.
     pub erase_count: u64,
-    /// Checksum of the data.
+    /// How many bytes of the data the checksum covers; 0 is all of them.
+    pub front_bytes: u16,
+    /// Checksum of these bytes of the data.
     pub data_crc: u32,
 }
 
@@ -100,6 +106,16 @@ pub enum Spare {
 }
 
 impl Oob {
+    /// Whether data is what was programmed, as far as the checksum covers it.
+    pub(super) fn covers(&self, data: &SharedBytes) -> bool {
+        if self.front_bytes == 0 || !data.is_flat() {
+            let covered = if data.is_flat() { 0 } else { data.front().len() };
+            return covered == usize::from(self.front_bytes) && data.checksum() == self.data_crc;
+        }
+        let front = data.front().get(..usize::from(self.front_bytes));
+        front.is_some_and(|front| crc32c::crc32c(front) == self.data_crc)
+    }
+
     pub(super) fn encode(&self, geometry: &Geometry, ppa: Ppa, spare: &mut [u8]) {
         spare.fill(0xff);
         let mut at = 0;
@@ -108,7 +124,8 @@ impl Oob {
             at += bytes.len();
         };
         put(&MAGIC.to_le_bytes());
-        put(&[self.tag.page_type as u8 + 1, self.tag.level, 0, 0]);
+        put(&[self.tag.page_type as u8 + 1, self.tag.level]);
+        put(&self.front_bytes.to_le_bytes());
         put(&self.tag.program_seq.to_le_bytes());
         put(&self.tag.txn.to_le_bytes());
         put(&self.tag.owner.to_le_bytes());
@@ -138,7 +155,12 @@ impl Oob {
             owner: u64_at(spare, 24)?,
             index: u32_at(spare, 32)?,
         };
-        Some(Oob { tag, erase_count: u64_at(spare, 36)?, data_crc: u32_at(spare, 44)? })
+        Some(Oob {
+            tag,
+            erase_count: u64_at(spare, 36)?,
+            front_bytes: u16::from_le_bytes(*spare.get(6..)?.first_chunk()?),
+            data_crc: u32_at(spare, 44)?,
+        })
     }
 }
 

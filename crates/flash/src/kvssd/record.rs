@@ -1,0 +1,123 @@
+//! Keys and their versions in RAM. How pages hold them is in `kv_page.rs`.
+
+use super::kv_page::record_bytes;
+use crate::nand::SharedValue;
+
+/// What a record says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It has this value.
+    Put = 1,
+    /// It is gone.
+    Delete = 2,
+}
+
+/// A version of a key, without the key. A clone shares the value.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Position in the history of writes, below 2^56.
+    pub seq: u64,
+    /// Put or delete.
+    pub kind: Kind,
+    /// crc32c of the value: made when it is written, and taken along from page to page.
+    pub checksum: u32,
+    /// Value; empty for a delete.
+    pub value: SharedValue,
+}
+
+impl Version {
+    /// A version with a value of its own.
+    pub fn new(seq: u64, kind: Kind, value: &[u8]) -> Version {
+        Version { seq, kind, checksum: crc32c::crc32c(value), value: value.into() }
+    }
+}
+
+/// A version with its key.
+#[derive(Clone)]
+pub struct Record {
+    key: Box<[u8]>,
+    version: Version,
+}
+
+impl Record {
+    /// A record with bytes of its own. The key is shorter than 64 KiB; a delete has no value.
+    pub fn new(seq: u64, kind: Kind, key: &[u8], value: &[u8]) -> Record {
+        Record::of(key, Version::new(seq, kind, value))
+    }
+
+    pub(super) fn of(key: &[u8], version: Version) -> Record {
+        Record { key: key.into(), version }
+    }
+
+    /// User key, shorter than 64 KiB.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Position in the history of writes.
+    pub fn seq(&self) -> u64 {
+        self.version.seq
+    }
+
+    /// Put or delete.
+    pub fn kind(&self) -> Kind {
+        self.version.kind
+    }
+
+    /// Value; empty for a delete.
+    pub fn value(&self) -> &[u8] {
+        &self.version.value
+    }
+
+    /// The version without the key.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Record) -> bool {
+        let parts = |record: &Record| (record.seq(), record.kind());
+        parts(self) == parts(other) && self.key == other.key && self.value() == other.value()
+    }
+}
+
+impl Eq for Record {}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (key, value) = (self.key().escape_ascii(), self.value().escape_ascii());
+        write!(f, "{key}@{} {:?} {value}", self.seq(), self.kind())
+    }
+}
+
+/// Versions of one key, newest first. Made once and filled for key after key.
+#[derive(Clone, Default)]
+pub struct KeyBlock {
+    /// The key; without versions it means nothing.
+    pub key: Vec<u8>,
+    /// The versions.
+    pub versions: Vec<Version>,
+}
+
+impl KeyBlock {
+    /// Adds a version, older than those that are there. The first one brings the key.
+    pub fn push(&mut self, key: &[u8], version: Version) {
+        if self.versions.is_empty() {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+        self.versions.push(version);
+    }
+
+    /// Bytes that its records take in a page.
+    pub(super) fn page_bytes(&self) -> usize {
+        let bytes = |version: &Version| record_bytes(self.key.len(), version.value.len());
+        self.versions.iter().map(bytes).sum()
+    }
+
+    /// Its records.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.versions.iter().map(|version| Record::of(&self.key, version.clone()))
+    }
+}
