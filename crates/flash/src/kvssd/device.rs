@@ -55,6 +55,8 @@ pub struct KvSsd {
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
     /// Nothing was removed since space was last looked for in vain.
     pub(super) is_squeezed: bool,
+    /// The newest checkpoint is of an older release.
+    pub(super) is_of_older_format: bool,
 }
 
 impl std::fmt::Debug for KvSsd {
@@ -109,6 +111,7 @@ impl KvSsd {
             counters: KvSsdCounters::default(),
             known_metas: BTreeMap::new(),
             is_squeezed: false,
+            is_of_older_format: false,
             space,
             options,
         }
@@ -294,6 +297,10 @@ impl KvSsd {
         cause: Cause,
         steps: impl FnOnce(&mut KvSsd) -> Result<T>,
     ) -> Result<T> {
+        if self.is_of_older_format && cause != Cause::Checkpoint {
+            // An older release would take what is written from here on for damage.
+            self.checkpoint()?;
+        }
         self.space.cause = cause;
         let done = steps(self);
         if done.is_err() {
@@ -368,6 +375,7 @@ impl KvSsd {
             device.space.keep();
             Ok(pages)
         })?;
+        self.is_of_older_format = false;
         self.checkpoints.push_back((txn, pages));
         self.counters.checkpoints += 1;
         if self.checkpoints.len() > KEPT_CHECKPOINTS {

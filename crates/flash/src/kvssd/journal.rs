@@ -96,6 +96,13 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     Ok((len as usize).div_ceil(first.len().max(1)))
 }
 
+/// Whether a checkpoint, of which these are the first bytes, is of a release before this one.
+pub(super) fn is_of_older_format(first: &[u8]) -> bool {
+    let mut rest = Rest(first);
+    let (_, format) = (rest.u32(), rest.u32());
+    format < Some(FORMAT)
+}
+
 /// Decodes a whole checkpoint.
 pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
     let decode = || {
