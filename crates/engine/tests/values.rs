@@ -675,3 +675,57 @@ fn a_hidden_version_outlives_its_value_file() {
     check(&store, &newest, None);
     assert!(store.verify().expect("verifies").is_clean());
 }
+
+/// A merge drops a deletion, a version whose value lies in an older file, and one whose value an
+/// earlier merge has brought to the present file: of that nothing in its group says that it is
+/// dead. A collection that trusts the group then brought it back (found by the long run).
+#[test]
+fn a_version_behind_one_in_another_file_does_not_come_back() {
+    const KEYS: u32 = 1_000;
+    let storage = Arc::new(MemoryStorage::new());
+    let reopen = |placement: ValuePlacement, base_bytes: u64| {
+        let mut keyspace = options(placement);
+        keyspace.values.gc_pointers = match placement {
+            ValuePlacement::HashGrouped => GcPointers::Writeback,
+            _ => GcPointers::Stable,
+        };
+        keyspace.write_buffer_bytes = 2 << 20;
+        // Nothing is collected before the end.
+        keyspace.values.capacity_bytes = 64 << 20;
+        keyspace.shape.base_bytes = base_bytes;
+        (keyspace.shape.l0_trigger, keyspace.shape.l0_share_percent) = (3, 0);
+        let options = Options {
+            background: Background::Manual,
+            memory_budget_bytes: 8 << 20,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        Store::open_on(Arc::<MemoryStorage>::clone(&storage), options).expect("opens")
+    };
+    let put_all = |store: &Store, turn: usize| {
+        for at in 0..KEYS {
+            store.put(format!("key{at:05}"), value(at as u8, 500, turn)).expect("put");
+        }
+        store.flush().expect("flush");
+    };
+    let (large, small) = (1 << 30, 4 << 10);
+    let store = reopen(ValuePlacement::Vlog, small);
+    put_all(&store, 0);
+    store.compact().expect("below level 1");
+    store.close().expect("close");
+    let store = reopen(ValuePlacement::Vlog, large);
+    (1..=3).for_each(|turn| put_all(&store, turn));
+    while store.run_one_job().expect("a merge into level 1") {}
+    put_all(&store, 4);
+    for at in 0..KEYS {
+        store.delete(format!("key{at:05}")).expect("delete");
+    }
+    store.close().expect("close");
+    // Level 1 is too large now: it sinks, and its values move. Level 0 waits for more tables.
+    let store = reopen(ValuePlacement::HashGrouped, small);
+    while store.run_one_job().expect("a merge below level 0") {}
+    assert_eq!(store.default_keyspace().value_usage().len(), 2, "some values are in either file");
+    store.compact().expect("nothing is left");
+    store.collect_values().expect("nothing comes back");
+    check(&store, &Model::new(), None);
+}

@@ -44,22 +44,12 @@ pub(crate) struct KeepRule {
     key: Vec<u8>,
     /// Stripe of the last version of `key` that was kept or spent; `None` before the first.
     stripe: Option<usize>,
-    /// Whether the version before the present one, if of the same stripe, is a value pointer.
-    behind_pointer: bool,
-    last_is_pointer: bool,
 }
 
 impl KeepRule {
     pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> KeepRule {
         assert!(!points.is_empty(), "at least the present is visible");
-        KeepRule {
-            points,
-            guard,
-            key: Vec::new(),
-            stripe: None,
-            behind_pointer: false,
-            last_is_pointer: false,
-        }
+        KeepRule { points, guard, key: Vec::new(), stripe: None }
     }
 
     /// Whether the key differs from that of the previous call.
@@ -89,7 +79,6 @@ impl KeepRule {
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);
-        self.behind_pointer = std::mem::replace(&mut self.last_is_pointer, is_pointer(trailer));
         if shadowed {
             return false;
         }
@@ -171,8 +160,8 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// A pointer was dropped for a deletion or an inline value, which leave no record in its group
-    /// (spec: value placement §3, deletes).
+    /// A pointer was dropped for a deletion, an inline value or a value in another file, which
+    /// leave no record in its group (spec: value placement §3, deletes).
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let pointer = Pointer::of_entry(value)?;
         let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
@@ -232,6 +221,8 @@ fn fill_tables(
         None => streams.seek_to_first()?,
     }
     let (mut seen, mut next_look) = (0, CANCEL_INTERVAL);
+    // Where the version before has its value, if it is a pointer.
+    let mut last_file = None;
     while let Some((key, trailer)) = streams.current() {
         if range.hi.is_some_and(|hi| key >= hi) {
             break;
@@ -258,6 +249,8 @@ fn fill_tables(
             }
         }
         seen += 1;
+        let file = if is_pointer(trailer) { Pointer::file_of_entry(streams.value()) } else { None };
+        let newer_file = std::mem::replace(&mut last_file, file);
         if keep.keeps(trailer) {
             let builder = output.opened(open)?;
             match &mut output.placer {
@@ -269,7 +262,9 @@ fn fill_tables(
             }
         } else {
             merged.dropped += 1;
-            if is_pointer(trailer) && !keep.behind_pointer {
+            // Behind a pointer to the same file the group has a newer record of the key. Without
+            // one only this says that the record is dead. What is dropped is never the first.
+            if is_pointer(trailer) && (newer_file.is_none() || newer_file != file) {
                 merged.note_dead(key, streams.value())?;
             }
         }

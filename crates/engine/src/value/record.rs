@@ -78,6 +78,11 @@ impl Pointer {
             .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }
 
+    /// The file that an entry points to, if it decodes so far.
+    pub(crate) fn file_of_entry(bytes: &[u8]) -> Option<u64> {
+        Reader::new(bytes).take_varint().ok()
+    }
+
     fn decode(bytes: &[u8]) -> Decoded<Pointer> {
         let mut reader = Reader::new(bytes);
         let store = reader.take_varint()?;
