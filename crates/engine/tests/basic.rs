@@ -203,8 +203,6 @@ fn cursors_turn_around_and_respect_bounds() {
     assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
 }
 
-/// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
-/// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
 /// With a niceness of 15 merges starved beside busy threads, and writers with them.
 #[cfg(target_os = "linux")]
 #[test]
@@ -273,6 +271,8 @@ fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     assert_eq!(met(true), keys);
 }
 
+/// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
+/// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
     let storage = MemoryStorage::new();
