@@ -1,36 +1,43 @@
 //! A few seconds of what `--bin soak` does for as long as one likes: random work in a child that is
-//! killed, compared after each kill, in each placement and with changes between them.
+//! killed, compared after each kill, in each placement, and with changes of placements and of merge
+//! policies between them.
 
 use std::process::Command;
 
-fn soak(placement: &str) {
+fn soak(placement: &str, policy: &str) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let outcome = Command::new(env!("CARGO_BIN_EXE_soak"))
-        .args(["--seconds", "6", "--keys", "500", "--placement", placement, "--directory"])
+        .args(["--seconds", "6", "--keys", "500", "--placement", placement])
+        .args(["--policy", policy, "--directory"])
         .arg(directory.path().join("store"))
         .output()
         .expect("runs");
     let said = String::from_utf8_lossy(&outcome.stdout);
     let errors = String::from_utf8_lossy(&outcome.stderr);
-    assert!(outcome.status.success(), "{placement}: {said}{errors}");
+    assert!(outcome.status.success(), "{placement}, {policy}: {said}{errors}");
 }
 
 #[test]
 fn hash_groups() {
-    soak("hash-grouped");
+    soak("hash-grouped", "fragmented-leveling");
 }
 
 #[test]
 fn groups_whose_pointers_are_written_back() {
-    soak("written-back");
+    soak("written-back", "fragmented-leveling");
 }
 
 #[test]
 fn a_log() {
-    soak("vlog");
+    soak("vlog", "fragmented-leveling");
 }
 
 #[test]
 fn placements_that_change() {
-    soak("changing");
+    soak("changing", "fragmented-leveling");
+}
+
+#[test]
+fn trees_and_placements_that_change() {
+    soak("changing", "changing");
 }

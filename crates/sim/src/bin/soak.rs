@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use runstone::policy::registry::find;
 use runstone_sim::soak::{PLACEMENTS, Soak, run, run_child};
 
 const USAGE: &str = "soak [--minutes N | --seconds N] [--seed N] [--keys N] [--directory PATH] \
-    [--placement hash-grouped | written-back | vlog | inline | changing]";
+    [--placement hash-grouped | written-back | vlog | inline | changing] \
+    [--policy NAME | changing]";
 
 struct Arguments {
     soak: Soak,
@@ -64,7 +66,8 @@ fn main() -> ExitCode {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let directory = std::env::temp_dir().join(format!("runstone-soak-{}", std::process::id()));
-    let soak = Soak { directory, seed: 1, placement: Some(0), keys: 4_000 };
+    let policy = Some("fragmented-leveling");
+    let soak = Soak { directory, seed: 1, placement: Some(0), policy, keys: 4_000 };
     let mut parsed = Arguments { soak, time: Duration::from_secs(60), opening: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
@@ -76,6 +79,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--keys" => parsed.soak.keys = number()?.max(1),
             "--directory" => parsed.soak.directory = PathBuf::from(value),
             "--placement" => parsed.soak.placement = placement_of(&value)?,
+            "--policy" => parsed.soak.policy = policy_of(&value)?,
             "--child" => parsed.opening = Some(number()?),
             _ => return Err(format!("{name} is not known")),
         }
@@ -90,5 +94,12 @@ fn placement_of(name: &str) -> Result<Option<usize>, String> {
     match PLACEMENTS.iter().position(|(placement, ..)| *placement == name) {
         Some(placement) => Ok(Some(placement)),
         None => Err(format!("there is no placement {name}")),
+    }
+}
+
+fn policy_of(name: &str) -> Result<Option<&'static str>, String> {
+    match name {
+        "changing" => Ok(None),
+        name => find(name).map(|policy| Some(policy.name())).map_err(|error| error.to_string()),
     }
 }

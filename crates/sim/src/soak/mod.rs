@@ -28,6 +28,7 @@ pub use child::run as run_child;
 pub use parent::{Totals, run};
 
 use crate::random::Random;
+use crate::workload;
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Soak {
     pub seed: u64,
     /// Where values lie, as an index of [`PLACEMENTS`]; `None`: elsewhere at each opening.
     pub placement: Option<usize>,
+    /// The merge policy; `None`: another tree at each opening, in all of its options.
+    pub policy: Option<&'static str>,
     /// Distinct keys.
     pub keys: u64,
 }
@@ -87,17 +90,25 @@ impl Soak {
             gc_pointers,
             ..ValueOptions::default()
         };
-        let mut keyspace =
-            KeyspaceOptions { write_buffer_bytes: 512 << 10, values, ..KeyspaceOptions::default() };
-        keyspace.shape.table_bytes = 128 << 10;
-        keyspace.shape.base_bytes = 512 << 10;
-        Options {
-            background: Background::Threads(2),
-            memory_budget_bytes: 16 << 20,
-            wal_segment_bytes: 512 << 10,
-            keyspace: Some(keyspace),
-            ..Options::default()
+        let mut options = match self.policy {
+            Some(policy) => tree_of(policy),
+            None => {
+                // Drawn apart: placements stay those of the seed.
+                let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
+                Options {
+                    merge_slices: Some(1 + random.below(4) as usize),
+                    ..workload::options(seed, Background::Threads(2))
+                }
+            }
+        };
+        options.memory_budget_bytes = 16 << 20;
+        options.wal_segment_bytes = 512 << 10;
+        options.max_wal_bytes = Options::default().max_wal_bytes;
+        if let Some(keyspace) = &mut options.keyspace {
+            keyspace.write_buffer_bytes = 512 << 10;
+            keyspace.values = values;
         }
+        options
     }
 
     /// The writes of an operation.
@@ -125,6 +136,14 @@ impl Soak {
             apply(model, number, &self.operation(number));
         }
     }
+}
+
+/// A tree of that policy, small, its other options at their defaults.
+fn tree_of(policy: &str) -> Options {
+    let mut keyspace = KeyspaceOptions { policy: policy.to_string(), ..KeyspaceOptions::default() };
+    keyspace.shape.table_bytes = 128 << 10;
+    keyspace.shape.base_bytes = 512 << 10;
+    Options { background: Background::Threads(2), keyspace: Some(keyspace), ..Options::default() }
 }
 
 fn apply(model: &mut Model, number: u64, changes: &[Change]) {
