@@ -23,8 +23,8 @@ pub struct Args {
     /// sizes: a device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
-    /// Measures one part of a paper that has parts; of hashkv: overall, updates, reserve, sizes,
-    /// scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
+    /// Measures one part of a paper that has parts; of hashkv: overall, updates, device, reserve,
+    /// sizes, scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
     /// baselines, uniform, scans, files; of kvssd: layers, throughput, emulator, thresholds,
     /// over-provision, latest, baselines; of kvssd-beyond: policies, garnering, global-range.
     #[arg(long, value_name = "PART", requires = "name")]

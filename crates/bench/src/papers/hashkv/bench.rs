@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use runstone::metrics::CounterValues;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Event, EventListener, Options, ReadOptions, Result, Store, WalMode};
+use runstone_flash::block::BlockStorage;
 
 use super::designs::{Design, KEY_BYTES, Workload};
 use crate::generators::rng::mix64;
@@ -158,16 +159,38 @@ impl EventListener for Peak {
     }
 }
 
+/// How time is told, and with it who runs the jobs.
+enum Clock {
+    /// The processor's, with files in memory and jobs between operations.
+    Processor(Arc<Peak>),
+    /// The wall's, with background threads.
+    Wall(Instant),
+    /// The simulated one of a block SSD, with jobs between operations.
+    Device(BlockStorage),
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        match self {
+            Clock::Processor(_) => cpu_time(),
+            Clock::Wall(started) => started.elapsed(),
+            Clock::Device(device) => Duration::from_nanos(device.layers().elapsed_ns),
+        }
+    }
+
+    fn has_threads(&self) -> bool {
+        matches!(self, Clock::Wall(_))
+    }
+}
+
 /// A store with its workload.
 pub(super) struct Bench {
     pub(super) store: Store,
-    /// In memory jobs run between operations, and the clock is that of the processor.
-    peak: Option<Arc<Peak>>,
+    clock: Clock,
     rng: Rng,
     values: ValueGenerator,
     workload: Workload,
     zipfian: ScrambledZipfian,
-    started: Instant,
     seen: (CounterValues, Io, Duration),
     operations: u64,
     user_bytes: u64,
@@ -183,33 +206,40 @@ impl Bench {
             table_bytes: AtomicU64::new(0),
             both_bytes: AtomicU64::new(0),
         });
-        let options = Options {
-            background: Background::Manual,
-            merge_slices: Some(1),
-            wal_mode: WalMode::Write,
-            listener: Some(Arc::clone(&peak) as Arc<dyn EventListener>),
-            ..common(design)
-        };
-        Ok(Bench::new(Store::open_on(storage, options)?, Some(peak), workload))
+        let listener = Some(Arc::clone(&peak) as Arc<dyn EventListener>);
+        let options = Options { listener, ..stepped(design) };
+        let store = Store::open_on(storage, options)?;
+        Ok(Bench::new(store, Clock::Processor(peak), workload))
+    }
+
+    /// On a block SSD, with jobs between the operations. It keeps the last 64 KiB of a file back,
+    /// which would be all of a small log segment.
+    pub(super) fn on_device(
+        design: &Design,
+        workload: &Workload,
+        device: &BlockStorage,
+    ) -> Result<Bench> {
+        let options = Options { wal_segment_bytes: 1 << 20, ..stepped(design) };
+        let store = Store::open_on(Arc::new(device.clone()), options)?;
+        Ok(Bench::new(store, Clock::Device(device.clone()), workload))
     }
 
     /// In a directory, with background threads.
     pub(super) fn on_files(design: &Design, workload: &Workload, path: &Path) -> Result<Bench> {
         let options = Options { background: Background::Threads(2), ..common(design) };
-        Ok(Bench::new(Store::open(path, options)?, None, workload))
+        Ok(Bench::new(Store::open(path, options)?, Clock::Wall(Instant::now()), workload))
     }
 
-    fn new(store: Store, peak: Option<Arc<Peak>>, workload: &Workload) -> Bench {
+    fn new(store: Store, clock: Clock, workload: &Workload) -> Bench {
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, workload.most_value_bytes());
         let mut bench = Bench {
             store,
-            peak,
+            clock,
             rng,
             values,
             workload: workload.clone(),
             zipfian: ScrambledZipfian::new(workload.records),
-            started: Instant::now(),
             seen: (CounterValues::default(), Io::default(), Duration::ZERO),
             operations: 0,
             user_bytes: 0,
@@ -219,8 +249,7 @@ impl Bench {
     }
 
     fn look(&self) -> (CounterValues, Io, Duration) {
-        let clock = if self.peak.is_some() { cpu_time() } else { self.started.elapsed() };
-        (self.store.metrics().counters, Io::of(&self.store), clock)
+        (self.store.metrics().counters, Io::of(&self.store), self.clock.now())
     }
 
     fn put(&mut self, record: u64) -> Result<()> {
@@ -228,7 +257,7 @@ impl Bench {
         self.store.put(key(record), self.values.next(bytes))?;
         self.operations += 1;
         self.user_bytes += (KEY_BYTES + bytes) as u64;
-        if self.peak.is_some() && self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
+        if !self.clock.has_threads() && self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
             while self.store.run_one_job()? {}
         }
         Ok(())
@@ -290,7 +319,7 @@ impl Bench {
 
     /// What was done since the last phase ended; work that threads still do counts.
     pub(super) fn phase(&mut self) -> Result<Phase> {
-        if self.peak.is_none() {
+        if self.clock.has_threads() {
             self.store.wait_idle()?;
         }
         let now = self.look();
@@ -307,7 +336,10 @@ impl Bench {
 
     /// Only in memory.
     pub(super) fn peak(&self) -> Option<&Peak> {
-        self.peak.as_deref()
+        match &self.clock {
+            Clock::Processor(peak) => Some(peak),
+            _ => None,
+        }
     }
 }
 
@@ -320,6 +352,16 @@ fn common(design: &Design) -> Options {
         io_uring: design.io_uring,
         keyspace: Some(design.keyspace.clone()),
         ..Options::default()
+    }
+}
+
+/// Jobs run between the operations, one at a time.
+fn stepped(design: &Design) -> Options {
+    Options {
+        background: Background::Manual,
+        merge_slices: Some(1),
+        wal_mode: WalMode::Write,
+        ..common(design)
     }
 }
 

@@ -11,14 +11,16 @@
 //! * `parameters`: experiments 2, 6 and 9, with half the data.
 //! * `sizes`: experiments 4 and 7, with half the data or less.
 //! * `files`: experiment 1 once more and experiment 5, on real files.
+//! * `device`: experiment 1 on an emulated SSD, in simulated time.
 //! * `designs`, `bench`: what is compared, and how it is driven.
 //!
-//! Except in `files`, files are in memory and jobs run between operations, so that bytes are
-//! functions of the options; a throughput is operations per second of processor time, merging and
-//! collecting included.
+//! Except in `files` and `device`, files are in memory and jobs run between operations, so that
+//! bytes are functions of the options; a throughput is operations per second of processor time,
+//! merging and collecting included.
 
 mod bench;
 mod designs;
+mod device;
 mod files;
 mod overall;
 mod parameters;
@@ -32,14 +34,15 @@ use super::{Context, PaperReport, Part};
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("hashkv", context.scale);
     report.notes.push(
-        "updates follow YCSB's scrambled zipfian curve; unless a row says files, a throughput is \
-         per second of processor time on files in memory"
+        "updates follow YCSB's scrambled zipfian curve; unless a row says otherwise, a \
+         throughput is per second of processor time on files in memory"
             .into(),
     );
     report.notes.push("bytes are per byte of keys and values written by the user".into());
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("overall", overall::run),
         ("updates", files::updates),
+        ("device", device::updates),
         ("reserve", parameters::reserve),
         ("sizes", sizes::pairs),
         ("scans", files::scans),
