@@ -50,6 +50,18 @@ impl KvSsd {
         self.streams().filter(is_low).count() as u32
     }
 
+    /// Blocks that must be free whatever is open: after a power cut no block is resumed, and the
+    /// first collection then opens one for each kind of page before it frees any.
+    fn restart_blocks(&self) -> u32 {
+        let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_));
+        1 + self.streams().filter(is_other).count() as u32
+    }
+
+    /// Blocks that must be free beside those that are planned.
+    fn spare_blocks(&self) -> u32 {
+        (self.low_stream_count() + SPARE_BLOCKS).max(self.restart_blocks())
+    }
+
     /// Pages of tables and metadata that leave room to work: open blocks, one part of a compaction,
     /// two checkpoints and the journal between them; at least the over-provisioning. A block with
     /// one dead page is never collected, so it counts for all but one.
@@ -63,7 +75,8 @@ impl KvSsd {
             Durability::Capacitor => 0,
             Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
         };
-        let work = self.streams().count() as u64 + u64::from(SPARE_BLOCKS + PART_BLOCKS);
+        let spare = self.restart_blocks().max(SPARE_BLOCKS);
+        let work = self.streams().count() as u64 + u64::from(spare + PART_BLOCKS);
         let needed = work + journal + saved_pages / block_pages + 1 + log;
         let reserve = needed.max((usable * percent).div_ceil(100));
         usable.saturating_sub(reserve) * (block_pages - 1)
@@ -114,7 +127,7 @@ impl KvSsd {
     pub(super) fn make_room(&mut self, planned_blocks: u32) -> Result<bool> {
         let usable = self.space.usable_count();
         for _ in 0..4 * usable {
-            let wanted = planned_blocks.saturating_add(self.low_stream_count() + SPARE_BLOCKS);
+            let wanted = planned_blocks.saturating_add(self.spare_blocks());
             if self.space.free_count() >= wanted {
                 return Ok(true);
             }
@@ -157,7 +170,7 @@ impl KvSsd {
         let coldest = self.space.movable(Use::Sealed).min_by_key(worn);
         let most = self.space.nand.wear().max;
         let is_cold = |block: &u32| worn(block) + u64::from(self.options.wear_gap) < most;
-        let has_room = self.space.free_count() > self.low_stream_count() + SPARE_BLOCKS;
+        let has_room = self.space.free_count() > self.spare_blocks();
         if let Some(block) = coldest.filter(|block| has_room && is_cold(block)) {
             self.counters.wear_moves += 1;
             self.empty(block)?;

@@ -141,19 +141,17 @@ impl KvSsd {
         let mut moves = Vec::new();
         for (from, to) in plan.relabel {
             let level = self.tree.level(from as usize).iter();
-            moves.extend(level.map(|node| (Arc::clone(node), to as u8)));
+            moves.extend(level.map(|node| (node.id, to as u8)));
         }
-        for step in plan.moves {
-            let node = self.tree.node(step.table).cloned();
-            moves.extend(node.map(|node| (node, step.to_level as u8)));
-        }
+        moves.extend(plan.moves.iter().map(|step| (step.table, step.to_level as u8)));
         self.move_tables(moves, cursors, last_level)
     }
 
-    /// Tables change level; what overlaps nothing there needs no page but the journal's.
+    /// Tables change level; what overlaps nothing there needs no page but the journal's. They are
+    /// given by id, for collections in between move their metadata pages.
     fn move_tables(
         &mut self,
-        moves: Vec<(Arc<Node>, u8)>,
+        moves: Vec<(u64, u8)>,
         mut cursors: Vec<(u32, Box<[u8]>)>,
         last_level: Option<u32>,
     ) -> Result<()> {
@@ -162,26 +160,33 @@ impl KvSsd {
         let mut is_due = is_relabelled || !cursors.is_empty();
         while is_due || moves.peek().is_some() {
             is_due = false;
+            if !self.make_room(0)? {
+                return Err(self.full());
+            }
             let mut commit = self.tree.next_commit();
             commit.cursors = std::mem::take(&mut cursors);
             commit.last_level = last_level.unwrap_or(commit.last_level);
             let mut used_bytes: usize = commit.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
             let room = self.space.page_bytes() - 128;
             let mut sinking = None;
-            while let Some((node, level)) = moves.peek() {
+            while let Some((id, level)) = moves.peek().copied() {
+                let Some(node) = self.tree.node(id) else {
+                    moves.next();
+                    continue;
+                };
                 used_bytes += 8 + node_bytes(&node.fence);
                 if used_bytes > room {
                     break;
                 }
-                let is_met = *level > 0
-                    && !self.tree.overlapping(usize::from(*level), &node.fence).is_empty();
+                moves.next();
+                let is_met =
+                    level > 0 && !self.tree.overlapping(usize::from(level), &node.fence).is_empty();
                 if is_met {
-                    sinking = moves.next();
+                    sinking = Some((Arc::clone(node), level));
                     break;
                 }
-                commit.removed.push(node.id);
-                commit.added.push(Node { level: *level, ..Node::clone(node) });
-                moves.next();
+                commit.removed.push(id);
+                commit.added.push(Node { level, ..Node::clone(node) });
             }
             self.counters.moved_tables += commit.added.len() as u64;
             self.transact(Cause::Compaction, |device| device.commit(&commit, Change::default()))?;
