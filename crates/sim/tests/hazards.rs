@@ -333,6 +333,67 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
     });
 }
 
+fn tiered(mut keyspace: KeyspaceOptions, l0_trigger: u32, size_ratio: u32) -> KeyspaceOptions {
+    keyspace.policy = "tiering".into();
+    (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (l0_trigger, size_ratio);
+    (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
+    keyspace
+}
+
+fn run_jobs(store: &Store) {
+    while store.run_one_job().expect("works") {}
+}
+
+/// By level.
+fn runs(store: &Store) -> Vec<usize> {
+    let shape = store.default_keyspace().shape();
+    shape.levels.iter().map(|level| level.runs().len()).collect()
+}
+
+/// Two runs in level 1, which merge into level 2 with a size ratio of 2.
+fn write_two_runs(store: &Store) {
+    for _ in 0..4 {
+        write(store, 0);
+        run_jobs(store);
+    }
+    assert_eq!(runs(store), [0, 2]);
+}
+
+/// A deletion that its group knew of, above a value that a merge brings into the group later: a
+/// collection between the two forgot the deletion, and the next one, which trusts the group by
+/// then, brought the value back.
+#[test]
+fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
+    let inline = tiered(keyspace_options(ValuePlacement::Inline), 2, 10);
+    let store = open_with(&Arc::default(), inline);
+    write_two_runs(&store);
+    let change = |size_ratio| {
+        let keyspace = tiered(writing_back(), 50, size_ratio);
+        store.open_keyspace("default", Some(keyspace)).expect("changes");
+    };
+    change(10);
+    store.delete(key(3)).expect("deletes");
+    store.put(key(4), "small").expect("puts");
+    let update_and_collect = || {
+        for turn in 1..8 {
+            store.put(key(0), value(turn)).expect("puts");
+            store.flush().expect("flushes");
+        }
+        let before = store.metrics().counters.value_collections;
+        store.collect_values().expect("collects");
+        assert!(store.metrics().counters.value_collections > before);
+        assert!(store.get(key(3)).expect("reads").is_none());
+        assert_eq!(store.get(key(4)).expect("reads").as_deref(), Some(&b"small"[..]));
+    };
+    update_and_collect();
+    change(2);
+    run_jobs(&store);
+    assert_eq!(runs(&store)[1..], [0, 1], "the old values came along, the deletion did not");
+    update_and_collect();
+    store.compact().expect("merges");
+    update_and_collect();
+}
+
 /// The placement changed while a user's own call collected: the pointers that it wrote into the
 /// memtable came after the change, and the file went although they led there.
 #[test]
