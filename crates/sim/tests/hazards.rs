@@ -394,6 +394,76 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     update_and_collect();
 }
 
+fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        keyspace,
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(storage.clone()), options).expect("opens")
+}
+
+/// A change of placement that found the disk full had marked the value file as one that newer
+/// tables do not point to. What was written of the tree from then on said so as well, and the file
+/// went with the older tables.
+#[test]
+fn a_change_of_placement_that_failed_changes_nothing() {
+    let storage = SimStorage::new(1);
+    let log = |l0_trigger| tiered(keyspace_options(ValuePlacement::Vlog), l0_trigger, 10);
+    let store = open_sim(&storage, Some(log(2)));
+    write_two_runs(&store);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::NoSpace, Some(Category::Manifest));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let groups = keyspace_options(ValuePlacement::HashGrouped);
+    let error = store.open_keyspace("default", Some(groups)).expect_err("the disk is full");
+    assert!(error.is_no_space(), "{error}");
+    (0..5).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+    store.checkpoint("copy").expect("copies");
+    let copy = storage.open_sibling("copy".as_ref()).expect("is there");
+    let store = open_sim(&copy, Some(tiered(keyspace_options(ValuePlacement::Vlog), 50, 2)));
+    run_jobs(&store);
+    assert_eq!(runs(&store), [1, 0, 1]);
+    (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
+}
+
+/// A value file that could not be removed after its last table had gone failed the merge, which
+/// then removed its outputs, although the manifest named them.
+#[test]
+fn a_value_file_that_cannot_be_removed_is_left_behind() {
+    let storage = SimStorage::new(1);
+    let log = keyspace_options(ValuePlacement::Vlog);
+    let store = open_sim(&storage, Some(log));
+    write(&store, 1);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Value));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline.clone())).expect("changes");
+    store.compact().expect("what is left behind is no failure");
+    assert_eq!(storage.fired().len(), 1);
+    (0..10).for_each(|k| check(&store, k, 1));
+    store.close().expect("closes");
+    let store = open_sim(&storage, Some(inline));
+    (0..10).for_each(|k| check(&store, k, 1));
+    let files = storage.list().expect("lists");
+    assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
+}
+
+/// The manifest's sync failed in a change of options, the error was returned, and writes went on
+/// (P7).
+#[test]
+fn a_failed_sync_in_a_change_of_options_stops_the_store() {
+    let storage = SimStorage::new(1);
+    let store = open_sim(&storage, Some(keyspace_options(ValuePlacement::Vlog)));
+    write(&store, 1);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::FailedSync, Some(Category::Manifest));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline)).expect_err("the sync fails");
+    let refused = store.put(key(0), value(2)).expect_err("nothing more is acknowledged");
+    assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
+}
+
 /// The placement changed while a user's own call collected: the pointers that it wrote into the
 /// memtable came after the change, and the file went although they led there.
 #[test]

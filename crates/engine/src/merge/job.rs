@@ -480,7 +480,7 @@ impl Inner {
         self.publish_values(keyspace, values);
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
-        self.remove_value_files(keyspace, &gone)?;
+        self.forget_value_files(keyspace, &gone);
         Ok(edit)
     }
 
