@@ -394,6 +394,40 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     update_and_collect();
 }
 
+/// A merge brought an old version to a group in which a newer one was already, so that it lay
+/// behind that one. When both were dropped for a deletion, only the newer was known to be dead; a
+/// collection that rewrote its segment and not the other's left the older as garbage for ever.
+#[test]
+fn a_version_behind_a_newer_one_is_collected_as_well() {
+    let store = open_with(&Arc::default(), tiered(keyspace_options(ValuePlacement::Inline), 2, 10));
+    write_two_runs(&store);
+    let change = |size_ratio| {
+        let groups = keyspace_options(ValuePlacement::HashGrouped);
+        store.open_keyspace("default", Some(tiered(groups, 50, size_ratio))).expect("changes");
+    };
+    let put = |keys: &[u64]| {
+        keys.iter().for_each(|k| store.put(key(*k), value(1)).expect("puts"));
+        store.flush().expect("flushes");
+    };
+    let delete = |keys: &mut dyn Iterator<Item = u64>| {
+        keys.for_each(|k| store.delete(key(k)).expect("deletes"));
+        let keyspace = store.default_keyspace();
+        keyspace.compact().expect("merges and collects");
+        let [usage] = &keyspace.value_usage()[..] else { panic!("one file") };
+        usage.bytes()
+    };
+    change(10);
+    // Of key 9 the newer version comes first; three records fill a slot.
+    put(&[9, 100, 101]);
+    change(2);
+    run_jobs(&store);
+    put(&[200, 201]);
+    put(&[0, 1, 2]);
+    let bytes = delete(&mut [9, 100, 101].into_iter());
+    assert!(bytes < 15_000, "{bytes}: collected");
+    assert_eq!(delete(&mut (0..300)), 0);
+}
+
 fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
     let options = Options {
         background: Background::Manual,
