@@ -3,6 +3,7 @@
 //!
 //! * [`workload`]: operations from a seed, and how they are applied.
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
+//! * [`changes`]: the same with options that change on the way.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
 //! * [`found`]: whether a check fails.
 //! * `fuzz`: the bodies of the fuzz targets; with the feature of that name.
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod changes;
 pub mod crash;
 pub mod found;
 #[cfg(feature = "fuzz")]

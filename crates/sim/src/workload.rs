@@ -220,6 +220,11 @@ impl Run {
         self.store.as_ref().expect("open between operations")
     }
 
+    /// Whether a snapshot is held that is still to be compared.
+    pub(crate) fn holds_snapshots(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
     /// Applies one operation. An error is the store's; a disagreement with the oracle panics.
     pub fn apply(
         &mut self,

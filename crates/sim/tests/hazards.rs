@@ -333,6 +333,171 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
     });
 }
 
+fn tiered(mut keyspace: KeyspaceOptions, l0_trigger: u32, size_ratio: u32) -> KeyspaceOptions {
+    keyspace.policy = "tiering".into();
+    (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (l0_trigger, size_ratio);
+    (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
+    keyspace
+}
+
+fn run_jobs(store: &Store) {
+    while store.run_one_job().expect("works") {}
+}
+
+/// By level.
+fn runs(store: &Store) -> Vec<usize> {
+    let shape = store.default_keyspace().shape();
+    shape.levels.iter().map(|level| level.runs().len()).collect()
+}
+
+/// Two runs in level 1, which merge into level 2 with a size ratio of 2.
+fn write_two_runs(store: &Store) {
+    for _ in 0..4 {
+        write(store, 0);
+        run_jobs(store);
+    }
+    assert_eq!(runs(store), [0, 2]);
+}
+
+/// A deletion that its group knew of, above a value that a merge brings into the group later: a
+/// collection between the two forgot the deletion, and the next one, which trusts the group by
+/// then, brought the value back.
+#[test]
+fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
+    let inline = tiered(keyspace_options(ValuePlacement::Inline), 2, 10);
+    let store = open_with(&Arc::default(), inline);
+    write_two_runs(&store);
+    let change = |size_ratio| {
+        let keyspace = tiered(writing_back(), 50, size_ratio);
+        store.open_keyspace("default", Some(keyspace)).expect("changes");
+    };
+    change(10);
+    store.delete(key(3)).expect("deletes");
+    store.put(key(4), "small").expect("puts");
+    let update_and_collect = || {
+        for turn in 1..8 {
+            store.put(key(0), value(turn)).expect("puts");
+            store.flush().expect("flushes");
+        }
+        let before = store.metrics().counters.value_collections;
+        store.collect_values().expect("collects");
+        assert!(store.metrics().counters.value_collections > before);
+        assert!(store.get(key(3)).expect("reads").is_none());
+        assert_eq!(store.get(key(4)).expect("reads").as_deref(), Some(&b"small"[..]));
+    };
+    update_and_collect();
+    change(2);
+    run_jobs(&store);
+    assert_eq!(runs(&store)[1..], [0, 1], "the old values came along, the deletion did not");
+    update_and_collect();
+    store.compact().expect("merges");
+    update_and_collect();
+}
+
+/// A merge brought an old version to a group in which a newer one was already, so that it lay
+/// behind that one. When both were dropped for a deletion, only the newer was known to be dead; a
+/// collection that rewrote its segment and not the other's left the older as garbage for ever.
+#[test]
+fn a_version_behind_a_newer_one_is_collected_as_well() {
+    let store = open_with(&Arc::default(), tiered(keyspace_options(ValuePlacement::Inline), 2, 10));
+    write_two_runs(&store);
+    let change = |size_ratio| {
+        let groups = keyspace_options(ValuePlacement::HashGrouped);
+        store.open_keyspace("default", Some(tiered(groups, 50, size_ratio))).expect("changes");
+    };
+    let put = |keys: &[u64]| {
+        keys.iter().for_each(|k| store.put(key(*k), value(1)).expect("puts"));
+        store.flush().expect("flushes");
+    };
+    let delete = |keys: &mut dyn Iterator<Item = u64>| {
+        keys.for_each(|k| store.delete(key(k)).expect("deletes"));
+        let keyspace = store.default_keyspace();
+        keyspace.compact().expect("merges and collects");
+        let [usage] = &keyspace.value_usage()[..] else { panic!("one file") };
+        usage.bytes()
+    };
+    change(10);
+    // Of key 9 the newer version comes first; three records fill a slot.
+    put(&[9, 100, 101]);
+    change(2);
+    run_jobs(&store);
+    put(&[200, 201]);
+    put(&[0, 1, 2]);
+    let bytes = delete(&mut [9, 100, 101].into_iter());
+    assert!(bytes < 15_000, "{bytes}: collected");
+    assert_eq!(delete(&mut (0..300)), 0);
+}
+
+fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        keyspace,
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(storage.clone()), options).expect("opens")
+}
+
+/// A change of placement that found the disk full had marked the value file as one that newer
+/// tables do not point to. What was written of the tree from then on said so as well, and the file
+/// went with the older tables.
+#[test]
+fn a_change_of_placement_that_failed_changes_nothing() {
+    let storage = SimStorage::new(1);
+    let log = |l0_trigger| tiered(keyspace_options(ValuePlacement::Vlog), l0_trigger, 10);
+    let store = open_sim(&storage, Some(log(2)));
+    write_two_runs(&store);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::NoSpace, Some(Category::Manifest));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let groups = keyspace_options(ValuePlacement::HashGrouped);
+    let error = store.open_keyspace("default", Some(groups)).expect_err("the disk is full");
+    assert!(error.is_no_space(), "{error}");
+    (0..5).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+    store.checkpoint("copy").expect("copies");
+    let copy = storage.open_sibling("copy".as_ref()).expect("is there");
+    let store = open_sim(&copy, Some(tiered(keyspace_options(ValuePlacement::Vlog), 50, 2)));
+    run_jobs(&store);
+    assert_eq!(runs(&store), [1, 0, 1]);
+    (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
+}
+
+/// A value file that could not be removed after its last table had gone failed the merge, which
+/// then removed its outputs, although the manifest named them.
+#[test]
+fn a_value_file_that_cannot_be_removed_is_left_behind() {
+    let storage = SimStorage::new(1);
+    let log = keyspace_options(ValuePlacement::Vlog);
+    let store = open_sim(&storage, Some(log));
+    write(&store, 1);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Value));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline.clone())).expect("changes");
+    store.compact().expect("what is left behind is no failure");
+    assert_eq!(storage.fired().len(), 1);
+    (0..10).for_each(|k| check(&store, k, 1));
+    store.close().expect("closes");
+    let store = open_sim(&storage, Some(inline));
+    (0..10).for_each(|k| check(&store, k, 1));
+    let files = storage.list().expect("lists");
+    assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
+}
+
+/// The manifest's sync failed in a change of options, the error was returned, and writes went on
+/// (P7).
+#[test]
+fn a_failed_sync_in_a_change_of_options_stops_the_store() {
+    let storage = SimStorage::new(1);
+    let store = open_sim(&storage, Some(keyspace_options(ValuePlacement::Vlog)));
+    write(&store, 1);
+    let (at_op, kind, category) = (storage.ops(), FaultKind::FailedSync, Some(Category::Manifest));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline)).expect_err("the sync fails");
+    let refused = store.put(key(0), value(2)).expect_err("nothing more is acknowledged");
+    assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
+}
+
 /// The placement changed while a user's own call collected: the pointers that it wrote into the
 /// memtable came after the change, and the file went although they led there.
 #[test]

@@ -160,8 +160,8 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// A pointer was dropped for a deletion, an inline value or a value in another file, which
-    /// leave no record in its group (spec: value placement §3, deletes).
+    /// A pointer was dropped for a version that leaves no record behind its own in its group (spec:
+    /// value placement §3, deletes).
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let pointer = Pointer::of_entry(value)?;
         let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
@@ -222,7 +222,7 @@ fn fill_tables(
     }
     let (mut seen, mut next_look) = (0, CANCEL_INTERVAL);
     // Where the version before has its value, if it is a pointer.
-    let mut last_file = None;
+    let mut last_place = None;
     while let Some((key, trailer)) = streams.current() {
         if range.hi.is_some_and(|hi| key >= hi) {
             break;
@@ -249,8 +249,9 @@ fn fill_tables(
             }
         }
         seen += 1;
-        let file = if is_pointer(trailer) { Pointer::file_of_entry(streams.value()) } else { None };
-        let newer_file = std::mem::replace(&mut last_file, file);
+        let is_apart = is_pointer(trailer);
+        let place = if is_apart { Pointer::place_of_entry(streams.value()) } else { None };
+        let newer = std::mem::replace(&mut last_place, place);
         if keep.keeps(trailer) {
             let builder = output.opened(open)?;
             match &mut output.placer {
@@ -262,15 +263,21 @@ fn fill_tables(
             }
         } else {
             merged.dropped += 1;
-            // Behind a pointer to the same file the group has a newer record of the key. Without
-            // one only this says that the record is dead. What is dropped is never the first.
-            if is_pointer(trailer) && (newer_file.is_none() || newer_file != file) {
+            if is_apart && !is_behind(newer, place) {
                 merged.note_dead(key, streams.value())?;
             }
         }
         streams.step()?;
     }
     close_table(open, merged)
+}
+
+/// Whether a newer version has its record behind that of the one which is dropped: then the group
+/// says that this is dead. Else nothing does: the newer one has no record or one in another file,
+/// or one in front, whose segment may be rewritten without this one's. What is dropped is never the
+/// first version of its key.
+fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
+    newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
 }
 
 fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> Result<()> {
@@ -480,7 +487,7 @@ impl Inner {
         self.publish_values(keyspace, values);
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
-        self.remove_value_files(keyspace, &gone)?;
+        self.forget_value_files(keyspace, &gone);
         Ok(edit)
     }
 

@@ -36,7 +36,7 @@ use crate::threads::Bell;
 use crate::value::layout::Layout;
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::place::{Placed, Values};
-use crate::value::store::{FIRST_SLOT, ValueStore, values_name};
+use crate::value::store::{FIRST_SLOT, ValueStore};
 use crate::version::Version;
 use crate::version::handle::{DiskUse, TableContext, TableHandle};
 use crate::version::manifest::{
@@ -564,10 +564,21 @@ impl Inner {
         if let Some(options) = &options {
             options.check()?;
         }
-        match (self.find_keyspace(name), options) {
+        let outcome = match (self.find_keyspace(name), options) {
             (Some(_), None) => Ok(()),
             (Some(existing), Some(options)) => self.change_options(&existing, options),
             (None, options) => self.make_keyspace(name, options.unwrap_or_default()),
+        };
+        outcome.inspect_err(|error| self.note_change_error(error))
+    }
+
+    /// A change of keyspaces failed. What options do not allow and a full disk leave all as it was;
+    /// after anything else nobody knows what is on disk (P7).
+    fn note_change_error(&self, error: &Error) {
+        let is_broken = || self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken);
+        let is_fault = matches!(error, Error::Storage(_)) && !error.is_no_space();
+        if is_fault || is_broken() {
+            self.stop_writes(error);
         }
     }
 
@@ -598,11 +609,15 @@ impl Inner {
                 name: keyspace.name.clone(),
                 options: options.to_toml(),
             }];
-            let before = keyspace.values.load().current.as_ref().map(|store| store.number);
-            if values.current.as_ref().map(|store| store.number) != before {
+            let before = keyspace.values.load().current.clone();
+            let number_of = |store: &Option<Arc<ValueStore>>| store.as_ref().map(|s| s.number);
+            if number_of(&values.current) != number_of(&before) {
                 changes.extend(value_files(keyspace.id, &values));
             }
-            manifest.append(&changes)?;
+            manifest.append(&changes).inspect_err(|_| {
+                // Values go there as before.
+                before.iter().for_each(|store| store.retire(0, 0));
+            })?;
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             keyspace.options.store(Arc::new(options));
@@ -653,7 +668,12 @@ impl Inner {
         self.scheduler.wait_for_keyspace(keyspace.id);
         let mut manifest = self.manifest.lock();
         let dropped = manifest.append(&[Change::Dropped { id: keyspace.id }]);
-        dropped.inspect_err(|_| keyspace.dropped.store(false, Release))?;
+        if let Err(error) = dropped {
+            drop(manifest);
+            keyspace.dropped.store(false, Release);
+            self.note_change_error(&error);
+            return Err(error);
+        }
         manifest.flushed.remove(&keyspace.id);
         self.keyspaces.write().remove(&keyspace.id);
         drop(manifest);
@@ -662,8 +682,9 @@ impl Inner {
         others.iter().for_each(|other| self.refresh_pressure(other));
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());
-        let values = keyspace.values.load_full();
-        values.all().try_for_each(|store| Ok(self.storage.remove(&values_name(store.number))?))
+        let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
+        self.remove_value_files(&files);
+        Ok(())
     }
 }
 

@@ -71,10 +71,13 @@ impl Scanned {
     }
 
     /// Indices of the entries by key; of a key the newest version first, and of two records of
-    /// one version the later. Sorted are heads and indices: most comparisons end there, and they
+    /// one version the later. A record goes before a marker of its version: that lay inline once,
+    /// and was separated since. Sorted are heads and indices: most comparisons end there, and they
     /// are small.
     fn by_key(&self) -> Vec<u32> {
-        let order = |entry: &Entry| (self.key(entry), Reverse(entry.seq), Reverse(entry.voff));
+        let order = |entry: &Entry| {
+            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.voff))
+        };
         let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
         let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
         sorted.sort_unstable_by(|a, b| {
@@ -249,6 +252,16 @@ pub(super) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors 
         out.entries.push(*newest);
     }
     out
+}
+
+/// Of a group whose pointers are written back: the markers that are the newest of their keys, by
+/// key.
+pub(super) fn newest_markers(scanned: &Scanned) -> Vec<Entry> {
+    let entry = |at: &u32| &scanned.entries[*at as usize];
+    let sorted = scanned.by_key();
+    let is_same_key = |a: &u32, b: &u32| scanned.key(entry(a)) == scanned.key(entry(b));
+    let newest = sorted.chunk_by(is_same_key).map(|versions| entry(&versions[0]));
+    newest.filter(|entry| entry.is_marker).copied().collect()
 }
 
 /// Of the cold stream: all but what is known to be dead. Its records are there for their tags,

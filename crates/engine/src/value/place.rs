@@ -287,15 +287,26 @@ impl Inner {
 
     /// Forgets value files that the manifest no longer names. Who reads one of them still may: the
     /// file lives as long as it is open.
-    pub(crate) fn remove_value_files(&self, keyspace: &KeyspaceInner, gone: &[u64]) -> Result<()> {
+    pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceInner, gone: &[u64]) {
         if gone.is_empty() {
-            return Ok(());
+            return;
         }
         let old = keyspace.values.load_full();
         let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
         let retired = kept.cloned().collect();
         keyspace.values.store(Arc::new(Values { current: old.current.clone(), retired }));
-        gone.iter().try_for_each(|number| Ok(self.storage.remove(&values_name(*number))?))
+        self.remove_value_files(gone);
+    }
+
+    /// Removes files that the manifest does not name. That is done with already, so one that cannot
+    /// be removed is no failure of who did it.
+    pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
+        for number in numbers {
+            if let Err(error) = self.storage.remove(&values_name(*number)) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "an obsolete value file was left behind");
+            }
+        }
     }
 
     /// What merges whose smallest input is table `least_id` do with values.

@@ -78,9 +78,10 @@ impl Pointer {
             .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }
 
-    /// The file that an entry points to, if it decodes so far.
-    pub(crate) fn file_of_entry(bytes: &[u8]) -> Option<u64> {
-        Reader::new(bytes).take_varint().ok()
+    /// The file that an entry points to and the place in the stream of the key's group, if it
+    /// decodes.
+    pub(crate) fn place_of_entry(bytes: &[u8]) -> Option<(u64, u64)> {
+        Pointer::decode(bytes).ok().map(|pointer| (pointer.store, pointer.voff))
     }
 
     fn decode(bytes: &[u8]) -> Decoded<Pointer> {

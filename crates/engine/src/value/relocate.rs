@@ -40,6 +40,8 @@ pub(super) struct Emptied<'a> {
     pub(super) group: u32,
     pub(super) segments: &'a [Segment],
     pub(super) scanned: &'a Scanned,
+    /// Markers that stay.
+    pub(super) markers: Vec<Entry>,
     /// Of a group whose every record was judged: the keys that stay.
     pub(super) left: Option<Sketch>,
 }
@@ -136,6 +138,9 @@ impl Inner {
             let mut pointer = Vec::new();
             appender.append(record.key, record.seq, record.value)?.encode(&mut pointer);
             moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
+        }
+        for marker in &emptied.markers {
+            appender.mark(emptied.scanned.key(marker), marker.seq)?;
         }
         let mut edit = appender.finish()?;
         let written = appender.bytes;

@@ -112,7 +112,8 @@ impl Inner {
         let scanned = store.scan(chunk, &|| self.check_open())?;
         let live = self.live_records(keyspace, store, &scanned)?;
         reached!(LiveValuesFound);
-        let emptied = Emptied { group: 0, segments: chunk, scanned: &scanned, left: None };
+        let (scanned, markers) = (&scanned, Vec::new());
+        let emptied = Emptied { group: 0, segments: chunk, scanned, markers, left: None };
         self.relocate(keyspace, store, &emptied, &live)
     }
 

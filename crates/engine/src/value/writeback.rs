@@ -16,8 +16,9 @@
 //! whole groups. Numbers decide, not places: a copy of an older version may lie behind a newer one.
 //! This is not so while the tree has tables from before the value file: a merge brings their values
 //! into the groups one level at a time, perhaps an old version before the deletion above it. Until
-//! those tables are gone each record is looked up in the tree. Merges mark as flushes do, so that
-//! afterwards the groups know everything.
+//! those tables are gone each record is looked up in the tree, and the newest marker of each key
+//! stays: what it hides may be yet to come. Merges mark as flushes do, so that afterwards the
+//! groups know everything.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::error::Result;
 use crate::key::SeqNo;
 use crate::store::{Inner, KeyspaceInner};
 use crate::value::collect::{Collected, Sealed};
-use crate::value::keep::newest;
+use crate::value::keep::{newest, newest_markers};
 use crate::value::relocate::{Emptied, Live};
 use crate::value::store::ValueStore;
 
@@ -97,20 +98,24 @@ impl Inner {
     ) -> Result<()> {
         let scanned = store.scan(&sealed.segments, &|| self.check_open())?;
         let mut kept = newest(&scanned, &sealed.dead);
-        let live: Vec<Live<'_>> = match is_settled {
-            true => kept.entries.iter().map(|entry| Live { entry, seq: entry.seq }).collect(),
+        let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
+            true => {
+                let live = kept.entries.iter().map(|entry| Live { entry, seq: entry.seq });
+                (live.collect(), Vec::new())
+            }
             false => {
                 let live = self.live_records(keyspace, store, &scanned)?;
                 kept.keys = runstone_policy::sketch::Sketch::of_nothing();
                 for one in &live {
                     kept.keys.add(ValueStore::sketch_hash(scanned.key(one.entry)));
                 }
-                live
+                (live, newest_markers(&scanned))
             }
         };
         reached!(LiveValuesFound);
         let (group, segments) = (sealed.group, &sealed.segments[..]);
-        let emptied = Emptied { group, segments, scanned: &scanned, left: Some(kept.keys) };
+        let left = Some(kept.keys);
+        let emptied = Emptied { group, segments, scanned: &scanned, markers, left };
         self.relocate(keyspace, store, &emptied, &live)
     }
 }

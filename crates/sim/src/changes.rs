@@ -1,0 +1,270 @@
+//! Lives of a store whose options change on the way: policy, placement of values, partitioner and
+//! install of merges, while it is open and from one opening to the next; with cursors that are
+//! walked across merges, collections and such changes, and keyspaces that are dropped and made
+//! anew.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use runstone::policy::registry::POLICIES;
+use runstone::{
+    Background, Cursor, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
+    ValuePlacement,
+};
+
+use crate::oracle::{Oracle, State, Write};
+use crate::random::Random;
+use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for};
+
+/// Where values may lie; more often where collections write pointers, which trust most.
+const PLACEMENTS: [(ValuePlacement, GcPointers); 6] = [
+    (ValuePlacement::Inline, GcPointers::Stable),
+    (ValuePlacement::Vlog, GcPointers::Stable),
+    (ValuePlacement::HashGrouped, GcPointers::Stable),
+    (ValuePlacement::HashGrouped, GcPointers::Stable),
+    (ValuePlacement::HashGrouped, GcPointers::Writeback),
+    (ValuePlacement::HashGrouped, GcPointers::Writeback),
+];
+
+/// One step of a life.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// What every workload does.
+    Operation(Operation),
+    /// A keyspace goes by other options from now on.
+    Change(usize, Box<KeyspaceOptions>),
+    /// A cursor is walked while other work is done; the moves are a seed's.
+    Walk(u64),
+    /// Many keys are looked up at once; a seed's.
+    GetMany(u64),
+    /// The keyspace that may go goes, and is made anew, empty.
+    DropOther,
+}
+
+/// Steps of a life of a seed; `draw` tells them from others.
+pub fn generate(seed: u64, draw: u64, count: usize) -> Vec<Step> {
+    let mut random = Random::new(draw);
+    let more = workload::generate(random.draw(), count).into_iter();
+    more.map(|operation| match (operation, random.below(100)) {
+        (Operation::Get(_), 0..25) => {
+            let keyspace = random.below(KEYSPACES.len() as u64) as usize;
+            Step::Change(keyspace, Box::new(keyspace_options(seed, random.draw())))
+        }
+        (Operation::Get(_), 25..45) => Step::Walk(random.draw()),
+        (Operation::Get(_), 45..55) => Step::GetMany(random.draw()),
+        (Operation::Get(_), 55..58) => Step::DropOther,
+        (Operation::RunOneJob, 0..20) => Step::Operation(Operation::Collect),
+        (operation, _) => Step::Operation(operation),
+    })
+    .collect()
+}
+
+/// Options of a life: what no change may touch is the seed's, the rest is drawn.
+pub fn options(seed: u64, draw: u64, background: Background) -> Options {
+    let mut options = options_for(POLICIES[0].name(), seed, background);
+    options.keyspace = Some(keyspace_options(seed, draw));
+    options
+}
+
+fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
+    let fixed = options_for(POLICIES[0].name(), seed, Background::Manual);
+    let fixed = fixed.keyspace.unwrap_or_default().values;
+    let mut random = Random::new(draw);
+    let policy = POLICIES[random.below(POLICIES.len() as u64) as usize];
+    let drawn = options_for(policy.name(), draw, Background::Manual);
+    let mut keyspace = drawn.keyspace.unwrap_or_default();
+    let (placement, gc_pointers) = PLACEMENTS[random.below(PLACEMENTS.len() as u64) as usize];
+    let values = &mut keyspace.values;
+    (values.placement, values.gc_pointers) = (placement, gc_pointers);
+    (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);
+    values.cold_stream = gc_pointers == GcPointers::Stable && random.one_in(2);
+    if random.one_in(4) {
+        // More than the reserve follows from the data: collected seldom.
+        values.capacity_bytes = 4 << 20;
+    }
+    if random.one_in(3) {
+        // Level 0 stays as it is while what is below it is merged.
+        keyspace.shape.l0_trigger = 16;
+        keyspace.shape.universal_trigger = 16;
+        (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
+    }
+    keyspace
+}
+
+/// A store under test, with its oracle.
+#[derive(Debug)]
+pub struct Life {
+    /// The run.
+    pub run: Run,
+}
+
+impl Life {
+    /// Starts on an open store whose content is the oracle's state.
+    pub fn new(store: Store, oracle: Oracle) -> Life {
+        Life { run: Run::new(store, oracle) }
+    }
+
+    fn store(&self) -> &Store {
+        self.run.store.as_ref().expect("open between steps")
+    }
+
+    /// Applies one step. An error is the store's; a disagreement with the oracle panics.
+    pub fn apply(
+        &mut self,
+        step: &Step,
+        reopen: impl FnOnce() -> Result<Store, Error>,
+    ) -> Result<(), Error> {
+        match step {
+            Step::Operation(operation) => self.run.apply(operation, reopen)?,
+            Step::Change(keyspace, options) => self.change(*keyspace, options)?,
+            Step::Walk(seed) => self.walk(*seed)?,
+            Step::GetMany(seed) => self.get_many(*seed)?,
+            Step::DropOther => self.drop_other()?,
+        }
+        Ok(())
+    }
+
+    fn change(&self, keyspace: usize, options: &KeyspaceOptions) -> Result<(), Error> {
+        let store = self.store();
+        // It may not be there yet.
+        keyspaces(store)?;
+        store.open_keyspace(KEYSPACES[keyspace], Some(options.clone())).map(drop)
+    }
+
+    fn drop_other(&mut self) -> Result<(), Error> {
+        if self.run.holds_snapshots() {
+            // They would show an empty keyspace.
+            return Ok(());
+        }
+        self.store().sync()?;
+        self.run.oracle.synced();
+        let deletion = |(keyspace, key): &(usize, Vec<u8>)| Write {
+            keyspace: *keyspace,
+            key: key.clone(),
+            value: None,
+        };
+        let own = self.run.oracle.state().keys().filter(|(keyspace, _)| *keyspace == 1);
+        let writes: Vec<Write> = own.map(deletion).collect();
+        self.run.oracle.attempt(&writes);
+        self.store().drop_keyspace(KEYSPACES[1])?;
+        self.run.oracle.acknowledge();
+        self.run.oracle.synced();
+        keyspaces(self.store()).map(drop)
+    }
+
+    fn get_many(&self, seed: u64) -> Result<(), Error> {
+        let mut random = Random::new(seed);
+        let at = random.below(KEYSPACES.len() as u64) as usize;
+        let keyspace = keyspaces(self.store())?.swap_remove(at);
+        let keys: Vec<Vec<u8>> = (0..20).map(|_| some_key(&mut random)).collect();
+        let found = keyspace.multi_get(&keys)?;
+        for (key, value) in keys.into_iter().zip(found) {
+            let expected = self.run.oracle.state().get(&(at, key.clone()));
+            assert_eq!(value.as_deref(), expected.map(|value| &value[..]), "{key:?} of many");
+        }
+        Ok(())
+    }
+
+    fn walk(&self, seed: u64) -> Result<(), Error> {
+        let mut random = Random::new(seed);
+        let at = random.below(KEYSPACES.len() as u64) as usize;
+        let keyspace = keyspaces(self.store())?.swap_remove(at);
+        let mut walk = Walk::new(&keyspace, at, self.run.oracle.state(), &mut random)?;
+        for _ in 0..40 {
+            walk.step(&mut random)?;
+            match random.below(24) {
+                0 => self.store().flush()?,
+                1 | 2 => drop(self.store().run_one_job()?),
+                3 => self.store().collect_values()?,
+                4 if random.one_in(4) => self.store().compact()?,
+                5 if random.one_in(2) => {
+                    let seed = self.store().default_keyspace().options();
+                    let mut options = keyspace_options(0, random.draw());
+                    options.values.groups = seed.values.groups;
+                    options.values.slot_bytes = seed.values.slot_bytes;
+                    self.change(at, &options)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cursor, and what it must show.
+struct Walk {
+    cursor: Cursor,
+    content: BTreeMap<Vec<u8>, Vec<u8>>,
+    at: Option<Vec<u8>>,
+}
+
+impl Walk {
+    fn new(
+        keyspace: &Keyspace,
+        number: usize,
+        state: &State,
+        random: &mut Random,
+    ) -> Result<Walk, Error> {
+        let mut bound = || (!random.one_in(2)).then(|| some_key(random));
+        let (lo, hi) = (bound(), bound());
+        let is_inside = |key: &Vec<u8>| {
+            lo.as_ref().is_none_or(|lo| key >= lo) && hi.as_ref().is_none_or(|hi| key < hi)
+        };
+        let own = state.iter().filter(|((keyspace, _), _)| *keyspace == number);
+        let content = own.map(|((_, key), value)| (key.clone(), value.clone()));
+        let content = content.filter(|(key, _)| is_inside(key)).collect();
+        let read = ReadOptions::default().with_bounds(lo.as_deref(), hi.as_deref());
+        let read = read.fill_cache(random.one_in(2));
+        Ok(Walk { cursor: keyspace.cursor(read)?, content, at: None })
+    }
+
+    fn step(&mut self, random: &mut Random) -> Result<(), Error> {
+        let next = |from: Bound<&Vec<u8>>| {
+            let mut rest = self.content.range::<Vec<u8>, _>((from, Bound::Unbounded));
+            rest.next().map(|(key, _)| key.clone())
+        };
+        let before = |to: Bound<&Vec<u8>>| {
+            let mut rest = self.content.range::<Vec<u8>, _>((Bound::Unbounded, to));
+            rest.next_back().map(|(key, _)| key.clone())
+        };
+        let key = some_key(random);
+        self.at = match (random.below(12), &self.at) {
+            (0..5, Some(at)) => {
+                self.cursor.next()?;
+                next(Bound::Excluded(at))
+            }
+            (5..9, Some(at)) => {
+                self.cursor.prev()?;
+                before(Bound::Excluded(at))
+            }
+            (9, _) => {
+                self.cursor.seek_for_prev(&key)?;
+                before(Bound::Included(&key))
+            }
+            (10, _) => {
+                self.cursor.seek_to_last()?;
+                before(Bound::Unbounded)
+            }
+            (11, _) => {
+                self.cursor.seek_to_first()?;
+                next(Bound::Unbounded)
+            }
+            _ => {
+                self.cursor.seek(&key)?;
+                next(Bound::Included(&key))
+            }
+        };
+        let found = self.cursor.valid().then(|| (self.cursor.key(), self.cursor.value()));
+        let expected = self.at.as_ref().map(|key| (&key[..], &self.content[key][..]));
+        assert_eq!(found, expected, "a cursor that was walked");
+        Ok(())
+    }
+}
+
+fn some_key(random: &mut Random) -> Vec<u8> {
+    match random.below(20) {
+        0 => Vec::new(),
+        1 => vec![0xff; random.below(9) as usize],
+        _ => format!("key{:03}", random.below(60)).into_bytes(),
+    }
+}
