@@ -191,10 +191,10 @@ impl Tree {
             std::mem::take(&mut self.levels[0])
         } else {
             let cursor = &self.cursors[level];
-            let next = |table: &TableMeta| table.entries[0].clip.lo > *cursor;
+            let next = |table: &TableMeta| *table.entries[0].clip.lo > **cursor;
             let at = self.levels[level].iter().position(next).unwrap_or(0);
             let victim = self.levels[level].remove(at);
-            self.cursors[level] = victim.entries[0].clip.lo.clone();
+            self.cursors[level] = victim.entries[0].clip.lo.to_vec();
             vec![victim]
         };
         let fences: Vec<Clip> = upper.iter().filter_map(TableMeta::fence).collect();

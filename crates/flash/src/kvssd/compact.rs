@@ -17,6 +17,7 @@ use runstone_policy::partition::CutKey;
 use super::counters::Cause;
 use super::device::{Change, KvSsd, Saved};
 use super::journal::node_bytes;
+use super::key::Key;
 use super::merge::{Merged, NewTable, Rewriter};
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::options::Placement;
@@ -529,12 +530,12 @@ fn cut(piece: Piece, most_pages: u64) -> Piece {
         page_count += if is_full { 0 } else { *count };
         is_full
     });
-    let Some(key) = at.map(|(lo, _)| lo.to_vec()) else { return piece };
+    let Some(key) = at.map(|(lo, _)| Key::from(*lo)) else { return piece };
     let upper_count = piece.upper.len();
     let mut done = Piece { upper: vec![], lower: vec![], nodes: vec![], rest: vec![], page_count };
     let tables = piece.upper.into_iter().chain(piece.lower);
     for (at, (table, node)) in tables.zip(piece.nodes).enumerate() {
-        let before = clipped(&table, &Clip { lo: Vec::new(), hi: key.clone() });
+        let before = clipped(&table, &Clip { lo: Key::default(), hi: key.clone() });
         if before.entries.is_empty() {
             continue;
         }
@@ -551,8 +552,8 @@ fn cut(piece: Piece, most_pages: u64) -> Piece {
     done
 }
 
-fn table_end(table: &TableMeta) -> Vec<u8> {
-    table.fence().map_or(Vec::new(), |fence| fence.hi)
+fn table_end(table: &TableMeta) -> Key {
+    table.fence().map_or(Key::default(), |fence| fence.hi)
 }
 
 /// A table cut to a range of keys; it keeps its number for the lists.

@@ -21,6 +21,7 @@ use super::meta_page::Clip;
 use super::options::KvSsdOptions;
 use super::tree::{Commit, Node};
 use crate::error::{Error, Result};
+use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
@@ -34,7 +35,8 @@ const NODE_BYTES: usize = 54;
 
 /// The page of a commit; `None` if it does not fit.
 pub(super) fn encode_commit(commit: &Commit, page_bytes: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; JOURNAL_HEADER_BYTES];
+    let mut bytes = SharedBytes::buffer(page_bytes);
+    bytes.resize(JOURNAL_HEADER_BYTES, 0);
     put_commit(commit, &mut bytes);
     let len = bytes.len() as u32;
     bytes[..4].copy_from_slice(&JOURNAL_MAGIC.to_le_bytes());
@@ -197,8 +199,8 @@ fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
     let (record_count, tombstones) = (take_number(rest)?, take_number(rest)?);
     let (min_seq, max_seq) = (take_number(rest)?, take_number(rest)?);
     let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
-    let lo = rest.bytes(usize::from(lo_len))?.to_vec();
-    let hi = rest.bytes(usize::from(hi_len))?.to_vec();
+    let lo = rest.bytes(usize::from(lo_len))?.into();
+    let hi = rest.bytes(usize::from(hi_len))?.into();
     Some(Node {
         id,
         level,
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
 
     fn commit() -> Commit {
-        let fence = Clip { lo: b"a".to_vec(), hi: b"czz".to_vec() };
+        let fence = Clip { lo: b"a"[..].into(), hi: b"czz"[..].into() };
         let node = Node {
             id: 7,
             level: 2,

@@ -1,42 +1,85 @@
-//! A key of the memtable: short ones lie in the node of the tree, so that a search compares them
-//! without following a pointer each.
+//! A key of the memtable, or a bound of a clip: short ones lie in place, so that a search compares
+//! them without following a pointer each, and a metadata page is decoded without two allocations
+//! an entry.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::ops::Deref;
 
-/// Longest key that lies in place.
+/// Longest key that lies in place: two fit a line of the cache.
 const MOST_INLINE_BYTES: usize = 30;
 
 /// Bytes of a key, ordered as such.
-#[derive(Clone, Debug)]
-pub(super) enum Key {
-    Inline { len: u8, bytes: [u8; MOST_INLINE_BYTES] },
+#[derive(Clone)]
+pub struct Key(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    /// Zeros behind the key.
+    Inline {
+        len: u8,
+        bytes: [u8; MOST_INLINE_BYTES],
+    },
     Boxed(Box<[u8]>),
+}
+
+impl Key {
+    /// The smallest key above another.
+    pub fn after(key: &[u8]) -> Key {
+        if key.len() >= MOST_INLINE_BYTES {
+            return Key(Bytes::Boxed([key, &[0]].concat().into()));
+        }
+        let mut bytes = [0; MOST_INLINE_BYTES];
+        bytes[..key.len()].copy_from_slice(key);
+        Key(Bytes::Inline { len: key.len() as u8 + 1, bytes })
+    }
 }
 
 impl From<&[u8]> for Key {
     fn from(key: &[u8]) -> Key {
         if key.len() > MOST_INLINE_BYTES {
-            return Key::Boxed(key.into());
+            return Key(Bytes::Boxed(key.into()));
         }
         let mut bytes = [0; MOST_INLINE_BYTES];
         bytes[..key.len()].copy_from_slice(key);
-        Key::Inline { len: key.len() as u8, bytes }
+        Key(Bytes::Inline { len: key.len() as u8, bytes })
+    }
+}
+
+impl Default for Key {
+    fn default() -> Key {
+        Key::from(&[][..])
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Bytes::Boxed(bytes) => bytes,
+        }
     }
 }
 
 impl Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
-        match self {
-            Key::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            Key::Boxed(bytes) => bytes,
-        }
+        self
     }
 }
 
 impl Ord for Key {
+    /// Keys in place are compared whole, which needs no call: of two that differ in zeros at their
+    /// ends only, the shorter comes first.
     fn cmp(&self, other: &Key) -> Ordering {
-        Borrow::<[u8]>::borrow(self).cmp(other.borrow())
+        match (&self.0, &other.0) {
+            (
+                Bytes::Inline { len, bytes },
+                Bytes::Inline { len: other_len, bytes: other_bytes },
+            ) => bytes.cmp(other_bytes).then(len.cmp(other_len)),
+            _ => (**self).cmp(&**other),
+        }
     }
 }
 
@@ -54,6 +97,12 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.escape_ascii())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,12 +110,19 @@ mod tests {
     #[test]
     fn keys_are_ordered_as_their_bytes() {
         let long = [7; MOST_INLINE_BYTES + 1];
-        let keys = [&[][..], &[0], &[0, 0], &[1], &[7], &long[1..], &long, &[8]];
+        let keys = [&[][..], &[0], &[0, 0], &[1], &[7], &long[1..], &long, &[8], &[8, 0], &[8, 1]];
         for (at, one) in keys.iter().enumerate() {
-            assert_eq!(Borrow::<[u8]>::borrow(&Key::from(*one)), *one);
+            assert_eq!(*Key::from(*one), **one);
             for (other_at, other) in keys.iter().enumerate() {
                 assert_eq!(Key::from(*one).cmp(&Key::from(*other)), at.cmp(&other_at));
             }
+        }
+    }
+
+    #[test]
+    fn the_next_key_has_a_zero_more() {
+        for len in [0, 1, MOST_INLINE_BYTES - 1, MOST_INLINE_BYTES, MOST_INLINE_BYTES + 1] {
+            assert_eq!(*Key::after(&vec![9; len]), [&vec![9; len][..], &[0]].concat());
         }
     }
 }

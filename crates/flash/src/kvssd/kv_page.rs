@@ -192,6 +192,22 @@ impl KvPage {
         Version { seq, kind, checksum, value: self.bytes.values()[at].clone() }
     }
 
+    /// Slots of records, one after the other, and their keys.
+    pub(super) fn slots_and_keys(&self, records: Range<usize>) -> (&[u8], &[u8]) {
+        let front = self.front();
+        let slots = &front.bytes[front.slot_at(records.start)..front.slot_at(records.end)];
+        let (from, to) = (self.ends(records.start).0, self.ends(records.end).0);
+        (slots, front.bytes.get(front.keys_at() + from..front.keys_at() + to).unwrap_or_default())
+    }
+
+    /// Where the keys and the values end that lie before a record.
+    pub(super) fn ends(&self, at: usize) -> (usize, usize) {
+        let behind = self.front().slot_at(at);
+        let end = |end_at| read_u32(self.bytes.front(), behind + end_at - SLOT_BYTES);
+        let end = |end_at| end(end_at).unwrap_or_default();
+        (end(KEY_END_AT) as usize, end(VALUE_END_AT) as usize)
+    }
+
     pub(super) fn record(&self, at: usize) -> Record {
         Record::of(self.key(at), self.version(at))
     }

@@ -1,7 +1,6 @@
 //! Writes that are in no table yet, by key, versions newest first. In RAM; the capacitor's side
 //! file or the log makes them survive.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -111,17 +110,17 @@ impl Memtable {
     /// Up to `count` keys from one on, in order.
     pub(super) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((from, Bound::Unbounded));
-        range.take(count).map(|(key, versions)| versions.block(key.borrow())).collect()
+        range.take(count).map(|(key, versions)| versions.block(key)).collect()
     }
 
     /// Up to `count` keys up to one, in reverse order.
     pub(super) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((Bound::Unbounded, to));
-        range.rev().take(count).map(|(key, versions)| versions.block(key.borrow())).collect()
+        range.rev().take(count).map(|(key, versions)| versions.block(key)).collect()
     }
 
     /// Every key with its versions, in order.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&[u8], &Versions)> {
-        self.keys.iter().map(|(key, versions)| (key.borrow(), versions))
+        self.keys.iter().map(|(key, versions)| (&**key, versions))
     }
 }

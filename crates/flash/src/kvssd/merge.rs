@@ -1,12 +1,13 @@
 //! Reads over clipped pages: lookups by strata, ordered scans, and the rewriting of entries into
 //! new pages. Where pages come from and go to is the caller's.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::ops::Range;
 
 use runstone_policy::partition::CutKey;
 
 use super::draft::build_pages;
+use super::key::Key;
 use super::kv_page::{KvPage, find_in};
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::record::{KeyBlock, Kind, Record, Version};
@@ -88,27 +89,55 @@ pub struct Merged<'a> {
 struct OpenPage {
     page: KvPage,
     rest: Range<usize>,
+    /// The first key of the rest, if there is any: it is compared most, and fastest here.
+    head: Key,
 }
 
 impl OpenPage {
-    fn order(&self) -> (&[u8], Reverse<u64>) {
-        (self.key(0), Reverse(self.page.stamp(self.rest.start).0))
+    /// `None` without records.
+    fn of(page: KvPage, rest: Range<usize>) -> Option<OpenPage> {
+        let head = Key::from(rest.clone().next().map(|at| page.key(at))?);
+        Some(OpenPage { page, rest, head })
+    }
+
+    fn is_before(&self, other: &OpenPage) -> bool {
+        let seq = |page: &OpenPage| page.page.stamp(page.rest.start).0;
+        let order = self.head.cmp(&other.head).then_with(|| seq(other).cmp(&seq(self)));
+        order == Ordering::Less
+    }
+
+    /// Takes records off the front.
+    fn skip(&mut self, count: usize) {
+        self.rest.start += count;
+        if !self.rest.is_empty() {
+            self.head = self.key(0).into();
+        }
     }
 
     fn key(&self, at: usize) -> &[u8] {
         self.page.key(self.rest.start + at)
     }
 
+    /// Whether a record is a value, and the last version of its key in this page. The first record
+    /// of a run is the first version.
+    fn is_plain(&self, at: usize) -> bool {
+        let is_last = at + 1 == self.rest.len() || self.key(at) != self.key(at + 1);
+        is_last && self.page.stamp(self.rest.start + at).1 == Kind::Put
+    }
+
     /// How many keys are below `limit`. Short runs are usual: the search widens from the start.
-    fn count_below(&self, limit: &[u8]) -> usize {
-        let (mut from, mut to) = (0, 1);
-        while to <= self.rest.len() && self.key(to - 1) < limit {
+    fn count_below(&self, limit: &Key) -> usize {
+        if self.head >= *limit {
+            return 0;
+        }
+        let (mut from, mut to) = (1, 2);
+        while to <= self.rest.len() && self.key(to - 1) < &**limit {
             (from, to) = (to, 2 * to);
         }
         to = (to - 1).min(self.rest.len());
         while from < to {
             let middle = from.midpoint(to);
-            if self.key(middle) < limit {
+            if self.key(middle) < &**limit {
                 from = middle + 1;
             } else {
                 to = middle;
@@ -133,16 +162,16 @@ impl<'a> Merged<'a> {
     /// Opens every page whose clip begins at or before the smallest open key.
     fn open_pages(&mut self) -> Result<()> {
         while let Some(next) = self.waiting.last() {
-            if self.open.last().is_some_and(|first| *first.key(0) < *next.clip.lo) {
+            if self.open.last().is_some_and(|first| first.head < next.clip.lo) {
                 break;
             }
             let Some(entry) = self.waiting.pop() else { break };
             let page = KvPage::decode(self.reader.read_pages(&entry)?, self.page_bytes)?;
             page.fetch();
             let rest = page.inside(&entry.clip);
-            if !rest.is_empty() {
-                page.fetch_values(rest.clone());
-                self.open.push(OpenPage { page, rest });
+            if let Some(page) = OpenPage::of(page, rest) {
+                page.page.fetch_values(page.rest.clone());
+                self.open.push(page);
                 self.sink();
             }
         }
@@ -152,7 +181,7 @@ impl<'a> Merged<'a> {
     /// Puts the last open page where it belongs.
     fn sink(&mut self) {
         let mut at = self.open.len().saturating_sub(1);
-        while at > 0 && self.open[at - 1].order() < self.open[at].order() {
+        while at > 0 && self.open[at - 1].is_before(&self.open[at]) {
             self.open.swap(at - 1, at);
             at -= 1;
         }
@@ -169,8 +198,8 @@ impl<'a> Merged<'a> {
         }
         self.open_pages()?;
         let Some((first, others)) = self.open.split_last() else { return Ok(false) };
-        let others = others.last().map(|page| page.key(0));
-        let unread = self.waiting.last().map(|entry| &*entry.clip.lo);
+        let others = others.last().map(|page| &page.head);
+        let unread = self.waiting.last().map(|entry| &entry.clip.lo);
         let below = match others.into_iter().chain(unread).min() {
             Some(limit) => first.count_below(limit),
             None => first.rest.len(),
@@ -180,18 +209,39 @@ impl<'a> Merged<'a> {
         Ok(true)
     }
 
+    /// The records at the start of the run that are values and the only versions of their keys, if
+    /// there are several.
+    fn take_run(&mut self) -> Option<(KvPage, Range<usize>)> {
+        let first = self.open.last_mut()?;
+        let count = (0..self.run).take_while(|at| first.is_plain(*at)).count();
+        if count < 2 {
+            return None;
+        }
+        let taken = first.rest.start..first.rest.start + count;
+        first.skip(count);
+        self.run -= count;
+        Some((first.page.clone(), taken))
+    }
+
     /// The next record of the run: page and position.
     fn take(&mut self) -> Option<(&KvPage, usize)> {
         self.run -= 1;
         let first = self.open.last_mut()?;
-        let at = first.rest.next()?;
+        let at = first.rest.start;
+        first.skip(1);
         Some((&first.page, at))
     }
 
-    /// Adds all versions of the next key, newest first; `false` behind the last key.
+    /// Adds all versions of the next key, newest first, or a run; `false` behind the last key.
     fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {
-            let key = self.open.last().map(|page| page.key(0));
+            if block.versions.is_empty() && self.is_alone && self.run > 1 {
+                block.run = self.take_run();
+                if block.run.is_some() {
+                    return Ok(true);
+                }
+            }
+            let key = self.open.last().map(|page| &*page.head);
             if !block.versions.is_empty() && Some(&block.key[..]) != key {
                 break;
             }
@@ -255,7 +305,7 @@ impl Rewriter<'_> {
         let mut next_kept = |block: &mut KeyBlock| {
             while next_key(block)? {
                 self.drop_obsolete(block);
-                if !block.versions.is_empty() {
+                if !block.is_empty() {
                     return Ok(true);
                 }
             }
@@ -266,19 +316,15 @@ impl Rewriter<'_> {
         let mut beyond = KeyBlock::default();
         for cut in self.cuts {
             let next_below = |block: &mut KeyBlock| {
-                if beyond.versions.is_empty() && !next_kept(&mut beyond)? {
+                if beyond.is_empty() && !next_kept(&mut beyond)? {
                     return Ok(false);
                 }
-                let is_below = *beyond.key < **cut;
-                if is_below {
-                    std::mem::swap(block, &mut beyond);
-                }
-                Ok(is_below)
+                Ok(beyond.move_below(cut, block))
             };
             tables.extend(self.write_cell(next_below, writer)?);
         }
         let next_last = |block: &mut KeyBlock| {
-            if beyond.versions.is_empty() {
+            if beyond.is_empty() {
                 return next_kept(block);
             }
             std::mem::swap(block, &mut beyond);
@@ -295,26 +341,25 @@ impl Rewriter<'_> {
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<NewTable>> {
         let mut tables: Vec<NewTable> = Vec::new();
-        let mut used_pages = 0;
+        // Of the last table: its pages, and the bytes of its metadata page.
+        let (mut used_pages, mut used_bytes) = (0, 0);
         build_pages(next_key, self.page_bytes, |page| {
             let page_count = (page.bytes().len() / self.page_bytes) as u16;
             let summary = Summary::of(&page);
             let number = writer.write_pages(page.bytes().clone())?;
             let entry = new_entry(number, page_count, &page, &summary);
-            let meta_bytes = |table: &NewTable| {
-                TableMeta::encoded_bytes(&table.entries)
-                    + TableMeta::encoded_bytes(std::slice::from_ref(&entry))
-            };
+            let entry_bytes = TableMeta::encoded_bytes(std::slice::from_ref(&entry));
             let is_full = used_pages + u32::from(page_count) > self.table_pages;
-            let fits = |table: &NewTable| !is_full && meta_bytes(table) <= self.page_bytes;
-            if !tables.last().is_some_and(fits) {
+            let has_room = !is_full && used_bytes + entry_bytes <= self.page_bytes;
+            if tables.is_empty() || !has_room {
                 tables.push(NewTable { min_seq: u64::MAX, ..NewTable::default() });
-                used_pages = 0;
+                (used_pages, used_bytes) = (0, TableMeta::encoded_bytes(&[]));
             }
             if let Some(table) = tables.last_mut() {
                 table.add(entry, &summary);
             }
             used_pages += u32::from(page_count);
+            used_bytes += entry_bytes - TableMeta::encoded_bytes(&[]);
             Ok(())
         })?;
         Ok(tables)
@@ -324,7 +369,7 @@ impl Rewriter<'_> {
     /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
     ///    left for it to hide.
     fn drop_obsolete(&self, block: &mut KeyBlock) {
-        let KeyBlock { key, versions } = block;
+        let KeyBlock { key, versions, .. } = block;
         if versions.len() > 1 {
             let mut newer: Option<u64> = None;
             versions.retain(|version| {

@@ -11,7 +11,9 @@
 //! Clips are mandatory: without them a page shared by two tables, or one that a later compaction
 //! cut, would answer for keys that are another page's.
 
+use super::key::Key;
 use crate::error::{Error, Result};
+use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
 const MAGIC: u32 = 0x5445_4d52; // "RMET"
@@ -25,15 +27,15 @@ const HAS_TOMBSTONES: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clip {
     /// First key inside.
-    pub lo: Vec<u8>,
+    pub lo: Key,
     /// First key after it.
-    pub hi: Vec<u8>,
+    pub hi: Key,
 }
 
 impl Clip {
     /// The range of the keys of a page: to just after its largest.
     pub fn of_keys(min: &[u8], max: &[u8]) -> Clip {
-        Clip { lo: min.to_vec(), hi: [max, &[0]].concat() }
+        Clip { lo: min.into(), hi: Key::after(max) }
     }
 
     /// Whether the key is inside.
@@ -44,7 +46,7 @@ impl Clip {
     /// A key close below `hi`, for those who count in closed bounds: policies and histograms. Only
     /// choices depend on it; what overlaps is judged by the range itself.
     pub fn last_inside(&self) -> Vec<u8> {
-        let mut key = self.hi.clone();
+        let mut key = self.hi.to_vec();
         match key.pop() {
             Some(0) | None => {}
             Some(byte) => key.extend_from_slice(&[byte - 1, 0xff, 0xff, 0xff, 0xff]),
@@ -124,7 +126,7 @@ impl TableMeta {
         if used_bytes > page_bytes {
             return None;
         }
-        let mut bytes = Vec::with_capacity(page_bytes);
+        let mut bytes = SharedBytes::buffer(page_bytes);
         bytes.extend_from_slice(&MAGIC.to_le_bytes());
         bytes.extend_from_slice(&u32::from(self.level).to_le_bytes());
         for word in [self.id, self.txn, self.min_seq, self.max_seq, self.tombstones] {
@@ -216,8 +218,8 @@ fn decode_entry(rest: &mut Rest<'_>) -> Option<Entry> {
     let [stratum, flags] = rest.array()?;
     let record_count = rest.u32()?;
     let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
-    let lo = rest.bytes(usize::from(lo_len))?.to_vec();
-    let hi = rest.bytes(usize::from(hi_len))?.to_vec();
+    let lo = rest.bytes(usize::from(lo_len))?.into();
+    let hi = rest.bytes(usize::from(hi_len))?.into();
     Some(Entry {
         page,
         page_count,
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     fn entry(page: u32, stratum: u8, lo: &str, hi: &str) -> Entry {
-        let clip = Clip { lo: lo.into(), hi: hi.into() };
+        let clip = Clip { lo: lo.as_bytes().into(), hi: hi.as_bytes().into() };
         let (is_charged, has_tombstones) = (page.is_multiple_of(2), stratum > 0);
         Entry { page, page_count: 1, stratum, is_charged, has_tombstones, record_count: 7, clip }
     }
@@ -253,7 +255,7 @@ mod tests {
         let table = sound();
         let bytes = table.encode(512).unwrap();
         assert_eq!((bytes.len(), TableMeta::decode(&bytes).unwrap()), (512, table.clone()));
-        assert_eq!(table.fence(), Some(Clip { lo: "a".into(), hi: "f".into() }));
+        assert_eq!(table.fence(), Some(Clip { lo: b"a"[..].into(), hi: b"f"[..].into() }));
         assert_eq!(table.charged_pages(), 1);
         assert!(table.encode(64 + 3 * 18 - 1).is_none() && table.encode(64 + 3 * 18).is_some());
     }

@@ -34,6 +34,7 @@ use crate::nand::SharedBytes;
 pub use counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 pub use device::{BlockReport, KvSsd, RamReport};
 pub use draft::build_pages;
+pub use key::Key;
 pub use kv_page::{KvPage, find_in};
 pub use merge::{Lookup, Merged, NewTable, Rewriter, lookup};
 pub use meta_page::{Clip, Entry, TableMeta};

@@ -1,6 +1,8 @@
 //! Keys and their versions in RAM. How pages hold them is in `kv_page.rs`.
 
-use super::kv_page::record_bytes;
+use std::ops::Range;
+
+use super::kv_page::{KvPage, record_bytes};
 use crate::nand::SharedValue;
 
 /// What a record says about its key.
@@ -91,13 +93,16 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// Versions of one key, newest first. Made once and filled for key after key.
+/// Versions of one key, newest first; or a run of a page. Made once and filled for key after key.
 #[derive(Clone, Default)]
 pub struct KeyBlock {
     /// The key; without versions it means nothing.
     pub key: Vec<u8>,
     /// The versions.
     pub versions: Vec<Version>,
+    /// Instead of these: values of a page, each the only version of its key. They go to another
+    /// page as one piece.
+    pub(super) run: Option<(KvPage, Range<usize>)>,
 }
 
 impl KeyBlock {
@@ -110,7 +115,28 @@ impl KeyBlock {
         self.versions.push(version);
     }
 
-    /// Bytes that its records take in a page.
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.run.is_none()
+    }
+
+    /// Moves what is below a key to an empty block. Whether that is anything.
+    pub(super) fn move_below(&mut self, limit: &[u8], block: &mut KeyBlock) -> bool {
+        let Some((page, run)) = &mut self.run else {
+            let is_below = *self.key < *limit;
+            if is_below {
+                std::mem::swap(self, block);
+            }
+            return is_below;
+        };
+        let below = run.clone().take_while(|at| page.key(*at) < limit).count();
+        let taken = run.start..run.start + below;
+        run.start = taken.end;
+        block.run = (below > 0).then(|| (page.clone(), taken));
+        self.run.take_if(|(_, run)| run.start == run.end);
+        below > 0
+    }
+
+    /// Bytes that its versions take in a page.
     pub(super) fn page_bytes(&self) -> usize {
         let bytes = |version: &Version| record_bytes(self.key.len(), version.value.len());
         self.versions.iter().map(bytes).sum()

@@ -145,7 +145,7 @@ fn walk(sorted: &[Reference<'_>], table_pages: u32) -> Vec<CutKey> {
     let mut charged_pages = 0;
     for reference in sorted {
         if charged_pages + 1 >= table_pages && reference.stratum == 0 {
-            cuts.push(reference.entry.clip.lo.clone().into());
+            cuts.push((*reference.entry.clip.lo).into());
             charged_pages = 0;
         }
         if reference.entry.is_charged {
@@ -161,7 +161,7 @@ fn cells(sorted: &[Reference<'_>], cuts: Partitioner, limits: &RemapLimits) -> V
     let charged = sorted.iter().filter(|reference| reference.entry.is_charged);
     let points = charged.map(|reference| {
         let clip = &reference.entry.clip;
-        let last_key = clip.last_inside().max(clip.lo.clone()).into_boxed_slice();
+        let last_key = clip.last_inside().max(clip.lo.to_vec()).into_boxed_slice();
         Point { last_key, bytes: u64::from(reference.entry.page_count) }
     });
     let histogram = Histogram::new(points.collect());
@@ -194,7 +194,7 @@ fn clipped<'a>(
         let lo = range.lo.map_or(&clip.lo[..], |lo| lo.max(&clip.lo));
         let hi = range.hi.map_or(&clip.hi[..], |hi| hi.min(&clip.hi));
         (lo < hi).then(|| {
-            let clip = Clip { lo: lo.to_vec(), hi: hi.to_vec() };
+            let clip = Clip { lo: lo.into(), hi: hi.into() };
             (at, Entry { clip, ..*reference.entry })
         })
     })
@@ -315,7 +315,8 @@ mod tests {
         RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096, cuts: Partitioner::Size };
 
     fn entry(page: u32, stratum: u8, keys: &str) -> Entry {
-        let clip = Clip { lo: keys[..1].into(), hi: keys[1..].into() };
+        let (lo, hi) = keys.as_bytes().split_at(1);
+        let clip = Clip { lo: lo.into(), hi: hi.into() };
         let (page_count, is_charged, record_count) = (1, true, 1);
         Entry { page, page_count, stratum, is_charged, has_tombstones: false, record_count, clip }
     }

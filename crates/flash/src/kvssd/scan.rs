@@ -133,8 +133,8 @@ impl Scan<'_> {
     fn is_ahead(&self, clip: &Clip) -> bool {
         match (&self.from, self.direction) {
             (None, _) => true,
-            (Some(from), Direction::Forward) => clip.hi > *from,
-            (Some(from), Direction::Reverse) => clip.lo <= *from,
+            (Some(from), Direction::Forward) => *clip.hi > **from,
+            (Some(from), Direction::Reverse) => *clip.lo <= **from,
         }
     }
 

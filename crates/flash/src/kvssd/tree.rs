@@ -250,7 +250,7 @@ impl Tree {
 fn shape_table(node: &Node) -> Table {
     Table {
         id: node.id,
-        min_key: node.fence.lo.clone().into_boxed_slice(),
+        min_key: node.fence.lo.to_vec().into_boxed_slice(),
         max_key: node.fence.last_inside().into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,

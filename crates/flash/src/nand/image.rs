@@ -226,10 +226,13 @@ impl Image for MemoryImage {
         let mut content = self.content.lock();
         let end = offset + data.len() as u64;
         content.len_bytes = content.len_bytes.max(end);
-        if content.kept.get(&offset).is_none_or(|kept| kept.len() != data.len()) {
-            content.unkeep(offset, end);
+        match content.kept.get_mut(&offset) {
+            Some(kept) if kept.len() == data.len() => *kept = data.clone(),
+            _ => {
+                content.unkeep(offset, end);
+                content.kept.insert(offset, data.clone());
+            }
         }
-        content.kept.insert(offset, data.clone());
         Ok(())
     }
 
