@@ -14,7 +14,7 @@ use runstone_flash::kvssd::{
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 
-const SEEDS: Range<u64> = 0..16;
+const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
