@@ -1,5 +1,5 @@
-//! Devices drawn at random under faults drawn at random, against a model: geometry, options, lengths
-//! of keys and values, how full it is, power cuts in a row, programs and erases that fail,
+//! Devices drawn at random under faults drawn at random, against a model: geometry, options,
+//! lengths of keys and values, how full it is, power cuts in a row, programs and erases that fail,
 //! snapshots, reopening. What the tests of single rules do not combine.
 //!
 //! More devices than a test run has time for: `SEEDS=100..1000 cargo test --release -p

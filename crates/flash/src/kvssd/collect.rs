@@ -51,10 +51,13 @@ impl KvSsd {
     }
 
     /// Blocks that must be free whatever is open: after a power cut no block is resumed, and the
-    /// first collection then opens one for each kind of page before it frees any.
+    /// first collection then opens one for each kind of page before it frees any, more for a large
+    /// checkpoint.
     fn restart_blocks(&self) -> u32 {
         let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_));
-        1 + self.streams().filter(is_other).count() as u32
+        let one_each = 1 + self.streams().filter(is_other).count() as u32;
+        let saved_pages = self.checkpoints.back().map_or(0, |(_, pages)| pages.len() as u32);
+        one_each + saved_pages / self.space.block_pages()
     }
 
     /// Blocks that must be free beside those that are planned.
