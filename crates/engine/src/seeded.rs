@@ -104,6 +104,8 @@ pub enum Place {
     GroupCopied,
     /// The live values of a log's tail are known; nothing of them is moved.
     LiveValuesFound,
+    /// A cursor or a get of many keys has its view and no number.
+    ViewLoaded,
     /// A get has its view and its number, and has looked at nothing.
     GetBegun,
     /// Values that a merge placed are published; the tree does not point to them yet.

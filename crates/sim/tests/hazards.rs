@@ -620,6 +620,31 @@ fn a_get_looks_again_when_its_record_was_collected() {
     });
 }
 
+/// The last value file goes after a `multi_get` took its view, and the versions that it reads are
+/// replaced before it looks: without a snapshot it found neither the old ones nor the new.
+#[test]
+fn a_multi_get_finds_what_was_there_when_value_files_go() {
+    let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+    write(&store, 0);
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline)).expect("changes");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::ViewLoaded, move || {
+        beside.compact().expect("compacts");
+        assert!(beside.default_keyspace().value_usage().is_empty(), "the file went");
+        seeded::step_in(Place::GetBegun, move || {
+            write(&beside, 1);
+            beside.compact().expect("compacts");
+        });
+    });
+    let keys: Vec<String> = (0..10).map(key).collect();
+    let found = store.default_keyspace().multi_get(&keys).expect("gets");
+    assert!(seeded::has_stepped_in());
+    for (k, found) in found.iter().enumerate() {
+        assert!(found.as_deref() == Some(&value(0)[..]), "key {k}");
+    }
+}
+
 /// Keys 0 to 9, then so many updates of the even ones that collections are due; the odd ones cool.
 fn write_evens_again(store: &Store) {
     write(store, 0);

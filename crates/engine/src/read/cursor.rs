@@ -122,14 +122,7 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
-        // Separated values are kept for registered readers only. Those register before they take
-        // the view; others take the view before the number, as gets do.
-        let separated = !keyspace.inner.values.load().is_empty() && !seeded!(CursorDoesNotRegister);
-        let held = options
-            .snapshot
-            .clone()
-            .or_else(|| separated.then(|| Snapshot::new(Arc::clone(&keyspace.store))));
-        let view = keyspace.inner.view.load_full();
+        let (view, held) = keyspace.view_of_one_moment(options.snapshot.as_ref());
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
         let values = keyspace.inner.values.load_full();

@@ -136,13 +136,10 @@ impl Keyspace {
     /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
     /// sorted order, so that neighbours share blocks while those are in the processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
-        let view = self.inner.view.load();
-        // Values of one moment: where they are collected, that takes a snapshot.
-        let separated = !self.inner.values.load().is_empty();
-        let held = separated.then(|| Snapshot::new(Arc::clone(&self.store)));
+        let (view, held) = self.view_of_one_moment(None);
         let now = || self.store.visible_seq.load(Acquire);
         let seq = held.as_ref().map_or_else(now, Snapshot::seq);
-        let view = if separated { self.inner.view.load() } else { view };
+        reached!(GetBegun);
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
         let mut values = vec![None; keys.len()];
@@ -154,6 +151,26 @@ impl Keyspace {
             };
         }
         Ok(values)
+    }
+
+    /// A view for several looks. Where values are collected, only a snapshot keeps those of one
+    /// moment, and it is taken before the view; else the view is taken before the number, as by
+    /// gets. Value files are looked for before and after: the view may lead to one that goes
+    /// meanwhile, or be the first that leads to any.
+    pub(crate) fn view_of_one_moment(
+        &self,
+        given: Option<&Snapshot>,
+    ) -> (Arc<View>, Option<Snapshot>) {
+        let has_values = || !self.inner.values.load().is_empty() && !seeded!(CursorDoesNotRegister);
+        let register = || Snapshot::new(Arc::clone(&self.store));
+        let held = given.cloned().or_else(|| has_values().then(register));
+        let view = self.inner.view.load_full();
+        reached!(ViewLoaded);
+        if held.is_some() || !has_values() {
+            return (view, held);
+        }
+        let held = register();
+        (self.inner.view.load_full(), Some(held))
     }
 
     fn get_in(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {

@@ -280,7 +280,7 @@ impl Manifest {
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
         if !seeded!(DirectoryNotSynced) {
-            self.storage.sync_dir()?;
+            self.storage.sync_dir().inspect_err(|_| self.broken = true)?;
         }
         // A full disk is found by the write; what it left is garbage behind the end, and the next
         // record overwrites it. Any other failure leaves open what is on disk (P7).
