@@ -10,14 +10,18 @@
 //!    device is refused. Data that are damaged anywhere else stay mapped: their reader is told.
 //! 4. Every block that holds anything is sealed. One that reads as erased may be disturbed, so it
 //!    is erased before use.
+//! 5. A collection that was cut off has taken a free block and given none back: after a few such
+//!    cuts in a row none would be left. So where few are free, what it had moved is taken back: if
+//!    all that the block holds is still where it was copied from, it lies there again, and the
+//!    block is garbage.
 //!
 //! Rot in the last page of a frontier cannot be told from a torn program. What `trim` forgot comes
 //! back, as far as it was not collected.
 
 use super::Ftl;
-use super::space::{RECOVERY_SLOT, Stream, Use};
+use super::space::{RECOVERY_SLOT, RESERVED_BLOCKS, Stream, Use};
 use crate::error::{Error, Result};
-use crate::nand::{Oob, PageType, Ppa, Spare};
+use crate::nand::{Nand, Oob, PageType, Ppa, Spare};
 
 impl Ftl {
     pub(super) fn recover(&mut self) -> Result<()> {
@@ -27,11 +31,19 @@ impl Ftl {
             blocks.push(self.nand.read_spares(block)?);
         }
         let mut newest = vec![0; self.map.logical_pages() as usize];
-        let mut torn = Vec::new();
+        let (mut torn, mut last_opened) = (Vec::new(), Vec::new());
         for (block, spares) in (0..).zip(&blocks) {
             let is_frontier = may_be_frontier(&blocks, spares);
             if self.recover_block(block, spares, is_frontier, &mut newest)? {
                 torn.push(block);
+            }
+            if is_frontier && self.map.valid_pages(block) > 0 {
+                last_opened.push(block);
+            }
+        }
+        for block in last_opened {
+            if self.free_count() <= RESERVED_BLOCKS {
+                self.take_back(block, &blocks)?;
             }
         }
         for block in torn {
@@ -79,6 +91,48 @@ impl Ftl {
             }
         }
         Ok(false)
+    }
+
+    /// If all valid pages of a block are copies of pages that are still there, maps those. Copies
+    /// are told by their bytes: of two that are equal it does not matter which is current.
+    fn take_back(&mut self, block: u32, blocks: &[Vec<Spare>]) -> Result<()> {
+        let mut moved = Vec::new();
+        for page in 0..self.nand.geometry().block_pages {
+            let copy = Ppa { block, page };
+            let Some(logical) = self.map.owner(copy) else { continue };
+            let Some(source) = self.find_equal(copy, logical, blocks)? else { return Ok(()) };
+            moved.push((logical, source));
+        }
+        moved.into_iter().for_each(|(logical, source)| self.map.assign(logical, source));
+        Ok(())
+    }
+
+    /// The last page that held a logical page before `copy` did, if its bytes are the same.
+    fn find_equal(
+        &mut self,
+        copy: Ppa,
+        logical: u32,
+        blocks: &[Vec<Spare>],
+    ) -> Result<Option<Ppa>> {
+        let pages = (0..).zip(blocks).flat_map(|(block, spares)| {
+            (0..).zip(spares).map(move |(page, spare)| (Ppa { block, page }, spare))
+        });
+        let older = pages.filter_map(|(ppa, spare)| match spare {
+            Spare::Valid(oob) if oob.tag.owner == u64::from(logical) && ppa.block != copy.block => {
+                Some((oob.tag.program_seq, ppa))
+            }
+            _ => None,
+        });
+        let Some((_, source)) = older.max_by_key(|(program_seq, _)| *program_seq) else {
+            return Ok(None);
+        };
+        let bytes = |nand: &mut Nand, ppa| match nand.read_shared(ppa) {
+            Ok((bytes, _)) => Ok(Some(bytes.flat().into_owned())),
+            Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => Ok(None),
+            Err(other) => Err(other),
+        };
+        let (one, other) = (bytes(&mut self.nand, copy)?, bytes(&mut self.nand, source)?);
+        Ok((one.is_some() && one == other).then_some(source))
     }
 
     fn is_whole(&mut self, ppa: Ppa) -> Result<bool> {
