@@ -99,7 +99,8 @@ impl KvSsd {
     }
 
     /// Before writes are taken: flushes a full memtable, and refuses what has no room. Deletes may
-    /// go a memtable further, so that a full device can be emptied.
+    /// go a memtable further, so that a full device can be emptied; and, where blocks that turned
+    /// bad took from the limit what lay there already, as far as blocks can be freed for a flush.
     pub(super) fn make_writable(&mut self, more_pages: u64, writes: &[Write<'_>]) -> Result<()> {
         let most_pages = u64::from(self.options.memtable_pages);
         let page_bytes = self.space.page_bytes();
@@ -116,7 +117,14 @@ impl KvSsd {
             self.squeeze(|device| device.has_room_for(more_pages + most_pages, 0))?;
             self.is_squeezed = !self.has_room_for(more_pages + most_pages, 0);
         }
-        if self.has_room_for(more_pages, extra_pages) { Ok(()) } else { Err(self.full()) }
+        if self.has_room_for(more_pages, extra_pages) {
+            return Ok(());
+        }
+        let flushed_blocks = self.blocks_for(most_pages + more_pages, 1);
+        match extra_pages > 0 && self.make_room(flushed_blocks)? {
+            true => Ok(()),
+            false => Err(self.full()),
+        }
     }
 
     fn has_room_for(&self, more_pages: u64, extra_pages: u64) -> bool {
