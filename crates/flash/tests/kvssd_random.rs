@@ -2,8 +2,8 @@
 //! lengths of keys and values, how full it is, power cuts in a row, programs and erases that fail,
 //! snapshots, reopening. What the tests of single rules do not combine.
 //!
-//! More devices than a test run has time for: `SEEDS=100..1000 cargo test --release -p
-//! runstone-flash --test kvssd_random`.
+//! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
+//! --release -p runstone-flash --test kvssd_random`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -311,13 +311,13 @@ fn run(seed: u64) -> [u64; 3] {
     [run.cuts, run.refusals, collections + run.device.counters().collections]
 }
 
-/// The seeds of `SEEDS=from..to`, if the caller sets it.
+/// What the caller asks for by the environment, or the seeds of a test run.
 fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("SEEDS") else { return SEEDS };
-    let parsed = text
-        .split_once("..")
-        .and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
-    parsed.expect("SEEDS=from..to")
+    let number = |name, otherwise| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let from = number("RUNSTONE_SEED", SEEDS.start);
+    from..from + number("RUNSTONE_SEEDS", SEEDS.end - SEEDS.start)
 }
 
 #[test]
