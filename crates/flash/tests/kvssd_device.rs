@@ -1,13 +1,14 @@
 //! The KVSSD against a model: variants and thresholds, snapshots, reopening; power cuts at every
 //! program and erase; failing programs and erases; a full device; damaged images; accounting.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod support;
 
-use runstone_flash::kvssd::{
-    Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement, Write,
-};
+use std::collections::BTreeSet;
+
+use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
+use support::{Random, State, Step, apply, model, scanned};
 
 const TINY: Geometry = Geometry {
     page_bytes: 1024,
@@ -63,24 +64,11 @@ impl Images {
     }
 }
 
-type State = BTreeMap<Vec<u8>, Vec<u8>>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn key(at: u64) -> Vec<u8> {
     format!("key{at:05}").into_bytes()
 }
 
-/// An operation of a workload: up to four writes that count as one.
-type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
+/// Up to four writes.
 fn step(random: &mut Random, keys: u64) -> Step {
     let count = if random.below(8) == 0 { 1 + random.below(4) } else { 1 };
     let write = |random: &mut Random| {
@@ -89,36 +77,6 @@ fn step(random: &mut Random, keys: u64) -> Step {
         (key(random.below(keys)), (random.below(7) > 0).then_some(value))
     };
     (0..count).map(|_| write(random)).collect()
-}
-
-fn apply(device: &mut KvSsd, step: &Step) -> Result<()> {
-    let writes: Vec<Write<'_>> = step
-        .iter()
-        .map(|(key, value)| match value {
-            Some(value) => Write::Put { key, value },
-            None => Write::Delete { key },
-        })
-        .collect();
-    device.write(&writes)
-}
-
-fn model(state: &mut State, step: &Step) {
-    for (key, value) in step {
-        match value {
-            Some(value) => state.insert(key.clone(), value.clone()),
-            None => state.remove(key),
-        };
-    }
-}
-
-fn scanned(device: &mut KvSsd, direction: Direction, snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut visit = |key: &[u8], value: &[u8]| {
-        found.push((key.to_vec(), value.to_vec()));
-        true
-    };
-    device.scan(None, direction, snapshot, &mut visit).unwrap();
-    found
 }
 
 fn expect(device: &mut KvSsd, state: &State, snapshot: u64, keys: u64) {

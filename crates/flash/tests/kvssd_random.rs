@@ -5,37 +5,24 @@
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test kvssd_random`.
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::ops::Range;
 
-use runstone_flash::kvssd::{
-    Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement, Write,
-};
+use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
+use support::{Random, State, Step, apply, model, scanned};
 
 const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
 
-type State = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Writes that count as one.
-type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+fn one_in(random: &mut Random, bound: u64) -> bool {
+    random.below(bound) == 0
+}
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-
-    fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-
-    fn of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize].clone()
-    }
+fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize].clone()
 }
 
 /// What is stored, and on what.
@@ -50,25 +37,26 @@ struct Case {
 
 impl Case {
     fn of(random: &mut Random) -> Case {
-        let page_bytes = random.of(&[1024, 1024, 2048, 4096]);
+        let page_bytes = one_of(random, &[1024, 1024, 2048, 4096]);
         let most_pages = ((page_bytes - 256) / 96).min(16);
         let geometry = Geometry {
             page_bytes,
             spare_bytes: 64,
-            block_pages: random.of(&[7, 8, 16]).min(most_pages),
+            block_pages: one_of(random, &[7, 8, 16]).min(most_pages),
             block_count: 48 + random.below(40) as u32,
             channel_count: 1,
             die_count: 1,
         };
         let options = KvSsdOptions {
-            placement: random.of(&[
-                Placement::PerTable,
-                Placement::Mixed,
-                Placement::PerLevel,
-                Placement::PerLevel,
-            ]),
-            threshold: random.of(&[0, 1, 2, 2, 3, 6]),
-            durability: random.of(&[Durability::Capacitor, Durability::Capacitor, Durability::Log]),
+            placement: one_of(
+                random,
+                &[Placement::PerTable, Placement::Mixed, Placement::PerLevel, Placement::PerLevel],
+            ),
+            threshold: one_of(random, &[0, 1, 2, 2, 3, 6]),
+            durability: one_of(
+                random,
+                &[Durability::Capacitor, Durability::Capacitor, Durability::Log],
+            ),
             over_provision_percent: 5 + random.below(15) as u32,
             memtable_pages: 1 + random.below(12) as u32,
             level1_pages: 8 + random.below(40) as u32,
@@ -76,12 +64,11 @@ impl Case {
             l0_trigger: 1 + random.below(4) as u32,
             checkpoint_commits: 1 + random.below(16) as u32,
             wear_gap: 1 + random.below(3) as u32,
-            policy: random.of(&["fragmented-leveling", "leveling", "garnering"]).to_string(),
-            cuts: random.of(&[
-                Partitioner::Size,
-                Partitioner::GlobalRange,
-                Partitioner::GroupedGlobalRange,
-            ]),
+            policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
+            cuts: one_of(
+                random,
+                &[Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange],
+            ),
         };
         let key_bytes = 8 + random.below(u64::from(page_bytes) / 16 - 8) as usize;
         let value_bytes = 1 + random.below(u64::from(page_bytes) / 4);
@@ -103,7 +90,7 @@ impl Case {
     }
 
     fn step(&self, random: &mut Random, deletes: u64) -> Step {
-        let count = if random.one_in(8) { 1 + random.below(4) } else { 1 };
+        let count = if one_in(random, 8) { 1 + random.below(4) } else { 1 };
         let write = |random: &mut Random| {
             let size = match random.below(100) {
                 // Over several pages.
@@ -156,14 +143,7 @@ impl Run {
     }
 
     fn apply(&mut self, step: &Step) -> Result<()> {
-        let writes: Vec<Write<'_>> = step
-            .iter()
-            .map(|(key, value)| match value {
-                Some(value) => Write::Put { key, value },
-                None => Write::Delete { key },
-            })
-            .collect();
-        let written = self.device.write(&writes);
+        let written = apply(&mut self.device, step);
         if matches!(written, Ok(()) | Err(Error::PowerCut)) {
             self.unsynced.1.push(step.clone());
         }
@@ -181,15 +161,15 @@ impl Run {
     /// One step, now and then with a snapshot, a sync or a read.
     fn step(&mut self, random: &mut Random, deletes: u64) -> Result<()> {
         let step = self.case.step(random, deletes);
-        if random.one_in(100) && self.snapshots.len() < 3 {
+        if one_in(random, 100) && self.snapshots.len() < 3 {
             self.snapshots.push((self.device.snapshot(), self.state.clone()));
         }
-        if random.one_in(100) && !self.snapshots.is_empty() {
+        if one_in(random, 100) && !self.snapshots.is_empty() {
             let (snapshot, state) = self.snapshots.remove(0);
             self.compare(&state, snapshot);
             self.device.release(snapshot);
         }
-        if random.one_in(150) {
+        if one_in(random, 150) {
             self.sync()?;
         }
         let key = self.case.key(random.below(self.case.keys));
@@ -204,21 +184,11 @@ impl Run {
     }
 
     fn compare(&mut self, state: &State, snapshot: u64) {
-        let found = self.scan(Direction::Forward, snapshot);
+        let found = scanned(&mut self.device, Direction::Forward, snapshot);
         let expected: Vec<_> = state.clone().into_iter().collect();
         assert!(found == expected, "{}", difference(&expected, &found));
-        let backwards = self.scan(Direction::Reverse, snapshot);
+        let backwards = scanned(&mut self.device, Direction::Reverse, snapshot);
         assert!(backwards.into_iter().rev().eq(expected));
-    }
-
-    fn scan(&mut self, direction: Direction, snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut found = Vec::new();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            found.push((key.to_vec(), value.to_vec()));
-            true
-        };
-        self.device.scan(None, direction, snapshot, &mut visit).expect("it can be read");
-        found
     }
 
     /// After a power cut. The step that met it was not acknowledged.
@@ -226,7 +196,8 @@ impl Run {
         self.cuts += 1;
         self.reopen();
         if self.case.options.durability == Durability::Log {
-            let found: State = self.scan(Direction::Forward, u64::MAX).into_iter().collect();
+            let found: State =
+                scanned(&mut self.device, Direction::Forward, u64::MAX).into_iter().collect();
             let (mut known, steps) = std::mem::take(&mut self.unsynced);
             let is_known = known == found
                 || steps.iter().any(|step| {
@@ -241,15 +212,6 @@ impl Run {
     }
 }
 
-fn model(state: &mut State, step: &Step) {
-    for (key, value) in step {
-        match value {
-            Some(value) => state.insert(key.clone(), value.clone()),
-            None => state.remove(key),
-        };
-    }
-}
-
 fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> String {
     let at = expected.iter().zip(found).take_while(|(one, other)| one == other).count();
     let of = |entry: Option<&(Vec<u8>, Vec<u8>)>| {
@@ -261,14 +223,14 @@ fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> 
 /// Faults of a round: mostly a cut soon, sometimes bad cells.
 fn plan(random: &mut Random) -> FaultPlan {
     let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
-    if !random.one_in(4) {
-        let soon = random.of(&[5, 40, 400]);
+    if !one_in(random, 4) {
+        let soon = one_of(random, &[5, 40, 400]);
         plan.power_cut_at = Some(random.below(soon));
     }
-    if random.one_in(4) {
+    if one_in(random, 4) {
         plan.failing_programs.insert(random.below(200));
     }
-    if random.one_in(6) {
+    if one_in(random, 6) {
         plan.failing_erases.insert(random.below(20));
     }
     plan
@@ -285,7 +247,7 @@ fn run(seed: u64) -> [u64; 3] {
     let mut collections = 0;
     for _ in 0..ROUNDS {
         run.device.nand_mut().set_faults(plan(&mut random));
-        let deletes = random.of(&[5, 15, 15, 60]);
+        let deletes = one_of(&mut random, &[5, 15, 15, 60]);
         let refused = run.refusals;
         for _ in 0..400 {
             // A full device is emptied for the rest of the round.

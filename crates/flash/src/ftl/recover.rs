@@ -18,10 +18,12 @@
 //! Rot in the last page of a frontier cannot be told from a torn program. What `trim` forgot comes
 //! back, as far as it was not collected.
 
+use std::collections::BTreeMap;
+
 use super::Ftl;
 use super::space::{RECOVERY_SLOT, RESERVED_BLOCKS, Stream, Use};
 use crate::error::{Error, Result};
-use crate::nand::{Nand, Oob, PageType, Ppa, Spare};
+use crate::nand::{Oob, PageType, Ppa, Spare};
 
 impl Ftl {
     pub(super) fn recover(&mut self) -> Result<()> {
@@ -37,12 +39,12 @@ impl Ftl {
             if self.recover_block(block, spares, is_frontier, &mut newest)? {
                 torn.push(block);
             }
-            if is_frontier && self.map.valid_pages(block) > 0 {
+            if is_frontier {
                 last_opened.push(block);
             }
         }
-        for block in last_opened {
-            if self.free_count() <= RESERVED_BLOCKS {
+        if self.free_count() <= RESERVED_BLOCKS {
+            for block in last_opened {
                 self.take_back(block, &blocks)?;
             }
         }
@@ -96,43 +98,43 @@ impl Ftl {
     /// If all valid pages of a block are copies of pages that are still there, maps those. Copies
     /// are told by their bytes: of two that are equal it does not matter which is current.
     fn take_back(&mut self, block: u32, blocks: &[Vec<Spare>]) -> Result<()> {
-        let mut moved = Vec::new();
-        for page in 0..self.nand.geometry().block_pages {
-            let copy = Ppa { block, page };
-            let Some(logical) = self.map.owner(copy) else { continue };
-            let Some(source) = self.find_equal(copy, logical, blocks)? else { return Ok(()) };
-            moved.push((logical, source));
+        let mut sources: BTreeMap<u64, (u64, Ppa)> = BTreeMap::new();
+        let pages = (0..self.nand.geometry().block_pages).map(|page| Ppa { block, page });
+        let valid = pages.filter_map(|ppa| Some((self.map.owner(ppa)?, ppa)));
+        let copies: BTreeMap<u64, Ppa> =
+            valid.map(|(logical, ppa)| (u64::from(logical), ppa)).collect();
+        for (other, spares) in (0..).zip(blocks).filter(|(other, _)| *other != block) {
+            for (page, spare) in (0..).zip(spares) {
+                let Spare::Valid(oob) = spare else { continue };
+                let (owner, at) = (oob.tag.owner, oob.tag.program_seq);
+                if copies.contains_key(&owner) {
+                    let found = (at, Ppa { block: other, page });
+                    let last = sources.entry(owner).or_insert(found);
+                    *last = (*last).max(found);
+                }
+            }
         }
-        moved.into_iter().for_each(|(logical, source)| self.map.assign(logical, source));
+        for (owner, copy) in &copies {
+            let Some((_, source)) = sources.get(owner) else { return Ok(()) };
+            if !self.are_equal(*copy, *source)? {
+                return Ok(());
+            }
+        }
+        for (owner, (_, source)) in sources {
+            self.map.assign(owner as u32, source);
+        }
         Ok(())
     }
 
-    /// The last page that held a logical page before `copy` did, if its bytes are the same.
-    fn find_equal(
-        &mut self,
-        copy: Ppa,
-        logical: u32,
-        blocks: &[Vec<Spare>],
-    ) -> Result<Option<Ppa>> {
-        let pages = (0..).zip(blocks).flat_map(|(block, spares)| {
-            (0..).zip(spares).map(move |(page, spare)| (Ppa { block, page }, spare))
-        });
-        let older = pages.filter_map(|(ppa, spare)| match spare {
-            Spare::Valid(oob) if oob.tag.owner == u64::from(logical) && ppa.block != copy.block => {
-                Some((oob.tag.program_seq, ppa))
-            }
-            _ => None,
-        });
-        let Some((_, source)) = older.max_by_key(|(program_seq, _)| *program_seq) else {
-            return Ok(None);
-        };
-        let bytes = |nand: &mut Nand, ppa| match nand.read_shared(ppa) {
-            Ok((bytes, _)) => Ok(Some(bytes.flat().into_owned())),
+    /// Whether two pages can be read and hold the same.
+    fn are_equal(&mut self, one: Ppa, other: Ppa) -> Result<bool> {
+        let mut read = |ppa| match self.nand.read_shared(ppa) {
+            Ok((bytes, _)) => Ok(Some(bytes)),
             Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => Ok(None),
             Err(other) => Err(other),
         };
-        let (one, other) = (bytes(&mut self.nand, copy)?, bytes(&mut self.nand, source)?);
-        Ok((one.is_some() && one == other).then_some(source))
+        let (one, other) = (read(one)?, read(other)?);
+        Ok(one.zip(other).is_some_and(|(one, other)| one.flat() == other.flat()))
     }
 
     fn is_whole(&mut self, ppa: Ppa) -> Result<bool> {

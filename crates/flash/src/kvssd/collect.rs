@@ -78,8 +78,7 @@ impl KvSsd {
             Durability::Capacitor => 0,
             Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
         };
-        let spare = self.restart_blocks().max(SPARE_BLOCKS);
-        let work = self.streams().count() as u64 + u64::from(spare + PART_BLOCKS);
+        let work = self.streams().count() as u64 + u64::from(self.restart_blocks() + PART_BLOCKS);
         let needed = work + journal + saved_pages / block_pages + 1 + log;
         let reserve = needed.max((usable * percent).div_ceil(100));
         usable.saturating_sub(reserve) * (block_pages - 1)
