@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use runstone::storage::{Category, Fault, FaultKind, SimStorage, Storage};
-use runstone::{Background, Error, Options, Store, ValuePlacement, WriteOptions};
+use runstone::{
+    Background, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
+    ValuePlacement, WriteOptions,
+};
 use runstone_sim::crash::{count_operations, judge, run_until_error};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{self, generate, keyspaces, read_all};
@@ -213,4 +216,86 @@ fn concurrent_writers_keep_their_promises() {
     let mut oracle = Oracle::from_state(state.clone());
     oracle.synced();
     assert!(oracle.judge(&state, false).is_ok());
+}
+
+/// Four runs over each other: keys have a version in each, and every third is deleted.
+fn store_of_four_runs(storage: &SimStorage, placement: ValuePlacement) -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.values.placement = placement;
+    keyspace.values.separate_at = 100;
+    let background = Background::Manual;
+    let options = Options { background, keyspace: Some(keyspace), ..Options::default() };
+    let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
+    let store = open();
+    for turn in 0..4 {
+        for number in (0..120).filter(|number| turn == 0 || number % 4 != turn) {
+            let key = format!("{number:03}");
+            match turn == 2 && number % 3 == 0 {
+                true => store.delete(key).expect("deletes"),
+                false => store.put(key, [turn; 150]).expect("puts"),
+            }
+        }
+        store.flush().expect("flushes");
+    }
+    // With a cache in which nothing is.
+    store.close().expect("closes");
+    open()
+}
+
+type Shown = Vec<(Vec<u8>, Vec<u8>)>;
+type Step = fn(&mut Cursor) -> Result<(), Error>;
+
+/// What a walk shows that goes on behind a read that failed, and starts there when it can.
+fn walk(keyspace: &Keyspace, first: Step, step: Step) -> (Shown, u64) {
+    let (mut shown, mut failures) = (Shown::new(), 0);
+    let mut cursor = keyspace.cursor(ReadOptions::default().fill_cache(false)).expect("opens");
+    let mut moved = first(&mut cursor);
+    loop {
+        if moved.is_err() {
+            failures += 1;
+            assert!(!cursor.valid(), "on no entry after an error");
+            for step in [step, Cursor::next, Cursor::prev] {
+                step(&mut cursor).expect("no entry, nothing to read");
+                assert!(!cursor.valid(), "an entry of which nobody knows what lies between");
+            }
+            moved = match shown.last() {
+                Some((key, _)) => cursor.seek(key).and_then(|()| step(&mut cursor)),
+                None => first(&mut cursor),
+            };
+        }
+        if moved.is_ok() && !cursor.valid() {
+            return (shown, failures);
+        }
+        if moved.is_ok() {
+            shown.push((cursor.key().to_vec(), cursor.value().to_vec()));
+            moved = step(&mut cursor);
+        }
+    }
+}
+
+/// A cursor whose read failed stayed on an entry without a key, and the step after that could show
+/// a version that the failed one had passed.
+#[test]
+fn a_cursor_is_on_no_entry_after_a_read_that_failed() {
+    for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
+        let storage = SimStorage::new(1);
+        let store = store_of_four_runs(&storage, placement);
+        let forward: (Step, Step) = (Cursor::seek_to_first, Cursor::next);
+        for (first, step) in [forward, (Cursor::seek_to_last, Cursor::prev)] {
+            let (expected, _) = walk(store.default_keyspace(), first, step);
+            let before = storage.reads();
+            assert_eq!(walk(store.default_keyspace(), first, step).0, expected);
+            let count = storage.reads() - before;
+            // Values that could not be read together are read one by one.
+            let mut failed = 0;
+            for at in 0..count {
+                let (at_op, kind) = (storage.reads() + at, FaultKind::EioOnRead);
+                storage.inject(Fault { at_op, kind, sticky: false, category: None });
+                let (shown, failures) = walk(store.default_keyspace(), first, step);
+                assert_eq!(shown, expected, "{placement:?}, read {at}");
+                failed += failures;
+            }
+            assert!(failed >= 4, "{failed} of {count} failures seen");
+        }
+    }
 }

@@ -87,7 +87,8 @@ enum Place {
     Backward,
 }
 
-/// A position among the visible keys of a keyspace, at one moment.
+/// A position among the visible keys of a keyspace, at one moment. After an error it is on no
+/// entry, and stays there until the next seek.
 #[derive(Debug)]
 pub struct Cursor {
     merge: MergeIter,
@@ -188,7 +189,7 @@ impl Cursor {
 
     /// To the first key at or behind `key`, inside the bounds.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.count_seek();
+        self.begin_seek();
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
             _ => key,
@@ -199,7 +200,7 @@ impl Cursor {
 
     /// To the last key at or before `key`, inside the bounds.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.count_seek();
+        self.begin_seek();
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
@@ -214,7 +215,7 @@ impl Cursor {
 
     /// To the first key inside the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.count_seek();
+        self.begin_seek();
         match &self.start {
             Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS)?,
             None => self.merge.seek_to_first()?,
@@ -224,7 +225,7 @@ impl Cursor {
 
     /// To the last key inside the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.count_seek();
+        self.begin_seek();
         match &self.end {
             Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             None => self.merge.seek_to_last()?,
@@ -236,8 +237,7 @@ impl Cursor {
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        self.steps += 1;
-        match self.place {
+        match self.leave() {
             Place::Nowhere => Ok(()),
             Place::Forward => {
                 self.save_current_key();
@@ -261,8 +261,7 @@ impl Cursor {
 
     /// To the previous key.
     pub fn prev(&mut self) -> Result<()> {
-        self.steps += 1;
-        match self.place {
+        match self.leave() {
             Place::Nowhere => Ok(()),
             Place::Forward => {
                 self.save_current_key();
@@ -288,7 +287,6 @@ impl Cursor {
     /// Gathers the next entries and their separated values. Entries of `saved_key` are spent.
     fn read_ahead(&mut self) -> Result<()> {
         self.saved_value = None;
-        self.place = Place::Nowhere;
         self.ahead.clear();
         let mut bytes = 0;
         let count = self.ahead_count;
@@ -321,7 +319,6 @@ impl Cursor {
     /// Stands on the entry of `ahead` whose turn it is. One whose value cannot be read is an error
     /// only when the walk gets there.
     fn show_ahead(&mut self) -> Result<()> {
-        self.place = Place::Nowhere;
         if self.ahead.is_spent() {
             return Ok(());
         }
@@ -336,7 +333,6 @@ impl Cursor {
         self.saved_value = None;
         self.ahead.clear();
         self.ahead_count = LEAST_AHEAD;
-        self.place = Place::Nowhere;
         if !self.find_forward(skipping)? {
             return Ok(());
         }
@@ -408,8 +404,9 @@ impl Cursor {
         if let Some((trailer, pointer)) = pointer {
             self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
         }
-        let found = self.saved_value.is_some();
-        self.place = if found { Place::Backward } else { Place::Nowhere };
+        if self.saved_value.is_some() {
+            self.place = Place::Backward;
+        }
         Ok(())
     }
 
@@ -432,7 +429,17 @@ impl Cursor {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    fn count_seek(&self) {
+    /// Begins a step. The place is given back when the step succeeds: an error leaves the merge
+    /// where nobody knows, among entries that were spent.
+    #[inline]
+    fn leave(&mut self) -> Place {
+        self.steps += 1;
+        std::mem::replace(&mut self.place, Place::Nowhere)
+    }
+
+    /// Begins a seek, like [`Cursor::leave`].
+    fn begin_seek(&mut self) {
+        self.place = Place::Nowhere;
         let runs = self.merge.run_count() as u64;
         self.store.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }
