@@ -238,6 +238,107 @@ fn a_full_device_says_so_and_takes_writes_again() {
     storage.layers();
 }
 
+/// Zeros need no block where there is none: a full device cuts and punches files full of holes.
+#[test]
+fn a_hole_in_a_hole_needs_no_space() {
+    let (_, storage) = create(TINY);
+    let sparse = storage.create("s", Category::Table).unwrap();
+    sparse.set_len(100_000).unwrap();
+    let other = storage.create("o", Category::Table).unwrap();
+    other.write_at(0, &vec![1; storage.free_bytes().unwrap() as usize]).unwrap();
+    sparse.punch(10, 10_000).unwrap();
+    sparse.set_len(50_000).unwrap();
+    assert!(contents(&storage, "s") == [0; 50_000]);
+}
+
+/// The directory was written in full when the device was opened, and had to fit half of the room
+/// that commits may fill: a device with many files took them and could not be opened again.
+#[test]
+fn a_directory_that_was_committed_can_be_opened() {
+    let (image, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
+    let add = |storage: &BlockStorage, at: u32| -> runstone_storage::Result<()> {
+        let file = storage.create(&format!("a file with a long name {at:05}"), Category::Table)?;
+        file.write_at(0, &at.to_le_bytes())?;
+        file.sync()
+    };
+    let mut count = 0;
+    let refused = loop {
+        match add(&storage, count) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.is_no_space() && count > 1000, "{count}: {refused}");
+    drop(storage);
+    let storage = open(&image).unwrap();
+    let files = everything(&storage);
+    assert_eq!(files.len(), count as usize);
+    for ((_, bytes), at) in files.iter().zip(0_u32..) {
+        assert_eq!(*bytes, at.to_le_bytes());
+    }
+    files.keys().take(100).for_each(|name| storage.remove(name).unwrap());
+    storage.sync_dir().unwrap();
+    (2000..2100).for_each(|at| add(&storage, at).unwrap());
+    drop(storage);
+    assert_eq!(open(&image).unwrap().list().unwrap().len(), count as usize);
+}
+
+/// A device of which the power is cut at the next program.
+fn cut(image: &MemoryImage, storage: BlockStorage) -> BlockStorage {
+    let plan = FaultPlan { power_cut_at: Some(0), ..FaultPlan::default() };
+    storage.with_nand(|nand| nand.set_faults(plan));
+    drop(storage);
+    open(image).unwrap()
+}
+
+/// What was cut off a file came back when the file grew after a power cut, where zeros belong.
+#[test]
+fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
+    let grow: [fn(&dyn StorageFile); 4] = [
+        |file| file.set_len(4096).unwrap(),
+        |file| file.write_at(4095, &[0]).unwrap(),
+        |file| file.write_at(9000, &[1]).unwrap(),
+        |file| {
+            file.write_at(0, &[1]).unwrap();
+            file.sync().unwrap();
+            file.set_len(4096).unwrap();
+        },
+    ];
+    for grow in grow {
+        let (image, storage) = create(TINY);
+        let file = storage.create("a", Category::Table).unwrap();
+        file.write_at(0, &[1; 4096]).unwrap();
+        file.sync().unwrap();
+        file.set_len(100).unwrap();
+        storage.sync_dir().unwrap();
+        drop(file);
+        let storage = cut(&image, storage);
+        let file = storage.open("a", Category::Table).unwrap();
+        assert_eq!(file.len().unwrap(), 100);
+        grow(&*file);
+        let mut bytes = [9; 4096];
+        file.read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..100] == [1; 100] && bytes[100..] == [0; 3996]);
+    }
+}
+
+/// The sync of another file commits a length before its bytes are written: what was cut off there
+/// stood in their place after a power cut.
+#[test]
+fn a_longer_file_shows_nothing_that_was_cut_off() {
+    let (image, storage) = create(TINY);
+    let file = storage.create("a", Category::Table).unwrap();
+    file.write_at(0, &[1; 4096]).unwrap();
+    file.sync().unwrap();
+    file.set_len(100).unwrap();
+    file.write_at(100, &[2; 50]).unwrap();
+    storage.create("b", Category::Table).unwrap().sync().unwrap();
+    drop(file);
+    let storage = cut(&image, storage);
+    let bytes = contents(&storage, "a");
+    assert!(bytes.len() == 150 && !bytes[100..].contains(&1), "{bytes:?}");
+}
+
 #[test]
 fn each_opening_is_a_boot_of_its_own() {
     let (image, storage) = create(TINY);

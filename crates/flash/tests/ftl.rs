@@ -1,6 +1,13 @@
 //! The block SSD against a plain array: reads, costs, collection, bad blocks, power cuts at every
 //! program and erase.
 
+#[path = "support/dying.rs"]
+mod dying;
+#[path = "support/random.rs"]
+mod random;
+
+use dying::Dying;
+use random::Random;
 use runstone_flash::ftl::{Ftl, FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Ppa, Timing};
 use runstone_flash::{Error, Result};
@@ -18,15 +25,6 @@ const TINY: Geometry = Geometry {
 const SPLIT: FtlOptions =
     FtlOptions { over_provision_percent: 5, gc_frontier: GcFrontier::Split, is_trim_on: false };
 const SHARED: FtlOptions = FtlOptions { gc_frontier: GcFrontier::Shared, ..SPLIT };
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
 
 fn create(geometry: Geometry, options: FtlOptions) -> (MemoryImage, Ftl) {
     let image = MemoryImage::new();
@@ -403,6 +401,69 @@ fn a_full_device_outlives_power_cuts_in_a_row() {
             let found: Vec<u8> = found.chunks(BLOCK).map(|block| block[0]).collect();
             assert!(found == expected && ftl.is_consistent(), "seed {seed}, round {round}");
         }
+    }
+}
+
+/// Each opening that a power cut ends has taken a free block to move what lies beside a torn page.
+/// After a few, none was left: the device could not be opened any more.
+#[test]
+fn a_full_device_outlives_power_cuts_while_it_is_opened() {
+    for seed in 0..30 {
+        let options = if seed % 2 == 0 { SPLIT } else { SHARED };
+        let (image, mut ftl) = create(Geometry { block_pages: 16, ..TINY }, options);
+        let mut random = Random(seed);
+        (0..ftl.block_count()).for_each(|block| ftl.write(block, &[1; BLOCK]).unwrap());
+        let power_cut_at = Some(random.below(400));
+        ftl.nand_mut().set_faults(FaultPlan { power_cut_at, seed, ..FaultPlan::default() });
+        let mut expected = vec![1; ftl.block_count() as usize];
+        let cut = loop {
+            let block = random.below(ftl.block_count());
+            match ftl.write(block, &[2; BLOCK]) {
+                Ok(()) => expected[block as usize] = 2,
+                Err(_) => break block as usize,
+            }
+        };
+        drop(ftl);
+        for _ in 0..20 {
+            let dying = Dying::after(&image, random.below(12));
+            let opened = Ftl::open(Box::new(dying), None, Timing::PAPER, options);
+            let is_cut = matches!(opened, Ok(_) | Err(Error::PowerCut));
+            assert!(is_cut, "seed {seed}: {:?}", opened.err());
+        }
+        let mut ftl = open(&image, options).unwrap();
+        let found = read(&mut ftl, 0, expected.len() as u64).unwrap();
+        expected[cut] = found[cut * BLOCK];
+        let found: Vec<u8> = found.chunks(BLOCK).map(|block| block[0]).collect();
+        assert!(found == expected && ftl.is_consistent(), "seed {seed}");
+    }
+}
+
+/// A power cut takes a block of the reserve. Where moved pages go to the host's block, collections
+/// kept what was left and never gave it back: the next bad block was the end.
+#[test]
+fn a_reserve_that_a_power_cut_took_from_is_restored() {
+    for seed in 0..30 {
+        let geometry = Geometry { block_pages: 16, block_count: 21, ..TINY };
+        let options = FtlOptions { over_provision_percent: 15, ..SHARED };
+        let (image, mut ftl) = create(geometry, options);
+        let mut random = Random(seed);
+        let limit = ftl.block_count();
+        (0..limit).for_each(|block| ftl.write(block, &[1; BLOCK]).unwrap());
+        let mut overwrite = |ftl: &mut Ftl| -> Result<()> {
+            (0..1000).try_for_each(|_| ftl.write(random.below(limit), &[2; BLOCK]))
+        };
+        for cut in 0..12 {
+            let power_cut_at = Some((seed + 7 * cut) % 40);
+            ftl.nand_mut().set_faults(FaultPlan { power_cut_at, seed, ..FaultPlan::default() });
+            assert!(overwrite(&mut ftl).is_err());
+            drop(ftl);
+            ftl = open(&image, options).unwrap();
+        }
+        overwrite(&mut ftl).unwrap();
+        let failing_programs = [seed].into();
+        ftl.nand_mut().set_faults(FaultPlan { failing_programs, ..FaultPlan::default() });
+        let written = overwrite(&mut ftl);
+        assert!(written.is_ok(), "seed {seed}: {written:?}");
     }
 }
 

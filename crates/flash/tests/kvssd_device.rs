@@ -384,6 +384,51 @@ fn judge(images: &Images, state: &State, place: &str) -> bool {
     scanned.is_ok()
 }
 
+/// The tables of a flush may be too many for a journal page: by their number after a large batch,
+/// by their fences with long keys. The device took these writes, and then no other for ever.
+#[test]
+fn a_flush_larger_than_a_journal_page_is_one_commit() {
+    const ROOMY: Geometry = Geometry { block_count: 64, ..TINY };
+    let value = vec![7; 900];
+    let batch: Step = (0..130).map(|at| (key(at), Some(value.clone()))).collect();
+    let long_key = |at: u64| ([&[b'k'; 56][..], &at.to_be_bytes()].concat(), vec![1; 10]);
+    let long_keys = (0..900).map(long_key).map(|(key, value)| vec![(key, Some(value))]);
+    let plain = KvSsdOptions { memtable_pages: 100, ..tiny() };
+    let cases: [(KvSsdOptions, Vec<Step>); 3] = [
+        (tiny(), vec![batch.clone(), step(&mut Random(1), 9)]),
+        (KvSsdOptions { durability: Durability::Log, ..tiny() }, vec![batch]),
+        (plain, long_keys.collect()),
+    ];
+    for (options, steps) in cases {
+        let fill = |device: &mut KvSsd| -> Result<()> {
+            steps.iter().try_for_each(|step| apply(device, step))?;
+            device.flush()
+        };
+        let mut whole = Images::new().create_on(ROOMY, &options);
+        fill(&mut whole).unwrap();
+        let mut state = State::new();
+        steps.iter().for_each(|step| model(&mut state, step));
+        assert!(whole.verify().unwrap().tables > 10);
+        for cut in 2..whole.nand().mutation_count() {
+            let images = Images::new();
+            let mut device = images.create_on(ROOMY, &options);
+            let plan = FaultPlan { power_cut_at: Some(cut - 1), seed: cut, ..FaultPlan::default() };
+            device.nand_mut().set_faults(plan);
+            assert!(fill(&mut device).is_err());
+            device = images.open().unwrap();
+            let found = device.tree().last_seq() as usize;
+            let ends = steps.iter().scan(0, |end, step| {
+                *end += step.len();
+                Some(*end)
+            });
+            assert!(found == 0 || ends.into_iter().any(|end| end == found), "cut {cut}: {found}");
+            fill(&mut device).unwrap();
+            expect(&mut device, &state, u64::MAX, 130);
+            device.verify().unwrap();
+        }
+    }
+}
+
 /// A byte of every page is flipped, data or spare, one page at a time: an error, or what was there.
 #[test]
 fn flipped_bytes_are_found() {

@@ -12,18 +12,10 @@ use std::ops::Range;
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
-use support::{Random, State, Step, apply, model, scanned};
+use support::{Random, State, Step, apply, model, one_in, one_of, scanned, seeds};
 
 const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
-
-fn one_in(random: &mut Random, bound: u64) -> bool {
-    random.below(bound) == 0
-}
-
-fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
-    choices[random.below(choices.len() as u64) as usize].clone()
-}
 
 /// What is stored, and on what.
 #[derive(Debug)]
@@ -58,7 +50,7 @@ impl Case {
                 &[Durability::Capacitor, Durability::Capacitor, Durability::Log],
             ),
             over_provision_percent: 5 + random.below(15) as u32,
-            memtable_pages: 1 + random.below(12) as u32,
+            memtable_pages: one_of(random, &[1, 1, 1, 40]) + random.below(12) as u32,
             level1_pages: 8 + random.below(40) as u32,
             size_ratio: 2 + random.below(6) as u32,
             l0_trigger: 1 + random.below(4) as u32,
@@ -90,7 +82,12 @@ impl Case {
     }
 
     fn step(&self, random: &mut Random, deletes: u64) -> Step {
-        let count = if one_in(random, 8) { 1 + random.below(4) } else { 1 };
+        let count = match random.below(400) {
+            // Far more than a log page or a memtable takes.
+            0 => 20 + random.below(150),
+            1..50 => 1 + random.below(4),
+            _ => 1,
+        };
         let write = |random: &mut Random| {
             let size = match random.below(100) {
                 // Over several pages.
@@ -273,19 +270,10 @@ fn run(seed: u64) -> [u64; 3] {
     [run.cuts, run.refusals, collections + run.device.counters().collections]
 }
 
-/// What the caller asks for by the environment, or the seeds of a test run.
-fn seeds() -> Range<u64> {
-    let number = |name, otherwise| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let from = number("RUNSTONE_SEED", SEEDS.start);
-    from..from + number("RUNSTONE_SEEDS", SEEDS.end - SEEDS.start)
-}
-
 #[test]
 fn random_devices_under_random_faults_are_maps() {
     let mut sums = [0; 3];
-    for seed in seeds() {
+    for seed in seeds(SEEDS) {
         let done = std::panic::catch_unwind(|| run(seed));
         let Ok(done) = done else { panic!("seed {seed}: see above") };
         sums.iter_mut().zip(done).for_each(|(sum, one)| *sum += one);
@@ -293,5 +281,5 @@ fn random_devices_under_random_faults_are_maps() {
     let [cuts, refusals, collections] = sums;
     println!("{cuts} power cuts, {refusals} refusals, {collections} collections");
     let is_enough = cuts > 50 && refusals > 50 && collections > 100;
-    assert!(is_enough || seeds() != SEEDS, "{sums:?}");
+    assert!(is_enough || seeds(SEEDS) != SEEDS, "{sums:?}");
 }

@@ -91,11 +91,19 @@ pub fn verify(store: &KvSsdStore, output: &Output) -> Result<Exit> {
         true => output.json(&json!({
             "clean": true, "tables": found.tables, "entries": found.entries,
             "pages": found.pages, "shared_pages": found.shared_pages,
-            "records": found.records, "tombstones": found.tombstones,
+            "records": found.records, "memtable_records": found.memtable_records,
+            "tombstones": found.tombstones,
         }))?,
         false => output.line(format!(
-            "{} tables, {} pages ({} shared), {} records: no damage",
-            found.tables, found.pages, found.shared_pages, found.records
+            "{} tables, {} pages ({} shared), {} records{}: no damage",
+            found.tables,
+            found.pages,
+            found.shared_pages,
+            found.records,
+            match found.memtable_records {
+                0 => String::new(),
+                waiting => format!(" and {waiting} in the memtable"),
+            }
         ))?,
     }
     Ok(Exit::Ok)

@@ -15,6 +15,8 @@ fn a_kvssd_takes_the_commands_of_a_store() {
         ran.stdout
     };
     run(&["put", MAKE, "a", "1", "--sync"]);
+    let verified = run(&["verify", "kvssd:n.img"]);
+    assert!(verified.contains("0 records and 1 in the memtable: no damage"), "{verified}");
     run(&["import", "kvssd:n.img", "in.tsv"]);
     assert_eq!(run(&["get", "kvssd:n.img", "key0100"]), "value 100\n");
     run(&["delete", "kvssd:n.img", "key0100", "key0101"]);

@@ -92,7 +92,8 @@ impl Journal {
         self.next + block_count <= (area + 1) * self.area_blocks
     }
 
-    /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit.
+    /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit. It may
+    /// take an area whole: then whatever was committed, which lies in one, can be opened again.
     pub(super) fn write_snapshot(
         &mut self,
         ftl: &mut Ftl,
@@ -100,7 +101,7 @@ impl Journal {
     ) -> Result<Option<u64>> {
         let payload = encode(records);
         let block_count = blocks_for(payload.len());
-        if block_count > self.area_blocks / 2 {
+        if block_count > self.area_blocks {
             return Ok(None);
         }
         let epoch = self.epoch + 1;

@@ -11,7 +11,7 @@
 //!
 //! Data are written before the commit that makes them reachable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use runstone_storage::Category;
@@ -39,6 +39,9 @@ pub(super) struct Inode {
     extents: Extents,
     /// Blocks that are newer than the device's.
     waiting: BTreeMap<u64, Waiting>,
+    /// Blocks of which the device's copy may hold, behind what was the end of the file, bytes that
+    /// are not the file's: cut off, or appended before a power cut and not committed.
+    dirty_ends: BTreeSet<u64>,
     pub(super) handle_count: u32,
     is_named: bool,
     /// Length or blocks differ from what is committed.
@@ -118,7 +121,8 @@ impl Volume {
             }
             Record::Volume { .. } => {}
             Record::Inode { id, category, len_bytes, extents } => {
-                let inode = Inode { len_bytes, extents, ..Inode::new(category) };
+                let mut inode = Inode { len_bytes, extents, ..Inode::new(category) };
+                inode.mark_end(len_bytes);
                 self.next_id = self.next_id.max(id.saturating_add(1));
                 self.inodes.insert(id, inode);
             }
@@ -283,6 +287,7 @@ impl Volume {
         }
         let end = offset + data.len() as u64;
         self.promise(id, offset / BLOCK..end.div_ceil(BLOCK))?;
+        self.clear_behind_end(id, end)?;
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -309,7 +314,9 @@ impl Volume {
         let old_bytes = self.inode(id)?.len_bytes;
         if len_bytes < old_bytes {
             self.make_hole(id, len_bytes, old_bytes)?;
+            self.inode_mut(id)?.mark_end(len_bytes);
         }
+        self.clear_behind_end(id, len_bytes)?;
         let inode = self.inode_mut(id)?;
         inode.len_bytes = len_bytes;
         inode.is_changed = true;
@@ -323,23 +330,50 @@ impl Volume {
         let last_whole =
             if end >= self.inode(id)?.len_bytes { end.div_ceil(BLOCK) } else { end / BLOCK };
         let first_whole = start.div_ceil(BLOCK);
-        let zeros = [0; BLOCK as usize];
         if first_whole > last_whole {
-            return self.write(id, start, &zeros[..(end - start) as usize]);
+            return self.clear(id, start, end);
         }
-        let head = (first_whole * BLOCK).min(end) - start;
-        self.write(id, start, &zeros[..head as usize])?;
-        let tail_start = last_whole * BLOCK;
-        if tail_start < end {
-            self.write(id, tail_start, &zeros[..(end - tail_start) as usize])?;
-        }
+        self.clear(id, start, (first_whole * BLOCK).min(end))?;
+        self.clear(id, last_whole * BLOCK, end)?;
         let range = first_whole..last_whole;
         let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
         self.promised_count -= inode.promised(range.clone());
         inode.waiting.retain(|block, _| !range.contains(block));
+        inode.dirty_ends.retain(|block| !range.contains(block));
         self.freed.append(&mut inode.extents.remove(range));
         inode.is_changed = true;
         Ok(())
+    }
+
+    /// Makes bytes of one block zeros, if there is a block: so it needs no space.
+    fn clear(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
+        let inode = self.inode(id)?;
+        let block = start / BLOCK;
+        let is_hole = !inode.waiting.contains_key(&block) && inode.extents.find(block).is_none();
+        if start >= end || is_hole {
+            return Ok(());
+        }
+        self.write(id, start, &[0; BLOCK as usize][..(end - start) as usize])
+    }
+
+    /// A file is to grow over what its last block holds behind the end.
+    fn clear_behind_end(&mut self, id: u64, new_bytes: u64) -> io::Result<()> {
+        let inode = self.inode(id)?;
+        let block = inode.len_bytes / BLOCK;
+        if new_bytes > inode.len_bytes && inode.dirty_ends.contains(&block) {
+            self.waiting_block(id, block, false)?;
+        }
+        Ok(())
+    }
+
+    /// Before a commit, which may say that files are longer.
+    fn write_dirty_ends(&mut self) -> io::Result<()> {
+        let mut ends = Vec::new();
+        for (&id, inode) in self.inodes.iter().filter(|(_, inode)| inode.is_named) {
+            let waiting = inode.dirty_ends.iter().filter(|block| inode.waiting.contains_key(block));
+            ends.extend(waiting.map(|&block| (id, block)));
+        }
+        ends.into_iter().try_for_each(|(id, block)| self.write_run(id, block, 1))
     }
 
     // Durability.
@@ -386,6 +420,7 @@ impl Volume {
     /// One transaction with all changes since the last. A file's creation takes 3 blocks of the
     /// ring and the removals of a compaction 4, as a journalling file system's would.
     fn commit(&mut self) -> io::Result<()> {
+        self.write_dirty_ends()?;
         let mut records: Vec<Record> = self
             .inodes
             .iter()
@@ -403,12 +438,14 @@ impl Volume {
                 // ring takes what fits.
                 while !self.journal.has_room(block_count) {
                     records.clear();
-                    block_count = (block_count / 2).max(1);
+                    block_count /= 2;
                 }
             }
-            let written = self.journal.append(&mut self.ftl, &records, block_count);
-            self.note(written)?;
-            self.counters.journal_blocks += block_count;
+            if block_count > 0 {
+                let written = self.journal.append(&mut self.ftl, &records, block_count);
+                self.note(written)?;
+                self.counters.journal_blocks += block_count;
+            }
         }
         self.settle();
         Ok(())
@@ -460,7 +497,8 @@ impl Volume {
         if missing > self.available_count() { Err(no_space()) } else { Ok(()) }
     }
 
-    /// The waiting copy of a block, made from the device's unless all of it will be written.
+    /// The waiting copy of a block, made from the device's unless all of it will be written. A
+    /// dirty end goes: the file did not grow since, or its block would wait already.
     fn waiting_block(
         &mut self,
         id: u64,
@@ -471,7 +509,13 @@ impl Volume {
         if !inode.waiting.contains_key(&file_block) {
             let mut block = vec![0; BLOCK as usize].into_boxed_slice();
             match inode.extents.find(file_block) {
-                Some(run) if !is_whole => self.ftl.read(run.start, &mut block).map_err(as_io)?,
+                Some(run) if !is_whole => {
+                    self.ftl.read(run.start, &mut block).map_err(as_io)?;
+                    let inside = inode.len_bytes.saturating_sub(file_block * BLOCK);
+                    if inside < BLOCK && inode.dirty_ends.contains(&file_block) {
+                        block[inside as usize..].fill(0);
+                    }
+                }
                 Some(_) => {}
                 None => self.promised_count += 1,
             }
@@ -506,6 +550,7 @@ impl Volume {
             let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
             let mut data = Vec::with_capacity((run.count * BLOCK) as usize);
             for block in at..at + run.count {
+                inode.dirty_ends.remove(&block);
                 inode.waiting.remove(&block).iter().for_each(|bytes| data.extend_from_slice(bytes));
             }
             let category = inode.category;
@@ -555,9 +600,18 @@ impl Inode {
             len_bytes: 0,
             extents: Extents::default(),
             waiting: BTreeMap::new(),
+            dirty_ends: BTreeSet::new(),
             handle_count: 0,
             is_named: false,
             is_changed: false,
+        }
+    }
+
+    /// What the device has of the last block may not end where the file does.
+    fn mark_end(&mut self, len_bytes: u64) {
+        let block = len_bytes / BLOCK;
+        if !len_bytes.is_multiple_of(BLOCK) && self.extents.find(block).is_some() {
+            self.dirty_ends.insert(block);
         }
     }
 

@@ -13,7 +13,8 @@
 //! 5. A collection that was cut off has taken a free block and given none back: after a few such
 //!    cuts in a row none would be left. So where few are free, what it had moved is taken back: if
 //!    all that the block holds is still where it was copied from, it lies there again, and the
-//!    block is garbage.
+//!    block is free, as are all that hold nothing. So the next opening finds a block to move to,
+//!    even if the power is cut in each.
 //!
 //! Rot in the last page of a frontier cannot be told from a torn program. What `trim` forgot comes
 //! back, as far as it was not collected.
@@ -47,7 +48,10 @@ impl Ftl {
             for block in last_opened {
                 self.take_back(block, &blocks)?;
             }
+            self.free_garbage(&torn);
         }
+        // Those that hold nothing first: they are where the others' pages may go.
+        torn.sort_by_key(|&block| self.map.valid_pages(block));
         for block in torn {
             self.empty(block, Stream::Recovery)?;
         }
@@ -124,6 +128,17 @@ impl Ftl {
             self.map.assign(owner as u32, source);
         }
         Ok(())
+    }
+
+    /// Blocks that hold nothing are free. Those with a torn page are to be erased first.
+    fn free_garbage(&mut self, torn: &[u32]) {
+        for block in 0..self.nand.geometry().block_count {
+            let used = &mut self.uses[block as usize];
+            let is_empty = self.map.valid_pages(block) == 0 && !torn.contains(&block);
+            if *used == Use::Sealed && is_empty {
+                *used = Use::FreeUnerased;
+            }
+        }
     }
 
     /// Whether two pages can be read and hold the same.

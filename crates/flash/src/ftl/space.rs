@@ -106,7 +106,8 @@ impl Ftl {
 
     fn next_page(&mut self, stream: Stream) -> Result<Ppa> {
         let slot = self.slot(stream);
-        if stream == Stream::Host {
+        if stream == Stream::Host && self.frontiers[slot].is_none() {
+            self.restore_reserve()?;
             while self.frontiers[slot].is_none() && self.free_count() <= RESERVED_BLOCKS {
                 // With a shared frontier the collection may have opened a block: look again.
                 self.collect()?;
@@ -120,6 +121,15 @@ impl Ftl {
         let ppa = Ppa { block, page: 0 };
         self.frontiers[slot] = Some(ppa);
         Ok(ppa)
+    }
+
+    /// A power cut or a bad block may have taken from the reserve. A collection into the host's own
+    /// block gains less than a block, so several may be needed.
+    fn restore_reserve(&mut self) -> Result<()> {
+        while self.free_count() < RESERVED_BLOCKS && self.victim().is_some() {
+            self.collect()?;
+        }
+        Ok(())
     }
 
     /// The least worn free block, erased.
@@ -149,14 +159,17 @@ impl Ftl {
 
     /// Greedy: empties the sealed block with the fewest valid pages, the least worn among equals.
     fn collect(&mut self) -> Result<()> {
-        let key = |block: u32| (self.map.valid_pages(block), self.nand.erase_count(block));
-        let victim = self.sealed().min_by_key(|&block| key(block)).ok_or(Error::OutOfBlocks)?;
-        if self.map.valid_pages(victim) == self.nand.geometry().block_pages {
-            return Err(Error::OutOfBlocks);
-        }
+        let victim = self.victim().ok_or(Error::OutOfBlocks)?;
         self.counters.collections += 1;
         self.empty(victim, Stream::Gc)?;
         self.level_wear(victim)
+    }
+
+    /// The block to collect, if that gains a page.
+    fn victim(&self) -> Option<u32> {
+        let key = |block: u32| (self.map.valid_pages(block), self.nand.erase_count(block));
+        let victim = self.sealed().min_by_key(|&block| key(block));
+        victim.filter(|&block| self.map.valid_pages(block) < self.nand.geometry().block_pages)
     }
 
     /// If the block just erased is far more worn than the least worn sealed one, what lies there is

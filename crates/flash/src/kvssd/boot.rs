@@ -11,8 +11,8 @@
 //! 5. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
 //!    gaps, so that one is damage.
 //!
-//! Nothing is programmed. Rot of the very last journal page or log group cannot be told from a torn
-//! program of a transaction that was not acknowledged.
+//! Nothing is programmed. Rot of the very last journal page, log group or checkpoint that is a
+//! commit point cannot be told from a torn program of a transaction that was not acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

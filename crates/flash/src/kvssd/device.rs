@@ -309,15 +309,25 @@ impl KvSsd {
         done
     }
 
-    /// Programs the journal page, the sole commit point, and applies the commit.
+    /// Programs the journal page, the sole commit point, and applies the commit. One that does not
+    /// fit a page is made by a checkpoint of the tree as it is then: it is whole or it is not, too.
     pub(super) fn commit(&mut self, commit: &Commit, change: Change) -> Result<()> {
-        let page_bytes = self.space.page_bytes();
-        let bytes = journal::encode_commit(commit, page_bytes).ok_or(Error::JournalFull)?;
-        let owner = Owner { txn: commit.txn, ..Owner::default() };
-        let page = self.space.program(Stream::Journal, bytes.into(), owner)?;
-        self.space.keep();
-        self.journal.push_back((commit.txn, page));
-        self.tree.apply(commit)?;
+        match journal::encode_commit(commit, self.space.page_bytes()) {
+            Some(bytes) => {
+                let owner = Owner { txn: commit.txn, ..Owner::default() };
+                let page = self.space.program(Stream::Journal, bytes.into(), owner)?;
+                self.space.keep();
+                self.journal.push_back((commit.txn, page));
+                self.tree.apply(commit)?;
+            }
+            None => {
+                let mut tree = self.tree.clone();
+                tree.apply(commit)?;
+                let pages = self.program_checkpoint(&tree.snapshot())?;
+                self.tree = tree;
+                self.keep_checkpoint(pages);
+            }
+        }
         change.added.iter().for_each(|table| self.references.add(table));
         for (table, meta_page) in change.removed {
             self.drop_references(&table);
@@ -352,17 +362,19 @@ impl KvSsd {
         u64::from(self.options.checkpoint_commits).min(most)
     }
 
-    /// Saves the tree. Older checkpoints but one, and the journal before that one, become garbage.
+    /// Saves the tree.
     pub fn checkpoint(&mut self) -> Result<()> {
-        let bytes = journal::encode_checkpoint(
-            &self.options,
-            &self.tree.snapshot(),
-            self.space.page_bytes(),
-        );
+        let pages = self.program_checkpoint(&self.tree.snapshot())?;
+        self.keep_checkpoint(pages);
+        Ok(())
+    }
+
+    fn program_checkpoint(&mut self, saved: &Commit) -> Result<Vec<u32>> {
+        let page_bytes = self.space.page_bytes();
+        let bytes = journal::encode_checkpoint(&self.options, saved, page_bytes);
         self.checkpoint_number += 1;
-        let id = self.checkpoint_number;
-        let (txn, page_bytes) = (self.tree.txn, self.space.page_bytes());
-        let pages = self.transact(Cause::Checkpoint, |device| {
+        let (id, txn) = (self.checkpoint_number, saved.txn);
+        self.transact(Cause::Checkpoint, |device| {
             let mut pages = Vec::new();
             for (index, page) in (0..).zip(bytes.chunks_exact(page_bytes)) {
                 let owner = Owner { level: 0, txn, id, index };
@@ -374,9 +386,14 @@ impl KvSsd {
             }
             device.space.keep();
             Ok(pages)
-        })?;
+        })
+    }
+
+    /// The tree is saved. Older checkpoints but one, and the journal before that one, become
+    /// garbage.
+    fn keep_checkpoint(&mut self, pages: Vec<u32>) {
         self.is_of_older_format = false;
-        self.checkpoints.push_back((txn, pages));
+        self.checkpoints.push_back((self.tree.txn, pages));
         self.counters.checkpoints += 1;
         if self.checkpoints.len() > KEPT_CHECKPOINTS {
             let old = self.checkpoints.pop_front();
@@ -388,7 +405,6 @@ impl KvSsd {
                 self.space.release(page, 1);
             }
         }
-        Ok(())
     }
 
     /// Reads the metadata page of a table for a get: its content may be known.

@@ -21,6 +21,8 @@ pub struct Verified {
     pub pages: u64,
     /// Records inside the clips.
     pub records: u64,
+    /// Records that are in no table yet: in the memtable, and saved beside the tables.
+    pub memtable_records: u64,
     /// Deletes among them.
     pub tombstones: u64,
     /// Pages that two or more tables share.
@@ -31,7 +33,9 @@ impl KvSsd {
     /// Verifies the device; the first thing that is wrong is the error.
     pub fn verify(&mut self) -> Result<Verified> {
         let nodes: Vec<Arc<Node>> = self.tree.nodes().cloned().collect();
-        let mut found = Verified::default();
+        let memtable_records = self.memtable.keys().map(|(_, versions)| versions.all().count());
+        let memtable_records = memtable_records.sum::<usize>() as u64;
+        let mut found = Verified { memtable_records, ..Verified::default() };
         let mut groups: BTreeMap<u32, (u32, u8)> = BTreeMap::new();
         for node in &nodes {
             let table = self.read_meta(node)?;

@@ -1,22 +1,17 @@
 //! What tests of the KVSSD have in common: steps, the model they are compared with, scans.
 
+mod random;
+
 use std::collections::BTreeMap;
 
 use runstone_flash::Result;
 use runstone_flash::kvssd::{Direction, KvSsd, Write};
 
+pub use random::*;
+
 pub type State = BTreeMap<Vec<u8>, Vec<u8>>;
 /// An operation of a workload: writes that count as one.
 pub type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
 
 pub fn apply(device: &mut KvSsd, step: &Step) -> Result<()> {
     let writes: Vec<Write<'_>> = step

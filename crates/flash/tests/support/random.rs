@@ -1,0 +1,32 @@
+//! Random draws, and which seeds to draw from.
+
+use std::ops::Range;
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[allow(dead_code, reason = "not every test draws choices")]
+pub fn one_in(random: &mut Random, bound: u64) -> bool {
+    random.below(bound) == 0
+}
+
+#[allow(dead_code, reason = "not every test draws choices")]
+pub fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize].clone()
+}
+
+/// What the caller asks for by the environment, or the seeds of a test run.
+#[allow(dead_code, reason = "not every test asks for seeds")]
+pub fn seeds(usual: Range<u64>) -> Range<u64> {
+    let number = |name, otherwise| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let from = number("RUNSTONE_SEED", usual.start);
+    from..from + number("RUNSTONE_SEEDS", usual.end - usual.start)
+}
