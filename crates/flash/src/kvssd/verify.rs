@@ -21,12 +21,12 @@ pub struct Verified {
     pub pages: u64,
     /// Records inside the clips.
     pub records: u64,
-    /// Records that are in no table yet: in the memtable, and saved beside the tables.
-    pub memtable_records: u64,
     /// Deletes among them.
     pub tombstones: u64,
     /// Pages that two or more tables share.
     pub shared_pages: u64,
+    /// Records that are in no table yet: in the memtable, and saved beside the tables.
+    pub memtable_records: u64,
 }
 
 impl KvSsd {
