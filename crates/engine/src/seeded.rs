@@ -114,6 +114,16 @@ pub enum Place {
     RecordFound,
     /// One group of an edit is visible, another is not.
     GroupPublished,
+    /// A keyspace to be dropped or changed was looked up; nothing is done with it.
+    KeyspaceFound,
+    /// A keyspace is marked as dropped; the manifest does not say so yet.
+    KeyspaceMarked,
+    /// A checkpoint knows its keyspaces; their memtables are not replaced.
+    KeyspacesListed,
+    /// A checkpoint has replaced the memtables; they are not in tables yet.
+    MemtablesReplaced,
+    /// What a sync of the log has to cover is known; nothing of it is synced.
+    LogSyncBegun,
 }
 
 type Step = Box<dyn FnOnce()>;

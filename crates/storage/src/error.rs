@@ -81,6 +81,11 @@ impl Error {
         )
     }
 
+    /// Whether the file is mapped for writing by another handle.
+    pub fn is_busy(&self) -> bool {
+        self.source.kind() == io::ErrorKind::ResourceBusy
+    }
+
     /// Whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound

@@ -64,13 +64,18 @@ impl LogReader {
     // Visible through `doors`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> LogResult<Next> {
-        let start = self.position;
+        let mut start = self.position;
         let mut bytes = Vec::new();
         let mut open = false;
         loop {
             let room = FRAME_BYTES - self.position % FRAME_BYTES;
             if room < FRAGMENT_HEADER_BYTES as u64 {
                 self.position += room;
+                // A record begins behind the padding: where its first fragment is all that is left
+                // of it, that is its own, and proves nothing about what should lie before.
+                if !open {
+                    start = self.position;
+                }
                 continue;
             }
             let at = self.position;

@@ -116,7 +116,9 @@ impl Inner {
     ) -> Result<u64> {
         let mut manifest = self.manifest.lock();
         let version = self.next_version(keyspace, edit)?;
-        let log_start = self.log_floor_without(keyspace, memtable);
+        let log_start = self.log_floor_without(|other, waiting| {
+            other.id == keyspace.id && std::ptr::eq(waiting, memtable)
+        });
         let flushed_seq = memtable.max_seq();
         let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
         changes.extend(
@@ -136,15 +138,19 @@ impl Inner {
         Ok(log_start.0)
     }
 
-    /// First log segment that is needed once `flushed` is in a table, and where it starts.
-    fn log_floor_without(&self, keyspace: &KeyspaceInner, flushed: &Memtable) -> (u64, SeqNo) {
+    /// First log segment that is needed without the memtables that are `settled`, flushed or
+    /// dropped, and where it starts.
+    pub(crate) fn log_floor_without(
+        &self,
+        settled: impl Fn(&KeyspaceInner, &Memtable) -> bool,
+    ) -> (u64, SeqNo) {
         let commit = self.commit.lock();
         let mut needed: Option<u64> = None;
         for other in self.keyspaces.read().values() {
             let view = other.view.load();
             for memtable in std::iter::once(&view.active).chain(&view.immutable) {
-                let same = other.id == keyspace.id && std::ptr::eq(&**memtable, flushed);
-                if let Some(segment) = memtable.first_segment().filter(|_| !same) {
+                let is_needed = !settled(other, memtable);
+                if let Some(segment) = memtable.first_segment().filter(|_| is_needed) {
                     needed = Some(needed.map_or(segment, |least| least.min(segment)));
                 }
             }

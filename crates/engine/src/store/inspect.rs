@@ -12,9 +12,9 @@ use runstone_policy::shape::Table;
 use runstone_storage::Category;
 use serde::Serialize;
 
-use super::{Inner, KeyspaceInner, View};
+use super::{Inner, KeyspaceInner, Snapshot, View};
 use crate::error::{Error, Result};
-use crate::key::{Kind, compare, kind_of, seq_of};
+use crate::key::{Kind, SeqNo, compare, kind_of, seq_of};
 use crate::merge::slices::{is_sliced, slice_inputs};
 use crate::metrics::{IoCounters, MetricsSnapshot};
 use crate::read::cursor::ReadOptions;
@@ -174,7 +174,7 @@ impl Inner {
     }
 
     /// Flushes, then links all tables into a new directory with a manifest of its own.
-    pub(crate) fn checkpoint(&self, path: &Path) -> Result<()> {
+    pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path) -> Result<()> {
         if self.options.read_only {
             // What the log holds is in memtables here, which only a writer can flush.
             let keyspaces = self.keyspaces.read();
@@ -220,31 +220,55 @@ impl Inner {
     /// What the manifest says now, with the tables held.
     fn pin_state(&self) -> (StoreState, Vec<Pinned>) {
         let manifest = self.manifest.lock();
-        let keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
+        let mut keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
+        // Nobody has flushed what one holds that is being dropped.
+        keyspaces.retain(|_, keyspace| !keyspace.dropped.load(Acquire));
         let pin = |keyspace: &Arc<KeyspaceInner>| Pinned {
             view: keyspace.view.load_full(),
             values: keyspace.values.load_full(),
         };
         let pinned = keyspaces.values().map(pin).collect();
-        (self.store_state(&manifest), pinned)
+        let mut state = self.store_state(&manifest);
+        state.keyspaces.retain(|id, _| keyspaces.contains_key(id));
+        (state, pinned)
     }
 
     /// The same, of one moment for all keyspaces, with everything before it in tables: memtables
     /// are replaced together, and no newer one is flushed until the state is taken. Else a batch
     /// over two keyspaces could be in the copy by half (P3).
-    fn pin_flushed_state(&self) -> Result<(StoreState, Vec<Pinned>)> {
+    fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
-        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
+        // A collection, which a flush may begin, moves values and writes pointers that come after
+        // the moment. Those of the copy lead to the old places, which stay for a snapshot.
+        let _old_values = Snapshot::new(Arc::clone(self));
         // Until the moment is known, no flush begins; one that runs takes an older memtable.
         self.flush_limit.store(0, Release);
-        let last_seq = self.rotate(&keyspaces, |_| true);
+        let (keyspaces, last_seq) = self.rotate_all();
+        reached!(MemtablesReplaced);
         self.flush_limit.store(last_seq, Release);
         let flushed = self.wait_flushed(&keyspaces, last_seq);
         let pinned = self.pin_state();
         self.flush_limit.store(u64::MAX, Release);
         self.wake_background();
         flushed.map(|()| pinned)
+    }
+}
+
+impl Inner {
+    /// Replaces the memtables of all keyspaces that exist at one moment; returns them and the last
+    /// sequence number before it.
+    fn rotate_all(&self) -> (Vec<Arc<KeyspaceInner>>, SeqNo) {
+        loop {
+            let listed = self.keyspaces.read().clone();
+            reached!(KeyspacesListed);
+            let keyspaces: Vec<_> = listed.values().cloned().collect();
+            let last_seq = self.rotate(&keyspaces, |_| true);
+            // One made since may have been written to before that moment.
+            if self.keyspaces.read().keys().eq(listed.keys()) {
+                return (keyspaces, last_seq);
+            }
+        }
     }
 }
 

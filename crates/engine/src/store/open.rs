@@ -25,7 +25,7 @@ use crate::cache::Cache;
 use crate::codec::NUMBER_LIMIT;
 use crate::error::{Error, Result};
 use crate::key::{SeqNo, pack};
-use crate::log::{LOG_FORMAT, newer_format, number_in};
+use crate::log::{LOG_FORMAT, LogHeader, newer_format, number_in};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::merge::flush::write_memtable;
@@ -386,13 +386,57 @@ fn settle_prefixer(
     })
 }
 
-/// Steps 3 and 4.
+/// Tables that recovery wrote, by keyspace.
+type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
+
+/// Steps 3 to 5.
 fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
+    let mut new_tables = NewTables::new();
+    if !inner.options.read_only {
+        make_base_durable(inner, same_boot, random)?;
+    }
+    let fresh = replay_log(inner, same_boot, &mut new_tables).and_then(|last_seq| {
+        let writes = !inner.options.read_only;
+        writes.then(|| make_first_manifest(inner, &new_tables, last_seq, random)).transpose()
+    });
+    // Nothing names them yet. On a full disk they would hold what the next try needs.
+    let fresh = fresh.inspect_err(|_| {
+        new_tables.values().for_each(|tables| inner.discard(tables));
+    })?;
+    let Some(fresh) = fresh else { return Ok(()) };
+    fresh.switch_current()?;
+    inner.manifest.lock().log = Some(fresh);
+    remove_orphans(inner)
+}
+
+/// Recovery writes values to slots that are free by the manifest it read. The last edit of that may
+/// not be durable, and a sync that failed may have lost it for good: slots that it frees would be
+/// written over, and then be in use again. So what was read is made durable in a manifest of its
+/// own first. The log goes on to belong to the boot that it was written in.
+fn make_base_durable(inner: &Inner, same_boot: bool, random: u64) -> Result<()> {
+    let has_values = |keyspace: &Arc<KeyspaceInner>| !keyspace.values.load().is_empty();
+    let manifest = inner.manifest.lock();
+    let storage = &inner.storage;
+    if !inner.keyspaces.read().values().any(has_values)
+        || recovery::segments(&**storage, manifest.log_start.0)?.is_empty()
+    {
+        return Ok(());
+    }
+    let number = inner.next_file.fetch_add(1, Relaxed);
+    let id = crate::random::next(&mut (random ^ number));
+    let boot_id = if same_boot { storage.boot_id() } else { 0 };
+    let state = inner.store_state(&manifest);
+    let header = LogHeader { number, id, boot_id };
+    Manifest::create_for(Arc::clone(storage), header, &state)?.switch_current()
+}
+
+/// Replays the log into memtables, and writes those to tables if that is allowed. Returns the last
+/// sequence number.
+fn replay_log(inner: &Inner, same_boot: bool, new_tables: &mut NewTables) -> Result<SeqNo> {
     let (segment, seq) = inner.manifest.lock().log_start;
     let start = LogStart { segment, seq, same_boot };
     let flushed = inner.manifest.lock().flushed.clone();
     let keyspaces = inner.keyspaces.read().clone();
-    let mut new_tables: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
     let recovered = recovery::replay(&*inner.storage, start, |seq, operation| {
         // A dropped keyspace's writes may still be in the log.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
@@ -405,7 +449,7 @@ fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
         inner.visible_seq.store(seq, Release);
         if active.is_full() && !inner.options.read_only {
-            spill(inner, keyspace, &active, &mut new_tables)?;
+            spill(inner, keyspace, &active, new_tables)?;
         }
         Ok(())
     })?;
@@ -416,15 +460,11 @@ fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
     if recovered.torn {
         tracing::warn!(last_seq, "an unsynced suffix of the log was lost with the power");
     }
-    if inner.options.read_only {
-        return Ok(());
-    }
-    for keyspace in keyspaces.values() {
+    for keyspace in keyspaces.values().filter(|_| !inner.options.read_only) {
         let active = Arc::clone(&keyspace.view.load().active);
-        spill(inner, keyspace, &active, &mut new_tables)?;
+        spill(inner, keyspace, &active, new_tables)?;
     }
-    write_first_manifest(inner, new_tables, last_seq, random)?;
-    remove_orphans(inner)
+    Ok(last_seq)
 }
 
 /// Writes a recovered memtable to a table and puts an empty one in its place.
@@ -432,7 +472,7 @@ fn spill(
     inner: &Inner,
     keyspace: &KeyspaceInner,
     memtable: &Arc<Memtable>,
-    new_tables: &mut BTreeMap<KeyspaceId, Vec<Arc<Table>>>,
+    new_tables: &mut NewTables,
 ) -> Result<()> {
     if memtable.is_empty() {
         return Ok(());
@@ -450,16 +490,17 @@ fn spill(
     Ok(())
 }
 
-fn write_first_manifest(
+/// A manifest with the whole state; it is not in force yet.
+fn make_first_manifest(
     inner: &Inner,
-    new_tables: BTreeMap<KeyspaceId, Vec<Arc<Table>>>,
+    new_tables: &NewTables,
     last_seq: SeqNo,
     mut random: u64,
-) -> Result<()> {
+) -> Result<Manifest> {
     let mut manifest = inner.manifest.lock();
     for (id, tables) in new_tables {
         let keyspaces = inner.keyspaces.read();
-        let Some(keyspace) = keyspaces.get(&id) else { continue };
+        let Some(keyspace) = keyspaces.get(id) else { continue };
         let place = |table: &Arc<Table>| Placement {
             level: 0,
             slot: RunSlot::New(table.id),
@@ -471,17 +512,14 @@ fn write_first_manifest(
             ..Edit::default()
         };
         inner.install(keyspace, &edit, 0)?;
-        manifest.flushed.insert(id, last_seq);
+        manifest.flushed.insert(*id, last_seq);
     }
     // The manifest's number first: the floor must be behind every segment that exists.
     let number = inner.next_file.fetch_add(1, Relaxed);
     manifest.log_start = (inner.next_file.load(Relaxed), last_seq + 1);
     let state = inner.store_state(&manifest);
     let id = crate::random::next(&mut random);
-    let fresh = Manifest::create(Arc::clone(&inner.storage), number, id, &state)?;
-    fresh.switch_current()?;
-    manifest.log = Some(fresh);
-    Ok(())
+    Manifest::create(Arc::clone(&inner.storage), number, id, &state)
 }
 
 /// Removes files that nothing names (P10). Only names of our own form are touched.
@@ -564,7 +602,9 @@ impl Inner {
         if let Some(options) = &options {
             options.check()?;
         }
-        let outcome = match (self.find_keyspace(name), options) {
+        let found = self.find_keyspace(name);
+        reached!(KeyspaceFound);
+        let outcome = match (found, options) {
             (Some(_), None) => Ok(()),
             (Some(existing), Some(options)) => self.change_options(&existing, options),
             (None, options) => self.make_keyspace(name, options.unwrap_or_default()),
@@ -598,6 +638,9 @@ impl Inner {
             let values = keyspace.values.load_full();
             let _no_relocation = values.relocating().map(|store| store.flushing.lock());
             let mut manifest = self.manifest.lock();
+            if keyspace.dropped.load(Acquire) {
+                return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
+            }
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
@@ -655,6 +698,7 @@ impl Inner {
         self.check_writable()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
         let keyspace = self.find_keyspace(name).ok_or_else(unknown)?;
+        reached!(KeyspaceFound);
         if name == DEFAULT_KEYSPACE {
             return Err(Error::invalid(
                 "the default keyspace cannot be dropped",
@@ -663,18 +707,26 @@ impl Inner {
         }
         {
             let _commit = self.commit.lock();
-            keyspace.dropped.store(true, Release);
+            if keyspace.dropped.swap(true, AcqRel) {
+                // Another thread drops it.
+                return Err(unknown());
+            }
         }
         self.scheduler.wait_for_keyspace(keyspace.id);
+        reached!(KeyspaceMarked);
         let mut manifest = self.manifest.lock();
-        let dropped = manifest.append(&[Change::Dropped { id: keyspace.id }]);
-        if let Err(error) = dropped {
+        // What only its memtables needed of the log is not needed any more. A close removes the
+        // log segment by segment, and who dies of it must not leave one without its beginning.
+        let log_start = self.log_floor_without(|other, _| other.id == keyspace.id);
+        let change = Change::Dropped { id: keyspace.id };
+        if let Err(error) = self.append_edit(&mut manifest, vec![change], log_start) {
             drop(manifest);
             keyspace.dropped.store(false, Release);
             self.note_change_error(&error);
             return Err(error);
         }
         manifest.flushed.remove(&keyspace.id);
+        manifest.log_start = log_start;
         self.keyspaces.write().remove(&keyspace.id);
         drop(manifest);
         // Its pressure goes with it.
@@ -684,7 +736,7 @@ impl Inner {
         view.version.handles().for_each(|handle| handle.mark_obsolete());
         let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
         self.remove_value_files(&files);
-        Ok(())
+        self.retire_log_below(log_start.0).inspect_err(|error| self.note_change_error(error))
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone_policy::shape::{SeqNo, Shape};
-use runstone_storage::{Category, Storage};
+use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::batch::KeyspaceId;
 use crate::codec::{Reader, put_varint};
@@ -233,17 +233,38 @@ pub struct Manifest {
 
 impl Manifest {
     /// Writes a new manifest with the whole `state`; `switch_current` then puts it in force.
-    /// `state.next_file` must be
-    /// above the manifest's own number.
+    /// `state.next_file` must be above the manifest's own number.
     pub fn create(
         storage: Arc<dyn Storage>,
         number: u64,
         id: u64,
         state: &StoreState,
     ) -> Result<Manifest> {
+        let header = LogHeader { number, id, boot_id: storage.boot_id() };
+        Manifest::create_for(storage, header, state)
+    }
+
+    /// The same with another boot: that of the log which belongs to it.
+    pub fn create_for(
+        storage: Arc<dyn Storage>,
+        header: LogHeader,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        let number = header.number;
         debug_assert!(state.next_file > number);
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
-        let header = LogHeader { number, id, boot_id: storage.boot_id() };
+        let made = Manifest::fill(Arc::clone(&storage), file, header, state);
+        // On a full disk what is half made would hold the space it did get.
+        made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
+    }
+
+    fn fill(
+        storage: Arc<dyn Storage>,
+        file: Arc<dyn StorageFile>,
+        header: LogHeader,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        let number = header.number;
         let log = LogWriter::create(file, LogKind::Manifest, header)?;
         let mut manifest =
             Manifest { storage, number, log, synced_to: 0, rotate_at_bytes: 0, broken: false };

@@ -350,6 +350,7 @@ impl Inner {
             let state = self.commit.lock();
             (state.wal.sync_work(), state.next_seq - 1)
         };
+        reached!(LogSyncBegun);
         work.run(&*self.storage)?;
         self.commit.lock().wal.synced(&work);
         self.durable_seq.fetch_max(through, AcqRel);

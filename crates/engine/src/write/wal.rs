@@ -27,7 +27,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::cache::{Cache, Reservation};
 use crate::codec::put_varint;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
 use crate::options::WalMode;
@@ -146,16 +146,24 @@ impl WalFiles {
         let number = self.next_file.fetch_add(1, Relaxed);
         let parked = self.spares.lock().parked.pop();
         let file = self.make(number, parked, self.segment_bytes)?;
-        file.file.prepare(0, self.segment_bytes)?;
+        let prepared = file.file.prepare(0, self.segment_bytes);
+        prepared.inspect_err(|_| self.leave(&segment_name(number)))?;
         self.offer(number, file)
     }
 
-    /// A segment out of a parked one, or else a new file.
+    /// A segment out of a parked one, or else a new file. A parked one that a sync still holds,
+    /// which began before it was retired, cannot be mapped again.
     fn make(&self, number: u64, parked: Option<u64>, capacity_bytes: u64) -> Result<SegmentFile> {
         let name = segment_name(number);
         let Some(parked) = parked else { return self.create(&name, capacity_bytes) };
         self.storage.rename(&segment_name(parked), &name)?;
-        self.reopen(&name)
+        match self.reopen(&name) {
+            Err(Error::Storage(error)) if error.is_busy() => {
+                self.storage.remove(&name)?;
+                self.create(&name, capacity_bytes)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
@@ -184,11 +192,18 @@ impl WalFiles {
             },
             WalMode::Write => {
                 let file = self.storage.create(name, Category::Wal)?;
-                file.allocate(0, capacity_bytes)?;
-                file.set_len(capacity_bytes)?;
+                let sized = file.allocate(0, capacity_bytes);
+                sized
+                    .and_then(|()| file.set_len(capacity_bytes))
+                    .inspect_err(|_| self.leave(name))?;
                 SegmentFile { file, _reservation: None }
             }
         })
+    }
+
+    /// Nobody knows of the file; left behind on a full disk it would hold the space it did get.
+    fn leave(&self, name: &str) {
+        let _ = self.storage.remove(name);
     }
 
     /// Opens a file that `create` made in an earlier use.
@@ -356,7 +371,8 @@ impl Wal {
         let (number, taken) = self.files.take(capacity_bytes)?;
         let id = crate::random::next(&mut self.random);
         let header = LogHeader { number, id, boot_id: self.files.storage.boot_id() };
-        let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)?;
+        let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
+            .inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.seal_current();
         self.writer = Some(writer);
         self.current = Some(taken);

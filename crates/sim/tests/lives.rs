@@ -1,0 +1,465 @@
+//! Lives of a store through crashes and faults in a row, recoveries included: batches over
+//! keyspaces that come and go, checkpoints that are opened and written to themselves, read-only
+//! opens of what a crash left, handles and snapshots that outlive their keyspace. Log segments are
+//! small, so that batches have segments of their own and most are used again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::{
+    Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions,
+    Snapshot, Store, WalMode, WriteOptions,
+};
+use runstone_sim::changes;
+use runstone_sim::random::Random;
+
+const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
+const GENERATIONS: usize = 8;
+
+/// What a keyspace holds.
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+/// What a store holds, by name.
+type Found = BTreeMap<String, Content>;
+/// Which keyspace has which name: one that is made anew is another one.
+type Named = BTreeMap<String, u64>;
+
+/// A put or a delete, and where.
+type Write = (u64, Vec<u8>, Option<Vec<u8>>);
+
+/// What must be true.
+#[derive(Default)]
+struct World {
+    named: Named,
+    /// What they are if the operation at hand, which makes or drops one, has happened.
+    maybe: Option<Named>,
+    base: BTreeMap<u64, Content>,
+    /// Since `base`; the last one may be unacknowledged.
+    batches: Vec<Vec<Write>>,
+    acknowledged: usize,
+    durable: usize,
+    next: u64,
+    /// Power was lost since what is there was last looked at.
+    power_lost: bool,
+}
+
+fn apply(state: &mut BTreeMap<u64, Content>, batch: &[Write]) {
+    for (keyspace, key, value) in batch {
+        let content = state.entry(*keyspace).or_default();
+        match value {
+            Some(value) => content.insert(key.clone(), value.clone()),
+            None => content.remove(key),
+        };
+    }
+}
+
+impl World {
+    fn state(&self, count: usize) -> BTreeMap<u64, Content> {
+        let mut state = self.base.clone();
+        self.batches[..count].iter().for_each(|batch| apply(&mut state, batch));
+        state
+    }
+
+    fn found(named: &Named, state: &BTreeMap<u64, Content>) -> Found {
+        let content = |id: &u64| state.get(id).cloned().unwrap_or_default();
+        named.iter().map(|(name, id)| (name.clone(), content(id))).collect()
+    }
+
+    /// What is there while nothing has gone wrong.
+    fn now(&self) -> Found {
+        World::found(&self.named, &self.state(self.acknowledged))
+    }
+
+    fn synced(&mut self) {
+        self.durable = self.acknowledged;
+    }
+
+    /// The history that explains what was found: keyspaces are made and dropped durably; of the
+    /// batches a prefix survives, with all that were promised.
+    fn explain(&self, found: &Found) -> Option<(Named, BTreeMap<u64, Content>)> {
+        let least = if self.power_lost { self.durable } else { self.acknowledged };
+        for named in std::iter::once(&self.named).chain(&self.maybe) {
+            for count in least..=self.batches.len() {
+                let state = self.state(count);
+                if World::found(named, &state) == *found {
+                    return Some((named.clone(), state));
+                }
+            }
+        }
+        None
+    }
+
+    /// What was found is the truth from now on.
+    fn settle(&mut self, (named, state): (Named, BTreeMap<u64, Content>)) {
+        let next = self.next;
+        *self = World { named, base: state, next, ..World::default() };
+    }
+}
+
+/// A store and what is held of it.
+struct Life {
+    seed: u64,
+    random: Random,
+    storage: SimStorage,
+    store: Option<Store>,
+    world: World,
+    /// Copies that nobody wrote to.
+    copies: Vec<(PathBuf, Found)>,
+    /// Handles of dropped keyspaces.
+    gone: Vec<(Keyspace, Content)>,
+    snapshots: Vec<(Snapshot, Vec<(Keyspace, Content)>)>,
+}
+
+fn content(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Result<Content, Error> {
+    let options = snapshot.map_or_else(ReadOptions::default, |at| ReadOptions::default().at(at));
+    let mut cursor = keyspace.cursor(options)?;
+    let mut content = Content::new();
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        content.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        cursor.next()?;
+    }
+    Ok(content)
+}
+
+fn read(store: &Store) -> Result<Found, Error> {
+    let mut found = Found::new();
+    for name in store.keyspaces() {
+        let keyspace = store.keyspace(&name)?;
+        found.insert(name, content(&keyspace, None)?);
+    }
+    Ok(found)
+}
+
+impl Life {
+    fn new(seed: u64) -> Life {
+        let mut world = World { next: 1, ..World::default() };
+        world.maybe = Some(Named::from([("default".to_string(), 0)]));
+        Life {
+            seed,
+            random: Random::new(seed ^ 0x11f3),
+            storage: SimStorage::new(seed),
+            store: None,
+            world,
+            copies: Vec::new(),
+            gone: Vec::new(),
+            snapshots: Vec::new(),
+        }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("open between steps")
+    }
+
+    fn options(&mut self) -> Options {
+        let draw = self.random.draw();
+        let mut options = changes::options(self.seed, draw, Background::Manual);
+        options.wal_mode = if self.random.one_in(2) { WalMode::Mapped } else { WalMode::Write };
+        options.seed = Some(draw);
+        options
+    }
+
+    fn keyspace_options(&mut self) -> KeyspaceOptions {
+        self.options().keyspace.expect("set")
+    }
+
+    fn open(&mut self, storage: &SimStorage, read_only: bool) -> Result<Store, Error> {
+        let mut options = Options { read_only, ..self.options() };
+        if self.random.one_in(3) {
+            // Those that are stored.
+            options.keyspace = None;
+        }
+        Store::open_on(Arc::new(storage.clone()), options)
+    }
+
+    fn pick(&mut self) -> (String, u64) {
+        let at = self.random.below(self.world.named.len() as u64) as usize;
+        let (name, id) = self.world.named.iter().nth(at).expect("below the length");
+        (name.clone(), *id)
+    }
+
+    /// One step of whatever kind. An error is the store's; a disagreement panics.
+    fn step(&mut self) -> Result<(), Error> {
+        match self.random.below(100) {
+            0..50 => self.write()?,
+            50..55 => self.make()?,
+            55..59 => self.drop_one()?,
+            59..62 => {
+                self.store().flush()?;
+                self.world.synced();
+            }
+            62..74 => drop(self.store().run_one_job()?),
+            74..76 => {
+                self.store().compact()?;
+                self.world.synced();
+            }
+            76..78 => self.store().collect_values()?,
+            78..81 => {
+                self.store().sync()?;
+                self.world.synced();
+            }
+            81..84 => self.copy()?,
+            84..86 => self.reopen()?,
+            86..92 => self.look_at_what_is_held()?,
+            92..95 => self.hold()?,
+            95..97 => {
+                let (name, _) = self.pick();
+                let options = self.keyspace_options();
+                self.store().open_keyspace(&name, Some(options))?;
+            }
+            _ => assert_eq!(read(self.store())?, self.world.now()),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let count = if self.random.one_in(2) { 1 } else { 1 + self.random.below(8) };
+        let (mut batch, mut writes) = (Batch::new(), Vec::new());
+        for _ in 0..count {
+            let (name, id) = self.pick();
+            let keyspace = self.store().keyspace(&name)?;
+            let key = format!("key{:02}", self.random.below(40)).into_bytes();
+            if self.random.one_in(4) {
+                batch.delete(&keyspace, &key)?;
+                writes.push((id, key, None));
+                continue;
+            }
+            let len = match self.random.below(40) {
+                0 => 20_000 + self.random.below(80_000),
+                1..8 => self.random.below(6_000),
+                _ => self.random.below(100),
+            };
+            let value: Vec<u8> = (0..len).map(|i| (self.random.draw() >> (i % 40)) as u8).collect();
+            batch.put(&keyspace, &key, &value)?;
+            writes.push((id, key, Some(value)));
+        }
+        let sync = self.random.one_in(6);
+        self.world.batches.push(writes);
+        let durability = if sync { Durability::Sync } else { Durability::Buffered };
+        self.store().write(&batch, WriteOptions { durability: Some(durability) })?;
+        self.world.acknowledged += 1;
+        if sync {
+            self.world.synced();
+        }
+        Ok(())
+    }
+
+    fn make(&mut self) -> Result<(), Error> {
+        let name = NAMES[self.random.below(NAMES.len() as u64) as usize];
+        if self.world.named.contains_key(name) {
+            return Ok(());
+        }
+        let options = self.keyspace_options();
+        let mut named = self.world.named.clone();
+        named.insert(name.to_string(), self.world.next);
+        self.world.next += 1;
+        self.world.maybe = Some(named);
+        self.store().open_keyspace(name, Some(options))?;
+        self.world.named = self.world.maybe.take().expect("set");
+        Ok(())
+    }
+
+    fn drop_one(&mut self) -> Result<(), Error> {
+        let (name, id) = self.pick();
+        if name == "default" {
+            return Ok(());
+        }
+        let handle = self.store().keyspace(&name)?;
+        let held = self.world.state(self.world.acknowledged).remove(&id).unwrap_or_default();
+        let mut named = self.world.named.clone();
+        named.remove(&name);
+        self.world.maybe = Some(named);
+        self.store().drop_keyspace(&name)?;
+        self.world.named = self.world.maybe.take().expect("set");
+        let refused = handle.put("key", "value").expect_err("it is gone");
+        assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
+        self.gone.push((handle, held));
+        Ok(())
+    }
+
+    fn hold(&mut self) -> Result<(), Error> {
+        let now = self.world.now();
+        let handle = |(name, content)| Ok((self.store().keyspace(name)?, content));
+        let handles = now.iter().map(|(name, content)| handle((name, content.clone())));
+        let handles = handles.collect::<Result<_, Error>>()?;
+        let snapshot = self.store().snapshot();
+        self.snapshots.push((snapshot, handles));
+        Ok(())
+    }
+
+    fn look_at_what_is_held(&mut self) -> Result<(), Error> {
+        for (handle, held) in self.gone.drain(..) {
+            assert_eq!(content(&handle, None)?, held, "a handle of a dropped keyspace");
+        }
+        if !self.snapshots.is_empty() {
+            let (snapshot, handles) = self.snapshots.remove(0);
+            for (handle, held) in handles {
+                assert_eq!(content(&handle, Some(&snapshot))?, held, "P5, {}", handle.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy is what the store was; it can be written to, and neither sees the other's writes.
+    fn copy(&mut self) -> Result<(), Error> {
+        let path = PathBuf::from(format!("copy{}", self.random.draw()));
+        self.store().checkpoint(&path)?;
+        self.world.synced();
+        let now = self.world.now();
+        let storage = self.storage.open_sibling(&path).expect("is there");
+        if self.random.one_in(2) {
+            self.copies.push((path, now));
+            return Ok(());
+        }
+        let copy = self.open(&storage, false)?;
+        assert_eq!(read(&copy)?, now, "a copy");
+        let mut expected = now;
+        for _ in 0..self.random.below(20) {
+            let (name, _) = self.pick();
+            let key = format!("key{:02}", self.random.below(40)).into_bytes();
+            let value = vec![1; self.random.below(3000) as usize];
+            copy.keyspace(&name)?.put(&key, &value)?;
+            expected.get_mut(&name).expect("has the same").insert(key, value);
+        }
+        if self.random.one_in(2) {
+            copy.compact()?;
+        }
+        copy.close()?;
+        let copy = self.open(&storage, true)?;
+        assert_eq!(read(&copy)?, expected, "a copy that was written to");
+        assert!(copy.verify()?.is_clean());
+        Ok(())
+    }
+
+    fn forget_handles(&mut self) {
+        self.gone.clear();
+        self.snapshots.clear();
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.forget_handles();
+        if let Some(store) = self.store.take() {
+            store.close()?;
+        }
+        self.world.synced();
+        let storage = self.storage.clone();
+        self.store = Some(self.open(&storage, false)?);
+        assert_eq!(read(self.store())?, self.world.now(), "after an orderly end");
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        const KINDS: [FaultKind; 8] = [
+            FaultKind::Crash,
+            FaultKind::Crash,
+            FaultKind::Crash,
+            FaultKind::Crash,
+            FaultKind::Eio,
+            FaultKind::NoSpace,
+            FaultKind::FailedSync,
+            FaultKind::ShortWrite,
+        ];
+        // Often in the recovery.
+        let within = [20, 100, 400, 1000][self.random.below(4) as usize];
+        let at_op = self.storage.ops() + self.random.below(within);
+        let kind = KINDS[self.random.below(KINDS.len() as u64) as usize];
+        let sticky = kind == FaultKind::Crash;
+        self.storage.inject(Fault { at_op, kind, sticky, category: None });
+    }
+
+    /// Opens what is left and lives on until something goes wrong, or nothing for long enough.
+    fn generation(&mut self, read_only: Option<Found>) -> Result<(), Error> {
+        let storage = self.storage.clone();
+        self.store = Some(self.open(&storage, false)?);
+        let found = read(self.store())?;
+        let explained = self.world.explain(&found).expect("what was found is no prefix");
+        assert!(read_only.is_none_or(|seen| seen == found), "a read-only open saw the same");
+        self.world.settle(explained);
+        assert!(self.store().verify()?.is_clean());
+        let files = storage.list()?;
+        let manifests = files.iter().filter(|file| file.name.ends_with(".manifest")).count();
+        assert_eq!(manifests, 1, "P10");
+        for _ in 0..20 + self.random.below(100) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// The machine or the process ends, or the program closes the store.
+    fn end(&mut self) {
+        self.storage.clear_faults();
+        let store = self.store.take();
+        match self.random.below(5) {
+            0 => {
+                drop(store);
+                self.forget_handles();
+                self.storage = self.storage.process_crash();
+            }
+            1..3 => {
+                self.storage = self.storage.process_crash();
+                self.forget_handles();
+            }
+            _ => {
+                self.storage = self.storage.power_cut(self.random.draw()).0;
+                self.forget_handles();
+                self.world.power_lost = true;
+            }
+        }
+    }
+
+    /// What a read-only open of the remains shows; it changes nothing. Copies are as they were.
+    fn look(&mut self) -> Option<Found> {
+        let storage = self.storage.clone();
+        for (path, expected) in self.copies.clone() {
+            let place = storage.open_sibling(&path).expect("copies are durable");
+            let copy = self.open(&place, true).expect("a copy opens");
+            assert_eq!(read(&copy).expect("reads"), expected, "a copy after a crash");
+        }
+        if self.random.one_in(2) {
+            return None;
+        }
+        let before = (storage.ops(), storage.list().expect("lists"));
+        let store = match self.open(&storage, true) {
+            Ok(store) => store,
+            // Before the first manifest.
+            Err(Error::NotAStore { .. }) if self.world.named.is_empty() => return None,
+            Err(error) => panic!("P8, read-only: {error}"),
+        };
+        let found = read(&store).expect("reads");
+        assert!(self.world.explain(&found).is_some(), "read-only: no prefix");
+        drop(store);
+        assert_eq!((storage.ops(), storage.list().expect("lists")), before, "nothing changed");
+        Some(found)
+    }
+}
+
+fn live(seed: u64) {
+    let mut life = Life::new(seed);
+    for _ in 0..GENERATIONS {
+        let seen = life.look();
+        if !life.random.one_in(8) {
+            life.arm();
+        }
+        if let Err(error) = life.generation(seen) {
+            assert!(!life.storage.fired().is_empty(), "without a fault: {error}");
+        }
+        life.end();
+    }
+    let seen = life.look();
+    life.generation(seen).expect("no fault is armed");
+}
+
+/// A number of the environment, for long runs by hand.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn a_store_outlives_crashes_in_a_row() {
+    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 60));
+    for seed in from..from + count {
+        let outcome = std::panic::catch_unwind(|| live(seed));
+        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+    }
+}

@@ -1,0 +1,337 @@
+//! Bugs of the log, the manifest and the life of keyspaces, each with its story, so that they stay
+//! found. What random crashes and faults find is in `crash.rs` and `faults.rs`.
+
+use std::sync::Arc;
+
+use runstone::seeded::{self, Place};
+use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
+use runstone::{
+    Background, Batch, Error, GcPointers, KeyspaceOptions, Options, Store, ValueOptions,
+    ValuePlacement, WalMode, WriteOptions,
+};
+
+fn options() -> Options {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 1 << 20;
+    Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 64 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &SimStorage) -> Result<Store, Error> {
+    Store::open_on(Arc::new(storage.clone()), options())
+}
+
+fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
+    let names = storage.list().expect("lists").into_iter().map(|file| file.name);
+    names.filter(|name| name.ends_with(ending)).collect()
+}
+
+/// A process died while it wrote a record of several fragments that began behind padding, and the
+/// first fragment was whole. The end of the log was taken to be before the padding, and the
+/// fragment for a record behind it: rot, since no power was lost (P8).
+#[test]
+fn a_torn_record_behind_padding_is_no_rot() {
+    // The record before it ends in any of the last bytes of a frame.
+    for value_bytes in 32_590..32_640 {
+        let storage = SimStorage::new(1);
+        let options = Options { wal_segment_bytes: 256 << 10, ..options() };
+        let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+        store.put("whole", vec![1; value_bytes]).expect("puts");
+        store.put("torn", vec![2; 100_000]).expect("puts");
+        let left = storage.process_crash();
+        drop(store);
+        for name in names(&left, ".wal") {
+            let mut bytes = left.read_all(&name).expect("is there");
+            bytes[65_536..].fill(0);
+            left.overwrite(&name, &bytes).expect("is there");
+        }
+        let store = open(&left).unwrap_or_else(|error| panic!("{value_bytes}: P8: {error}"));
+        assert!(store.get("whole").expect("reads").is_some(), "{value_bytes}");
+        assert!(store.get("torn").expect("reads").is_none(), "{value_bytes}");
+    }
+}
+
+/// The manifest went on saying that the log began where a keyspace held it that was dropped
+/// since. A close removes the segments one by one; a process that died between two of them left a
+/// log without its beginning, which was taken for rot (P8).
+#[test]
+fn a_crash_in_a_close_after_a_drop_is_no_rot() {
+    let run = |storage: &SimStorage, crash_at: Option<u64>| {
+        let store = open(storage).expect("opens");
+        let gone = store.open_keyspace("gone", None).expect("new");
+        (0..200u32).for_each(|k| gone.put(k.to_be_bytes(), [7; 1000]).expect("puts"));
+        store.drop_keyspace("gone").expect("drops");
+        let kind = FaultKind::Crash;
+        let before = storage.ops();
+        crash_at.into_iter().for_each(|at| {
+            storage.inject(Fault { at_op: before + at, kind, sticky: true, category: None });
+        });
+        let _ = store.close();
+        storage.ops() - before
+    };
+    let count = run(&SimStorage::new(1), None);
+    for at in 0..count {
+        let storage = SimStorage::new(1);
+        run(&storage, Some(at));
+        for left in [storage.process_crash(), storage.power_cut(at).0] {
+            open(&left).unwrap_or_else(|error| panic!("operation {at}: P8: {error}"));
+        }
+    }
+}
+
+/// Two threads dropped a keyspace at the same time. Both said so in the manifest, and the store
+/// did not open again: "drops a keyspace that does not exist".
+#[test]
+fn a_keyspace_is_dropped_once() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    store.open_keyspace("gone", None).expect("new");
+    let faster = Arc::clone(&store);
+    seeded::step_in(Place::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
+    let refused = store.drop_keyspace("gone").expect_err("another was faster");
+    assert!(seeded::has_stepped_in());
+    assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
+    store.put("still", "writable").expect("puts");
+    drop(open(&storage.process_crash()).expect("opens again"));
+}
+
+/// A thread gave a keyspace other options while another dropped it: the manifest then named it
+/// again, and what the log still held of it came back at the next open.
+#[test]
+fn a_dropped_keyspace_is_not_brought_back_by_options() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let gone = store.open_keyspace("gone", None).expect("new");
+    gone.put("key", "value").expect("puts");
+    let faster = Arc::clone(&store);
+    seeded::step_in(Place::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
+    let other = KeyspaceOptions { block_bytes: 1024, ..KeyspaceOptions::default() };
+    let refused = store.open_keyspace("gone", Some(other)).expect_err("another was faster");
+    assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
+    let store = open(&storage.process_crash()).expect("opens again");
+    assert_eq!(store.keyspaces(), ["default"]);
+}
+
+/// A batch that wrote to a keyspace made while a checkpoint began was in the copy by half (P3).
+#[test]
+fn a_checkpoint_beside_a_new_keyspace_holds_whole_batches() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::KeyspacesListed, move || {
+        let made = beside.open_keyspace("made", None).expect("new");
+        let mut batch = Batch::new();
+        batch.put(beside.default_keyspace(), "key", "left").expect("fits");
+        batch.put(&made, "key", "right").expect("fits");
+        beside.write(&batch, WriteOptions::default()).expect("writes");
+    });
+    store.checkpoint("copy").expect("copies");
+    assert!(seeded::has_stepped_in());
+    let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
+    let left = copy.get("key").expect("reads").is_some();
+    let made = copy.keyspace("made").ok();
+    let right = made.is_some_and(|made| made.get("key").expect("reads").is_some());
+    assert_eq!(left, right, "P3");
+}
+
+/// The same with one that is being dropped: what it held in memory was not in the copy, it was.
+#[test]
+fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let gone = store.open_keyspace("gone", None).expect("new");
+    gone.put("old", "1").expect("puts");
+    store.flush().expect("flushes");
+    gone.put("new", "2").expect("puts");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::KeyspaceMarked, move || beside.checkpoint("copy").expect("copies"));
+    store.drop_keyspace("gone").expect("drops");
+    assert!(seeded::has_stepped_in());
+    let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
+    if let Ok(kept) = copy.keyspace("gone") {
+        assert!(kept.get("new").expect("reads").is_some(), "P2");
+    }
+}
+
+/// A collection beside a checkpoint moved values, and wrote pointers that came after the moment of
+/// the copy: in the copy they led to places that were gone. It needed no other thread, since a
+/// flush collects where there is no room for what it writes.
+#[test]
+fn a_checkpoint_beside_a_collection_holds_all_values() {
+    for (placement, gc_pointers) in [
+        (ValuePlacement::Vlog, GcPointers::Stable),
+        (ValuePlacement::HashGrouped, GcPointers::Writeback),
+    ] {
+        let mut options = options();
+        let keyspace = options.keyspace.as_mut().expect("set");
+        keyspace.values = ValueOptions {
+            placement,
+            gc_pointers,
+            separate_at: 100,
+            groups: 1,
+            slot_bytes: 4096,
+            vlog_chunk_bytes: 8192,
+            ..ValueOptions::default()
+        };
+        let storage = SimStorage::new(1);
+        let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+        let store = Arc::new(store);
+        for turn in 0..4u8 {
+            let keys = (0..40u8).filter(|k| turn == 0 || k % 2 == 0);
+            keys.for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        let beside = Arc::clone(&store);
+        seeded::step_in(Place::MemtablesReplaced, move || {
+            (0..2).for_each(|_| beside.collect_values().expect("collects"));
+        });
+        store.checkpoint("copy").expect("copies");
+        assert!(seeded::has_stepped_in());
+        let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
+        for k in 0..40u8 {
+            let expected = if k % 2 == 0 { 3 } else { 0 };
+            let found = copy.get([k]).expect("reads");
+            assert_eq!(found.as_deref(), Some(&[expected; 1000][..]), "{placement:?}, {k}");
+        }
+    }
+}
+
+/// A collection's edit was in the manifest and not durable when the process died. The recovery that
+/// followed wrote values to the slots that it frees; the power went, the edit was gone with it, and
+/// the tree pointed to what had been written over.
+#[test]
+fn a_recovery_trusts_no_edit_that_may_be_lost() {
+    let mut options = options();
+    let keyspace = options.keyspace.as_mut().expect("set");
+    keyspace.values = ValueOptions {
+        placement: ValuePlacement::HashGrouped,
+        separate_at: 100,
+        groups: 1,
+        slot_bytes: 4096,
+        reserve_permille: 100_000,
+        ..ValueOptions::default()
+    };
+    let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
+    let crash = |storage: &SimStorage, after: u64| {
+        let (at_op, kind) = (storage.ops() + after, FaultKind::Crash);
+        storage.inject(Fault { at_op, kind, sticky: true, category: None });
+    };
+    for at in 0.. {
+        let storage = SimStorage::new(1);
+        let store = open(&storage).expect("opens");
+        for turn in 0..2u8 {
+            (0..40 - turn).for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        (0..30u8).for_each(|k| store.put([k], [2; 1000]).expect("puts"));
+        store.sync().expect("syncs");
+        crash(&storage, at);
+        let _ = store.collect_values();
+        if storage.fired().is_empty() {
+            assert!(at > 3, "{at}: a collection touches the disk");
+            return;
+        }
+        for step in 0.. {
+            let left = storage.process_crash();
+            crash(&left, step);
+            drop(open(&left));
+            let is_done = left.fired().is_empty();
+            let store = open(&left.power_cut(0).0).expect("P8");
+            for k in 0..40u8 {
+                let turn = if k < 30 { 2 } else { u8::from(k < 39) };
+                let found = store.get([k]);
+                let found = found.unwrap_or_else(|error| panic!("{at}, {step}, {k}: {error}"));
+                assert_eq!(found.as_deref(), Some(&[turn; 1000][..]), "{at}, {step}, {k}");
+            }
+            if is_done {
+                break;
+            }
+        }
+    }
+}
+
+/// A log segment was used again while a sync that had begun before still held it: where segments
+/// are mapped that is refused, and the store took no more writes.
+#[test]
+fn a_segment_under_a_sync_is_not_used_again() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let storage = PosixStorage::open(directory.path(), Access::MustExist).expect("opens");
+    let store = Store::open_on(Arc::new(storage), options()).expect("opens");
+    let store = Arc::new(store);
+    let fill = |store: &Store| {
+        (0..150u32).for_each(|k| store.put(k.to_be_bytes(), [7; 1000]).expect("puts"));
+    };
+    fill(&store);
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::LogSyncBegun, move || {
+        beside.flush().expect("flushes");
+        fill(&beside);
+        while beside.run_one_job().expect("prepares") {}
+    });
+    store.sync().expect("syncs");
+    assert!(seeded::has_stepped_in());
+    fill(&store);
+}
+
+/// A manifest that a full disk left half made stayed, another for each try: what came free went
+/// there (P9).
+#[test]
+fn a_manifest_that_does_not_fit_is_removed() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    // Each table's bounds take 120 KB of the manifest, which is rewritten at a mebibyte.
+    (0..8u8).for_each(|round| {
+        store.put(vec![round; 60_000], "value").expect("puts");
+        store.flush().expect("flushes");
+    });
+    store.put(vec![8; 60_000], "value").expect("puts");
+    let used: u64 = storage.list().expect("lists").iter().map(|file| file.len_bytes).sum();
+    storage.set_capacity_bytes(Some(used + (300 << 10)));
+    let error = store.flush().expect_err("the disk is full");
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(names(&storage, ".manifest").len(), 1);
+}
+
+/// Tables of a recovery that found the disk full stayed, others for each try (P9).
+#[test]
+fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    for k in 0..3000u32 {
+        let value: Vec<u8> = (0..1000u32).map(|i| (((k + i) * (k ^ i)) >> 7) as u8).collect();
+        store.put(k.to_be_bytes(), value).expect("puts");
+    }
+    let left = storage.process_crash();
+    drop(store);
+    let before = left.list().expect("lists");
+    let used: u64 = before.iter().map(|file| file.len_bytes.next_multiple_of(4096)).sum();
+    // Room for one table and not for the next.
+    left.set_capacity_bytes(Some(used + (3 << 19)));
+    let error = open(&left).map(drop).expect_err("the disk is full");
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(left.list().expect("lists"), before);
+}
+
+/// Log segments for which there was no room stayed, another for each try.
+#[test]
+fn a_segment_that_does_not_fit_is_removed() {
+    // A segment is made, given its blocks and its length, and begun.
+    for (wal_mode, steps) in [(WalMode::Mapped, 2), (WalMode::Write, 4)] {
+        for step in 0..steps {
+            let storage = SimStorage::new(1);
+            let options = Options { wal_mode, ..options() };
+            let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+            let (at_op, category) = (storage.ops() + step, Some(Category::Wal));
+            storage.inject(Fault { at_op, kind: FaultKind::NoSpace, sticky: false, category });
+            let error = store.put("key", "value").expect_err("the disk is full");
+            assert!(error.is_no_space(), "{error}");
+            assert_eq!(storage.fired().len(), 1);
+            assert!(names(&storage, ".wal").is_empty(), "{wal_mode:?}, step {step}");
+        }
+    }
+}
