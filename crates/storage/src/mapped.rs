@@ -81,7 +81,13 @@ pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
     if capacity_bytes == 0 {
         return Ok(Made::Ordinary(file));
     }
-    match fallocate(&file, FallocateFlags::empty(), 0, capacity_bytes) {
+    let reserved = loop {
+        match fallocate(&file, FallocateFlags::empty(), 0, capacity_bytes) {
+            Err(Errno::INTR) => {}
+            outcome => break outcome,
+        }
+    };
+    match reserved {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             file.set_len(capacity_bytes)?;

@@ -116,8 +116,8 @@ impl PosixStorage {
         Context { path, category, counters: Arc::clone(&self.counters) }
     }
 
-    /// Opens the lock file; `None` if a read-only storage cannot, which then locks nothing: on a
-    /// read-only medium there is no writer to exclude.
+    /// Opens the lock file; `None` if a read-only storage has none, which then locks nothing: who
+    /// writes has made one.
     fn open_lock_file(&self, name: &str) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -126,7 +126,7 @@ impl PosixStorage {
         }
         match options.open(self.directory.join(name)) {
             Ok(file) => Ok(Some(file)),
-            Err(_) if self.is_read_only => Ok(None),
+            Err(error) if self.is_read_only && error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }

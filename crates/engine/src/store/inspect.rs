@@ -253,9 +253,7 @@ impl Inner {
         self.wake_background();
         flushed.map(|()| pinned)
     }
-}
 
-impl Inner {
     /// Replaces the memtables of all keyspaces that exist at one moment; returns them and the last
     /// sequence number before it.
     fn rotate_all(&self) -> (Vec<Arc<KeyspaceInner>>, SeqNo) {

@@ -2,10 +2,12 @@
 //!
 //! 1. Take the lock; find out what the directory is.
 //! 2. Read the manifest that `CURRENT` names. Open no table.
-//! 3. Replay the log into memtables, and write those to level-0 tables.
-//! 4. Write a new manifest with the whole state, the new tables and a log floor behind every old
-//!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-4.
-//! 5. Remove files that the manifest does not name (P10).
+//! 3. Where values lie apart and there is a log: make durable, in a manifest of its own, what was
+//!    read.
+//! 4. Replay the log into memtables, and write those to level-0 tables.
+//! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
+//!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
+//! 6. Remove files that the manifest does not name (P10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -389,7 +391,7 @@ fn settle_prefixer(
 /// Tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
-/// Steps 3 to 5.
+/// Steps 3 to 6.
 fn recover(inner: &Arc<Inner>, same_boot: bool, random: u64) -> Result<()> {
     let mut new_tables = NewTables::new();
     if !inner.options.read_only {
