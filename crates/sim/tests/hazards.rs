@@ -483,6 +483,24 @@ fn a_value_file_that_cannot_be_removed_is_left_behind() {
     assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
 }
 
+/// A collection that could not be logged was taken for damage of its group by the next one, which
+/// tried for ever.
+#[test]
+fn a_collection_beside_a_broken_manifest_is_refused() {
+    let storage = SimStorage::new(1);
+    let mut log = keyspace_options(ValuePlacement::Vlog);
+    // The first chunk is dead: all that there is to log is that it goes.
+    log.values.vlog_chunk_bytes = log.values.slot_bytes.into();
+    let store = open_sim(&storage, Some(log));
+    (0..5).for_each(|turn| write(&store, turn));
+    let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Manifest));
+    storage.inject(Fault { at_op, kind, sticky: false, category });
+    store.collect_values().expect_err("it cannot be logged");
+    let refused = store.collect_values().expect_err("neither can this one");
+    assert!(refused.to_string().contains("manifest"), "{refused}");
+    (0..10).for_each(|k| check(&store, k, 4));
+}
+
 /// The manifest's sync failed in a change of options, the error was returned, and writes went on
 /// (P7).
 #[test]
@@ -643,6 +661,28 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
     for (k, found) in found.iter().enumerate() {
         assert!(found.as_deref() == Some(&value(0)[..]), "key {k}");
     }
+}
+
+/// The value file that a cursor's view leads to goes before the cursor has looked which there are.
+#[test]
+fn a_cursor_finds_what_was_there_when_value_files_go() {
+    let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+    write(&store, 0);
+    store.flush().expect("flushes");
+    let inline = keyspace_options(ValuePlacement::Inline);
+    store.open_keyspace("default", Some(inline)).expect("changes");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::ViewLoaded, move || {
+        beside.compact().expect("compacts");
+        assert!(beside.default_keyspace().value_usage().is_empty(), "the file went");
+    });
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    for k in 0..10 {
+        assert_eq!((cursor.key(), cursor.value()), (key(k).as_bytes(), &value(0)[..]));
+        cursor.next().expect("steps");
+    }
+    assert!(seeded::has_stepped_in() && !cursor.valid());
 }
 
 /// Keys 0 to 9, then so many updates of the even ones that collections are due; the odd ones cool.

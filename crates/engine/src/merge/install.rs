@@ -143,9 +143,14 @@ impl Inner {
 
     /// After a failed install: removes the tables, unless the manifest may name them.
     pub(crate) fn discard_uninstalled(&self, tables: &[Arc<Table>]) {
-        if !self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
+        if !self.is_manifest_broken() {
             self.discard(tables);
         }
+    }
+
+    /// Whether an edit failed of which nobody knows whether it is on disk.
+    pub(crate) fn is_manifest_broken(&self) -> bool {
+        self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken)
     }
 
     /// Removes tables that were written but not installed.

@@ -13,7 +13,7 @@ use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_traile
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
-use crate::store::{Inner, Keyspace, Snapshot, View};
+use crate::store::{Inner, Keyspace, Moment, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
@@ -123,10 +123,9 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
-        let (view, held) = keyspace.view_of_one_moment(options.snapshot.as_ref());
+        let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
-        let values = keyspace.inner.values.load_full();
         let ahead_bytes = keyspace.inner.options.load().values.scan_ahead_bytes;
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),

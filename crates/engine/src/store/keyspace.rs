@@ -20,8 +20,18 @@ use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::table::filter;
 use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
+use crate::value::place::Values;
 use crate::value::store::ValueUsage;
 use crate::value::{INLINE_BYTES, Value};
+
+/// What a reader holds who looks more than once: see [`Keyspace::moment`].
+pub(crate) struct Moment {
+    pub(crate) view: Arc<View>,
+    /// All that the view leads to.
+    pub(crate) values: Arc<Values>,
+    /// There, if values are apart.
+    pub(crate) held: Option<Snapshot>,
+}
 
 /// A handle to a keyspace; cheap to clone.
 #[derive(Clone, Debug)]
@@ -136,7 +146,7 @@ impl Keyspace {
     /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
     /// sorted order, so that neighbours share blocks while those are in the processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
-        let (view, held) = self.view_of_one_moment(None);
+        let Moment { view, held, .. } = self.moment(None);
         let now = || self.store.visible_seq.load(Acquire);
         let seq = held.as_ref().map_or_else(now, Snapshot::seq);
         reached!(GetBegun);
@@ -153,24 +163,23 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// A view for several looks. Where values are collected, only a snapshot keeps those of one
-    /// moment, and it is taken before the view; else the view is taken before the number, as by
-    /// gets. Value files are looked for before and after: the view may lead to one that goes
-    /// meanwhile, or be the first that leads to any.
-    pub(crate) fn view_of_one_moment(
-        &self,
-        given: Option<&Snapshot>,
-    ) -> (Arc<View>, Option<Snapshot>) {
-        let has_values = || !self.inner.values.load().is_empty() && !seeded!(CursorDoesNotRegister);
-        let register = || Snapshot::new(Arc::clone(&self.store));
-        let held = given.cloned().or_else(|| has_values().then(register));
-        let view = self.inner.view.load_full();
-        reached!(ViewLoaded);
-        if held.is_some() || !has_values() {
-            return (view, held);
+    /// What several looks at one moment need. Where values are collected, only a snapshot keeps
+    /// those of one moment, and it is taken before the view; else the view is taken before the
+    /// number, as by gets. Value files come before the tree that leads to them, and go after it: a
+    /// view that was loaded while they stayed the same leads to no others.
+    pub(crate) fn moment(&self, given: Option<&Snapshot>) -> Moment {
+        let mut held = given.cloned();
+        loop {
+            let values = self.inner.values.load_full();
+            if held.is_none() && !values.is_empty() && !seeded!(CursorDoesNotRegister) {
+                held = Some(Snapshot::new(Arc::clone(&self.store)));
+            }
+            let view = self.inner.view.load_full();
+            reached!(ViewLoaded);
+            if Arc::ptr_eq(&values, &self.inner.values.load()) {
+                return Moment { view, values, held };
+            }
         }
-        let held = register();
-        (self.inner.view.load_full(), Some(held))
     }
 
     fn get_in(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {

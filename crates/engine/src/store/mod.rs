@@ -26,7 +26,7 @@ use runstone_storage::{Storage, StorageLock};
 pub(crate) use close::{Health, NO_SPACE_RETRY};
 pub use inspect::{Damage, TableDump, VerifyReport};
 pub use keyspace::Keyspace;
-pub(crate) use keyspace::unsupported_kind;
+pub(crate) use keyspace::{Moment, unsupported_kind};
 pub use snapshot::Snapshot;
 
 use crate::batch::{Batch, KeyspaceId};

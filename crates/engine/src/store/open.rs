@@ -617,9 +617,8 @@ impl Inner {
     /// A change of keyspaces failed. What options do not allow and a full disk leave all as it was;
     /// after anything else nobody knows what is on disk (P7).
     fn note_change_error(&self, error: &Error) {
-        let is_broken = || self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken);
         let is_fault = matches!(error, Error::Storage(_)) && !error.is_no_space();
-        if is_fault || is_broken() {
+        if is_fault || self.is_manifest_broken() {
             self.stop_writes(error);
         }
     }

@@ -265,7 +265,8 @@ impl Inner {
         self.end_collection(store, group, outcome)
     }
 
-    /// Lets the next collection begin; a damaged group is set aside.
+    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before, or
+    /// finds a manifest that takes no more edits, gains nothing by another try.
     pub(super) fn end_collection(
         &self,
         store: &ValueStore,
@@ -275,7 +276,9 @@ impl Inner {
         store.unseal();
         match outcome {
             Err(error @ Error::Corruption { .. }) => {
-                store.state.lock().quarantined.insert(group);
+                if self.is_manifest_broken() || !store.state.lock().quarantined.insert(group) {
+                    return Err(error);
+                }
                 tracing::error!(%error, group, "a group is damaged; it is not collected");
                 self.emit(|| Event::BackgroundError { error });
                 Ok(Collected::Freed)
