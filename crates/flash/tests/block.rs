@@ -339,6 +339,68 @@ fn a_longer_file_shows_nothing_that_was_cut_off() {
     assert!(bytes.len() == 150 && !bytes[100..].contains(&1), "{bytes:?}");
 }
 
+/// Blocks that waited were forgotten before the device had taken them: when it failed, readers saw
+/// what they had held before, though the writes had been acknowledged.
+#[test]
+fn a_device_that_fails_shows_no_older_content() {
+    let (_, storage) = create(TINY);
+    let file = storage.create("a", Category::Table).unwrap();
+    file.write_at(0, &[1; 90_000]).unwrap();
+    file.sync().unwrap();
+    file.write_at(0, &[2; 40_000]).unwrap();
+    let failing_programs = (0..10_000).collect();
+    let plan = FaultPlan { failing_programs, ..FaultPlan::default() };
+    storage.with_nand(|nand| nand.set_faults(plan));
+    file.sync().unwrap_err();
+    file.write_at(0, &[3; 10]).unwrap_err();
+    let bytes = contents(&storage, "a");
+    assert!(bytes[..40_000] == [2; 40_000] && bytes[40_000..] == [1; 50_000]);
+}
+
+/// Blocks for a hole come free by a commit, which writes the dirty end behind the hole before its
+/// turn comes: it was counted, and asked of the device, twice.
+#[test]
+fn a_commit_on_the_way_of_a_request_writes_its_part() {
+    let (image, storage) = create(TINY);
+    let file = storage.create("a", Category::Table).unwrap();
+    file.write_at(4096, &[1; 2 * 4096]).unwrap();
+    file.sync().unwrap();
+    let other = storage.create("o", Category::Table).unwrap();
+    other.sync().unwrap();
+    let free_bytes = storage.free_bytes().unwrap();
+    other.write_at(0, &vec![7; free_bytes as usize]).unwrap();
+    other.sync().unwrap();
+    file.set_len(4096 + 100).unwrap();
+    other.set_len(free_bytes - 8 * 4096).unwrap();
+    file.write_at(0, &[2; 4 * 4096]).unwrap();
+    file.sync().unwrap();
+    storage.layers();
+    assert!(contents(&storage, "a") == [2; 4 * 4096]);
+    drop((file, other, storage));
+    assert!(contents(&open(&image).unwrap(), "a") == [2; 4 * 4096]);
+}
+
+/// Where the directory was full, a file that could not be made with its space stayed.
+#[test]
+fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
+    let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
+    let name = |at: u32| format!("a file with a long name {at:05}");
+    let file = storage.create("big", Category::Table).unwrap();
+    (0..4000).for_each(|at| drop(storage.create(&name(at), Category::Table).unwrap()));
+    assert!(storage.sync_dir().unwrap_err().is_no_space(), "more names than fit the directory");
+    file.write_at(0, &vec![1; storage.free_bytes().unwrap() as usize]).unwrap();
+    file.sync().unwrap_err();
+    file.set_len(0).unwrap();
+    let free_bytes = storage.free_bytes().unwrap();
+    // Its blocks are free after a commit only.
+    let made = storage.create_mapped("m", Category::Wal, 1 << 20);
+    assert!(made.unwrap_err().is_no_space());
+    assert!(storage.list().unwrap().iter().all(|file| file.name != "m"));
+    assert_eq!(storage.free_bytes(), Some(free_bytes), "its promises are taken back");
+    (0..4000).for_each(|at| storage.remove(&name(at)).unwrap());
+    storage.create_mapped("m", Category::Wal, 1 << 20).unwrap().sync().unwrap();
+}
+
 #[test]
 fn each_opening_is_a_boot_of_its_own() {
     let (image, storage) = create(TINY);

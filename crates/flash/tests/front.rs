@@ -323,3 +323,33 @@ fn snia_iterators_match_four_bytes_and_see_one_moment() {
     let more = api.open_iterator(&space, KeyFilter::default());
     assert!(matches!(more, Err(SniaError::IteratorMax)));
 }
+
+/// A page that could not be read took with it, for good, what the iterator had found before it.
+#[test]
+fn an_iterator_that_met_an_error_goes_on_where_it_was() {
+    let mut device = device();
+    let mut api = Snia::new(&mut device).unwrap();
+    let space = api.create_key_space(b"s").unwrap();
+    for at in 0..100_u32 {
+        api.store(&space, &at.to_be_bytes(), &[1; 1000], StoreMode::Post).unwrap();
+    }
+    drop(api);
+    device.flush().unwrap();
+    let pages: Vec<_> = (0..40 * 16).map(|page| device.nand().geometry().page(page)).collect();
+    let mut repeated = 0;
+    for page in pages {
+        let plan = FaultPlan { uncorrectable: [page].into(), ..FaultPlan::default() };
+        device.nand_mut().set_faults(plan);
+        let Ok(mut api) = Snia::new(&mut device) else { continue };
+        let id = api.open_iterator(&space, KeyFilter::default()).unwrap();
+        if api.next_pairs(id, usize::MAX).is_ok() {
+            continue;
+        }
+        // Where the first page can be read, its first pair comes again.
+        if let Ok(pairs) = api.next_pairs(id, 1004) {
+            assert_eq!(pairs, [(vec![0; 4], vec![1; 1000])]);
+            repeated += 1;
+        }
+    }
+    assert!(repeated > 5, "{repeated}");
+}

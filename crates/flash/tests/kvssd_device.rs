@@ -534,3 +534,24 @@ fn the_cutting_can_change_when_a_device_is_opened() {
         expect(&mut device, &state, u64::MAX, 500);
     }
 }
+
+/// A log page that could not be programmed was reported by a write that readers saw all the same,
+/// and that a later flush would have kept.
+#[test]
+fn a_write_that_is_refused_is_not_there() {
+    let options = KvSsdOptions { durability: Durability::Log, ..tiny() };
+    let mut device = Images::new().create(&options);
+    let failing_programs = (0..10_000).collect();
+    device.nand_mut().set_faults(FaultPlan { failing_programs, ..FaultPlan::default() });
+    let mut taken = State::new();
+    let refused = loop {
+        let key = (taken.len() as u32).to_be_bytes().to_vec();
+        match device.put(&key, &[1; 300]) {
+            Ok(()) => taken.insert(key, vec![1; 300]),
+            Err(error) => break error,
+        };
+    };
+    assert!(matches!(refused, Error::OutOfBlocks) && taken.len() > 1, "{refused}, {taken:?}");
+    let found = scanned(&mut device, Direction::Forward, u64::MAX);
+    assert!(found.into_iter().eq(taken), "what was taken, and nothing else");
+}

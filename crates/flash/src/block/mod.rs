@@ -199,13 +199,16 @@ impl Storage for BlockStorage {
             if block_count > volume.available_count() {
                 return Err(no_space());
             }
-            let id = volume.create_file(key, category)?;
+            let id = volume.create_file(key.clone(), category)?;
             let zeros = [0; ZEROS_BYTES];
-            for offset in (0..capacity_bytes).step_by(ZEROS_BYTES) {
+            let filled = (0..capacity_bytes).step_by(ZEROS_BYTES).try_for_each(|offset| {
                 let len = (capacity_bytes - offset).min(ZEROS_BYTES as u64);
-                volume.write(id, offset, &zeros[..len as usize])?;
+                volume.write(id, offset, &zeros[..len as usize])
+            });
+            if filled.is_err() {
+                volume.discard_file(&key, id);
             }
-            Ok(id)
+            filled.map(|()| id)
         })?;
         let mut handle = self.handle(id, name, category);
         handle.fixed_capacity_bytes = Some(capacity_bytes);

@@ -211,6 +211,17 @@ impl Volume {
 
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.check_alive()?;
+        self.remove_name(path)
+    }
+
+    /// Takes back a file that was created just now.
+    pub(super) fn discard_file(&mut self, path: &Path, id: u64) {
+        // That it is not there is what is wanted.
+        let _ = self.remove_name(path);
+        self.close_file(id);
+    }
+
+    fn remove_name(&mut self, path: &Path) -> io::Result<()> {
         let id = self.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
         self.name_changes.push(Record::NoName { path: path.clone() });
         self.removed_count += 1;
@@ -542,20 +553,31 @@ impl Volume {
         }
     }
 
-    /// Writes waiting blocks, at most one request per device run.
+    /// Writes waiting blocks, at most one request per device run. They wait until the device has
+    /// them: should it fail, readers are not to see what was there before.
     fn write_run(&mut self, id: u64, first: u64, count: u64) -> io::Result<()> {
         let mut at = first;
         while at < first + count {
-            let run = self.device_run(id, at, first + count - at)?;
-            let inode = self.inodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
-            let mut data = Vec::with_capacity((run.count * BLOCK) as usize);
-            for block in at..at + run.count {
-                inode.dirty_ends.remove(&block);
-                inode.waiting.remove(&block).iter().for_each(|bytes| data.extend_from_slice(bytes));
+            let waiting = &self.inode(id)?.waiting;
+            let is_waiting = |block: &u64| waiting.contains_key(block);
+            let waiting_count = (at..first + count).take_while(is_waiting).count() as u64;
+            if waiting_count == 0 {
+                // The commit that freed blocks for what lies before wrote this dirty end.
+                at += 1;
+                continue;
             }
-            let category = inode.category;
+            let run = self.device_run(id, at, waiting_count)?;
+            let waiting = &self.inode(id)?.waiting;
+            let mut data = Vec::with_capacity((run.count * BLOCK) as usize);
+            waiting.range(at..at + run.count).for_each(|(_, bytes)| data.extend_from_slice(bytes));
             let written = self.ftl.write(run.start, &data);
             self.note(written)?;
+            let inode = self.inode_mut(id)?;
+            for block in at..at + run.count {
+                inode.waiting.remove(&block);
+                inode.dirty_ends.remove(&block);
+            }
+            let category = inode.category;
             self.counters.wrote(category, run.count);
             at += run.count;
         }

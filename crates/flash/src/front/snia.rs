@@ -6,9 +6,10 @@
 //! * 0, name: a key space; the value is its number, four bytes, big-endian. Kept in RAM too.
 //! * 1, number, key: a pair of that space.
 //! * 2, number: a space whose pairs are being removed. A removal that was cut short ends when the
-//!   device is next spoken to; so its number is free for a new space afterwards.
+//!   device is next spoken to, one that a full device refused at the next removal as well. Its
+//!   number is free for a new space only afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Error;
 use crate::kvssd::{Direction, KvSsd, Write};
@@ -55,7 +56,7 @@ pub enum SniaError {
     #[error("the key space does not exist")]
     KeySpaceNotExist,
     /// The name is empty or longer than a key.
-    #[error("a name of a key space has 1 to 255 bytes")]
+    #[error("a name of a key space has 1 to 255 bytes, and what the device takes")]
     KeySpaceNameInvalid,
     /// Too many iterators are open.
     #[error("no more iterators: close one")]
@@ -158,6 +159,8 @@ pub struct Snia<'a> {
     device: &'a mut KvSsd,
     /// Key spaces: names and numbers.
     spaces: BTreeMap<Vec<u8>, u32>,
+    /// Numbers of spaces that are gone, of which pairs may be left.
+    doomed: BTreeSet<u32>,
     cursors: BTreeMap<IteratorId, Cursor>,
     last_iterator: u64,
 }
@@ -173,26 +176,29 @@ impl Drop for Snia<'_> {
 impl<'a> Snia<'a> {
     /// Speaks for a device, and ends removals that were cut short.
     pub fn new(device: &'a mut KvSsd) -> Result<Snia<'a>> {
-        let (spaces, cursors) = (BTreeMap::new(), BTreeMap::new());
-        let mut api = Snia { device, spaces, cursors, last_iterator: 0 };
+        let (spaces, doomed, cursors) = Default::default();
+        let mut api = Snia { device, spaces, doomed, cursors, last_iterator: 0 };
         for (key, number) in api.collect(&[NAME], usize::MAX)? {
             api.spaces.insert(key[1..].to_vec(), number_of(&number)?);
         }
         for (key, _) in api.collect(&[DOOMED], usize::MAX)? {
-            api.empty(&key)?;
+            api.doomed.insert(number_of(&key[1..])?);
         }
+        api.empty_doomed()?;
         Ok(api)
     }
 
-    /// Makes a key space. The name has 1 to 255 bytes.
+    /// Makes a key space. The name has 1 to 255 bytes, and not more than the device takes.
     pub fn create_key_space(&mut self, name: &[u8]) -> Result<KeySpace> {
-        if !(1..=MAX_KEY_BYTES).contains(&name.len()) {
+        let most = MAX_KEY_BYTES.min(self.device.max_key_bytes().saturating_sub(1));
+        if !(1..=most).contains(&name.len()) {
             return Err(SniaError::KeySpaceNameInvalid);
         }
         if self.spaces.contains_key(name) {
             return Err(SniaError::KeySpaceExist);
         }
-        let number = (1..).find(|number| !self.spaces.values().any(|used| used == number));
+        let used: BTreeSet<u32> = self.spaces.values().chain(&self.doomed).copied().collect();
+        let number = (1..).find(|number| !used.contains(number));
         let number = number.ok_or(SniaError::CapacityExceeded)?;
         self.device.put(&[&[NAME], name].concat(), &number.to_be_bytes())?;
         self.spaces.insert(name.to_vec(), number);
@@ -210,7 +216,9 @@ impl<'a> Snia<'a> {
         self.spaces.keys().map(Vec::as_slice)
     }
 
-    /// Removes a key space and its pairs: the name at once, the pairs in groups.
+    /// Removes a key space and its pairs: the name at once, the pairs in groups. Where a full
+    /// device refuses a group, the rest goes later. An error other than that it is full may come
+    /// after the name has gone.
     pub fn delete_key_space(&mut self, space: KeySpace) -> Result<()> {
         self.check_space(&space)?;
         let doomed = numbered(DOOMED, space.number);
@@ -219,7 +227,8 @@ impl<'a> Snia<'a> {
             Write::Put { key: &doomed, value: &[] },
         ])?;
         self.spaces.remove(&space.name);
-        self.empty(&doomed)
+        self.doomed.insert(space.number);
+        self.empty_doomed()
     }
 
     /// Stores a value of 0 to 2 MiB.
@@ -231,6 +240,8 @@ impl<'a> Snia<'a> {
         mode: StoreMode,
     ) -> Result<()> {
         let at = self.pair_key(space, key)?;
+        // A size that can never be is named before the key is looked for.
+        self.check_value(value)?;
         if mode == StoreMode::Post {
             return self.put(&at, value);
         }
@@ -330,7 +341,12 @@ impl<'a> Snia<'a> {
             cursor.next = [at, &[0]].concat();
             true
         };
-        self.device.scan(Some(&from), Direction::Forward, cursor.snapshot, visit)?;
+        let scanned = self.device.scan(Some(&from), Direction::Forward, cursor.snapshot, visit);
+        if let Err(error) = scanned {
+            // What was found is not handed over, so it comes again.
+            cursor.next = from;
+            return Err(error.into());
+        }
         match needed {
             Some(bytes) if pairs.is_empty() => Err(SniaError::BufferSmall(bytes)),
             _ => Ok(pairs),
@@ -345,15 +361,19 @@ impl<'a> Snia<'a> {
     }
 
     fn put(&mut self, at: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(SniaError::ValueLengthInvalid(value.len()));
-        }
+        self.check_value(value)?;
         Ok(self.device.put(at, value)?)
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<()> {
+        let is_legal = value.len() <= MAX_VALUE_BYTES.min(self.device.max_value_bytes());
+        if is_legal { Ok(()) } else { Err(SniaError::ValueLengthInvalid(value.len())) }
     }
 
     /// The key on the device.
     fn pair_key(&self, space: &KeySpace, key: &[u8]) -> Result<Vec<u8>> {
-        if !(MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&key.len()) {
+        let most = MAX_KEY_BYTES.min(self.device.max_key_bytes().saturating_sub(PREFIX_BYTES));
+        if !(MIN_KEY_BYTES..=most).contains(&key.len()) {
             return Err(SniaError::KeyLengthInvalid(key.len()));
         }
         self.check_space(space)?;
@@ -378,16 +398,34 @@ impl<'a> Snia<'a> {
         Ok(entries)
     }
 
+    /// Ends removals, as far as a full device lets it.
+    fn empty_doomed(&mut self) -> Result<()> {
+        for number in self.doomed.clone() {
+            match self.empty(number) {
+                Err(SniaError::CapacityExceeded) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the pairs of a doomed key space, then what says that it is doomed.
-    fn empty(&mut self, doomed: &[u8]) -> Result<()> {
-        let prefix = [&[PAIR], &doomed[1..]].concat();
+    fn empty(&mut self, number: u32) -> Result<()> {
+        let prefix = numbered(PAIR, number);
+        let mut most = REMOVED_PAIRS;
         loop {
-            let pairs = self.collect(&prefix, REMOVED_PAIRS)?;
+            let pairs = self.collect(&prefix, most)?;
             if pairs.is_empty() {
-                return Ok(self.device.delete(doomed)?);
+                self.device.delete(&numbered(DOOMED, number))?;
+                self.doomed.remove(&number);
+                return Ok(());
             }
             let writes = pairs.iter().map(|(key, _)| Write::Delete { key }).collect::<Vec<_>>();
-            self.device.write(&writes)?;
+            match self.device.write(&writes) {
+                // A full device may have room for the deletes of some.
+                Err(Error::Full { .. }) if most > 1 => most /= 2,
+                other => other?,
+            }
         }
     }
 }

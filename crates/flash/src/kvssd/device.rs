@@ -1,6 +1,6 @@
 //! The device: keys in, values out. Writes go to the memtable and its saved copy; a full memtable
-//! is flushed, and what is too much sinks, before the next write is taken. An error means that the
-//! write was not taken.
+//! is flushed, a full log page programmed, and what is too much sinks, before the next write is
+//! taken. An error means that the write was not taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -135,6 +135,7 @@ impl KvSsd {
         }
         let more_pages = self.check_sizes(writes)?;
         self.make_writable(more_pages, writes)?;
+        self.write_full_log()?;
         let first_seq = self.tree.last_seq + 1;
         match &mut self.saved {
             Saved::Capacitor(capacitor) => capacitor.save(first_seq, writes)?,
@@ -147,11 +148,7 @@ impl KvSsd {
             self.counters.user_bytes += (key.len() + value.len()) as u64;
             self.is_squeezed &= kind == Kind::Put;
         }
-        let page_bytes = self.space.page_bytes();
-        match &self.saved {
-            Saved::Log(log) if log.waiting_bytes() >= page_bytes => self.write_log(),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     pub(super) fn insert(&mut self, seq: u64, kind: Kind, key: &[u8], value: &[u8]) {
@@ -262,6 +259,16 @@ impl KvSsd {
             capacitor.sync()?;
         }
         self.space.nand.sync()
+    }
+
+    /// Programs the log once a page of it waits. Before a write is taken, not after, for that one
+    /// could no more be refused.
+    fn write_full_log(&mut self) -> Result<()> {
+        let page_bytes = self.space.page_bytes();
+        match &self.saved {
+            Saved::Log(log) if log.waiting_bytes() >= page_bytes => self.write_log(),
+            _ => Ok(()),
+        }
     }
 
     /// Programs the log pages that wait; a log needs room like any other stream.
