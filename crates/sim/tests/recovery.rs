@@ -335,3 +335,27 @@ fn a_segment_that_does_not_fit_is_removed() {
         }
     }
 }
+
+/// An empty batch that wants to be durable is what users of other stores call a barrier. It was
+/// acknowledged, and what came before it was lost with the power.
+#[test]
+fn an_empty_batch_is_a_barrier() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    store.put("key", "value").expect("puts");
+    store.write(&Batch::new(), WriteOptions::default()).expect("nothing to do");
+    store.write(&Batch::new(), WriteOptions::sync()).expect("syncs");
+    for seed in 0..8 {
+        let store = open(&storage.power_cut(seed).0).expect("P8");
+        assert!(store.get("key").expect("reads").is_some(), "seed {seed}: P1");
+    }
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    let (at_op, kind) = (storage.ops(), FaultKind::FailedSync);
+    storage.inject(Fault { at_op, kind, sticky: false, category: Some(Category::Wal) });
+    store.put("lost", "value").expect("puts");
+    for _ in 0..2 {
+        let error = store.write(&Batch::new(), WriteOptions::sync()).expect_err("P7");
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    }
+}
