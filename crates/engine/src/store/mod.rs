@@ -6,6 +6,7 @@
 //! takes view loads (lock-free) under it.
 
 mod close;
+mod directory;
 pub(crate) mod inspect;
 mod keyspace;
 mod open;

@@ -19,6 +19,7 @@ use runstone_policy::prefix::{PrefixExtractor, PrefixRule, Prefixer};
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
+use super::directory::SharedDirectory;
 use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
 use crate::batch::KeyspaceId;
 use crate::cache::Cache;
@@ -73,6 +74,7 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
 
 pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
     options.check()?;
+    let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage));
     let current = find_store(&*storage, &options)?;
     let lock = take_lock(&*storage, options.read_only)?;
     // Again under the lock: another process may have made the store meanwhile.
