@@ -359,3 +359,27 @@ fn an_empty_batch_is_a_barrier() {
         assert!(matches!(error, Error::Stopped { .. }), "{error}");
     }
 }
+
+/// A writer filled the memtable of a keyspace that another thread dropped at that moment, and then
+/// told all writers to wait until its memtables are flushed, which nobody does any more.
+#[test]
+fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let options = KeyspaceOptions {
+        write_buffer_bytes: 64 << 10,
+        max_immutable_memtables: 1,
+        ..KeyspaceOptions::default()
+    };
+    let gone = store.open_keyspace("gone", Some(options)).expect("new");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::MemtableReplaced, move || {
+        beside.drop_keyspace("gone").expect("drops");
+    });
+    let mut key = 0u32;
+    while !seeded::has_stepped_in() {
+        gone.put(key.to_be_bytes(), [7; 1000]).expect("puts");
+        key += 1;
+    }
+    assert_eq!(store.metrics().pressure.permille, 0);
+}

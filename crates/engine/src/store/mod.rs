@@ -1,9 +1,10 @@
 //! The store: handles, shared state, and who holds which lock.
 //!
 //! Lock order (a later one may be taken while an earlier one is held, never the reverse):
-//! `manifest` -> `commit` -> `view_lock` of a keyspace -> `keyspaces` -> leaf locks (`snapshots`,
-//! `purge`, throttle, syncer). The scheduler's lock is a leaf for everyone but the scheduler, which
-//! takes view loads (lock-free) under it.
+//! `manifest` -> `commit` -> `view_lock` of a keyspace -> the throttle's `refreshing` ->
+//! `keyspaces` -> leaf locks (`snapshots`, `purge`, throttle, syncer). The scheduler's lock is a
+//! leaf for everyone but the scheduler, which takes view loads (lock-free) and `keyspaces` under
+//! it.
 
 mod close;
 mod directory;

@@ -332,6 +332,7 @@ impl Inner {
             }
             commit.next_seq - 1
         };
+        reached!(MemtableReplaced);
         keyspaces.iter().for_each(|keyspace| self.refresh_pressure(keyspace));
         last_seq
     }
