@@ -1,7 +1,7 @@
 //! Bugs of the log, the manifest and the life of keyspaces, each with its story, so that they stay
 //! found. What random crashes and faults find is in `crash.rs` and `faults.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use runstone::seeded::{self, Place};
 use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
@@ -382,4 +382,40 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
         key += 1;
     }
     assert_eq!(store.metrics().pressure.permille, 0);
+}
+
+/// A checkpoint did not wait for a keyspace that was being dropped; the drop then found the disk
+/// full, and the copy held the keyspace without what was in memory.
+#[test]
+fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let gone = store.open_keyspace("kept", None).expect("new");
+    gone.put("old", "1").expect("puts");
+    store.flush().expect("flushes");
+    gone.put("new", "2").expect("puts");
+    let (marked, is_marked) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let (beside, disk) = (Arc::clone(&store), storage.clone());
+    let dropping = std::thread::spawn(move || {
+        seeded::step_in(Place::KeyspaceMarked, move || {
+            marked.send(()).expect("is awaited");
+            may_go.recv().expect("comes");
+            let (at_op, kind) = (disk.ops(), FaultKind::NoSpace);
+            let category = Some(Category::Manifest);
+            disk.inject(Fault { at_op, kind, sticky: false, category });
+        });
+        let error = beside.drop_keyspace("kept").expect_err("the disk is full");
+        assert!(error.is_no_space(), "{error}");
+    });
+    is_marked.recv().expect("comes");
+    seeded::step_in(Place::FlushesAwaited, move || {
+        go.send(()).expect("is awaited");
+        dropping.join().expect("fails as expected");
+    });
+    store.checkpoint("copy").expect("copies");
+    assert!(seeded::has_stepped_in());
+    let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
+    let kept = copy.keyspace("kept").expect("was never dropped");
+    assert!(kept.get("new").expect("reads").is_some(), "P2");
 }

@@ -193,19 +193,18 @@ impl Inner {
         keyspaces.values().filter(|keyspace| holds_writes(keyspace)).cloned().collect()
     }
 
-    /// Waits until no memtable with a number up to `last_seq` waits for its flush.
+    /// Waits until no memtable with a number up to `last_seq` waits for its flush, or its keyspace
+    /// is gone. One that is being dropped may yet stay, if that fails.
     pub(crate) fn wait_flushed(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],
         last_seq: SeqNo,
     ) -> Result<()> {
         self.wait_until(|| {
-            keyspaces.iter().all(|keyspace| {
-                let view = keyspace.view.load();
-                let oldest = view.immutable.last();
-                keyspace.dropped.load(Acquire)
-                    || oldest.is_none_or(|memtable| memtable.first_seq() > last_seq)
-            })
+            let is_gone = |keyspace: &KeyspaceInner| {
+                keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
+            };
+            keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
         })
     }
 
@@ -213,6 +212,13 @@ impl Inner {
     pub(crate) fn flush_is_due(&self, keyspace: &KeyspaceInner) -> bool {
         let limit = self.flush_limit.load(Acquire);
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
+    }
+}
+
+impl KeyspaceInner {
+    /// Whether no memtable with a number up to `last_seq` waits for its flush.
+    pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
+        self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
 }
 

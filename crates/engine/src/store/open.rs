@@ -722,8 +722,10 @@ impl Inner {
         let log_start = self.log_floor_without(|other, _| other.id == keyspace.id);
         let change = Change::Dropped { id: keyspace.id };
         if let Err(error) = self.append_edit(&mut manifest, vec![change], log_start) {
-            drop(manifest);
+            // Before the lock goes: a checkpoint takes the keyspace as it is under it.
             keyspace.dropped.store(false, Release);
+            drop(manifest);
+            self.wake_background();
             self.note_change_error(&error);
             return Err(error);
         }
