@@ -7,7 +7,7 @@ use runstone::seeded::{self, Place};
 use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
 use runstone::{
     Background, Batch, Error, GcPointers, KeyspaceOptions, Options, Store, ValueOptions,
-    ValuePlacement, WalMode, WriteOptions,
+    ValuePlacement, WalMode, WhenFull, WriteOptions,
 };
 
 fn options() -> Options {
@@ -418,4 +418,31 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
     let kept = copy.keyspace("kept").expect("was never dropped");
     assert!(kept.get("new").expect("reads").is_some(), "P2");
+}
+
+/// The snapshot with which a checkpoint holds old values kept its own flush from finding room, and
+/// the store refused writes for a while.
+#[test]
+fn a_checkpoint_finds_room_for_its_own_flush() {
+    let mut options = options();
+    let keyspace = options.keyspace.as_mut().expect("set");
+    keyspace.values = ValueOptions {
+        placement: ValuePlacement::Vlog,
+        separate_at: 100,
+        slot_bytes: 4096,
+        vlog_chunk_bytes: 8192,
+        capacity_bytes: 80_000,
+        reserve_permille: 300,
+        when_full: WhenFull::Error,
+        ..ValueOptions::default()
+    };
+    let storage = SimStorage::new(1);
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+    for turn in 0..12u8 {
+        // Between those that are written anew lie others, which a collection has to move.
+        let keys = (0..40u8).filter(|k| turn == 0 || k % 2 == 0);
+        keys.for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
+        store.checkpoint(format!("copy{turn}")).unwrap_or_else(|error| panic!("{turn}: {error}"));
+        store.put("still", "writable").expect("puts");
+    }
 }

@@ -244,11 +244,12 @@ impl Inner {
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
+        // Until the moment is known, no flush begins; one that runs takes an older memtable. A
+        // flush that finds no room blames the snapshot only where no checkpoint waits.
+        self.flush_limit.store(0, Release);
         // A collection, which a flush may begin, moves values and writes pointers that come after
         // the moment. Those of the copy lead to the old places, which stay for a snapshot.
-        let _old_values = Snapshot::new(Arc::clone(self));
-        // Until the moment is known, no flush begins; one that runs takes an older memtable.
-        self.flush_limit.store(0, Release);
+        let old_values = Snapshot::new(Arc::clone(self));
         let (keyspaces, last_seq) = self.rotate_all();
         reached!(MemtablesReplaced);
         self.flush_limit.store(last_seq, Release);
@@ -261,6 +262,7 @@ impl Inner {
                 Err(error) => break Err(error),
             }
         };
+        drop(old_values);
         self.flush_limit.store(u64::MAX, Release);
         self.wake_background();
         pinned
