@@ -446,3 +446,26 @@ fn a_checkpoint_finds_room_for_its_own_flush() {
         store.put("still", "writable").expect("puts");
     }
 }
+
+/// A log segment that could not be removed made a drop fail, and writes stop, although the keyspace
+/// was gone. It is left to the next open, as tables and value files are.
+#[test]
+fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    let gone = store.open_keyspace("gone", None).expect("new");
+    // Of another length than most, so that it is not used again.
+    gone.put("key", vec![7; 200_000]).expect("puts");
+    store.put("key", vec![7; 200_000]).expect("puts");
+    let before = names(&storage, ".wal");
+    let (at_op, category) = (storage.ops(), Some(Category::Wal));
+    storage.inject(Fault { at_op, kind: FaultKind::Eio, sticky: false, category });
+    store.drop_keyspace("gone").expect("drops");
+    assert_eq!(storage.fired().len(), 1);
+    assert_eq!(names(&storage, ".wal"), before);
+    store.put("still", "writable").expect("puts");
+    let left = storage.process_crash();
+    let store = open(&left).expect("P8");
+    assert!(store.get("still").expect("reads").is_some());
+    assert!(names(&left, ".wal").is_empty(), "P10");
+}

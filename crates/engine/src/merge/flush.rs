@@ -96,7 +96,7 @@ impl Inner {
                 took: started.elapsed(),
             });
         }
-        self.retire_log_below(floor)?;
+        self.retire_log_below(floor);
         Ok(true)
     }
 
@@ -158,9 +158,16 @@ impl Inner {
         commit.wal.floor(needed, commit.next_seq)
     }
 
-    pub(crate) fn retire_log_below(&self, floor: u64) -> Result<()> {
+    /// Gives back the segments below the log's floor. What cannot be removed fails nobody: the
+    /// manifest says that it is not needed.
+    pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = self.commit.lock().wal.take_obsolete(floor);
-        obsolete.into_iter().try_for_each(|segment| segment.retire(&self.wal_files))
+        for segment in obsolete {
+            if let Err(error) = segment.retire(&self.wal_files) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "an obsolete log segment was left behind");
+            }
+        }
     }
 
     /// Prepares the next log segment, and gives back the mappings of sealed ones.
