@@ -469,3 +469,42 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
     assert!(store.get("still").expect("reads").is_some());
     assert!(names(&left, ".wal").is_empty(), "P10");
 }
+
+/// A keyspace gets the id of one that was dropped before the last open, whose writes the log still
+/// holds. Nothing of them may come to it, wherever the process dies or the power goes.
+#[test]
+fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
+    for step in 0.. {
+        let storage = SimStorage::new(1);
+        let store = open(&storage).expect("opens");
+        // Holds the log's beginning, so that the records of the other stay in it.
+        store.put("first", "value").expect("puts");
+        let gone = store.open_keyspace("gone", None).expect("new");
+        gone.put("old", "value").expect("puts");
+        store.drop_keyspace("gone").expect("drops");
+        store.sync().expect("syncs");
+        let mut left = storage.process_crash();
+        let (at_op, kind) = (left.ops() + step, FaultKind::Crash);
+        left.inject(Fault { at_op, kind, sticky: true, category: None });
+        drop(open(&left));
+        let is_done = left.fired().is_empty();
+        left = if step % 2 == 0 { left.power_cut(step).0 } else { left.process_crash() };
+        let store = open(&left).expect("P8");
+        let made = store.open_keyspace("made", None).expect("new");
+        assert_eq!(made.id(), gone.id(), "what this test is about");
+        made.put("new", "value").expect("puts");
+        store.sync().expect("syncs");
+        for left in [left.process_crash(), left.power_cut(step).0] {
+            let store = open(&left).expect("P8");
+            let made = store.keyspace("made").expect("is there");
+            let entries = made.iter().expect("opens").map(|entry| entry.expect("reads").0);
+            let keys: Vec<_> = entries.collect();
+            assert_eq!(keys, [b"new"], "step {step}");
+            assert!(store.get("first").expect("reads").is_some(), "step {step}");
+        }
+        if is_done {
+            assert!(step > 5, "{step}: an open touches the disk");
+            return;
+        }
+    }
+}

@@ -193,7 +193,7 @@ fn assemble(
         }
         keyspaces.insert(*id, Arc::new(made));
     }
-    let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
+    let next_keyspace = next_keyspace(&state)?;
     Ok(Inner {
         throttle: Throttle::new(options.max_delayed_bytes_per_second),
         commit: CachePadded::new(Mutex::new(CommitState {
@@ -230,6 +230,14 @@ fn assemble(
         health: Default::default(),
         lock: Mutex::new(Some(lock)),
     })
+}
+
+/// The id of one that was dropped may come again: recovery ends with a log floor behind every
+/// record that names it, before a keyspace can be made.
+fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
+    let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
+    let next = largest.checked_add(1);
+    next.ok_or_else(|| Error::corruption("manifest", 0, "a keyspace has the largest id"))
 }
 
 fn table_context(
@@ -754,5 +762,22 @@ impl ManifestState {
     /// Appends changes to the manifest; a store opened for reading has none.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_leaves_no_keyspace_id_is_refused() {
+        let mut state = StoreState::default();
+        let mut add = |id| {
+            state.keyspaces.insert(id, KeyspaceState::new(String::new(), String::new()));
+            next_keyspace(&state)
+        };
+        assert!(matches!(add(0), Ok(1)));
+        assert!(matches!(add(u32::MAX - 1), Ok(u32::MAX)));
+        assert!(add(u32::MAX).is_err_and(|error| error.is_corruption()));
     }
 }
