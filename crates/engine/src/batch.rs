@@ -11,7 +11,8 @@ use crate::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 /// Identifies a keyspace inside a store.
 pub type KeyspaceId = u32;
 
-/// Writes that happen together or not at all (P3), in order.
+/// Writes that happen together or not at all (P3), in order. Keyspaces are noted by id: a batch is
+/// for the open store whose handles it was made with.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,

@@ -154,6 +154,12 @@ impl Error {
         }
     }
 
+    /// The error of a sync that failed. A full disk that only the sync found is not waited out:
+    /// what was to be synced is lost, and nobody tries again (P7).
+    pub(crate) fn of_failed_sync(self) -> Error {
+        if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
+    }
+
     /// Whether the cause is damage on disk.
     pub fn is_corruption(&self) -> bool {
         match self {

@@ -122,6 +122,10 @@ pub enum Place {
     KeyspacesListed,
     /// A checkpoint has replaced the memtables; they are not in tables yet.
     MemtablesReplaced,
+    /// A checkpoint has waited until the memtables are in tables; its state is not taken.
+    FlushesAwaited,
+    /// A memtable was replaced; what that means for writers is not known yet.
+    MemtableReplaced,
     /// What a sync of the log has to cover is known; nothing of it is synced.
     LogSyncBegun,
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use runstone::seeded::{self, Place};
 use runstone::storage::{Category, Fault, FaultKind, SimStorage, Storage};
 use runstone::{
     Background, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
@@ -93,6 +94,49 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     }
     assert_eq!(store.get("before").expect("reads go on").as_deref(), Some(&b"1"[..]));
     assert_eq!(storage.fired().len(), 1);
+}
+
+/// A directory sync of the manifest's failed beside a writer that wants to be durable and had begun
+/// before. Its own sync of the directory, where the name of its log segment is, then succeeded, of
+/// which nobody knows what it says.
+#[test]
+fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
+    let storage = SimStorage::new(1);
+    let options = workload::options(1, Background::Manual);
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("open");
+    let store = Arc::new(store);
+    let (beside, disk) = (Arc::clone(&store), storage.clone());
+    seeded::step_in(Place::LogSyncBegun, move || {
+        let (at_op, kind) = (disk.ops(), FaultKind::FailedDirSync);
+        disk.inject(Fault { at_op, kind, sticky: false, category: None });
+        let error = beside.flush().expect_err("the directory is not synced");
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    });
+    let outcome = store.default_keyspace().put_with("key", "1", WriteOptions::sync());
+    assert!(seeded::has_stepped_in());
+    let error = outcome.expect_err("P7");
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+}
+
+/// A full disk that only a sync of the manifest or of values found was waited out, although nobody
+/// knew what they held: writes went on until the next edit was refused (P7).
+#[test]
+fn a_full_disk_that_a_sync_finds_is_not_waited_out() {
+    for (category, placement) in [
+        (Category::Manifest, ValuePlacement::Inline),
+        (Category::Value, ValuePlacement::HashGrouped),
+    ] {
+        let storage = SimStorage::new(1);
+        let options = workload::placed(workload::options(1, Background::Manual), placement);
+        let store = Store::open_on(Arc::new(storage.clone()), options).expect("open");
+        store.put("before", [1; 3000]).expect("put");
+        let (at_op, kind) = (storage.ops(), FaultKind::NoSpaceOnSync);
+        storage.inject(Fault { at_op, kind, sticky: false, category: Some(category) });
+        store.flush().expect_err("the disk is full");
+        assert_eq!(storage.fired().len(), 1);
+        let error = store.put("after", "1").expect_err("P7");
+        assert!(matches!(error, Error::Stopped { .. }), "{category:?}: {error}");
+    }
 }
 
 /// With values whose pointers collections write, a flush that needed a collection was refused

@@ -1,13 +1,13 @@
 //! Bugs of the log, the manifest and the life of keyspaces, each with its story, so that they stay
 //! found. What random crashes and faults find is in `crash.rs` and `faults.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use runstone::seeded::{self, Place};
 use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
 use runstone::{
     Background, Batch, Error, GcPointers, KeyspaceOptions, Options, Store, ValueOptions,
-    ValuePlacement, WalMode, WriteOptions,
+    ValuePlacement, WalMode, WhenFull, WriteOptions,
 };
 
 fn options() -> Options {
@@ -332,6 +332,179 @@ fn a_segment_that_does_not_fit_is_removed() {
             assert!(error.is_no_space(), "{error}");
             assert_eq!(storage.fired().len(), 1);
             assert!(names(&storage, ".wal").is_empty(), "{wal_mode:?}, step {step}");
+        }
+    }
+}
+
+/// An empty batch that wants to be durable is what users of other stores call a barrier. It was
+/// acknowledged, and what came before it was lost with the power.
+#[test]
+fn an_empty_batch_is_a_barrier() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    store.put("key", "value").expect("puts");
+    store.write(&Batch::new(), WriteOptions::default()).expect("nothing to do");
+    store.write(&Batch::new(), WriteOptions::sync()).expect("syncs");
+    for seed in 0..8 {
+        let store = open(&storage.power_cut(seed).0).expect("P8");
+        assert!(store.get("key").expect("reads").is_some(), "seed {seed}: P1");
+    }
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    let (at_op, kind) = (storage.ops(), FaultKind::FailedSync);
+    storage.inject(Fault { at_op, kind, sticky: false, category: Some(Category::Wal) });
+    store.put("lost", "value").expect("puts");
+    for _ in 0..2 {
+        let error = store.write(&Batch::new(), WriteOptions::sync()).expect_err("P7");
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    }
+}
+
+/// A writer filled the memtable of a keyspace that another thread dropped at that moment, and then
+/// told all writers to wait until its memtables are flushed, which nobody does any more.
+#[test]
+fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let options = KeyspaceOptions {
+        write_buffer_bytes: 64 << 10,
+        max_immutable_memtables: 1,
+        ..KeyspaceOptions::default()
+    };
+    let gone = store.open_keyspace("gone", Some(options)).expect("new");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::MemtableReplaced, move || {
+        beside.drop_keyspace("gone").expect("drops");
+    });
+    let mut key = 0u32;
+    while !seeded::has_stepped_in() {
+        gone.put(key.to_be_bytes(), [7; 1000]).expect("puts");
+        key += 1;
+    }
+    assert_eq!(store.metrics().pressure.permille, 0);
+}
+
+/// A checkpoint did not wait for a keyspace that was being dropped; the drop then found the disk
+/// full, and the copy held the keyspace without what was in memory.
+#[test]
+fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    let gone = store.open_keyspace("kept", None).expect("new");
+    gone.put("old", "1").expect("puts");
+    store.flush().expect("flushes");
+    gone.put("new", "2").expect("puts");
+    let (marked, is_marked) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let (beside, disk) = (Arc::clone(&store), storage.clone());
+    let dropping = std::thread::spawn(move || {
+        seeded::step_in(Place::KeyspaceMarked, move || {
+            marked.send(()).expect("is awaited");
+            may_go.recv().expect("comes");
+            let (at_op, kind) = (disk.ops(), FaultKind::NoSpace);
+            let category = Some(Category::Manifest);
+            disk.inject(Fault { at_op, kind, sticky: false, category });
+        });
+        let error = beside.drop_keyspace("kept").expect_err("the disk is full");
+        assert!(error.is_no_space(), "{error}");
+    });
+    is_marked.recv().expect("comes");
+    seeded::step_in(Place::FlushesAwaited, move || {
+        go.send(()).expect("is awaited");
+        dropping.join().expect("fails as expected");
+    });
+    store.checkpoint("copy").expect("copies");
+    assert!(seeded::has_stepped_in());
+    let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
+    let kept = copy.keyspace("kept").expect("was never dropped");
+    assert!(kept.get("new").expect("reads").is_some(), "P2");
+}
+
+/// The snapshot with which a checkpoint holds old values kept its own flush from finding room, and
+/// the store refused writes for a while.
+#[test]
+fn a_checkpoint_finds_room_for_its_own_flush() {
+    let mut options = options();
+    let keyspace = options.keyspace.as_mut().expect("set");
+    keyspace.values = ValueOptions {
+        placement: ValuePlacement::Vlog,
+        separate_at: 100,
+        slot_bytes: 4096,
+        vlog_chunk_bytes: 8192,
+        capacity_bytes: 80_000,
+        reserve_permille: 300,
+        when_full: WhenFull::Error,
+        ..ValueOptions::default()
+    };
+    let storage = SimStorage::new(1);
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+    for turn in 0..12u8 {
+        // Between those that are written anew lie others, which a collection has to move.
+        let keys = (0..40u8).filter(|k| turn == 0 || k % 2 == 0);
+        keys.for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
+        store.checkpoint(format!("copy{turn}")).unwrap_or_else(|error| panic!("{turn}: {error}"));
+        store.put("still", "writable").expect("puts");
+    }
+}
+
+/// A log segment that could not be removed made a drop fail, and writes stop, although the keyspace
+/// was gone. It is left to the next open, as tables and value files are.
+#[test]
+fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage).expect("opens");
+    let gone = store.open_keyspace("gone", None).expect("new");
+    // Of another length than most, so that it is not used again.
+    gone.put("key", vec![7; 200_000]).expect("puts");
+    store.put("key", vec![7; 200_000]).expect("puts");
+    let before = names(&storage, ".wal");
+    let (at_op, category) = (storage.ops(), Some(Category::Wal));
+    storage.inject(Fault { at_op, kind: FaultKind::Eio, sticky: false, category });
+    store.drop_keyspace("gone").expect("drops");
+    assert_eq!(storage.fired().len(), 1);
+    assert_eq!(names(&storage, ".wal"), before);
+    store.put("still", "writable").expect("puts");
+    let left = storage.process_crash();
+    let store = open(&left).expect("P8");
+    assert!(store.get("still").expect("reads").is_some());
+    assert!(names(&left, ".wal").is_empty(), "P10");
+}
+
+/// A keyspace gets the id of one that was dropped before the last open, whose writes the log still
+/// holds. Nothing of them may come to it, wherever the process dies or the power goes.
+#[test]
+fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
+    for step in 0.. {
+        let storage = SimStorage::new(1);
+        let store = open(&storage).expect("opens");
+        // Holds the log's beginning, so that the records of the other stay in it.
+        store.put("first", "value").expect("puts");
+        let gone = store.open_keyspace("gone", None).expect("new");
+        gone.put("old", "value").expect("puts");
+        store.drop_keyspace("gone").expect("drops");
+        store.sync().expect("syncs");
+        let mut left = storage.process_crash();
+        let (at_op, kind) = (left.ops() + step, FaultKind::Crash);
+        left.inject(Fault { at_op, kind, sticky: true, category: None });
+        drop(open(&left));
+        let is_done = left.fired().is_empty();
+        left = if step % 2 == 0 { left.power_cut(step).0 } else { left.process_crash() };
+        let store = open(&left).expect("P8");
+        let made = store.open_keyspace("made", None).expect("new");
+        assert_eq!(made.id(), gone.id(), "what this test is about");
+        made.put("new", "value").expect("puts");
+        store.sync().expect("syncs");
+        for left in [left.process_crash(), left.power_cut(step).0] {
+            let store = open(&left).expect("P8");
+            let made = store.keyspace("made").expect("is there");
+            let entries = made.iter().expect("opens").map(|entry| entry.expect("reads").0);
+            let keys: Vec<_> = entries.collect();
+            assert_eq!(keys, [b"new"], "step {step}");
+            assert!(store.get("first").expect("reads").is_some(), "step {step}");
+        }
+        if is_done {
+            assert!(step > 5, "{step}: an open touches the disk");
+            return;
         }
     }
 }

@@ -96,7 +96,7 @@ impl Inner {
                 took: started.elapsed(),
             });
         }
-        self.retire_log_below(floor)?;
+        self.retire_log_below(floor);
         Ok(true)
     }
 
@@ -158,9 +158,16 @@ impl Inner {
         commit.wal.floor(needed, commit.next_seq)
     }
 
-    pub(crate) fn retire_log_below(&self, floor: u64) -> Result<()> {
+    /// Gives back the segments below the log's floor. What cannot be removed fails nobody: the
+    /// manifest says that it is not needed.
+    pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = self.commit.lock().wal.take_obsolete(floor);
-        obsolete.into_iter().try_for_each(|segment| segment.retire(&self.wal_files))
+        for segment in obsolete {
+            if let Err(error) = segment.retire(&self.wal_files) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "an obsolete log segment was left behind");
+            }
+        }
     }
 
     /// Prepares the next log segment, and gives back the mappings of sealed ones.
@@ -193,19 +200,18 @@ impl Inner {
         keyspaces.values().filter(|keyspace| holds_writes(keyspace)).cloned().collect()
     }
 
-    /// Waits until no memtable with a number up to `last_seq` waits for its flush.
+    /// Waits until no memtable with a number up to `last_seq` waits for its flush, or its keyspace
+    /// is gone. One that is being dropped may yet stay, if that fails.
     pub(crate) fn wait_flushed(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],
         last_seq: SeqNo,
     ) -> Result<()> {
         self.wait_until(|| {
-            keyspaces.iter().all(|keyspace| {
-                let view = keyspace.view.load();
-                let oldest = view.immutable.last();
-                keyspace.dropped.load(Acquire)
-                    || oldest.is_none_or(|memtable| memtable.first_seq() > last_seq)
-            })
+            let is_gone = |keyspace: &KeyspaceInner| {
+                keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
+            };
+            keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
         })
     }
 
@@ -213,6 +219,13 @@ impl Inner {
     pub(crate) fn flush_is_due(&self, keyspace: &KeyspaceInner) -> bool {
         let limit = self.flush_limit.load(Acquire);
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
+    }
+}
+
+impl KeyspaceInner {
+    /// Whether no memtable with a number up to `last_seq` waits for its flush.
+    pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
+        self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
 }
 

@@ -64,6 +64,10 @@ impl Inner {
 
     /// After this, nothing is acknowledged until reopen.
     pub(crate) fn stop_writes(&self, error: &Error) {
+        let error = match error {
+            Error::Stopped { cause } => cause,
+            error => error,
+        };
         let mut cause = self.health.cause.lock();
         if self.health.state.swap(STOPPED, AcqRel) != STOPPED {
             *cause = Some((error.clone(), Instant::now()));

@@ -184,7 +184,7 @@ impl Inner {
         }
         let target = self.storage.create_sibling(path)?;
         let (mut state, pinned) = match self.options.read_only {
-            true => self.pin_state(),
+            true => self.pin_state(SeqNo::MAX).unwrap_or_default(),
             false => self.pin_flushed_state()?,
         };
         for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
@@ -217,12 +217,17 @@ struct Pinned {
 }
 
 impl Inner {
-    /// What the manifest says now, with the tables held.
-    fn pin_state(&self) -> (StoreState, Vec<Pinned>) {
+    /// What the manifest says now, with the tables held. `None` if something up to `last_seq` is
+    /// not in tables and can be: the drop of a keyspace has failed.
+    fn pin_state(&self, last_seq: SeqNo) -> Option<(StoreState, Vec<Pinned>)> {
         let manifest = self.manifest.lock();
         let mut keyspaces: BTreeMap<u32, Arc<KeyspaceInner>> = self.keyspaces.read().clone();
-        // Nobody has flushed what one holds that is being dropped.
-        keyspaces.retain(|_, keyspace| !keyspace.dropped.load(Acquire));
+        let is_flushed = |keyspace: &KeyspaceInner| keyspace.is_flushed(last_seq);
+        // Nobody flushes what one holds that is being dropped.
+        keyspaces.retain(|_, keyspace| is_flushed(keyspace) || !keyspace.dropped.load(Acquire));
+        if !self.options.read_only && !keyspaces.values().all(|keyspace| is_flushed(keyspace)) {
+            return None;
+        }
         let pin = |keyspace: &Arc<KeyspaceInner>| Pinned {
             view: keyspace.view.load_full(),
             values: keyspace.values.load_full(),
@@ -230,7 +235,7 @@ impl Inner {
         let pinned = keyspaces.values().map(pin).collect();
         let mut state = self.store_state(&manifest);
         state.keyspaces.retain(|id, _| keyspaces.contains_key(id));
-        (state, pinned)
+        Some((state, pinned))
     }
 
     /// The same, of one moment for all keyspaces, with everything before it in tables: memtables
@@ -239,19 +244,28 @@ impl Inner {
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
+        // Until the moment is known, no flush begins; one that runs takes an older memtable. A
+        // flush that finds no room blames the snapshot only where no checkpoint waits.
+        self.flush_limit.store(0, Release);
         // A collection, which a flush may begin, moves values and writes pointers that come after
         // the moment. Those of the copy lead to the old places, which stay for a snapshot.
-        let _old_values = Snapshot::new(Arc::clone(self));
-        // Until the moment is known, no flush begins; one that runs takes an older memtable.
-        self.flush_limit.store(0, Release);
+        let old_values = Snapshot::new(Arc::clone(self));
         let (keyspaces, last_seq) = self.rotate_all();
         reached!(MemtablesReplaced);
         self.flush_limit.store(last_seq, Release);
-        let flushed = self.wait_flushed(&keyspaces, last_seq);
-        let pinned = self.pin_state();
+        let pinned = loop {
+            let flushed = self.wait_flushed(&keyspaces, last_seq);
+            reached!(FlushesAwaited);
+            match flushed.map(|()| self.pin_state(last_seq)) {
+                Ok(None) => {}
+                Ok(Some(pinned)) => break Ok(pinned),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(old_values);
         self.flush_limit.store(u64::MAX, Release);
         self.wake_background();
-        flushed.map(|()| pinned)
+        pinned
     }
 
     /// Replaces the memtables of all keyspaces that exist at one moment; returns them and the last

@@ -45,7 +45,8 @@ impl Keyspace {
         Keyspace { store, inner }
     }
 
-    /// Id inside the store; never reused.
+    /// Id inside the store, unique while it is open. A later open may give that of a dropped
+    /// keyspace to a new one: by then no record that counts names it.
     pub fn id(&self) -> KeyspaceId {
         self.inner.id
     }

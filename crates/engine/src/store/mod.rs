@@ -1,11 +1,13 @@
 //! The store: handles, shared state, and who holds which lock.
 //!
 //! Lock order (a later one may be taken while an earlier one is held, never the reverse):
-//! `manifest` -> `commit` -> `view_lock` of a keyspace -> `keyspaces` -> leaf locks (`snapshots`,
-//! `purge`, throttle, syncer). The scheduler's lock is a leaf for everyone but the scheduler, which
-//! takes view loads (lock-free) under it.
+//! `manifest` -> `commit` -> `view_lock` of a keyspace -> the throttle's `refreshing` ->
+//! `keyspaces` -> leaf locks (`snapshots`, `purge`, throttle, syncer). The scheduler's lock is a
+//! leaf for everyone but the scheduler, which takes view loads (lock-free) and `keyspaces` under
+//! it.
 
 mod close;
+mod directory;
 pub(crate) mod inspect;
 mod keyspace;
 mod open;
@@ -14,7 +16,7 @@ mod snapshot;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwap;
@@ -205,7 +207,8 @@ impl Store {
         self.default.delete(key)
     }
 
-    /// Applies all writes of a batch or none (P3).
+    /// Applies all writes of a batch or none (P3). An empty one with [`Durability::Sync`] does what
+    /// [`Store::sync`] does.
     pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         self.inner.write(batch, options)
     }
@@ -217,9 +220,7 @@ impl Store {
 
     /// Makes every acknowledged write durable, without flushing memtables.
     pub fn sync(&self) -> Result<()> {
-        self.inner.check_writable()?;
-        let last = self.inner.visible_seq.load(Acquire);
-        self.inner.sync_through(last)
+        self.inner.sync_all()
     }
 
     /// Writes all memtables to tables; returns when that is done and durable.

@@ -21,6 +21,7 @@ use runstone_policy::prefix::{PrefixExtractor, PrefixRule, Prefixer};
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
+use super::directory::SharedDirectory;
 use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
 use crate::batch::KeyspaceId;
 use crate::cache::Cache;
@@ -75,6 +76,7 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
 
 pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
     options.check()?;
+    let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage));
     let current = find_store(&*storage, &options)?;
     let lock = take_lock(&*storage, options.read_only)?;
     // Again under the lock: another process may have made the store meanwhile.
@@ -193,7 +195,7 @@ fn assemble(
         }
         keyspaces.insert(*id, Arc::new(made));
     }
-    let next_keyspace = state.keyspaces.keys().max().map_or(1, |id| id + 1);
+    let next_keyspace = next_keyspace(&state)?;
     Ok(Inner {
         throttle: Throttle::new(options.max_delayed_bytes_per_second),
         commit: CachePadded::new(Mutex::new(CommitState {
@@ -230,6 +232,14 @@ fn assemble(
         health: Default::default(),
         lock: Mutex::new(Some(lock)),
     })
+}
+
+/// The id of one that was dropped may come again: recovery ends with a log floor behind every
+/// record that names it, before a keyspace can be made.
+fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
+    let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
+    let next = largest.checked_add(1);
+    next.ok_or_else(|| Error::corruption("manifest", 0, "a keyspace has the largest id"))
 }
 
 fn table_context(
@@ -721,8 +731,10 @@ impl Inner {
         let log_start = self.log_floor_without(|other, _| other.id == keyspace.id);
         let change = Change::Dropped { id: keyspace.id };
         if let Err(error) = self.append_edit(&mut manifest, vec![change], log_start) {
-            drop(manifest);
+            // Before the lock goes: a checkpoint takes the keyspace as it is under it.
             keyspace.dropped.store(false, Release);
+            drop(manifest);
+            self.wake_background();
             self.note_change_error(&error);
             return Err(error);
         }
@@ -737,7 +749,8 @@ impl Inner {
         view.version.handles().for_each(|handle| handle.mark_obsolete());
         let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
         self.remove_value_files(&files);
-        self.retire_log_below(log_start.0).inspect_err(|error| self.note_change_error(error))
+        self.retire_log_below(log_start.0);
+        Ok(())
     }
 }
 
@@ -750,5 +763,22 @@ impl ManifestState {
     /// Appends changes to the manifest; a store opened for reading has none.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_leaves_no_keyspace_id_is_refused() {
+        let mut state = StoreState::default();
+        let mut add = |id| {
+            state.keyspaces.insert(id, KeyspaceState::new(String::new(), String::new()));
+            next_keyspace(&state)
+        };
+        assert!(matches!(add(0), Ok(1)));
+        assert!(matches!(add(u32::MAX - 1), Ok(u32::MAX)));
+        assert!(add(u32::MAX).is_err_and(|error| error.is_corruption()));
     }
 }

@@ -498,7 +498,8 @@ impl Inner {
     }
 
     /// Data that are larger than the capacity grow the file in any case: were the flush refused,
-    /// so would be the deletions that could help.
+    /// so would be the deletions that could help. So does the flush for a checkpoint, if no other
+    /// snapshot holds garbage than the checkpoint's own, which goes when it has its state.
     fn values_full(
         &self,
         keyspace: &KeyspaceInner,
@@ -506,7 +507,8 @@ impl Inner {
         points: &[SeqNo],
     ) -> Result<()> {
         use crate::value::options::WhenFull;
-        if options.when_full != WhenFull::Error || points.len() == 1 {
+        let own_snapshots = usize::from(self.flush_limit.load(Acquire) != u64::MAX);
+        if options.when_full != WhenFull::Error || points.len() <= 1 + own_snapshots {
             self.metrics.add(Counter::value_grown, 1);
             return Ok(());
         }

@@ -252,7 +252,10 @@ impl ValueStore {
         }
         match self.file.sync().map_err(Error::from) {
             Err(_) if seeded!(FailedSyncIgnored) => Ok(()),
-            outcome => outcome.inspect_err(|error| *failed = Some(error.clone())),
+            outcome => outcome.map_err(|error| {
+                *failed = Some(error.clone());
+                error.of_failed_sync()
+            }),
         }
     }
 

@@ -291,7 +291,8 @@ impl Manifest {
                 "an earlier append failed; reopen the store",
             ));
         }
-        self.try_append(changes)
+        let appended = self.try_append(changes);
+        appended.map_err(|error| if self.broken { error.of_failed_sync() } else { error })
     }
 
     /// Whether an append failed in a way that leaves open what is on disk.

@@ -58,7 +58,7 @@ pub enum Change {
     },
     /// A keyspace was made, or its options changed.
     Keyspace {
-        /// Its id, never reused.
+        /// Its id. Used again only after a dropped one's last record in the log has lost its use.
         id: KeyspaceId,
         /// Its name.
         name: String,

@@ -97,7 +97,11 @@ impl Inner {
         durability: Durability,
     ) -> Result<()> {
         if batch.is_empty() {
-            return Ok(());
+            // Nothing to write. Who asks for durability means what was acknowledged before.
+            return match durability {
+                Durability::Sync => self.sync_all(),
+                Durability::Buffered => Ok(()),
+            };
         }
         let started = sampled().then(Instant::now);
         self.check_writable()?;
@@ -328,8 +332,15 @@ impl Inner {
             }
             commit.next_seq - 1
         };
+        reached!(MemtableReplaced);
         keyspaces.iter().for_each(|keyspace| self.refresh_pressure(keyspace));
         last_seq
+    }
+
+    /// Returns once everything acknowledged so far is durable.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.check_writable()?;
+        self.sync_through(self.visible_seq.load(Acquire))
     }
 
     /// Returns once everything up to `seq` is durable.

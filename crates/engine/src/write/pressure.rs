@@ -65,6 +65,8 @@ pub(crate) struct Throttle {
     permille: AtomicU32,
     state: Mutex<ThrottleState>,
     changed: Condvar,
+    /// Held while pressure is measured and set.
+    refreshing: Mutex<()>,
     max_bytes_per_second: f64,
 }
 
@@ -83,6 +85,7 @@ impl Throttle {
             permille: AtomicU32::new(0),
             state: Mutex::new(ThrottleState { cause: NONE.cause, since: now, paid_until: now }),
             changed: Condvar::new(),
+            refreshing: Mutex::new(()),
             max_bytes_per_second: max_bytes_per_second as f64,
         }
     }
@@ -256,12 +259,17 @@ impl Inner {
         }
     }
 
-    /// Takes the pressure of a keyspace anew, after its view changed.
+    /// Takes the pressure of a keyspace anew, after its view changed or it was dropped.
     pub(crate) fn refresh_pressure(&self, keyspace: &KeyspaceInner) {
+        // One at a time: what one measured before a flush must not come after what the flush says,
+        // or writers would wait for ever.
+        let refreshing = self.throttle.refreshing.lock();
         let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
         let pressure = pressure.max(self.reserve_pressure(keyspace));
         keyspace.pressure_permille.store(pressure.permille, Relaxed);
         let others = self.keyspaces.read();
+        // Nobody flushes or merges what was dropped meanwhile.
+        let pressure = if others.contains_key(&keyspace.id) { pressure } else { NONE };
         let worst = others
             .values()
             .filter(|other| other.id != keyspace.id)
@@ -275,7 +283,9 @@ impl Inner {
             cause: "memtables fill their share of the memory budget",
         };
         let largest = [others, buffers].into_iter().fold(pressure, Pressure::max);
-        if self.throttle.set(largest) {
+        let is_changed = self.throttle.set(largest);
+        drop(refreshing);
+        if is_changed {
             self.emit(|| Event::Pressure {
                 keyspace: keyspace.name.clone(),
                 permille: largest.permille,

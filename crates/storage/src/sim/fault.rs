@@ -36,6 +36,10 @@ pub enum FaultKind {
     /// A sync fails with `EIO`, and what it should have made durable is clean and lost: readers
     /// still see it, a later sync succeeds without it, the next power cut takes it.
     FailedSync,
+    /// The same with `ENOSPC`: a file system that finds space only when it syncs.
+    NoSpaceOnSync,
+    /// A sync of a directory fails with `EIO`, without effect.
+    FailedDirSync,
     /// A write is acknowledged and never happens: readers and the disk keep the old bytes. The
     /// length grows as if it had happened, with zeros, because lengths are kept elsewhere.
     LostWrite,
@@ -85,7 +89,8 @@ impl FaultKind {
             FaultKind::ShortWrite | FaultKind::LostWrite | FaultKind::MisdirectedWrite => {
                 op == OpKind::Write
             }
-            FaultKind::FailedSync => op == OpKind::Sync,
+            FaultKind::FailedSync | FaultKind::NoSpaceOnSync => op == OpKind::Sync,
+            FaultKind::FailedDirSync => op == OpKind::SyncDir,
             FaultKind::EioOnRead | FaultKind::BitFlipOnRead | FaultKind::ShortRead => {
                 op == OpKind::Read
             }

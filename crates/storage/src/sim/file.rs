@@ -146,9 +146,9 @@ impl SimFile {
         let inode = state.inode(self.inode)?;
         match fault {
             Some(FaultKind::Crash) => {}
-            Some(FaultKind::FailedSync) => {
+            Some(kind @ (FaultKind::FailedSync | FaultKind::NoSpaceOnSync)) => {
                 inode.pending.clear();
-                return Err(eio());
+                return Err(if kind == FaultKind::FailedSync { eio() } else { no_space() });
             }
             _ => inode.settle(),
         }

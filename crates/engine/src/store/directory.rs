@@ -1,0 +1,113 @@
+//! The directory of an open store. Log, manifest and value files share it, and a sync of it covers
+//! the names of all: after one that failed, none may take its own success for a promise (P7).
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runstone_storage::{
+    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
+    StorageLock,
+};
+
+/// A storage whose directory is not synced again after a sync of it failed.
+#[derive(Debug)]
+pub(super) struct SharedDirectory {
+    storage: Arc<dyn Storage>,
+    /// Why the first failed. Held during each sync, so that none ends well beside it.
+    failed: Mutex<Option<String>>,
+}
+
+impl SharedDirectory {
+    /// For one life of a store: the next open starts anew from what is on disk.
+    pub(super) fn new(storage: Arc<dyn Storage>) -> SharedDirectory {
+        SharedDirectory { storage, failed: Mutex::new(None) }
+    }
+}
+
+impl Storage for SharedDirectory {
+    fn sync_dir(&self) -> Result<()> {
+        let mut failed = self.failed.lock();
+        if failed.is_none() {
+            *failed = self.storage.sync_dir().err().map(|error| error.to_string());
+        }
+        match &*failed {
+            // No full disk either, which would be waited out: what was lost does not come back.
+            Some(first) => {
+                let source = io::Error::other(first.clone());
+                Err(Error::new(Operation::SyncDir, self.storage.location(), source))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.storage.create(name, category)
+    }
+
+    fn create_mapped(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: u64,
+    ) -> Result<Arc<dyn StorageFile>> {
+        self.storage.create_mapped(name, category, capacity_bytes)
+    }
+
+    fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.storage.open_mapped(name, category)
+    }
+
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.storage.open(name, category)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.storage.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.storage.remove(name)
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        self.storage.list()
+    }
+
+    fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
+        self.storage.lock(name, mode)
+    }
+
+    fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        self.storage.create_sibling(path)
+    }
+
+    fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
+        self.storage.link_into(name, category, target)
+    }
+
+    fn boot_id(&self) -> u128 {
+        self.storage.boot_id()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.storage.free_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.storage.is_read_only()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.storage.counters()
+    }
+
+    fn location(&self) -> String {
+        self.storage.location()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.storage.directory()
+    }
+}
