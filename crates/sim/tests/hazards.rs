@@ -483,21 +483,24 @@ fn a_value_file_that_cannot_be_removed_is_left_behind() {
     assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
 }
 
-/// A collection that could not be logged was taken for damage of its group by the next one, which
-/// tried for ever.
+/// The manifest broke while a log was collected. That was taken for damage of the log, which was to
+/// be tried again, for ever.
 #[test]
-fn a_collection_beside_a_broken_manifest_is_refused() {
+fn a_collection_ends_when_the_manifest_breaks() {
     let storage = SimStorage::new(1);
     let mut log = keyspace_options(ValuePlacement::Vlog);
     // The first chunk is dead: all that there is to log is that it goes.
     log.values.vlog_chunk_bytes = log.values.slot_bytes.into();
-    let store = open_sim(&storage, Some(log));
+    let store = Arc::new(open_sim(&storage, Some(log)));
     (0..5).for_each(|turn| write(&store, turn));
-    let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Manifest));
-    storage.inject(Fault { at_op, kind, sticky: false, category });
-    store.collect_values().expect_err("it cannot be logged");
-    let refused = store.collect_values().expect_err("neither can this one");
-    assert!(refused.to_string().contains("manifest"), "{refused}");
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::LogSyncBegun, move || {
+        let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Manifest));
+        storage.inject(Fault { at_op, kind, sticky: false, category });
+        beside.open_keyspace("other", None).expect_err("it cannot be logged");
+    });
+    let refused = store.collect_values().expect_err("neither can the collection");
+    assert!(seeded::has_stepped_in() && refused.to_string().contains("manifest"), "{refused}");
     (0..10).for_each(|k| check(&store, k, 4));
 }
 
