@@ -179,7 +179,9 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
         FlashError::NewerFormat { found, supported } => {
             Error::NewerFormat { file, found, supported }
         }
-        FlashError::Full { .. } => Error::NoSpace { path: file, what },
+        FlashError::Full { .. } | FlashError::VersionsHeld { .. } => {
+            Error::NoSpace { path: file, what }
+        }
         FlashError::KeySize { .. } | FlashError::ValueSize { .. } => {
             Error::invalid(what, "shorten it, or make a device with larger pages")
         }

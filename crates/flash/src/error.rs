@@ -139,6 +139,17 @@ pub enum Error {
         /// Longest.
         limit_bytes: usize,
     },
+    /// The versions of a key that snapshots hold leave no room for another: all must fit one block.
+    #[error(
+        "with what snapshots hold of its history, a key would take {bytes} bytes of at most \
+             {limit_bytes}; release a snapshot"
+    )]
+    VersionsHeld {
+        /// Bytes of all its versions.
+        bytes: usize,
+        /// Most that a block takes.
+        limit_bytes: usize,
+    },
     /// The image is a block SSD's or another firmware's.
     #[error("the image {place} is not a KVSSD's: {why}")]
     NotAKvSsd {

@@ -518,15 +518,10 @@ impl SniaHost<'_> {
     }
 
     fn store(&mut self, space: &KeySpace, key: &[u8], random: &mut Random) -> Result<(), Cut> {
-        let mut value = self.limits.value(random);
+        let value = self.limits.value(random);
         let modes =
             [StoreMode::Post, StoreMode::UpdateOnly, StoreMode::NoOverwrite, StoreMode::Append];
-        let mut mode = one_of(random, &modes);
-        if !self.iterators.is_empty() {
-            // All versions of a key that iterators hold must fit a block beside the newest.
-            value.truncate(80);
-            mode = if mode == StoreMode::Append { StoreMode::Post } else { mode };
-        }
+        let mode = one_of(random, &modes);
         let (name, pairs) = self.pairs(space);
         let old = pairs.get(key);
         let mut new = value.clone();

@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
@@ -554,4 +556,105 @@ fn a_write_that_is_refused_is_not_there() {
     assert!(matches!(refused, Error::OutOfBlocks) && taken.len() > 1, "{refused}, {taken:?}");
     let found = scanned(&mut device, Direction::Forward, u64::MAX);
     assert!(found.into_iter().eq(taken), "what was taken, and nothing else");
+}
+
+/// All versions of a key that snapshots hold end in one page group, and that in one block: a flush
+/// programmed past its end, and no write was taken any more.
+#[test]
+fn versions_that_snapshots_hold_never_outgrow_a_block() {
+    for durability in [Durability::Capacitor, Durability::Log] {
+        let mut device = Images::new().create(&KvSsdOptions { durability, ..tiny() });
+        let large = vec![1; device.max_value_bytes()];
+        device.put(b"k", &large).unwrap();
+        let mut snapshots = vec![device.snapshot()];
+        let refused = device.put(b"k", &large);
+        assert!(matches!(refused, Err(Error::VersionsHeld { .. })), "{refused:?}");
+        device.put(b"other", &large).unwrap();
+        // It sees the same version: that is there once.
+        snapshots.push(device.snapshot());
+        let mut newest = large.clone();
+        loop {
+            match device.put(b"k", &[snapshots.len() as u8; 200]) {
+                Ok(()) => newest = vec![snapshots.len() as u8; 200],
+                Err(error) => break assert!(matches!(error, Error::VersionsHeld { .. })),
+            }
+            snapshots.push(device.snapshot());
+            device.flush().unwrap();
+        }
+        assert!((6..12).contains(&snapshots.len()), "{}", snapshots.len());
+        assert_eq!(device.get(b"k").unwrap(), Some(newest), "what is refused is not there");
+        device.compact().unwrap();
+        assert_eq!(device.get_at(b"k", snapshots[0]).unwrap().as_ref(), Some(&large));
+        assert_eq!(device.get_at(b"k", snapshots[3]).unwrap(), Some(vec![3; 200]));
+        snapshots.drain(..).for_each(|snapshot| device.release(snapshot));
+        device.put(b"k", &large).unwrap();
+        device.flush().unwrap();
+        assert_eq!(device.get(b"k").unwrap(), Some(large));
+        device.verify().unwrap();
+    }
+}
+
+/// An image of a disk that refuses one write.
+struct Refusing {
+    image: MemoryImage,
+    /// Writes before it.
+    left: Arc<AtomicU64>,
+}
+
+impl Image for Refusing {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.image.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return self.image.write_at(offset, data);
+        }
+        let source = std::io::ErrorKind::StorageFull.into();
+        Err(Error::Image { what: "write", place: self.place(), source })
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.image.len_bytes()
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.image.set_len(len_bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.image.sync()
+    }
+
+    fn place(&self) -> String {
+        self.image.place()
+    }
+}
+
+/// A group of pages that the image took in part was begun again at the same page.
+#[test]
+fn a_flush_that_the_image_refuses_can_be_tried_again() {
+    let mut refusals = 0;
+    for place in 0.. {
+        let (images, left) = (Images::new(), Arc::new(AtomicU64::new(u64::MAX)));
+        let flash = Box::new(Refusing { image: images.flash.clone(), left: Arc::clone(&left) });
+        let side = Box::new(images.side.clone());
+        let mut device = KvSsd::create(flash, side, TINY, Timing::PAPER, tiny()).unwrap();
+        let large = vec![1; device.max_value_bytes()];
+        for key in [b"a", b"k"] {
+            device.put(key, &large).unwrap();
+        }
+        left.store(place, Ordering::Relaxed);
+        let Err(error) = device.flush() else { break };
+        assert!(matches!(error, Error::Image { .. }), "write {place}: {error}");
+        refusals += 1;
+        device.flush().unwrap_or_else(|error| panic!("after write {place}: {error}"));
+        device.write_amplification();
+        drop(device);
+        let mut device = images.open().unwrap();
+        device.verify().unwrap();
+        assert_eq!(device.get(b"a").unwrap(), Some(large.clone()));
+        assert_eq!(device.get(b"k").unwrap(), Some(large));
+    }
+    assert!(refusals > 20, "{refusals}");
 }

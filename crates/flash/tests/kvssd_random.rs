@@ -172,7 +172,7 @@ impl Run {
         let key = self.case.key(random.below(self.case.keys));
         assert_eq!(self.device.get(&key)?.as_ref(), self.state.get(&key));
         match self.apply(&step) {
-            Err(Error::Full { .. }) => {
+            Err(Error::Full { .. } | Error::VersionsHeld { .. }) => {
                 self.refusals += 1;
                 Ok(())
             }

@@ -72,7 +72,9 @@ impl NvmeError {
 impl From<Error> for NvmeError {
     fn from(error: Error) -> NvmeError {
         match error {
-            Error::Full { .. } | Error::OutOfBlocks => NvmeError::CapacityExceeded,
+            Error::Full { .. } | Error::OutOfBlocks | Error::VersionsHeld { .. } => {
+                NvmeError::CapacityExceeded
+            }
             Error::KeySize { .. } => NvmeError::InvalidKeySize,
             Error::ValueSize { .. } => NvmeError::InvalidValueSize,
             Error::Uncorrectable(_)

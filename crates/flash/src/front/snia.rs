@@ -64,7 +64,7 @@ pub enum SniaError {
     /// There is no such iterator.
     #[error("the iterator does not exist")]
     IteratorNotExist,
-    /// The device is full.
+    /// The device is full, or iterators hold as much of a key's history as it can keep.
     #[error("the device is full")]
     CapacityExceeded,
     /// The device failed otherwise.
@@ -75,7 +75,9 @@ pub enum SniaError {
 impl From<Error> for SniaError {
     fn from(error: Error) -> SniaError {
         match error {
-            Error::Full { .. } | Error::OutOfBlocks => SniaError::CapacityExceeded,
+            Error::Full { .. } | Error::OutOfBlocks | Error::VersionsHeld { .. } => {
+                SniaError::CapacityExceeded
+            }
             Error::KeySize { bytes, .. } => {
                 SniaError::KeyLengthInvalid(bytes.saturating_sub(PREFIX_BYTES))
             }
@@ -422,8 +424,9 @@ impl<'a> Snia<'a> {
             }
             let writes = pairs.iter().map(|(key, _)| Write::Delete { key }).collect::<Vec<_>>();
             match self.device.write(&writes) {
-                // A full device may have room for the deletes of some.
-                Err(Error::Full { .. }) if most > 1 => most /= 2,
+                // A full device may have room for the deletes of some, and iterators may hold too
+                // much of the history of others.
+                Err(Error::Full { .. } | Error::VersionsHeld { .. }) if most > 1 => most /= 2,
                 other => other?,
             }
         }

@@ -5,19 +5,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::Write;
 use super::capacitor::Capacitor;
 use super::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 use super::journal;
 use super::kv_page::{KvPage, page_room_bytes, record_bytes};
 use super::log::Log;
 use super::memtable::Memtable;
+use super::merge::find_record;
 use super::meta_page::{Entry, TableMeta};
 use super::options::{Durability, KvSsdOptions, Placement};
 use super::record::{Kind, Record, Version};
 use super::references::References;
 use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node, Tree};
-use super::{Lookup, Write};
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, PageType, SharedBytes, Timing};
 
@@ -44,6 +45,9 @@ pub struct KvSsd {
     pub(super) saved: Saved,
     /// Snapshots that are held, by sequence number, and how often.
     pub(super) snapshots: BTreeMap<u64, u32>,
+    /// Bytes of the largest record that was written while snapshots were held, since there were
+    /// none last.
+    largest_beside_snapshots: usize,
     /// Live journal pages: transaction and page.
     pub(super) journal: VecDeque<(u64, u32)>,
     /// Live checkpoints: transaction and pages.
@@ -105,6 +109,7 @@ impl KvSsd {
             memtable: Memtable::default(),
             saved,
             snapshots: BTreeMap::new(),
+            largest_beside_snapshots: 0,
             journal: VecDeque::new(),
             checkpoints: VecDeque::new(),
             checkpoint_number: 0,
@@ -134,6 +139,7 @@ impl KvSsd {
             return Ok(());
         }
         let more_pages = self.check_sizes(writes)?;
+        self.check_held_versions(writes)?;
         self.make_writable(more_pages, writes)?;
         self.write_full_log()?;
         let first_seq = self.tree.last_seq + 1;
@@ -147,6 +153,10 @@ impl KvSsd {
             self.counters.writes += 1;
             self.counters.user_bytes += (key.len() + value.len()) as u64;
             self.is_squeezed &= kind == Kind::Put;
+            if !self.snapshots.is_empty() {
+                let bytes = record_bytes(key.len(), value.len());
+                self.largest_beside_snapshots = self.largest_beside_snapshots.max(bytes);
+            }
         }
         Ok(())
     }
@@ -165,8 +175,12 @@ impl KvSsd {
 
     /// Longest value: its pages lie in one block.
     pub fn max_value_bytes(&self) -> usize {
+        self.max_record_bytes() - record_bytes(self.max_key_bytes(), 0)
+    }
+
+    fn max_record_bytes(&self) -> usize {
         let pages = (self.space.block_pages() as usize * 3 / 4).max(1);
-        page_room_bytes(pages * self.space.page_bytes()) - record_bytes(self.max_key_bytes(), 0)
+        page_room_bytes(pages * self.space.page_bytes())
     }
 
     /// Whether the sizes of key and value are possible.
@@ -193,6 +207,44 @@ impl KvSsd {
         Ok(bytes.div_ceil(page_room_bytes(self.space.page_bytes())) as u64)
     }
 
+    /// Refuses what would leave a key with more versions than a block takes: sooner or later a
+    /// merge brings those that snapshots hold and the newest into one page group. Merges of fewer
+    /// tables see no more, for what is the newest there was the newest when it was written.
+    ///
+    /// Few writes are looked at closely. Of the versions of a key that snapshots see, one at most
+    /// was there before there were snapshots; the others are no larger than the largest since.
+    fn check_held_versions(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        let Some(others) = self.snapshots.len().checked_sub(1) else { return Ok(()) };
+        let most_held = self.max_record_bytes() + others * self.largest_beside_snapshots;
+        let block_bytes = self.space.block_pages() as usize * self.space.page_bytes();
+        let limit_bytes = page_room_bytes(block_bytes);
+        for write in writes {
+            let (_, key, value) = write.parts();
+            let new_bytes = record_bytes(key.len(), value.len());
+            if new_bytes + most_held <= limit_bytes {
+                continue;
+            }
+            let bytes = new_bytes + self.held_bytes(key)?;
+            if bytes > limit_bytes {
+                return Err(Error::VersionsHeld { bytes, limit_bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the records of a key that snapshots see.
+    fn held_bytes(&mut self, key: &[u8]) -> Result<usize> {
+        let (mut bytes, mut end) = (0, u64::MAX);
+        while let Some((&snapshot, _)) = self.snapshots.range(..end).next_back() {
+            let found = self.find(key, snapshot, &mut PagesRead::default())?;
+            let Some(version) = found else { break };
+            bytes += record_bytes(key.len(), version.value.len());
+            // Snapshots from here on see the same version.
+            end = version.seq;
+        }
+        Ok(bytes)
+    }
+
     /// The newest value of a key.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get_at(key, u64::MAX)
@@ -201,40 +253,42 @@ impl KvSsd {
     /// The value of a key as a snapshot sees it.
     pub fn get_at(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
         self.counters.gets += 1;
-        let found = self.find(key, snapshot)?;
-        let bytes = found.as_ref().map_or(0, |value| key.len() + value.len());
+        let mut read = PagesRead::default();
+        let found = self.find(key, snapshot, &mut read);
+        self.counters.get_pages += read.pages;
+        self.counters.get_meta_pages += read.meta_pages;
+        let value = found?.filter(|version| version.kind == Kind::Put).map(|v| v.value.to_vec());
+        let bytes = value.as_ref().map_or(0, |value| key.len() + value.len());
         self.counters.get_bytes += bytes as u64;
-        Ok(found)
+        Ok(value)
     }
 
-    fn find(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Vec<u8>>> {
+    /// The version of a key that a snapshot sees, a delete too.
+    fn find(&mut self, key: &[u8], snapshot: u64, read: &mut PagesRead) -> Result<Option<Version>> {
         if let Some(version) = self.memtable.get(key, snapshot) {
-            return Ok((version.kind == Kind::Put).then(|| version.value.to_vec()));
+            return Ok(Some(version.clone()));
         }
+        let page_bytes = self.space.page_bytes();
         for node in self.tree.candidates(key) {
             let table = self.read_known_meta(&node)?;
-            self.counters.get_pages += 1;
-            self.counters.get_meta_pages += 1;
-            match self.lookup(&table, key, snapshot)? {
-                Lookup::Absent => {}
-                Lookup::Deleted => return Ok(None),
-                Lookup::Found(value) => return Ok(Some(value)),
+            read.pages += 1;
+            read.meta_pages += 1;
+            let mut reader = Reader { space: &mut self.space, pages: 0 };
+            let found = find_record(&table, key, snapshot, page_bytes, &mut reader);
+            read.pages += reader.pages;
+            if let Some(record) = found? {
+                return Ok(Some(record.version().clone()));
             }
         }
         Ok(None)
     }
 
-    fn lookup(&mut self, table: &TableMeta, key: &[u8], snapshot: u64) -> Result<Lookup> {
-        let page_bytes = self.space.page_bytes();
-        let mut reader = Reader { space: &mut self.space, pages: 0 };
-        let found = super::lookup(table, key, snapshot, page_bytes, &mut reader);
-        self.counters.get_pages += reader.pages;
-        found
-    }
-
     /// Holds the present state for readers; [`KvSsd::release`] gives it up. Snapshots are in RAM:
     /// they end with the device.
     pub fn snapshot(&mut self) -> u64 {
+        if self.snapshots.is_empty() {
+            self.largest_beside_snapshots = 0;
+        }
         let seq = self.tree.last_seq;
         *self.snapshots.entry(seq).or_insert(0) += 1;
         seq
@@ -625,6 +679,14 @@ pub struct BlockReport {
     pub erase_count: u64,
     /// Whether it is bad.
     pub is_retired: bool,
+}
+
+/// Pages that a look-up read.
+#[derive(Default)]
+struct PagesRead {
+    pages: u64,
+    /// Of these, pages of metadata.
+    meta_pages: u64,
 }
 
 /// Reads the pages of entries, and counts them.

@@ -34,18 +34,31 @@ pub fn lookup(
     page_bytes: usize,
     reader: &mut dyn PageReader,
 ) -> Result<Lookup> {
+    let found = find_record(table, key, snapshot, page_bytes, reader)?;
+    Ok(found.map_or(Lookup::Absent, |record| match record.kind() {
+        Kind::Put => Lookup::Found(record.value().to_vec()),
+        Kind::Delete => Lookup::Deleted,
+    }))
+}
+
+/// As [`lookup`]: the version itself, a delete too.
+pub(super) fn find_record(
+    table: &TableMeta,
+    key: &[u8],
+    snapshot: u64,
+    page_bytes: usize,
+    reader: &mut dyn PageReader,
+) -> Result<Option<Record>> {
     let mut entries = candidates(table, key);
     entries.sort_by_key(|entry| Reverse(entry.stratum));
     for entry in entries {
         let bytes = reader.read_pages(entry)?;
-        if let Some(record) = find_in(&bytes, page_bytes, key, snapshot)? {
-            return Ok(match record.kind() {
-                Kind::Put => Lookup::Found(record.value().to_vec()),
-                Kind::Delete => Lookup::Deleted,
-            });
+        let found = find_in(&bytes, page_bytes, key, snapshot)?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
-    Ok(Lookup::Absent)
+    Ok(None)
 }
 
 /// The entries that may know a key: at most one of each stratum, that with the last start before

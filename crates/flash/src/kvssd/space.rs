@@ -125,7 +125,7 @@ impl Space {
     }
 
     /// Programs pages one after the other in one block and returns the number of the first. A
-    /// failed program dooms the block and all is done again elsewhere.
+    /// failed program dooms the block and all is done again elsewhere; any other error ends it.
     pub(super) fn program(
         &mut self,
         stream: Stream,
@@ -150,7 +150,12 @@ impl Space {
                     self.set_use(first.block, Use::Failing);
                     self.settle(first.block);
                 }
-                Err(other) => return Err(other),
+                Err(other) => {
+                    // Where the block may be written on is not known: a retry of the caller's must
+                    // not meet what was programmed of this group.
+                    self.seal(stream);
+                    return Err(other);
+                }
             }
         }
     }
@@ -184,8 +189,10 @@ impl Space {
             };
             let ppa = Ppa { page: first.page + at, ..first };
             let done = self.nand.program_shared(ppa, data, tag);
-            let is_counted =
-                matches!(done, Ok(()) | Err(Error::PowerCut | Error::ProgramFailed(_)));
+            let is_counted = matches!(
+                done,
+                Ok(()) | Err(Error::PowerCut | Error::ProgramFailed(_) | Error::Image { .. })
+            );
             if is_counted {
                 self.programs.add(self.cause, page_type, done.is_err());
             }
