@@ -5,8 +5,8 @@
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test block_random`.
 
-#[path = "support/dying.rs"]
-mod dying;
+#[path = "support/failing.rs"]
+mod failing;
 #[path = "support/random.rs"]
 mod random;
 
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dying::Dying;
+use failing::Failing;
 use random::{Random, one_in, one_of, seeds};
 use runstone_flash::Error;
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -255,7 +255,7 @@ impl Run {
         self.handles.clear();
         self.storage = loop {
             let soon = one_of(random, &[3, 10, 40, 1000, 1000]);
-            let image = Dying::after(&self.image, random.below(soon));
+            let image = Failing::dies_after(&self.image, random.below(soon));
             let left = Arc::clone(&image.left);
             match BlockStorage::open(Box::new(image), None, self.options) {
                 Ok(storage) => {

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::rc::Rc;
 
-use random::{Random, one_in, one_of, seeds};
+use random::{Random, fault_plan, one_in, one_of, seeds};
 use runstone_flash::Error;
 use runstone_flash::front::{
     IteratorId, KeyFilter, KeySpace, NvmeError, NvmeKv, OnMissing, OnRetrieve, Snia, SniaError,
@@ -102,18 +102,7 @@ impl Bench {
     }
 
     fn set_faults(&mut self, random: &mut Random) {
-        let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
-        if !one_in(random, 4) {
-            let soon = one_of(random, &[5, 40, 400]);
-            plan.power_cut_at = Some(random.below(soon));
-        }
-        if one_in(random, 4) {
-            plan.failing_programs.insert(random.below(200));
-        }
-        if one_in(random, 6) {
-            plan.failing_erases.insert(random.below(20));
-        }
-        self.device.nand_mut().set_faults(plan);
+        self.device.nand_mut().set_faults(fault_plan(random));
     }
 
     fn limits(&self) -> Limits {

@@ -1,12 +1,12 @@
 //! The block SSD against a plain array: reads, costs, collection, bad blocks, power cuts at every
 //! program and erase.
 
-#[path = "support/dying.rs"]
-mod dying;
+#[path = "support/failing.rs"]
+mod failing;
 #[path = "support/random.rs"]
 mod random;
 
-use dying::Dying;
+use failing::Failing;
 use random::Random;
 use runstone_flash::ftl::{Ftl, FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Ppa, Timing};
@@ -425,7 +425,7 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
         };
         drop(ftl);
         for _ in 0..20 {
-            let dying = Dying::after(&image, random.below(12));
+            let dying = Failing::dies_after(&image, random.below(12));
             let opened = Ftl::open(Box::new(dying), None, Timing::PAPER, options);
             let is_cut = matches!(opened, Ok(_) | Err(Error::PowerCut));
             assert!(is_cut, "seed {seed}: {:?}", opened.err());

@@ -1,12 +1,15 @@
 //! The KVSSD against a model: variants and thresholds, snapshots, reopening; power cuts at every
 //! program and erase; failing programs and erases; a full device; damaged images; accounting.
 
+#[path = "support/failing.rs"]
+mod failing;
 mod support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use failing::Failing;
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
@@ -594,52 +597,15 @@ fn versions_that_snapshots_hold_never_outgrow_a_block() {
     }
 }
 
-/// An image of a disk that refuses one write.
-struct Refusing {
-    image: MemoryImage,
-    /// Writes before it.
-    left: Arc<AtomicU64>,
-}
-
-impl Image for Refusing {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.image.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
-            return self.image.write_at(offset, data);
-        }
-        let source = std::io::ErrorKind::StorageFull.into();
-        Err(Error::Image { what: "write", place: self.place(), source })
-    }
-
-    fn len_bytes(&self) -> Result<u64> {
-        self.image.len_bytes()
-    }
-
-    fn set_len(&self, len_bytes: u64) -> Result<()> {
-        self.image.set_len(len_bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.image.sync()
-    }
-
-    fn place(&self) -> String {
-        self.image.place()
-    }
-}
-
 /// A group of pages that the image took in part was begun again at the same page.
 #[test]
 fn a_flush_that_the_image_refuses_can_be_tried_again() {
     let mut refusals = 0;
     for place in 0.. {
-        let (images, left) = (Images::new(), Arc::new(AtomicU64::new(u64::MAX)));
-        let flash = Box::new(Refusing { image: images.flash.clone(), left: Arc::clone(&left) });
-        let side = Box::new(images.side.clone());
-        let mut device = KvSsd::create(flash, side, TINY, Timing::PAPER, tiny()).unwrap();
+        let images = Images::new();
+        let (flash, side) = (Failing::refuses_one(&images.flash), Box::new(images.side.clone()));
+        let left = Arc::clone(&flash.left);
+        let mut device = KvSsd::create(Box::new(flash), side, TINY, Timing::PAPER, tiny()).unwrap();
         let large = vec![1; device.max_value_bytes()];
         for key in [b"a", b"k"] {
             device.put(key, &large).unwrap();

@@ -10,9 +10,9 @@ mod support;
 use std::ops::Range;
 
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
-use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
+use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
-use support::{Random, State, Step, apply, model, one_in, one_of, scanned, seeds};
+use support::{Random, State, Step, apply, fault_plan, model, one_in, one_of, scanned, seeds};
 
 const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
@@ -217,22 +217,6 @@ fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> 
     format!("entry {at}: expected {:?}, found {:?}", of(expected.get(at)), of(found.get(at)))
 }
 
-/// Faults of a round: mostly a cut soon, sometimes bad cells.
-fn plan(random: &mut Random) -> FaultPlan {
-    let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
-    if !one_in(random, 4) {
-        let soon = one_of(random, &[5, 40, 400]);
-        plan.power_cut_at = Some(random.below(soon));
-    }
-    if one_in(random, 4) {
-        plan.failing_programs.insert(random.below(200));
-    }
-    if one_in(random, 6) {
-        plan.failing_erases.insert(random.below(20));
-    }
-    plan
-}
-
 /// Cuts, refusals and collections of a seed's device.
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random(seed ^ 0x6b76_7373);
@@ -243,7 +227,7 @@ fn run(seed: u64) -> [u64; 3] {
     let mut run = Run::new(case);
     let mut collections = 0;
     for _ in 0..ROUNDS {
-        run.device.nand_mut().set_faults(plan(&mut random));
+        run.device.nand_mut().set_faults(fault_plan(&mut random));
         let deletes = one_of(&mut random, &[5, 15, 15, 60]);
         let refused = run.refusals;
         for _ in 0..400 {

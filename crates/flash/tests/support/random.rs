@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use runstone_flash::nand::FaultPlan;
+
 pub struct Random(pub u64);
 
 impl Random {
@@ -29,4 +31,21 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
     };
     let from = number("RUNSTONE_SEED", usual.start);
     from..from + number("RUNSTONE_SEEDS", usual.end - usual.start)
+}
+
+/// Faults of a round: mostly a cut soon, sometimes bad cells.
+#[allow(dead_code, reason = "not every test draws faults")]
+pub fn fault_plan(random: &mut Random) -> FaultPlan {
+    let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
+    if !one_in(random, 4) {
+        let soon = one_of(random, &[5, 40, 400]);
+        plan.power_cut_at = Some(random.below(soon));
+    }
+    if one_in(random, 4) {
+        plan.failing_programs.insert(random.below(200));
+    }
+    if one_in(random, 6) {
+        plan.failing_erases.insert(random.below(20));
+    }
+    plan
 }

@@ -1,0 +1,70 @@
+//! An image that takes so many writes and no more, or all but one.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runstone_flash::nand::{Image, MemoryImage};
+use runstone_flash::{Error, Result};
+
+/// See the module docs.
+pub struct Failing {
+    image: MemoryImage,
+    /// Writes until it fails.
+    pub left: Arc<AtomicU64>,
+    refuses_one: bool,
+}
+
+#[allow(dead_code, reason = "not every test has both")]
+impl Failing {
+    /// The machine dies after so many writes: what is being opened has no plan of faults yet.
+    pub fn dies_after(image: &MemoryImage, writes: u64) -> Failing {
+        let left = Arc::new(AtomicU64::new(writes));
+        Failing { image: image.clone(), left, refuses_one: false }
+    }
+
+    /// One write is refused, after as many as `left` is set to.
+    pub fn refuses_one(image: &MemoryImage) -> Failing {
+        Failing { refuses_one: true, ..Failing::dies_after(image, u64::MAX) }
+    }
+
+    fn check(&self) -> Result<()> {
+        let less = |left: u64| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return Ok(());
+        }
+        if !self.refuses_one {
+            return Err(Error::PowerCut);
+        }
+        self.left.store(u64::MAX, Ordering::Relaxed);
+        let source = io::ErrorKind::StorageFull.into();
+        Err(Error::Image { what: "write", place: self.place(), source })
+    }
+}
+
+impl Image for Failing {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.image.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check()?;
+        self.image.write_at(offset, data)
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.image.len_bytes()
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.image.set_len(len_bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.image.sync()
+    }
+
+    fn place(&self) -> String {
+        self.image.place()
+    }
+}
