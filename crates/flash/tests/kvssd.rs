@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{
-    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Lookup, Merged, Output,
-    PageReader, PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta,
-    lookup, plan_compaction,
+    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Merged, Output, PageReader,
+    PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta, find_record,
+    plan_compaction,
 };
 use runstone_flash::nand::SharedBytes;
 use runstone_flash::{Error, Result};
@@ -265,10 +265,10 @@ impl Tree {
             if !table.fence().is_some_and(|fence| fence.contains(key)) {
                 continue;
             }
-            match lookup(table, key, snapshot, PAGE_BYTES, &mut self.pages)? {
-                Lookup::Absent => {}
-                Lookup::Deleted => return Ok(None),
-                Lookup::Found(value) => return Ok(Some(value)),
+            let found = find_record(table, key, snapshot, PAGE_BYTES, &mut self.pages)?;
+            if let Some(record) = found {
+                let is_put = record.kind() == Kind::Put;
+                return Ok(is_put.then(|| record.value().to_vec()));
             }
         }
         Ok(None)

@@ -14,35 +14,10 @@ use super::record::{KeyBlock, Kind, Record, Version};
 use super::{PageReader, PageWriter};
 use crate::error::Result;
 
-/// What a table says about a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// Nothing: an older table may know.
-    Absent,
-    /// It was deleted.
-    Deleted,
-    /// It has this value.
-    Found(Vec<u8>),
-}
-
 /// Looks a key up in one table: the strata from high to low, only in entries whose clip has the
-/// key; the first version that a reader at `snapshot` sees wins.
-pub fn lookup(
-    table: &TableMeta,
-    key: &[u8],
-    snapshot: u64,
-    page_bytes: usize,
-    reader: &mut dyn PageReader,
-) -> Result<Lookup> {
-    let found = find_record(table, key, snapshot, page_bytes, reader)?;
-    Ok(found.map_or(Lookup::Absent, |record| match record.kind() {
-        Kind::Put => Lookup::Found(record.value().to_vec()),
-        Kind::Delete => Lookup::Deleted,
-    }))
-}
-
-/// As [`lookup`]: the version itself, a delete too.
-pub(super) fn find_record(
+/// key; the first version that a reader at `snapshot` sees wins, a delete too. Where there is none,
+/// an older table may know.
+pub fn find_record(
     table: &TableMeta,
     key: &[u8],
     snapshot: u64,

@@ -36,7 +36,7 @@ pub use device::{BlockReport, KvSsd, RamReport};
 pub use draft::build_pages;
 pub use key::Key;
 pub use kv_page::{KvPage, find_in};
-pub use merge::{Lookup, Merged, NewTable, Rewriter, lookup};
+pub use merge::{Merged, NewTable, Rewriter, find_record};
 pub use meta_page::{Clip, Entry, TableMeta};
 pub use options::{Durability, KvSsdOptions, Placement, cut_names};
 pub use record::{KeyBlock, Kind, Record, Version};
