@@ -196,7 +196,7 @@ impl World {
         let place = format!("copy-{number}");
         self.store.checkpoint(&place)?;
         let copy = storage.open_sibling(place.as_ref()).expect("is there");
-        let store = Store::open_on(Arc::new(copy), Options { ..options.clone() })?;
+        let store = Store::open_on(Arc::new(copy), options.clone())?;
         let world = World::of(store, &World::turns(&self.begun), &least);
         world.turns_of(None, &mut Random::new(number), &least)?;
         Ok(())
@@ -238,7 +238,8 @@ fn live(seed: u64, turns: u64) {
     let storage = SimStorage::new(seed);
     let options = changes::options(seed, seed, Background::Threads(2));
     let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
-    let world = World::of(open(&storage).expect("opens"), &[0; 12], &[0; 12]);
+    let none = [0; GROUPS as usize];
+    let world = World::of(open(&storage).expect("opens"), &none, &none);
     let after = std::thread::scope(|scope| {
         let world = &world;
         for writer in 0..WRITERS {

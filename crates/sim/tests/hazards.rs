@@ -641,14 +641,20 @@ fn a_get_looks_again_when_its_record_was_collected() {
     });
 }
 
-/// The last value file goes after a `multi_get` took its view, and the versions that it reads are
-/// replaced before it looks: without a snapshot it found neither the old ones nor the new.
-#[test]
-fn a_multi_get_finds_what_was_there_when_value_files_go() {
+/// Keys 0 to 9 in a value file that goes with the next full merge.
+fn open_before_values_go() -> Arc<Store> {
     let store = open(&Arc::default(), ValuePlacement::HashGrouped);
     write(&store, 0);
     let inline = keyspace_options(ValuePlacement::Inline);
     store.open_keyspace("default", Some(inline)).expect("changes");
+    store
+}
+
+/// The last value file goes after a `multi_get` took its view, and the versions that it reads are
+/// replaced before it looks: without a snapshot it found neither the old ones nor the new.
+#[test]
+fn a_multi_get_finds_what_was_there_when_value_files_go() {
+    let store = open_before_values_go();
     let beside = Arc::clone(&store);
     seeded::step_in(Place::ViewLoaded, move || {
         beside.compact().expect("compacts");
@@ -669,11 +675,7 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
 /// The value file that a cursor's view leads to goes before the cursor has looked which there are.
 #[test]
 fn a_cursor_finds_what_was_there_when_value_files_go() {
-    let store = open(&Arc::default(), ValuePlacement::HashGrouped);
-    write(&store, 0);
-    store.flush().expect("flushes");
-    let inline = keyspace_options(ValuePlacement::Inline);
-    store.open_keyspace("default", Some(inline)).expect("changes");
+    let store = open_before_values_go();
     let beside = Arc::clone(&store);
     seeded::step_in(Place::ViewLoaded, move || {
         beside.compact().expect("compacts");
