@@ -1,33 +1,33 @@
 //! Byte and operation counters, per category. Relaxed atomics: they are statistics, not order.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::Category;
 
-/// Counters of one category. All grow for ever; rates are differences of snapshots. A cache line of
-/// their own: those of the log change with every write.
+/// Threads of different numbers modulo this count apart.
+const STRIPES: usize = 8;
+
+/// Counters of one category and stripe. A cache line of their own: those of the log change with
+/// every write, under the lock that all writers want.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct CategoryCounters {
-    /// Bytes handed to `write_at`.
-    pub written_bytes: AtomicU64,
-    /// Bytes filled by `read_at`.
-    pub read_bytes: AtomicU64,
-    /// Calls of `write_at`.
-    pub writes: AtomicU64,
-    /// Calls of `read_at`.
-    pub reads: AtomicU64,
-    /// Calls of `sync`.
-    pub syncs: AtomicU64,
+struct Stripe {
+    written_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    syncs: AtomicU64,
 }
 
-/// Counters of a storage.
+/// Counters of a storage, striped by thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    categories: [CategoryCounters; Category::ALL.len()],
+    categories: [[Stripe; STRIPES]; Category::ALL.len()],
 }
 
-/// The counters of one category at one moment.
+/// The counters of one category at one moment: bytes handed to `write_at` and filled by `read_at`,
+/// calls of these two and of `sync`. All grow for ever; rates are differences of snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CountersSnapshot {
@@ -39,39 +39,51 @@ pub struct CountersSnapshot {
 }
 
 impl Counters {
-    /// The live counters of a category.
-    pub fn of(&self, category: Category) -> &CategoryCounters {
-        &self.categories[category as usize]
-    }
-
-    /// A copy of the counters of a category.
+    /// The counters of a category, summed over the stripes.
     pub fn snapshot(&self, category: Category) -> CountersSnapshot {
-        let live = self.of(category);
+        let stripes = &self.categories[category as usize];
+        let sum = |of: fn(&Stripe) -> &AtomicU64| -> u64 {
+            stripes.iter().map(|stripe| of(stripe).load(Relaxed)).sum()
+        };
         CountersSnapshot {
-            written_bytes: live.written_bytes.load(Relaxed),
-            read_bytes: live.read_bytes.load(Relaxed),
-            writes: live.writes.load(Relaxed),
-            reads: live.reads.load(Relaxed),
-            syncs: live.syncs.load(Relaxed),
+            written_bytes: sum(|stripe| &stripe.written_bytes),
+            read_bytes: sum(|stripe| &stripe.read_bytes),
+            writes: sum(|stripe| &stripe.writes),
+            reads: sum(|stripe| &stripe.reads),
+            syncs: sum(|stripe| &stripe.syncs),
         }
     }
 
     /// Counts one write.
     pub fn wrote(&self, category: Category, len_bytes: usize) {
-        let live = self.of(category);
-        live.written_bytes.fetch_add(len_bytes as u64, Relaxed);
-        live.writes.fetch_add(1, Relaxed);
+        let mine = self.mine(category);
+        mine.written_bytes.fetch_add(len_bytes as u64, Relaxed);
+        mine.writes.fetch_add(1, Relaxed);
     }
 
     /// Counts one read.
     pub fn read(&self, category: Category, len_bytes: usize) {
-        let live = self.of(category);
-        live.read_bytes.fetch_add(len_bytes as u64, Relaxed);
-        live.reads.fetch_add(1, Relaxed);
+        let mine = self.mine(category);
+        mine.read_bytes.fetch_add(len_bytes as u64, Relaxed);
+        mine.reads.fetch_add(1, Relaxed);
     }
 
     /// Counts one sync.
     pub fn synced(&self, category: Category) {
-        self.of(category).syncs.fetch_add(1, Relaxed);
+        self.mine(category).syncs.fetch_add(1, Relaxed);
+    }
+
+    /// The stripe of the calling thread.
+    fn mine(&self, category: Category) -> &Stripe {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static STRIPE: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        let stripe = STRIPE.get().unwrap_or_else(|| {
+            let next = THREADS.fetch_add(1, Relaxed) % STRIPES;
+            STRIPE.set(Some(next));
+            next
+        });
+        &self.categories[category as usize][stripe]
     }
 }

@@ -32,7 +32,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use counters::{CategoryCounters, Counters, CountersSnapshot};
+pub use counters::{Counters, CountersSnapshot};
 pub use error::{Error, Operation, Result};
 pub use memory::MemoryStorage;
 pub use posix::{Access, PosixStorage};

@@ -21,6 +21,7 @@ macro_rules! tests_of_checks {
             locks_exclude,
             mapped_files_have_a_fixed_capacity,
             a_mapped_file_takes_concurrent_writes,
+            a_mapped_file_takes_writes_of_any_place_and_length,
             counters_count,
             siblings_take_links,
             links_between_kinds_are_copies,
@@ -234,6 +235,24 @@ pub fn a_mapped_file_takes_concurrent_writes(storage: &dyn Storage, _: &Path) {
         let writer = index as u64 % WRITERS;
         assert!(piece.iter().all(|&byte| byte == writer as u8 + 1));
     }
+}
+
+pub fn a_mapped_file_takes_writes_of_any_place_and_length(storage: &dyn Storage, _: &Path) {
+    // Not a number of whole words, so that the last one is a part of one.
+    const CAPACITY_BYTES: usize = 4099;
+    let file = storage.create_mapped("w", Category::Wal, CAPACITY_BYTES as u64).unwrap();
+    let mut expected = vec![0; CAPACITY_BYTES];
+    for step in 0..4000 {
+        let len_bytes = [step % 20, step % 300][step % 2];
+        let offset = match step % 5 {
+            0 => CAPACITY_BYTES - len_bytes,
+            _ => step * 7919 % (CAPACITY_BYTES - len_bytes),
+        };
+        let piece: Vec<u8> = (0..len_bytes).map(|at| (at + step) as u8 | 1).collect();
+        expected[offset..offset + len_bytes].copy_from_slice(&piece);
+        file.write_at(offset as u64, &piece).unwrap();
+    }
+    assert_eq!(contents(&*file), expected);
 }
 
 pub fn counters_count(storage: &dyn Storage, _: &Path) {
