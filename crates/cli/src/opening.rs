@@ -141,6 +141,13 @@ impl Location {
     }
 }
 
+/// The directory or image that a store lies in, without links; `None` if there is none yet.
+pub fn place(store: &Path) -> Option<PathBuf> {
+    let location = Location::of(store).ok().filter(|found| found.memory.is_none())?;
+    let image = location.device.map(|url| url.path);
+    image.unwrap_or(location.path).canonicalize().ok()
+}
+
 /// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.
 pub fn kvssd(store: &Path, keyspace: &str, may_make: bool) -> Result<Option<KvSsdStore>> {
     let found = Location::of(store)?.kvssd(may_make)?;

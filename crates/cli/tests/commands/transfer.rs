@@ -67,6 +67,69 @@ fn keys_that_are_no_paths_are_refused_by_a_directory() {
     assert!(!place.path("out-of-it").exists());
 }
 
+/// With `--force` a link in the target directory led an export out of it.
+#[test]
+fn an_export_stays_inside_its_directory() {
+    let place = Place::new();
+    place.write("outside/kept", "x");
+    place.write("out/old", "y");
+    std::os::unix::fs::symlink("../outside", place.path("out/link")).expect("a link");
+    std::os::unix::fs::symlink("../outside/kept", place.path("out/one")).expect("a link");
+    for key in ["link/kept", "link/new", "old/below", "one", "good"] {
+        place.ok(&["put", "s", key, "z"]);
+    }
+    let ran = place.run(&["export", "s", "out", "--force"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    for key in ["link/kept", "link/new", "old/below"] {
+        let told = format!("key {key}: a file, directory or link is in the way");
+        assert!(ran.stderr.contains(&told), "{}", ran.stderr);
+    }
+    let outside: Vec<_> = files_below(&place.path("outside")).into_iter().collect();
+    assert_eq!(outside, [("kept".into(), b"x".to_vec())]);
+    assert_eq!(std::fs::read(place.path("out/one")).expect("a file"), b"z", "no link any more");
+    assert_eq!(std::fs::read(place.path("out/good")).expect("a file"), b"z");
+}
+
+/// With `--force` an export replaced the files of the store that it read.
+#[test]
+fn an_export_leaves_its_store_alone() {
+    let place = Place::new();
+    place.ok(&["put", "d/s", "CURRENT", "x"]);
+    place.ok(&["put", "d/s", "s/CURRENT", "y"]);
+    place.ok(&["put", "kvssd:d/n.img?blocks=48", "n.img", "z"]);
+    for arguments in [
+        &["export", "d/s", "d/s", "--format", "dir", "--force"][..],
+        &["export", "d/s", "d", "--force"],
+        &["export", "d/s", "d/s/CURRENT", "--format", "tsv", "--force"],
+        &["export", "kvssd:d/n.img", "d", "--force"],
+        &["export", "kvssd:d/n.img", "d/n.img", "--format", "csv", "--force"],
+    ] {
+        let ran = place.run(arguments);
+        assert!([1, 3].contains(&ran.code), "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the store"), "{arguments:?}: {}", ran.stderr);
+    }
+    assert_eq!(place.ok(&["get", "d/s", "CURRENT"]), "x\n");
+    assert_eq!(place.ok(&["get", "kvssd:d/n.img", "n.img"]), "z\n");
+    assert_eq!(std::fs::read(place.path("d/CURRENT")).expect("a file"), b"x");
+}
+
+/// A device, a pipe or a directory is no file that `--force` replaces.
+#[test]
+fn an_export_replaces_files_only() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    let socket = std::os::unix::net::UnixListener::bind(place.path("socket")).expect("a socket");
+    std::fs::create_dir(place.path("d")).expect("a directory");
+    std::os::unix::fs::symlink("socket", place.path("link")).expect("a link");
+    for target in ["socket", "d", "link"] {
+        let ran = place.run(&["export", "s", target, "--format", "csv", "--force"]);
+        assert!(ran.code == 3 && ran.stderr.contains("no regular file"), "{}", ran.stderr);
+    }
+    drop(socket);
+    assert!(place.path("d").is_dir() && !place.path("socket").is_file());
+    assert!(place.path("link").is_symlink());
+}
+
 #[test]
 fn malformed_lines_are_told_by_number() {
     let place = Place::new();
