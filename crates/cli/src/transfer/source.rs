@@ -11,12 +11,9 @@ use super::csv::{Fed, Parser};
 use super::directory::{Skipped, Tree};
 use super::jsonl::Fields;
 use super::lines::{LineReader, trim_end};
-use super::{Format, Malformed, Record, jsonl, tsv};
+use super::{BYTE_ORDER_MARK, Format, Malformed, Record, jsonl, tsv};
 use crate::encoding::{from_hex, to_hex};
 use crate::failure::{Failure, Result};
-
-/// Some programs begin a text with it; it is no part of the first record.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How far a source was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
