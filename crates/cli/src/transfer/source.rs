@@ -12,7 +12,7 @@ use super::directory::{Skipped, Tree};
 use super::jsonl::Fields;
 use super::lines::{LineReader, trim_end};
 use super::{BYTE_ORDER_MARK, Format, Malformed, Record, jsonl, tsv};
-use crate::encoding::{from_hex, to_hex};
+use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
 
 /// How far a source was read.
@@ -255,7 +255,11 @@ impl FileSource {
         };
         let key = column(self.fields.key.as_deref().unwrap_or("key"))?;
         let value = match (&self.fields.key, &self.fields.value) {
-            (Some(_), None) => None,
+            (Some(_), None) => {
+                // All of them are in the value.
+                known.iter().try_for_each(|name| column(name).map(drop))?;
+                None
+            }
             (_, name) => Some(column(name.as_deref().unwrap_or("value"))?),
         };
         self.columns = (key, value);
@@ -270,16 +274,21 @@ impl FileSource {
         let (key, value) = self.columns;
         let value = match value {
             Some(value) => fields[value].clone(),
-            None => self.whole_row(&fields),
+            None => self.whole_row(&fields)?,
         };
         Ok(Record { key: std::mem::take(&mut fields[key]), value })
     }
 
-    fn whole_row(&self, fields: &[Vec<u8>]) -> Vec<u8> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let pairs = self.header.iter().zip(fields);
-        let row: Map<String, Value> =
-            pairs.map(|(name, field)| (text(name), Value::from(text(field)))).collect();
-        Value::Object(row).to_string().into_bytes()
+    fn whole_row(&self, fields: &[Vec<u8>]) -> std::result::Result<Vec<u8>, String> {
+        let mut row = Map::new();
+        for (name, field) in self.header.iter().zip(fields) {
+            let text = (std::str::from_utf8(name), std::str::from_utf8(field));
+            let (Ok(name), Ok(field)) = text else {
+                let name = shown(name);
+                return Err(format!("field {name} is no UTF-8; choose a field with --value"));
+            };
+            row.insert(name.to_string(), field.into());
+        }
+        Ok(Value::Object(row).to_string().into_bytes())
     }
 }

@@ -361,6 +361,16 @@ fn headers_that_say_too_little() {
     assert!(ran.code == 3 && ran.stderr.contains("the file is empty"), "{}", ran.stderr);
     let ran = place.run(&["import", "s", "twice.csv"]);
     assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
+    // The whole record as the value would keep one of two fields of a name, and no other bytes.
+    place.write("whole.csv", "id,x,x\n1,a,b\n");
+    let ran = place.run(&["import", "s", "whole.csv", "--key", "id"]);
+    assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
+    place.write("latin.csv", b"id,name\n1,M\xfcller\n2,Meyer\n");
+    let ran = place.run(&["import", "latin", "latin.csv", "--key", "id"]);
+    assert!(ran.stderr.contains("latin.csv:2: field name is no UTF-8"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["scan", "latin", "--keys-only"]), "2\n");
+    place.ok(&["import", "latin", "latin.csv", "--key", "id", "--value", "name"]);
+    assert_eq!(place.run(&["get", "latin", "1", "--raw"]).bytes, b"M\xfcller");
     place.write("x.jsonl", "{\"key\":\"a\",\n");
     let ran = place.run(&["import", "s", "x.jsonl"]);
     assert!(ran.stderr.contains("x.jsonl:1: EOF while parsing"), "{}", ran.stderr);
