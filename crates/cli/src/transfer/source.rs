@@ -52,10 +52,15 @@ pub trait Source {
     }
 }
 
-/// Opens a source.
-pub fn open(path: &Path, format: Format, fields: &Fields) -> Result<Box<dyn Source>> {
+/// Opens a source. What is at `store`, a path without links, is no part of a directory.
+pub fn open(
+    path: &Path,
+    format: Format,
+    fields: &Fields,
+    store: Option<&Path>,
+) -> Result<Box<dyn Source>> {
     if format == Format::Dir {
-        let tree = Tree::walk(path, None)?;
+        let tree = Tree::walk(path, store)?;
         let total_bytes = tree.bytes();
         let position = Position::default();
         return Ok(Box::new(DirectorySource { tree, next: 0, position, total_bytes }));

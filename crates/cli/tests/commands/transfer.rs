@@ -377,6 +377,27 @@ fn headers_that_say_too_little() {
     assert!(ran.stderr.contains(" at column "), "{}", ran.stderr);
 }
 
+/// A second import of a directory with the store in it took the store's own files for records.
+#[test]
+fn a_store_inside_its_source_is_left_out() {
+    let place = Place::new();
+    place.write("d/a", "1");
+    place.write("d/sub/store/b", "2");
+    for store in ["d/store", "d/sub/../deep", "kvssd:d/n.img?blocks=48"] {
+        for _ in 0..2 {
+            place.ok(&["import", store, "d", "--restart"]);
+        }
+        let keys = place.ok(&["scan", store, "--keys-only"]);
+        let own = match store {
+            "d/store" => "store/",
+            "d/sub/../deep" => "deep/",
+            _ => "n.img\n",
+        };
+        assert!(keys.contains("a\n") && keys.contains("sub/store/b\n"), "{store}: {keys}");
+        assert!(!keys.lines().any(|key| format!("{key}\n").starts_with(own)), "{store}: {keys}");
+    }
+}
+
 #[test]
 fn a_directory_can_be_named_by_its_end() {
     let place = Place::new();
