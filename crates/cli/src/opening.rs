@@ -39,6 +39,11 @@ impl Location {
         Ok(Location { path, memory, device, block: OnceCell::new() })
     }
 
+    /// Whether the files of the store are on a block SSD.
+    pub fn is_block_ssd(&self) -> bool {
+        self.device.as_ref().is_some_and(|url| url.kind == Kind::BlockSsd)
+    }
+
     /// The KVSSD there, if the URL is of one.
     pub fn kvssd(&self, may_make: bool) -> Result<Option<KvSsdStore>> {
         let url = self.device.as_ref().filter(|url| url.kind == Kind::KvSsd);

@@ -41,6 +41,16 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
 }
 
+/// Such a checkpoint said "wrote copy", but was on the device itself: no command opened it.
+#[test]
+fn a_checkpoint_that_nothing_could_open_is_refused() {
+    let place = Place::new();
+    place.ok(&["put", "blockssd:b.img?blocks=64", "a", "1"]);
+    let ran = place.run(&["checkpoint", "blockssd:b.img", "copy"]);
+    assert!(ran.code == 3 && ran.stderr.contains("copy the image"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1\n");
+}
+
 /// Every benchmark that there is, on both devices.
 #[test]
 fn benchmarks_run_on_devices() {
