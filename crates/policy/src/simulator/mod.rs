@@ -54,8 +54,8 @@ pub enum KeyOrder {
     /// Every flush spreads over the whole key space. How much is overwritten follows from the
     /// number of entries against `key_space`.
     Uniform,
-    /// Ascending: a flush starts after the one before it and takes one key per entry. Wraps around
-    /// at the end of the key space.
+    /// Ascending: a flush starts after the one before it and takes one key per entry. One that does
+    /// not fit before the end of the key space starts at its begin.
     Sequential,
 }
 
@@ -82,8 +82,17 @@ impl SimWorkload {
         let space = self.key_space.max(1);
         match self.order {
             KeyOrder::Uniform => thrown_into(entries, space),
-            KeyOrder::Sequential => entries.min(space),
+            KeyOrder::Sequential => {
+                // A flush that does not fit before the end begins anew: no key is written there.
+                let flush = self.entries_per_flush();
+                entries.min(space - if flush < space { space % flush } else { 0 })
+            }
         }
+    }
+
+    /// Entries of a flush, at least one.
+    fn entries_per_flush(&self) -> u64 {
+        (self.flush_bytes / self.entry_bytes.max(1)).max(1)
     }
 
     /// The same with the smallest key space in which at most that share (in thousandths) of so
@@ -203,7 +212,7 @@ impl<'a> Simulator<'a> {
     fn flush(&mut self) -> Result<(), EditError> {
         let table = Arc::new(self.flush_table());
         self.totals.user_bytes += self.workload.flush_bytes;
-        self.totals.user_entries += self.entries_per_flush();
+        self.totals.user_entries += self.workload.entries_per_flush();
         self.totals.flushed_bytes += table.bytes;
         // A flush's run is named after its table: new, and the same on every machine.
         let slot = RunSlot::New(table.id);
@@ -216,7 +225,7 @@ impl<'a> Simulator<'a> {
 
     fn flush_table(&mut self) -> Table {
         let space = self.workload.key_space.max(1);
-        let written = self.entries_per_flush();
+        let written = self.workload.entries_per_flush();
         self.flush_count += 1;
         let (min_key, max_key, entries) = match self.workload.order {
             KeyOrder::Uniform => {
@@ -239,10 +248,6 @@ impl<'a> Simulator<'a> {
         let entries = entries.min(max_key - min_key + 1);
         let seq = self.totals.user_entries;
         self.table(min_key, max_key, entries, (seq + 1, seq + written))
-    }
-
-    fn entries_per_flush(&self) -> u64 {
-        (self.workload.flush_bytes / self.workload.entry_bytes.max(1)).max(1)
     }
 
     fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
