@@ -169,16 +169,25 @@ pub fn kvssd_to_make(
     make: &MakeArguments,
     keyspace: &str,
 ) -> Result<Option<KvSsdStore>> {
-    let is_kvssd = store.to_string_lossy().starts_with("kvssd:");
     let is_plain = make.preset.is_none()
         && make.options.is_none()
         && make.policy.is_none()
         && make.memory_budget.is_none();
-    if is_kvssd && !is_plain {
-        let what = "a KVSSD has no options of the file engine";
-        return Err(Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2"));
+    if is_kvssd(store) && !is_plain {
+        return Err(no_engine_options());
     }
     kvssd(store, keyspace, true)
+}
+
+/// Whether the text is the URL of a KVSSD.
+pub fn is_kvssd(store: &Path) -> bool {
+    store.to_string_lossy().starts_with("kvssd:")
+}
+
+/// Refuses options that only a store of files has.
+pub fn no_engine_options() -> Failure {
+    let what = "a KVSSD has no options of the file engine";
+    Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2")
 }
 
 /// Opens a store that exists, for reading only.
