@@ -3,9 +3,16 @@
 
 use std::time::Duration;
 
-use runstone::{Durability, Error, Result};
+use runstone::{Durability, Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
 
 use crate::generators::{KeyCodec, KeyFormat};
+
+/// Each thread has its keys and places of a batch in memory.
+const MOST_BATCH: u64 = 1 << 20;
+/// Each thread has a buffer of 1 MiB or more for values.
+const MOST_THREADS: u64 = 1024;
+/// More than a century: a clock ends somewhere, too.
+const MOST_SECONDS: u64 = 1 << 32;
 
 /// The numbers of a run. Counts are totals that the threads share (db_bench counts per thread).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +88,17 @@ impl BenchSpec {
         if let Some((name, _)) = least_one.iter().find(|(_, value)| *value == 0) {
             return Err(Error::invalid(format!("{name} is 0"), "set it to 1 or more"));
         }
+        let most = [
+            ("the value size", self.value_bytes as u64, MAX_VALUE_BYTES),
+            ("the key size", self.key_bytes as u64, MAX_KEY_BYTES as u64),
+            ("the batch size", self.batch_size, MOST_BATCH),
+            ("threads", self.threads.into(), MOST_THREADS),
+            ("the duration in seconds", self.duration.map_or(0, |d| d.as_secs()), MOST_SECONDS),
+        ];
+        if let Some((name, value, most)) = most.iter().find(|(_, value, most)| value > most) {
+            let what = format!("{name} is {value}; the most is {most}");
+            return Err(Error::invalid(what, format!("set it to {most} or less")));
+        }
         if self.keys().capacity() < self.num {
             return Err(Error::invalid(
                 format!("{} keys do not fit into {} key bytes", self.num, self.key_bytes),
@@ -130,6 +148,16 @@ mod tests {
         assert!(refused(BenchSpec { num: 0, ..Default::default() }).contains("num is 0"));
         assert!(refused(BenchSpec { threads: 0, ..Default::default() }).contains("threads"));
         assert!(refused(BenchSpec { key_bytes: 5, ..Default::default() }).contains("do not fit"));
+        let large = [
+            BenchSpec { value_bytes: 1 << 32, ..Default::default() },
+            BenchSpec { key_bytes: 1 << 16, ..Default::default() },
+            BenchSpec { batch_size: u64::MAX, ..Default::default() },
+            BenchSpec { threads: u32::MAX, ..Default::default() },
+            BenchSpec { duration: Some(Duration::MAX), ..Default::default() },
+        ];
+        for spec in large {
+            assert!(refused(spec.clone()).contains("the most is"), "{spec:?}");
+        }
         let hashed =
             BenchSpec { key_bytes: 7, key_format: KeyFormat::Hashed, ..Default::default() };
         assert!(refused(hashed).contains("do not fit"));

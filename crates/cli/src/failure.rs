@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use runstone::Error;
 use serde_json::json;
 
@@ -63,6 +64,10 @@ impl Failure {
 
     /// What clap refused, with its tip if it has one.
     pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
+        // All that clap says then is its help.
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Failure::usage("no command is named", hint);
+        }
         let text = error.to_string();
         let first = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let what = first.collect::<Vec<_>>().join(" ");

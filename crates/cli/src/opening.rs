@@ -39,6 +39,11 @@ impl Location {
         Ok(Location { path, memory, device, block: OnceCell::new() })
     }
 
+    /// Whether the files of the store are on a block SSD.
+    pub fn is_block_ssd(&self) -> bool {
+        self.device.as_ref().is_some_and(|url| url.kind == Kind::BlockSsd)
+    }
+
     /// The KVSSD there, if the URL is of one.
     pub fn kvssd(&self, may_make: bool) -> Result<Option<KvSsdStore>> {
         let url = self.device.as_ref().filter(|url| url.kind == Kind::KvSsd);
@@ -141,6 +146,13 @@ impl Location {
     }
 }
 
+/// The directory or image that a store lies in, without links; `None` if there is none yet.
+pub fn place(store: &Path) -> Option<PathBuf> {
+    let location = Location::of(store).ok().filter(|found| found.memory.is_none())?;
+    let image = location.device.map(|url| url.path);
+    image.unwrap_or(location.path).canonicalize().ok()
+}
+
 /// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.
 pub fn kvssd(store: &Path, keyspace: &str, may_make: bool) -> Result<Option<KvSsdStore>> {
     let found = Location::of(store)?.kvssd(may_make)?;
@@ -157,16 +169,25 @@ pub fn kvssd_to_make(
     make: &MakeArguments,
     keyspace: &str,
 ) -> Result<Option<KvSsdStore>> {
-    let is_kvssd = store.to_string_lossy().starts_with("kvssd:");
     let is_plain = make.preset.is_none()
         && make.options.is_none()
         && make.policy.is_none()
         && make.memory_budget.is_none();
-    if is_kvssd && !is_plain {
-        let what = "a KVSSD has no options of the file engine";
-        return Err(Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2"));
+    if is_kvssd(store) && !is_plain {
+        return Err(no_engine_options());
     }
     kvssd(store, keyspace, true)
+}
+
+/// Whether the text is the URL of a KVSSD.
+pub fn is_kvssd(store: &Path) -> bool {
+    store.to_string_lossy().starts_with("kvssd:")
+}
+
+/// Refuses options that only a store of files has.
+pub fn no_engine_options() -> Failure {
+    let what = "a KVSSD has no options of the file engine";
+    Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2")
 }
 
 /// Opens a store that exists, for reading only.

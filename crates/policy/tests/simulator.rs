@@ -69,6 +69,42 @@ fn overwriting_stays_within_the_key_space() {
     }
 }
 
+/// Costs do not depend on the unit: a tree of an exbibyte and one of a gibibyte with entries that
+/// much smaller. Sums of the bytes that merges write passed 2^64, and started again from 0.
+#[test]
+fn an_exbibyte_costs_what_a_gibibyte_does() {
+    let run = |unit: u64| {
+        let numbers = PolicyOptions {
+            size_ratio: 1000,
+            base_bytes: unit << 22,
+            table_bytes: unit << 22,
+            ..PolicyOptions::default()
+        };
+        let workload = SimWorkload {
+            flush_bytes: unit << 20,
+            entry_bytes: unit,
+            ..workload(KeyOrder::Uniform, 1 << 60)
+        };
+        Simulator::new(find("leveling").unwrap(), numbers, workload).run(1024).unwrap()
+    };
+    let (small, large) = (run(1), run(1 << 30));
+    assert_eq!((small.user_bytes, large.user_bytes), (1 << 30, 1 << 60));
+    assert!(small.write_amplification_permille > 20_000, "{small:?}");
+    assert_eq!(large.write_amplification_permille, small.write_amplification_permille);
+    assert_eq!((small.plan_count, large.merged_bytes), (large.plan_count, u64::MAX));
+}
+
+/// The rest of the key space that no whole flush fits into is never written, but was expected to
+/// be: a tree without garbage seemed to take half of the space that its data do.
+#[test]
+fn an_ascending_load_that_wraps_around_holds_its_keys_once() {
+    for key_space in [1, 1000, (1 << 19) - 1, 1 << 19, 1_000_000, 1 << 20, (1 << 20) + 1] {
+        let report = simulate("leveling", KeyOrder::Sequential, key_space, 160);
+        let space = report.space_amplification_permille;
+        assert!((1000..2000).contains(&space), "{key_space} keys: {space}");
+    }
+}
+
 /// 1 TiB takes 6 s for both policies; a quarter of it shows the same.
 #[test]
 fn a_quarter_of_a_tebibyte() {

@@ -162,6 +162,14 @@ impl Args {
 
     /// The KVSSD, if the URL is of one: its options are in the URL.
     fn device(&self, path: &Path) -> Result<Option<KvSsdStore>> {
+        let is_of_engine = self.bloom_bits.is_some()
+            || self.cache_size.is_some()
+            || self.write_buffer_size.is_some()
+            || self.compression.is_some()
+            || self.merge_slices.is_some();
+        if is_of_engine && opening::is_kvssd(path) {
+            return Err(opening::no_engine_options());
+        }
         let device = opening::kvssd_to_make(path, &self.make, DEFAULT_KEYSPACE)?;
         let holds_data = |device: &KvSsdStore| device.device().tree().last_seq() > 0;
         if !self.use_existing && device.as_ref().is_some_and(holds_data) {

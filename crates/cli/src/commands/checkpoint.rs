@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
+use crate::opening::{self, Location};
 use crate::output::{Output, duration, note, rounded};
 
 /// Copy the store into a new directory, by hard links where possible
@@ -20,6 +20,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        if Location::of(&self.store)?.is_block_ssd() {
+            let what = "a checkpoint of this store would lie on its device, where nothing opens it";
+            let hint = "copy the image, or `runstone export` the entries";
+            return Err(Failure::usage(what, hint).at(self.store.display()));
+        }
         // For writing: what is only in the log must be flushed to be part of the copy.
         let store = opening::to_change(&self.store)?;
         let is_occupied = std::fs::read_dir(&self.target)

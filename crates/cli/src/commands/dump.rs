@@ -26,6 +26,10 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            if let Some(file) = &self.file {
+                let hint = "leave it out: tables and blocks are shown";
+                return Err(Failure::usage("a KVSSD has no files", hint).at(file));
+            }
             return kvssd::dump(&device, self.entries, output);
         }
         let files = Location::of(&self.store)?.files()?;

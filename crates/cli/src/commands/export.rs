@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Failure, Result};
+use crate::opening;
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::{Entries, Range};
 use crate::transfer::{Format, format_of, sink};
@@ -46,7 +47,8 @@ impl Args {
         }
         let range = Range::read(&self.range, self.keys)?;
         let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
-        let mut sink = sink::open(&self.target, format, self.force, output)?;
+        let store = opening::place(&self.store);
+        let mut sink = sink::open(&self.target, format, self.force, store, output)?;
         let bar = output.count_bar("export", entries.estimate());
         let started = Instant::now();
         let (mut records, mut bytes, mut refused) = (0, 0, 0);

@@ -1,6 +1,7 @@
 //! `put`: stores one value. Not for many: `import` writes those in batches.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -63,20 +64,47 @@ impl Args {
 
 fn value(given: Option<OsString>, file: Option<&Path>) -> Result<Vec<u8>> {
     if let Some(path) = file {
-        let len = std::fs::metadata(path).map_or(0, |found| found.len());
-        if len > MAX_VALUE_BYTES {
-            let what = format!("the value has {len} bytes; the most is {MAX_VALUE_BYTES}");
-            let hint = "store it in parts under several keys";
-            return Err(Failure::usage(what, hint).at(path.display()));
-        }
-        return std::fs::read(path).map_err(|error| Failure::file(path, "read the value", &error));
+        let file = File::open(path);
+        let found = file.and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (len, file) = found.map_err(|error| Failure::file(path, "read the value", &error))?;
+        return read_value(path, file, len, MAX_VALUE_BYTES);
     }
     let given = given.unwrap_or_default();
     if given != "-" {
         return Ok(given.into_vec());
     }
+    read_value(Path::new("standard input"), std::io::stdin().lock(), 0, MAX_VALUE_BYTES)
+}
+
+/// Reads a value of a length that is known, or 0 if it is not: a device may never end.
+fn read_value(path: &Path, from: impl Read, len: u64, most: u64) -> Result<Vec<u8>> {
+    let too_long = |len: String| {
+        let what = format!("the value has {len} bytes; the most is {most}");
+        Failure::usage(what, "store it in parts under several keys").at(path.display())
+    };
+    if len > most {
+        return Err(too_long(len.to_string()));
+    }
     let mut value = Vec::new();
-    let read = std::io::stdin().lock().read_to_end(&mut value);
-    read.map_err(|error| Failure::file(Path::new("-"), "read standard input", &error))?;
-    Ok(value)
+    let read = from.take(most + 1).read_to_end(&mut value);
+    read.map_err(|error| Failure::file(path, "read the value", &error))?;
+    match value.len() as u64 > most {
+        true => Err(too_long(format!("more than {most}"))),
+        false => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `put --file /dev/zero` read until there was no memory left.
+    #[test]
+    fn values_end_at_the_largest() {
+        let read = |from: &[u8], len| read_value(Path::new("x"), from, len, 3);
+        assert_eq!(read(b"abc", 3).ok(), Some(b"abc".to_vec()));
+        let failed = read(b"abcd", 0).expect_err("it is too long");
+        assert_eq!(failed.what, "the value has more than 3 bytes; the most is 3");
+        assert!(read_value(Path::new("x"), std::io::repeat(0), 0, 3).is_err());
+    }
 }

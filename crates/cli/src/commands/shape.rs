@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::arguments::KeyspaceArgument;
-use crate::failure::{Exit, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::kvssd;
 use crate::opening;
 use crate::output::{Output, terminal_columns};
@@ -30,6 +30,10 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         if let Some(device) = opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
+            if self.html.is_some() {
+                let what = "the map of a KVSSD is no page";
+                return Err(Failure::usage(what, "pass --svg").at("--html"));
+            }
             return kvssd::shape(&device, self.svg.as_deref(), self.force, output);
         }
         let store = opening::to_read(&self.store)?;

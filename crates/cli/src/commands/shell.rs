@@ -9,6 +9,7 @@ use crate::opening;
 use crate::output::Output;
 use crate::shell::editor;
 use crate::shell::session::Session;
+use crate::transfer::lines::trim_end;
 
 /// Type commands on an open store; also reads them from a pipe
 #[derive(clap::Args)]
@@ -53,15 +54,24 @@ impl Args {
 /// Runs every line; the exit code is that of the first that failed.
 fn read_pipe(session: &mut Session<'_>) -> Result<Exit> {
     let mut exit = Exit::Ok;
-    for (number, line) in stdin().lock().lines().enumerate() {
-        let line =
-            line.map_err(|error| Failure::file(Path::new("standard input"), "read", &error))?;
-        match session.run(&line) {
+    let mut input = stdin().lock();
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        if read.map_err(|error| Failure::file(Path::new("standard input"), "read", &error))? == 0 {
+            break;
+        }
+        let outcome = match std::str::from_utf8(trim_end(&line)) {
+            Ok(line) => session.run(line),
+            Err(_) => Err(Failure::usage("the line is no UTF-8", "write other bytes as \\xNN")),
+        };
+        match outcome {
             Ok(true) => {}
             Ok(false) => break,
             Err(failure) if failure.is_quiet => return Err(failure),
             Err(failure) => {
-                let failed = failure.at(format!("line {}", number + 1)).report(false);
+                let failed = failure.at(format!("line {number}")).report(false);
                 if exit == Exit::Ok {
                     exit = failed;
                 }

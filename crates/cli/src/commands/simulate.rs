@@ -19,6 +19,9 @@ use crate::simulation::{Setup, Simulation};
 /// More flushes would take minutes, and tell no more than fewer, larger ones.
 const MOST_FLUSHES: u64 = 4_000_000;
 
+/// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
+const MOST_BYTES: u64 = 1 << 60;
+
 /// Tell what merge policies would cost at any size, without data
 #[derive(clap::Args)]
 pub struct Args {
@@ -183,6 +186,11 @@ impl Args {
         if self.keys.is_some_and(|keys| keys > FRESH_KEYS) {
             let what = format!("more than {FRESH_KEYS} keys");
             return Err(Failure::usage(what, "leave it out for fresh keys").at("--keys"));
+        }
+        let sizes = [("--size", self.size), ("--memtable", self.memtable)];
+        if let Some((flag, _)) = sizes.iter().find(|(_, bytes)| *bytes > MOST_BYTES) {
+            let what = "more than 1048576T cannot be simulated";
+            return Err(Failure::usage(what, format!("lower {flag}")).at(flag));
         }
         let flushes = self.size / self.memtable;
         if flushes > MOST_FLUSHES {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use runstone::{DEFAULT_KEYSPACE, Keyspace, Store};
 use serde_json::{Value, json};
 
-use crate::failure::{Exit, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::kvssd;
 use crate::layers;
 use crate::opening::{self, Location};
@@ -25,6 +25,10 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+            if self.prometheus {
+                let what = "the counters of a KVSSD are not exposed to Prometheus";
+                return Err(Failure::usage(what, "pass --json").at("--prometheus"));
+            }
             return kvssd::stats(&device, output);
         }
         let location = Location::of(&self.store)?;

@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use runstone::storage::{Access, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Damage, Error, VerifyReport};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::kvssd;
-use crate::opening;
+use crate::opening::{self, Location};
 use crate::output::{Output, size};
 
 /// Check every byte of the store; exit code 2 if something is damaged
@@ -61,11 +60,11 @@ impl Args {
 /// What is damaged in a store that does not open: what kept it from that, then what each file says.
 fn look(path: &Path, failure: &Failure) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    let storage = PosixStorage::open(path, Access::ReadOnly).map_err(Error::from)?;
+    let storage = Location::of(path)?.files()?;
     for file in storage.list().map_err(Error::from)? {
         report.tables += u64::from(file.name.ends_with(".table"));
         report.bytes += file.len_bytes;
-        match runstone::dump::dump_file(&storage, &file.name, false) {
+        match runstone::dump::dump_file(&*storage, &file.name, false) {
             Err(Error::Corruption { file, offset, what }) => {
                 report.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
             }

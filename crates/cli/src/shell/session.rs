@@ -27,11 +27,22 @@ use crate::range::Range;
 )]
 pub enum Line {
     /// Store a value
-    Put { key: OsString, value: OsString },
+    Put {
+        #[arg(allow_negative_numbers = true)]
+        key: OsString,
+        #[arg(allow_negative_numbers = true)]
+        value: OsString,
+    },
     /// Print a value
-    Get { key: OsString },
+    Get {
+        #[arg(allow_negative_numbers = true)]
+        key: OsString,
+    },
     /// Remove a key
-    Delete { key: OsString },
+    Delete {
+        #[arg(allow_negative_numbers = true)]
+        key: OsString,
+    },
     /// Print keys and values in order
     Scan {
         #[command(flatten)]

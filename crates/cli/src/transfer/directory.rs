@@ -52,12 +52,16 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Walks a directory; `without` (a canonical path) and what is below it is left out.
+    /// Walks a directory; `without` (a canonical path), file or directory, is left out.
     pub fn walk(root: &Path, without: Option<&Path>) -> Result<Tree> {
         let entries = fs::read_dir(root)
             .map_err(|error| Failure::file(root, "read the directory", &error))?;
         drop(entries);
         let mut tree = Tree { root: root.to_path_buf(), ..Tree::default() };
+        // No link is followed below the root, so that keys tell places apart.
+        let canonical = root.canonicalize().unwrap_or_default();
+        let without = without.and_then(|without| without.strip_prefix(canonical).ok());
+        let without = without.map(|without| without.as_os_str().as_bytes());
         let mut pending = vec![Vec::new()];
         while let Some(directory) = pending.pop() {
             tree.read_directory(&directory, without, &mut pending);
@@ -69,7 +73,7 @@ impl Tree {
     fn read_directory(
         &mut self,
         directory: &[u8],
-        without: Option<&Path>,
+        without: Option<&[u8]>,
         pending: &mut Vec<Vec<u8>>,
     ) {
         let path = self.path(directory);
@@ -91,12 +95,15 @@ impl Tree {
                 key.push(b'/');
             }
             key.extend_from_slice(name.as_bytes());
+            if without == Some(&key[..]) {
+                continue;
+            }
             if metadata.is_file() {
                 self.files.push(FileEntry { key, bytes: metadata.len() });
-            } else if !metadata.is_dir() {
-                self.skipped.special += 1;
-            } else if !is_same(&self.path(&key), without) {
+            } else if metadata.is_dir() {
                 pending.push(key);
+            } else {
+                self.skipped.special += 1;
             }
         }
     }
@@ -113,10 +120,6 @@ impl Tree {
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
-}
-
-fn is_same(path: &Path, other: Option<&Path>) -> bool {
-    other.is_some_and(|other| path.canonicalize().is_ok_and(|path| path == other))
 }
 
 /// The relative path that a key names, if it names one inside the directory.

@@ -1,10 +1,16 @@
 //! One JSON object per line: `{"key":..,"value":..}`; bytes that are no text as base64, told by
 //! `"encoding":"base64"`, which then holds for key and value.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Record;
 use crate::encoding::{from_base64, to_base64};
+
+/// Fields as they are written: a number that was read and printed might be another.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Which fields of foreign objects are key and value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,12 +42,15 @@ pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 /// Reads a line. With a key field but no value field the whole object is the value.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
-    let value: Value = serde_json::from_slice(line.trim_ascii()).map_err(|error| what(&error))?;
-    let Value::Object(object) = value else { return Err("the line is no JSON object".into()) };
+    let object: Object<'_> = match serde_json::from_slice(line.trim_ascii()) {
+        Ok(object) => object,
+        Err(error) if error.is_data() => return Err("the line is no JSON object".into()),
+        Err(error) => return Err(what(&error)),
+    };
     let is_own = fields.key.is_none() && fields.value.is_none();
     let decode = match object.get("encoding").filter(|_| is_own) {
         None => |text: String| Ok(text.into_bytes()),
-        Some(Value::String(name)) if name == "base64" => |text: String| from_base64(&text),
+        Some(_) if field(&object, "encoding")? == "base64" => |text: String| from_base64(&text),
         Some(other) => return Err(format!("encoding {other} is not known; base64 is")),
     };
     let key = field(&object, fields.key.as_deref().unwrap_or("key"))?;
@@ -62,12 +71,14 @@ fn trim(line: &[u8]) -> String {
 }
 
 /// A string is taken as it is, anything else as its JSON text.
-fn field(object: &Map<String, Value>, name: &str) -> Result<String, String> {
-    match object.get(name) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Ok(other.to_string()),
-        None => Err(format!("the object has no field {name:?}")),
+fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
+    let Some(value) = object.get(name) else {
+        return Err(format!("the object has no field {name:?}"));
+    };
+    if !value.get().starts_with('"') {
+        return Ok(value.get().to_string());
     }
+    serde_json::from_str(value.get()).map_err(|error| format!("field {name:?}: {}", what(&error)))
 }
 
 #[cfg(test)]
@@ -98,6 +109,14 @@ mod tests {
         let mut fields = Fields { key: Some("id".into()), value: Some("name".into()) };
         let read = parse(line, &fields);
         assert_eq!(read, Ok(Record { key: b"7".to_vec(), value: b"x".to_vec() }));
+        // No number is rounded, and an object keeps its order.
+        let line = br#"{"id":12345678901234567890123,"name":{"b":1.10,"a":1e2}}"#;
+        let read = parse(line, &fields);
+        let (key, value) = (b"12345678901234567890123".to_vec(), br#"{"b":1.10,"a":1e2}"#.to_vec());
+        assert_eq!(read, Ok(Record { key, value }));
+        let lone = parse(br#"{"id":"\ud800","name":1}"#, &fields);
+        assert!(lone.as_ref().is_err_and(|what| what.contains("\"id\"")), "{lone:?}");
+        assert!(parse(b"{\"id\":\"\xff\",\"name\":1}", &fields).is_err());
         fields.value = None;
         assert_eq!(parse(line, &fields).map(|record| record.value), Ok(line.to_vec()));
     }

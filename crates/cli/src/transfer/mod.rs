@@ -17,6 +17,9 @@ use clap::ValueEnum;
 
 use crate::failure::{Failure, Result};
 
+/// Some programs begin a text with it; it is no part of the first record.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How records are written in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {

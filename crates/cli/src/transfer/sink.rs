@@ -6,7 +6,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::directory::path_of_key;
-use super::{Format, csv, jsonl, tsv};
+use super::{BYTE_ORDER_MARK, Format, csv, jsonl, tsv};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -19,24 +19,25 @@ pub trait Sink {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// Opens a sink; `-` is standard output.
+/// Opens a sink; `-` is standard output. Nothing is written over `store`, a path without links.
 pub fn open<'a>(
     path: &Path,
     format: Format,
     force: bool,
+    store: Option<PathBuf>,
     output: &'a Output,
 ) -> Result<Box<dyn Sink + 'a>> {
     if format == Format::Dir {
-        return Ok(Box::new(DirectorySink::open(path, force)?));
+        return Ok(Box::new(DirectorySink::open(path, force, store)?));
     }
     let sink: Box<dyn Sink + 'a> = match path == Path::new("-") {
         true => {
             let target = Printer { output };
-            Box::new(FileSink { target, format, buffer: header(format) })
+            Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
         }
         false => {
-            let target = NewFile::open(path, force)?;
-            Box::new(FileSink { target, format, buffer: header(format) })
+            let target = NewFile::open(path, force, store.as_deref())?;
+            Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
         }
     };
     Ok(sink)
@@ -55,6 +56,7 @@ trait Target {
 struct FileSink<T> {
     target: T,
     format: Format,
+    is_begun: bool,
     buffer: Vec<u8>,
 }
 
@@ -63,8 +65,15 @@ impl<T: Target> Sink for FileSink<T> {
         match self.format {
             Format::Jsonl => jsonl::write(key, value, &mut self.buffer),
             Format::Csv => csv::write(&[key, value], &mut self.buffer),
-            _ => tsv::write(key, value, &mut self.buffer),
+            _ => {
+                // Readers take one mark away.
+                if !self.is_begun && key.starts_with(BYTE_ORDER_MARK) {
+                    self.buffer.extend_from_slice(BYTE_ORDER_MARK);
+                }
+                tsv::write(key, value, &mut self.buffer);
+            }
         }
+        self.is_begun = true;
         self.target.write(&self.buffer)?;
         self.buffer.clear();
         Ok(Ok(()))
@@ -100,7 +109,17 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn open(path: &Path, force: bool) -> Result<NewFile> {
+    fn open(path: &Path, force: bool, store: Option<&Path>) -> Result<NewFile> {
+        let found = path.canonicalize().ok();
+        if found.as_ref().is_some_and(|found| store.is_some_and(|store| found.starts_with(store))) {
+            let what = "the target is a file of the store";
+            return Err(Failure::usage(what, "choose another place").at(path.display()));
+        }
+        // A rename would put a file in the place of a device or a pipe.
+        if found.is_some_and(|found| !found.is_file()) {
+            let hint = "name a new file; `-` is standard output";
+            return Err(Failure::usage("the target is no regular file", hint).at(path.display()));
+        }
         if !force && path.symlink_metadata().is_ok() {
             return Err(exists(path));
         }
@@ -158,12 +177,14 @@ fn exists(path: &Path) -> Failure {
 struct DirectorySink {
     root: PathBuf,
     force: bool,
+    /// Directory or image of the store, which is never written into.
+    store: Option<PathBuf>,
     /// The directory made last: keys come in order, so that most need no new one.
     made: PathBuf,
 }
 
 impl DirectorySink {
-    fn open(path: &Path, force: bool) -> Result<DirectorySink> {
+    fn open(path: &Path, force: bool, store: Option<PathBuf>) -> Result<DirectorySink> {
         let is_occupied = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -172,8 +193,9 @@ impl DirectorySink {
         if is_occupied && !force {
             return Err(exists(path).hint("choose a new or empty directory, or pass --force"));
         }
-        fs::create_dir_all(path).map_err(|error| Failure::file(path, "create", &error))?;
-        Ok(DirectorySink { root: path.to_path_buf(), force, made: path.to_path_buf() })
+        let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
+        let root = made.map_err(|error| Failure::file(path, "create", &error))?;
+        Ok(DirectorySink { made: root.clone(), root, force, store })
     }
 
     fn write(&mut self, relative: &Path, value: &[u8]) -> std::io::Result<()> {
@@ -181,7 +203,7 @@ impl DirectorySink {
         if let Some(parent) = path.parent()
             && parent != self.made
         {
-            fs::create_dir_all(parent)?;
+            self.make_directories(relative)?;
             self.made = parent.to_path_buf();
         }
         if self.force && path.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
@@ -189,6 +211,23 @@ impl DirectorySink {
         }
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         file.write_all(value)
+    }
+
+    /// Makes the directories above a file. A link among them is refused: it may lead elsewhere.
+    fn make_directories(&self, relative: &Path) -> std::io::Result<()> {
+        let mut path = self.root.clone();
+        for part in relative.parent().into_iter().flat_map(Path::components) {
+            path.push(part);
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if !path.symlink_metadata()?.is_dir() {
+                        return Err(ErrorKind::NotADirectory.into());
+                    }
+                }
+                made => made?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -198,15 +237,19 @@ impl Sink for DirectorySink {
             Ok(relative) => relative,
             Err(what) => return Ok(Err(what)),
         };
+        let path = self.root.join(relative);
+        if self.store.as_ref().is_some_and(|store| path.starts_with(store)) {
+            return Ok(Err("the path lies in the store".into()));
+        }
         match self.write(relative, value) {
             Ok(()) => Ok(Ok(())),
             Err(error) => match error.kind() {
-                // `a` and `a/b` cannot both be files.
+                // `a` and `a/b` cannot both be files; with `force`, older files are there as well.
                 ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
-                    Ok(Err(format!("another key has this path as a directory or file: {error}")))
+                    Ok(Err(format!("a file, directory or link is in the way: {error}")))
                 }
                 ErrorKind::InvalidFilename => Ok(Err(error.to_string())),
-                _ => Err(Failure::file(&self.root.join(relative), "write", &error)),
+                _ => Err(Failure::file(&path, "write", &error)),
             },
         }
     }

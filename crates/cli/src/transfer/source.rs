@@ -11,12 +11,9 @@ use super::csv::{Fed, Parser};
 use super::directory::{Skipped, Tree};
 use super::jsonl::Fields;
 use super::lines::{LineReader, trim_end};
-use super::{Format, Malformed, Record, jsonl, tsv};
-use crate::encoding::{from_hex, to_hex};
+use super::{BYTE_ORDER_MARK, Format, Malformed, Record, jsonl, tsv};
+use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
-
-/// Some programs begin a text with it; it is no part of the first record.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How far a source was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,10 +52,15 @@ pub trait Source {
     }
 }
 
-/// Opens a source.
-pub fn open(path: &Path, format: Format, fields: &Fields) -> Result<Box<dyn Source>> {
+/// Opens a source. What is at `store`, a path without links, is no part of a directory.
+pub fn open(
+    path: &Path,
+    format: Format,
+    fields: &Fields,
+    store: Option<&Path>,
+) -> Result<Box<dyn Source>> {
     if format == Format::Dir {
-        let tree = Tree::walk(path, None)?;
+        let tree = Tree::walk(path, store)?;
         let total_bytes = tree.bytes();
         let position = Position::default();
         return Ok(Box::new(DirectorySource { tree, next: 0, position, total_bytes }));
@@ -258,7 +260,11 @@ impl FileSource {
         };
         let key = column(self.fields.key.as_deref().unwrap_or("key"))?;
         let value = match (&self.fields.key, &self.fields.value) {
-            (Some(_), None) => None,
+            (Some(_), None) => {
+                // All of them are in the value.
+                known.iter().try_for_each(|name| column(name).map(drop))?;
+                None
+            }
             (_, name) => Some(column(name.as_deref().unwrap_or("value"))?),
         };
         self.columns = (key, value);
@@ -273,16 +279,21 @@ impl FileSource {
         let (key, value) = self.columns;
         let value = match value {
             Some(value) => fields[value].clone(),
-            None => self.whole_row(&fields),
+            None => self.whole_row(&fields)?,
         };
         Ok(Record { key: std::mem::take(&mut fields[key]), value })
     }
 
-    fn whole_row(&self, fields: &[Vec<u8>]) -> Vec<u8> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let pairs = self.header.iter().zip(fields);
-        let row: Map<String, Value> =
-            pairs.map(|(name, field)| (text(name), Value::from(text(field)))).collect();
-        Value::Object(row).to_string().into_bytes()
+    fn whole_row(&self, fields: &[Vec<u8>]) -> std::result::Result<Vec<u8>, String> {
+        let mut row = Map::new();
+        for (name, field) in self.header.iter().zip(fields) {
+            let text = (std::str::from_utf8(name), std::str::from_utf8(field));
+            let (Ok(name), Ok(field)) = text else {
+                let name = shown(name);
+                return Err(format!("field {name} is no UTF-8; choose a field with --value"));
+            };
+            row.insert(name.to_string(), field.into());
+        }
+        Ok(Value::Object(row).to_string().into_bytes())
     }
 }

@@ -4,6 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use runstone::storage::{Category, Storage};
+use runstone_device::DeviceUrl;
+
 use crate::Place;
 
 const ENTRIES: usize = 3_000;
@@ -54,6 +57,26 @@ fn a_sound_store_is_sound() {
         assert_eq!((&report["clean"], &report["opens"]), (&true.into(), &true.into()));
     }
     assert_eq!(place.ok(&["count", "logged"]), "100\n");
+}
+
+/// `verify` looked for the files in a directory of the URL's name if the store did not open.
+#[test]
+fn damage_on_a_block_ssd_is_told_by_name() {
+    let place = Place::new();
+    place.ok(&["put", "blockssd:b.img?blocks=64", "a", "1"]);
+    let url = format!("blockssd:{}", place.path("b.img").display());
+    let url = DeviceUrl::parse(&url).expect("a URL").expect("it is known");
+    let device = url.open_block(false).expect("a device");
+    let file = device.open("CURRENT", Category::Manifest).expect("a file");
+    file.write_at(0, b"nonsense").and_then(|()| file.sync()).expect("a write");
+    drop((file, device));
+    let ran = place.run(&["verify", "blockssd:b.img"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("CURRENT") && ran.stdout.contains("does not open"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]

@@ -41,6 +41,34 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
 }
 
+/// What a KVSSD has not was passed over, as if it had been done.
+#[test]
+fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
+    let place = Place::new();
+    place.ok(&["put", MAKE, "a", "1"]);
+    for (arguments, word) in [
+        (&["shape", "kvssd:n.img", "--html", "x.html"][..], "--svg"),
+        (&["stats", "kvssd:n.img", "--prometheus"], "--json"),
+        (&["dump", "kvssd:n.img", "000001.table"], "no files"),
+        (&["bench", "fillseq", "--num", "1", "--store", "kvssd:b.img", "--bloom-bits", "9"], "URL"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!place.path("b.img").exists());
+}
+
+/// Such a checkpoint said "wrote copy", but was on the device itself: no command opened it.
+#[test]
+fn a_checkpoint_that_nothing_could_open_is_refused() {
+    let place = Place::new();
+    place.ok(&["put", "blockssd:b.img?blocks=64", "a", "1"]);
+    let ran = place.run(&["checkpoint", "blockssd:b.img", "copy"]);
+    assert!(ran.code == 3 && ran.stderr.contains("copy the image"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1\n");
+}
+
 /// Every benchmark that there is, on both devices.
 #[test]
 fn benchmarks_run_on_devices() {

@@ -54,12 +54,12 @@ impl Place {
     }
 
     /// The same with a standard input.
-    fn pipe(&self, arguments: &[&str], input: &str) -> Ran {
+    fn pipe(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Ran {
         let mut command = self.command(arguments);
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().expect("the command starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(input.as_bytes()).expect("the command reads");
+        stdin.write_all(input.as_ref()).expect("the command reads");
         drop(stdin);
         ran(child.wait_with_output().expect("the command ends"))
     }

@@ -62,6 +62,7 @@ fn simulate_refuses_nonsense() {
         (&["--entry-size", "0"], "--entry-size"),
         (&["--entry-size", "1G"], "--memtable"),
         (&["--memtable", "16"], "--memtable"),
+        (&["--memtable", "1048577T"], "--memtable"),
         (&["--overwrite", "1"], "--overwrite 1"),
         (&["--keys", "10", "--overwrite", "0.1"], "--overwrite"),
         (&["--keys", "0"], "--keys"),
@@ -78,6 +79,7 @@ fn simulate_refuses_nonsense() {
         (&["simulate", "--size", "1G"][..], "--policy"),
         (&["simulate", "--policy", "leveling"], "--size"),
         (&["simulate", "--policy", "leveling", "--size", "0"], "--size"),
+        (&["simulate", "--policy", "all", "--size", "16777215T", "--memtable", "9T"], "1048576T"),
         (&["simulate", "--policy", "leveling", "--size", "lots"], "64M"),
         (&["simulate", "--policy", "levelling", "--size", "1G"], "did you mean leveling?"),
     ] {

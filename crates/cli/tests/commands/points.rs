@@ -86,6 +86,18 @@ fn the_shell_reads_a_pipe() {
     assert_eq!(wrong.code, 3);
     assert!(wrong.stderr.contains("get") && wrong.stderr.contains("line 2"), "{}", wrong.stderr);
     assert_eq!(wrong.stdout, "2\n", "it goes on behind a wrong line");
+    let negative = place.pipe(&["shell", "s"], "put -1 -2\nget -1\ndelete -1\n\"\"\n");
+    assert_eq!(negative.stdout, "-2\n", "{}", negative.stderr);
+    assert!(negative.stderr.contains("error: no command is named"), "{}", negative.stderr);
     let read_only = place.pipe(&["shell", "s", "--read-only"], "put a 9\nget a\n");
     assert_eq!((read_only.code, read_only.stdout.as_str()), (3, "2\n"));
+}
+
+/// Bytes that are no UTF-8 ended the shell, and the lines behind them were not run.
+#[test]
+fn the_shell_goes_on_behind_bytes_that_are_no_text() {
+    let place = Place::new();
+    let ran = place.pipe(&["shell", "s"], b"put a 1\r\nput \xff 2\nget a");
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, "1\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("where: line 2\n"), "{}", ran.stderr);
 }

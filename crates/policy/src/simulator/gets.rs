@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::report::{SimGets, covered_keys};
 use super::spread::{mul_div, number};
-use super::{Simulator, Totals};
+use super::{Simulator, Totals, narrow};
 use crate::shape::{EditError, Level, Shape, Table, TableId};
 
 /// Most lots of a phase: beyond, lots grow and jobs come late, but a phase ends.
@@ -53,8 +53,8 @@ impl Simulator<'_> {
             tables_probed_per_get_permille: u64::try_from(mean).unwrap_or(u64::MAX),
             first_tables_probed_per_get_permille: first,
             last_tables_probed_per_get_permille: self.probed_permille(),
-            merge_read_bytes: merge_read_bytes - before.merge_read_bytes,
-            merged_bytes: merged_bytes - before.merged_bytes,
+            merge_read_bytes: narrow(merge_read_bytes - before.merge_read_bytes),
+            merged_bytes: narrow(merged_bytes - before.merged_bytes),
             plan_count: plan_count - before.plan_count,
         })
     }

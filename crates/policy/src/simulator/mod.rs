@@ -54,8 +54,8 @@ pub enum KeyOrder {
     /// Every flush spreads over the whole key space. How much is overwritten follows from the
     /// number of entries against `key_space`.
     Uniform,
-    /// Ascending: a flush starts after the one before it and takes one key per entry. Wraps around
-    /// at the end of the key space.
+    /// Ascending: a flush starts after the one before it and takes one key per entry. One that does
+    /// not fit before the end of the key space starts at its begin.
     Sequential,
 }
 
@@ -82,8 +82,17 @@ impl SimWorkload {
         let space = self.key_space.max(1);
         match self.order {
             KeyOrder::Uniform => thrown_into(entries, space),
-            KeyOrder::Sequential => entries.min(space),
+            KeyOrder::Sequential => {
+                // A flush that does not fit before the end begins anew: no key is written there.
+                let flush = self.entries_per_flush();
+                entries.min(space - if flush < space { space % flush } else { 0 })
+            }
         }
+    }
+
+    /// Entries of a flush, at least one.
+    fn entries_per_flush(&self) -> u64 {
+        (self.flush_bytes / self.entry_bytes.max(1)).max(1)
     }
 
     /// The same with the smallest key space in which at most that share (in thousandths) of so
@@ -122,14 +131,15 @@ pub struct Simulator<'a> {
     curve: Vec<SimPoint>,
 }
 
+/// Sums of bytes are wide: merges write what a user wrote many times over.
 #[derive(Clone, Copy, Default)]
 struct Totals {
-    user_bytes: u64,
+    user_bytes: u128,
     user_entries: u64,
-    flushed_bytes: u64,
-    merge_read_bytes: u64,
-    merged_bytes: u64,
-    moved_bytes: u64,
+    flushed_bytes: u128,
+    merge_read_bytes: u128,
+    merged_bytes: u128,
+    moved_bytes: u128,
     max_l0_run_count: u64,
     plan_count: u64,
 }
@@ -202,9 +212,9 @@ impl<'a> Simulator<'a> {
 
     fn flush(&mut self) -> Result<(), EditError> {
         let table = Arc::new(self.flush_table());
-        self.totals.user_bytes += self.workload.flush_bytes;
-        self.totals.user_entries += self.entries_per_flush();
-        self.totals.flushed_bytes += table.bytes;
+        self.totals.user_bytes += u128::from(self.workload.flush_bytes);
+        self.totals.user_entries += self.workload.entries_per_flush();
+        self.totals.flushed_bytes += u128::from(table.bytes);
         // A flush's run is named after its table: new, and the same on every machine.
         let slot = RunSlot::New(table.id);
         let place = vec![Placement { level: 0, slot, table }];
@@ -216,7 +226,7 @@ impl<'a> Simulator<'a> {
 
     fn flush_table(&mut self) -> Table {
         let space = self.workload.key_space.max(1);
-        let written = self.entries_per_flush();
+        let written = self.workload.entries_per_flush();
         self.flush_count += 1;
         let (min_key, max_key, entries) = match self.workload.order {
             KeyOrder::Uniform => {
@@ -241,10 +251,6 @@ impl<'a> Simulator<'a> {
         self.table(min_key, max_key, entries, (seq + 1, seq + written))
     }
 
-    fn entries_per_flush(&self) -> u64 {
-        (self.workload.flush_bytes / self.workload.entry_bytes.max(1)).max(1)
-    }
-
     fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
         let mut outputs = Vec::new();
         let read_before = self.totals.merge_read_bytes;
@@ -256,11 +262,12 @@ impl<'a> Simulator<'a> {
         }
         let edit = edit_for(&self.shape, plan, &outputs);
         self.totals.plan_count += 1;
-        let placed: u64 = edit.place.iter().map(|placement| placement.table.bytes).sum();
-        let merged: u64 = outputs.iter().flatten().map(|table| table.bytes).sum();
+        let placed: u128 =
+            edit.place.iter().map(|placement| u128::from(placement.table.bytes)).sum();
+        let merged: u128 = outputs.iter().flatten().map(|table| u128::from(table.bytes)).sum();
         self.totals.merged_bytes += merged;
         self.totals.moved_bytes += placed - merged;
-        let job_bytes = self.totals.merge_read_bytes - read_before;
+        let job_bytes = narrow(self.totals.merge_read_bytes - read_before);
         if job_bytes > self.largest_job.bytes {
             self.largest_job = LargestJob { bytes: job_bytes, why: plan.why.clone() };
         }
@@ -299,7 +306,7 @@ impl<'a> Simulator<'a> {
         };
         let seqs = tables().map(|table| (table.min_seq, table.max_seq));
         let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
-        self.totals.merge_read_bytes += tables().map(|table| table.bytes).sum::<u64>();
+        self.totals.merge_read_bytes += tables().map(|table| u128::from(table.bytes)).sum::<u128>();
         let input_entries: u64 = tables().map(|table| table.entries).sum();
         let (low, entries) = (spread.key_at(0), spread.entries);
         let mut outputs = Vec::new();
@@ -396,7 +403,7 @@ impl<'a> Simulator<'a> {
     fn point(&self) -> SimPoint {
         let count = self.looks.count.max(1);
         SimPoint {
-            user_bytes: self.totals.user_bytes,
+            user_bytes: narrow(self.totals.user_bytes),
             write_amplification_permille: self.write_amplification_permille(),
             tables_probed_per_get_permille: self.looks.probed_permille / count,
             runs_sought_per_scan_permille: self.looks.sought_permille / count,
@@ -415,7 +422,7 @@ impl<'a> Simulator<'a> {
 
     fn write_amplification_permille(&self) -> u64 {
         let written = self.totals.flushed_bytes + self.totals.merged_bytes;
-        mul_div(written, 1000, self.totals.user_bytes.max(1))
+        narrow(written * 1000 / self.totals.user_bytes.max(1))
     }
 
     fn report(&self) -> SimReport {
@@ -425,11 +432,11 @@ impl<'a> Simulator<'a> {
             curve.push(self.point());
         }
         SimReport {
-            user_bytes: totals.user_bytes,
-            flushed_bytes: totals.flushed_bytes,
-            merge_read_bytes: totals.merge_read_bytes,
-            merged_bytes: totals.merged_bytes,
-            moved_bytes: totals.moved_bytes,
+            user_bytes: narrow(totals.user_bytes),
+            flushed_bytes: narrow(totals.flushed_bytes),
+            merge_read_bytes: narrow(totals.merge_read_bytes),
+            merged_bytes: narrow(totals.merged_bytes),
+            moved_bytes: narrow(totals.moved_bytes),
             write_amplification_permille: self.write_amplification_permille(),
             space_amplification_permille: self.space_amplification_permille(),
             tables_probed_per_get_permille: self.probed_permille(),
@@ -468,6 +475,11 @@ impl<'a> Simulator<'a> {
         });
         levels.collect()
     }
+}
+
+/// A sum as it is told, saturating.
+fn narrow(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The deepest level that a plan takes from or writes to.
