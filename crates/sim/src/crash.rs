@@ -72,14 +72,23 @@ pub fn run_until_error(
     options: &Options,
     operations: &[Operation],
 ) -> Oracle {
-    let Ok(store) = open(storage, options) else { return Oracle::default() };
+    run(storage, options, operations).0
+}
+
+/// The same, and how it ended.
+pub fn run(
+    storage: &(impl Storage + Clone + 'static),
+    options: &Options,
+    operations: &[Operation],
+) -> (Oracle, Result<(), Error>) {
+    let store = match open(storage, options) {
+        Ok(store) => store,
+        Err(error) => return (Oracle::default(), Err(error)),
+    };
     let mut run = Run::new(store, Oracle::default());
-    for operation in operations {
-        if run.apply(operation, || open(storage, options)).is_err() {
-            break;
-        }
-    }
-    run.oracle
+    let mut steps = operations.iter();
+    let outcome = steps.try_for_each(|operation| run.apply(operation, || open(storage, options)));
+    (run.oracle, outcome)
 }
 
 /// Opens what a crash left (P8), compares it with the oracle (P1-P4), checks that no file is left

@@ -10,7 +10,7 @@ use runstone::{
     Background, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement, WriteOptions,
 };
-use runstone_sim::crash::{count_operations, judge, run_until_error};
+use runstone_sim::crash::{count_operations, judge, run, run_until_error};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{self, generate, keyspaces, read_all};
 
@@ -71,6 +71,39 @@ fn bits_that_reads_flip() {
 #[test]
 fn failed_syncs() {
     fail_everywhere(FaultKind::FailedSync, false, 30..33);
+}
+
+/// What is not needed any more stops nobody: writes went on only after the next open if an old
+/// manifest or a spare log segment could not be removed, and an open that met such a file failed.
+#[test]
+fn files_that_cannot_be_removed_stop_nothing() {
+    let mut left = 0;
+    for seed in 42..54 {
+        let operations = generate(seed, 200);
+        let options = workload::options(seed, Background::Manual);
+        let storage = SimStorage::new(seed);
+        // A file that does not exist has no category, and is not there to stay.
+        let keep_all = |storage: &SimStorage| {
+            for category in Category::ALL.map(Some) {
+                let kind = FaultKind::FailedRemove;
+                storage.inject(Fault { at_op: 0, kind, sticky: true, category });
+            }
+        };
+        keep_all(&storage);
+        let (oracle, outcome) = run(&storage, &options, &operations);
+        outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        left += storage.fired().len();
+        let place = format!("removes that fail, seed {seed}");
+        let crashed = storage.process_crash();
+        keep_all(&crashed);
+        let store = Store::open_on(Arc::new(crashed.clone()), options.clone());
+        let store = store.unwrap_or_else(|error| panic!("{place}: {error}"));
+        oracle.judge(&read_all(&store, None).expect("no faults"), false).expect("nothing is lost");
+        drop(store);
+        crashed.clear_faults();
+        judge(&crashed, &options, &oracle, false, &place);
+    }
+    assert!(left > 0, "nothing was removed");
 }
 
 #[test]

@@ -162,12 +162,7 @@ impl Inner {
     /// manifest says that it is not needed.
     pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = self.commit.lock().wal.take_obsolete(floor);
-        for segment in obsolete {
-            if let Err(error) = segment.retire(&self.wal_files) {
-                // The next open removes it as an orphan.
-                tracing::warn!(%error, "an obsolete log segment was left behind");
-            }
-        }
+        obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
     }
 
     /// Prepares the next log segment, and gives back the mappings of sealed ones.

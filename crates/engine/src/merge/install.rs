@@ -121,7 +121,10 @@ impl Inner {
         }
         if let Some(old) = manifest.log.replace(fresh) {
             let name = crate::version::manifest::manifest_name(old.number());
-            self.storage.remove(&name)?;
+            if let Err(error) = self.storage.remove(&name) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "the manifest before was left behind");
+            }
         }
         Ok(())
     }

@@ -362,10 +362,7 @@ impl Inner {
             return;
         }
         self.pool.trim();
-        if let Err(error) = self.wal_files.trim() {
-            // The file has no name in the list any more; the next open removes it.
-            tracing::warn!(%error, "a spare log segment was not removed");
-        }
+        self.wal_files.trim();
     }
 
     /// One collection of a keyspace runs at a time.

@@ -146,7 +146,7 @@ impl Inner {
         for keyspace in &keyspaces {
             while self.flush_oldest(keyspace)? {}
         }
-        self.commit.lock().wal.remove_all()?;
+        self.commit.lock().wal.remove_all();
         match &self.manifest.lock().log {
             Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
             None => Ok(()),

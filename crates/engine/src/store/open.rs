@@ -534,7 +534,8 @@ fn make_first_manifest(
     Manifest::create(Arc::clone(&inner.storage), number, id, &state)
 }
 
-/// Removes files that nothing names (P10). Only names of our own form are touched.
+/// Removes files that nothing names (P10). Only names of our own form are touched. One that stays
+/// takes space, and no more: numbers of files are never used again.
 fn remove_orphans(inner: &Inner) -> Result<()> {
     let manifest = inner.manifest.lock();
     let current = manifest.log.as_ref().map(Manifest::number);
@@ -552,8 +553,8 @@ fn remove_orphans(inner: &Inner) -> Result<()> {
             (_, Some(number)) => Some(number) != current,
             _ => number_in(name, "wal").is_some() || name == "CURRENT.new",
         };
-        if orphan {
-            inner.storage.remove(name)?;
+        if orphan && let Err(error) = inner.storage.remove(name) {
+            tracing::warn!(%error, "a file that is not needed was left behind");
         }
     }
     Ok(())

@@ -124,21 +124,28 @@ impl WalFiles {
     }
 
     /// Removes all files that hold no records, at close.
-    pub fn remove_spares(&self) -> Result<()> {
+    pub fn remove_spares(&self) {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();
             (std::mem::take(&mut spares.prepared), std::mem::take(&mut spares.parked))
         };
-        self.remove_prepared(prepared)?;
-        parked.iter().try_for_each(|number| Ok(self.storage.remove(&segment_name(*number))?))
+        self.remove_prepared(prepared);
+        parked.into_iter().for_each(|number| self.remove_spare(number));
     }
 
-    fn remove_prepared(&self, prepared: VecDeque<(u64, SegmentFile)>) -> Result<()> {
+    fn remove_prepared(&self, prepared: VecDeque<(u64, SegmentFile)>) {
         for (number, file) in prepared {
             drop(file);
-            self.storage.remove(&segment_name(number))?;
+            self.remove_spare(number);
         }
-        Ok(())
+    }
+
+    /// Removes a segment without records of its own. If that fails nobody reads it, and the next
+    /// open removes it as an orphan: no reason to stop.
+    fn remove_spare(&self, number: u64) {
+        if let Err(error) = self.storage.remove(&segment_name(number)) {
+            tracing::warn!(%error, "a spare log segment was left behind");
+        }
     }
 
     /// Makes a spare, all pages present.
@@ -148,7 +155,8 @@ impl WalFiles {
         let file = self.make(number, parked, self.segment_bytes)?;
         let prepared = file.file.prepare(0, self.segment_bytes);
         prepared.inspect_err(|_| self.leave(&segment_name(number)))?;
-        self.offer(number, file)
+        self.offer(number, file);
+        Ok(())
     }
 
     /// A segment out of a parked one, or else a new file. A parked one that a sync still holds,
@@ -168,20 +176,17 @@ impl WalFiles {
 
     /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
     /// that one, it would be read before it.
-    fn offer(&self, number: u64, file: SegmentFile) -> Result<()> {
+    fn offer(&self, number: u64, file: SegmentFile) {
         let mut spares = self.spares.lock();
         if number < spares.last_number {
             drop(spares);
-            drop(file);
-            self.storage.remove(&segment_name(number))?;
-            return Ok(());
+            return self.remove_prepared(VecDeque::from([(number, file)]));
         }
         spares.last_number = number;
         spares.prepared.push_back((number, file));
         if spares.prepared.len() >= spares.target() {
             self.spare_wanted.store(false, Relaxed);
         }
-        Ok(())
     }
 
     fn create(&self, name: &str, capacity_bytes: u64) -> Result<SegmentFile> {
@@ -235,32 +240,31 @@ impl WalFiles {
             let parked = if fits { spares.parked.pop() } else { None };
             (spares.last_number, std::mem::take(&mut spares.prepared), parked)
         };
-        self.remove_prepared(passed_over)?;
+        self.remove_prepared(passed_over);
         Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
     }
 
     /// Removes all but a few of the kept files: nobody has written for a while.
-    pub fn trim(&self) -> Result<()> {
+    pub fn trim(&self) {
         let surplus = {
             let mut spares = self.spares.lock();
             spares.taken = 0;
             let kept = IDLE_PARKED.min(spares.parked.len());
             spares.parked.split_off(kept)
         };
-        surplus.iter().try_for_each(|number| Ok(self.storage.remove(&segment_name(*number))?))
+        surplus.into_iter().for_each(|number| self.remove_spare(number));
     }
 
     /// A segment is not needed any more: keeps its file for a coming one, or removes it.
-    fn retire(&self, number: u64, recyclable: bool) -> Result<()> {
+    fn retire(&self, number: u64, recyclable: bool) {
         if recyclable {
             let mut spares = self.spares.lock();
             if spares.parked.len() < MAX_PARKED {
                 spares.parked.push(number);
-                return Ok(());
+                return;
             }
         }
-        self.storage.remove(&segment_name(number))?;
-        Ok(())
+        self.remove_spare(number);
     }
 }
 
@@ -351,14 +355,18 @@ impl Wal {
         Ok(segment.number)
     }
 
-    /// Removes every segment; nothing in them is needed. At close.
-    pub fn remove_all(&mut self) -> Result<()> {
+    /// Removes every segment; nothing in them is needed. At close. If one stays, so do those behind
+    /// it: a log without its middle would be taken for damaged.
+    pub fn remove_all(&mut self) {
         self.writer = None;
         self.current = None;
         while let Some(segment) = self.segments.pop_front() {
-            self.files.storage.remove(&segment_name(segment.number))?;
+            if let Err(error) = self.files.storage.remove(&segment_name(segment.number)) {
+                tracing::warn!(%error, "log segments were left behind");
+                break;
+            }
         }
-        self.files.remove_spares()
+        self.files.remove_spares();
     }
 
     fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
@@ -489,11 +497,11 @@ pub struct ObsoleteSegment {
 
 impl ObsoleteSegment {
     /// Recycles or removes the file.
-    pub fn retire(self, files: &WalFiles) -> Result<()> {
+    pub fn retire(self, files: &WalFiles) {
         let ObsoleteSegment { number, recyclable, _mapping } = self;
         // A file can be mapped once at a time.
         drop(_mapping);
-        files.retire(number, recyclable)
+        files.retire(number, recyclable);
     }
 }
 

@@ -145,7 +145,7 @@ impl State {
         self.trace(op);
         match self.faults.take(number, op.kind, op.category) {
             Some(FaultKind::Eio) if op.kind == OpKind::Sync => Ok(Some(FaultKind::FailedSync)),
-            Some(FaultKind::Eio | FaultKind::FailedDirSync) => Err(eio()),
+            Some(FaultKind::Eio | FaultKind::FailedDirSync | FaultKind::FailedRemove) => Err(eio()),
             Some(FaultKind::NoSpace) if op.kind != OpKind::Write => Err(no_space()),
             Some(FaultKind::Crash) => {
                 self.is_crashed = true;

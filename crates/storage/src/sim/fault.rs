@@ -40,6 +40,8 @@ pub enum FaultKind {
     NoSpaceOnSync,
     /// A sync of a directory fails with `EIO`, without effect.
     FailedDirSync,
+    /// A file stays, with `EIO`.
+    FailedRemove,
     /// A write is acknowledged and never happens: readers and the disk keep the old bytes. The
     /// length grows as if it had happened, with zeros, because lengths are kept elsewhere.
     LostWrite,
@@ -91,6 +93,7 @@ impl FaultKind {
             }
             FaultKind::FailedSync | FaultKind::NoSpaceOnSync => op == OpKind::Sync,
             FaultKind::FailedDirSync => op == OpKind::SyncDir,
+            FaultKind::FailedRemove => op == OpKind::Remove,
             FaultKind::EioOnRead | FaultKind::BitFlipOnRead | FaultKind::ShortRead => {
                 op == OpKind::Read
             }
