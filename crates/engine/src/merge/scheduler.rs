@@ -225,13 +225,14 @@ fn work(inner: &Inner, merges: bool) {
     }
 }
 
-/// A worker that dies leaves claims and half a tree in memory: nothing may be acknowledged then.
+/// A job that dies leaves its claim and half a tree in memory: nothing may be acknowledged then. A
+/// user's thread may run it, and go on.
 struct StopOnPanic<'a>(&'a Inner);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "a background thread panicked";
+            let what = "a job panicked";
             self.0.stop_writes(&Error::invalid(what, "reopen the store and report the panic"));
         }
     }
@@ -417,6 +418,7 @@ impl Inner {
     }
 
     fn run_job(&self, claim: u64, job: Job) -> bool {
+        let _guard = StopOnPanic(self);
         // These succeed on a full disk too.
         let shows_space = !matches!(job, Job::PrepareChunk | Job::Purge);
         // Versions that the job held are released before the claim, so that files which became
@@ -615,6 +617,7 @@ impl Inner {
             let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             (self.scheduler.claim(&mut state, &job), version, plan)
         };
+        let _guard = StopOnPanic(self);
         let outcome = self.run_plan(keyspace, version, &plan);
         self.scheduler.release(claim);
         outcome
