@@ -9,6 +9,7 @@ use runstone::policy::partition::Partitioner;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Compression, KeyspaceOptions, MergeInstall, Options, ReadOptions, Store,
+    ValuePlacement,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -198,4 +199,34 @@ fn damage_is_found_and_not_copied() {
     let error = store.compact().expect_err("the block does not verify").to_string();
     assert!(error.contains(&name), "{error}");
     assert_eq!(files(&storage).len(), before, "no output is left behind");
+}
+
+/// A version that a merge dropped was compared with the pointer that it had read last, not with the
+/// newer version in a block that it had copied in between: if that was a small value, the record
+/// looked live for ever.
+#[test]
+fn what_a_copied_block_replaces_is_freed() {
+    const LARGE: usize = 40_000;
+    let mut options = options(Partitioner::None, Compression::None, 1);
+    let values = &mut options.keyspace.as_mut().unwrap().values;
+    values.placement = ValuePlacement::HashGrouped;
+    (values.groups, values.slot_bytes, values.separate_at) = (1, 4096, 64);
+    // In some turn the small value is the last of a block.
+    for replaced in 100..140 {
+        let storage = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage, options.clone()).unwrap();
+        store.put(key(replaced), vec![1; LARGE]).unwrap();
+        store.flush().unwrap();
+        let snapshot = store.snapshot();
+        for k in 0..300 {
+            let value = if k == replaced { vec![2; 10] } else { vec![2; 64] };
+            store.put(key(k), value).unwrap();
+        }
+        store.compact().unwrap();
+        drop(snapshot);
+        store.put(key(3), "small").unwrap();
+        store.compact().unwrap();
+        let bytes = store.default_keyspace().value_usage()[0].bytes();
+        assert!(bytes < LARGE as u64, "{bytes} bytes, key {replaced}");
+    }
 }

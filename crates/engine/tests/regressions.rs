@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Batch, Error, KeyspaceOptions, Options, Store, WalMode, WriteOptions};
+use runstone::{
+    Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, Store, WalMode,
+    WriteOptions,
+};
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();
@@ -197,4 +200,35 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
             assert!(found.is_some(), "{i}");
         }
     }
+}
+
+/// A listener that panics at a flush.
+#[derive(Debug)]
+struct Panics;
+
+impl EventListener for Panics {
+    fn on_event(&self, event: &Event) {
+        assert!(!matches!(event, Event::Flushed { .. }), "a listener that panics");
+    }
+}
+
+/// A job that panicked in a user's thread left its claim, and nobody knew: writes went on, and the
+/// end of the store waited for that job for ever.
+#[test]
+fn a_job_that_panics_stops_the_store_in_every_thread() {
+    let mut options = options();
+    options.background = Background::Manual;
+    options.listener = Some(Arc::new(Panics));
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    store.put("key", "value").expect("puts");
+    let flush = std::panic::AssertUnwindSafe(|| store.flush());
+    assert!(std::panic::catch_unwind(flush).is_err(), "the listener panics");
+    let refused = store.put("more", "writes");
+    assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
+    let (is_done, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(store);
+        is_done.send(())
+    });
+    done.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody waits for the job");
 }

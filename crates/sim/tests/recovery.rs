@@ -2,6 +2,7 @@
 //! found. What random crashes and faults find is in `crash.rs` and `faults.rs`.
 
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use runstone::seeded::{self, Place};
 use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
@@ -507,4 +508,31 @@ fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
             return;
         }
     }
+}
+
+/// Where jobs are run by hand, a flush returned while another thread held it back, here a
+/// checkpoint that had not found its moment: what it should have written was still in memory.
+#[test]
+fn a_flush_waits_for_what_another_thread_holds_back() {
+    let storage = SimStorage::new(1);
+    let store = Arc::new(open(&storage).expect("opens"));
+    store.put("before", "the moment").expect("puts");
+    let (begun, flushing) = mpsc::channel();
+    let beside = Arc::clone(&store);
+    seeded::step_in(Place::MemtablesReplaced, move || {
+        beside.put("behind", "the moment").expect("puts");
+        let (is_done, done) = mpsc::channel();
+        let flush = std::thread::spawn(move || {
+            beside.flush().expect("flushes");
+            let left = beside.default_keyspace().memtable_bytes();
+            let _ = is_done.send(());
+            left
+        });
+        let _ = done.recv_timeout(Duration::from_millis(100));
+        begun.send(flush).expect("awaited");
+    });
+    store.checkpoint("copy").expect("copies");
+    assert!(seeded::has_stepped_in());
+    let flush = flushing.recv().expect("began");
+    assert_eq!(flush.join().expect("no panic"), 0, "bytes that the flush left in memory");
 }

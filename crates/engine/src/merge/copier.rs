@@ -69,6 +69,11 @@ impl Copier {
         (last_key, *last_trailer, hashes.len() as u64)
     }
 
+    /// Where its value lies, if it is apart.
+    pub(crate) fn last_place(&self) -> Option<(u64, u64)> {
+        self.summary.last_place
+    }
+
     /// Copies the block found.
     pub(crate) fn copy(&mut self, streams: &MergeIter, to: &mut TableBuilder) -> Result<()> {
         let block: Option<WholeBlock<'_>> = streams.table().and_then(|table| table.whole_block());

@@ -195,19 +195,22 @@ impl Inner {
         keyspaces.values().filter(|keyspace| holds_writes(keyspace)).cloned().collect()
     }
 
-    /// Waits until no memtable with a number up to `last_seq` waits for its flush, or its keyspace
-    /// is gone. One that is being dropped may yet stay, if that fails.
+    /// Waits for [`Inner::are_flushed`].
     pub(crate) fn wait_flushed(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],
         last_seq: SeqNo,
     ) -> Result<()> {
-        self.wait_until(|| {
-            let is_gone = |keyspace: &KeyspaceInner| {
-                keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
-            };
-            keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
-        })
+        self.wait_until(|| self.are_flushed(keyspaces, last_seq))
+    }
+
+    /// Whether no memtable with a number up to `last_seq` waits for its flush, or its keyspace is
+    /// gone. One that is being dropped may yet stay, if that fails.
+    pub(crate) fn are_flushed(&self, keyspaces: &[Arc<KeyspaceInner>], last_seq: SeqNo) -> bool {
+        let is_gone = |keyspace: &KeyspaceInner| {
+            keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
+        };
+        keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
     }
 
     /// Whether a memtable of the keyspace waits and may be flushed now.

@@ -243,6 +243,7 @@ fn fill_tables(
                 copier.copy(&streams, builder)?;
                 let (last_key, last_trailer, entries) = copier.last();
                 keep.pass(last_key, last_trailer);
+                last_place = copier.last_place();
                 seen += entries;
                 streams.skip_block()?;
                 continue;

@@ -225,13 +225,14 @@ fn work(inner: &Inner, merges: bool) {
     }
 }
 
-/// A worker that dies leaves claims and half a tree in memory: nothing may be acknowledged then.
+/// A job that dies leaves its claim and half a tree in memory: nothing may be acknowledged then. A
+/// user's thread may run it, and go on.
 struct StopOnPanic<'a>(&'a Inner);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "a background thread panicked";
+            let what = "a job panicked";
             self.0.stop_writes(&Error::invalid(what, "reopen the store and report the panic"));
         }
     }
@@ -414,6 +415,7 @@ impl Inner {
     }
 
     fn run_job(&self, claim: u64, job: Job) -> bool {
+        let _guard = StopOnPanic(self);
         // These succeed on a full disk too.
         let shows_space = !matches!(job, Job::PrepareChunk | Job::Purge);
         // Versions that the job held are released before the claim, so that files which became
@@ -471,37 +473,36 @@ impl Inner {
         Ok(true)
     }
 
-    /// Waits until `done` holds, running jobs here if nobody else does.
+    /// Waits until `done` holds, running jobs here if nobody else does. Those of other threads, and
+    /// what a thread holds back meanwhile, are waited for.
     pub(crate) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
-        if self.options.background == Background::Manual {
-            while !done() {
-                if !self.run_one_job()? && !done() {
-                    return self.check_writable();
-                }
+        loop {
+            self.run_jobs_until(&done)?;
+            let mut state = self.scheduler.state.lock();
+            if done() {
+                return Ok(());
             }
-            return Ok(());
-        }
-        let mut state = self.scheduler.state.lock();
-        while !done() {
             if self.scheduler.is_closing() {
                 return Err(Error::Closed);
             }
             if self.is_stopped() || self.is_out_of_space() {
                 self.check_writable()?;
             }
-            self.scheduler.wake.notify_all();
-            self.scheduler.ended.wait_for(&mut state, POLL);
+            self.wait_for_change(&mut state);
         }
+    }
+
+    /// Runs jobs here, if nobody else does, until `done` holds or none is due.
+    pub(crate) fn run_jobs_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        let are_ours = self.options.background == Background::Manual;
+        while are_ours && !done() && self.run_one_job()? {}
         Ok(())
     }
 
     /// Waits until no job runs or is due.
     pub(crate) fn wait_idle(&self) -> Result<()> {
-        if self.options.background == Background::Manual {
-            while self.run_one_job()? {}
-            return Ok(());
-        }
         loop {
+            self.run_jobs_until(|| false)?;
             {
                 let mut state = self.scheduler.state.lock();
                 if self.scheduler.is_closing() {
@@ -510,12 +511,21 @@ impl Inner {
                 if state.running.is_empty() && self.next_job(&mut state, true).is_none() {
                     return self.check_writable_or_read_only();
                 }
-                self.scheduler.wake.notify_all();
-                self.scheduler.ended.wait_for(&mut state, POLL);
+                self.wait_for_change(&mut state);
             }
             if self.is_stopped() {
                 return self.check_writable();
             }
+        }
+    }
+
+    /// Until a job ended or, where callers run them, may be due; or until a while has passed.
+    fn wait_for_change(&self, state: &mut MutexGuard<'_, State>) {
+        if self.options.background == Background::Manual {
+            self.scheduler.wake.wait_for(state, POLL);
+        } else {
+            self.scheduler.wake.notify_all();
+            self.scheduler.ended.wait_for(state, POLL);
         }
     }
 
@@ -604,6 +614,7 @@ impl Inner {
             let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             (self.scheduler.claim(&mut state, &job), version, plan)
         };
+        let _guard = StopOnPanic(self);
         let outcome = self.run_plan(keyspace, version, &plan);
         self.scheduler.release(claim);
         outcome

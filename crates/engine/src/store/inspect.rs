@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::key::{Kind, SeqNo, compare, kind_of, seq_of};
 use crate::merge::slices::{is_sliced, slice_inputs};
 use crate::metrics::{IoCounters, MetricsSnapshot};
+use crate::options::Background;
 use crate::read::cursor::ReadOptions;
 use crate::table::filter;
 use crate::table::iterator::{Access, TableIter};
@@ -254,7 +255,13 @@ impl Inner {
         reached!(MemtablesReplaced);
         self.flush_limit.store(last_seq, Release);
         let pinned = loop {
-            let flushed = self.wait_flushed(&keyspaces, last_seq);
+            let flushed = match self.options.background {
+                // What is not flushed then, another thread has; the state tells.
+                Background::Manual => self
+                    .run_jobs_until(|| self.are_flushed(&keyspaces, last_seq))
+                    .and_then(|()| self.check_writable()),
+                Background::Threads(_) => self.wait_flushed(&keyspaces, last_seq),
+            };
             reached!(FlushesAwaited);
             match flushed.map(|()| self.pin_state(last_seq)) {
                 Ok(None) => {}

@@ -13,6 +13,7 @@ use crate::table::block::{BadBlock, Block, BlockCursor};
 use crate::table::builder::TableLayout;
 use crate::table::filter;
 use crate::table::frame;
+use crate::value::record::Pointer;
 
 /// A block of which a merge is on the first entry.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub struct Summary {
     pub last_key: Vec<u8>,
     /// Its trailer.
     pub last_trailer: u64,
+    /// The file that its entry points to and the place there, if it is a pointer.
+    pub last_place: Option<(u64, u64)>,
     /// The first key.
     pub first_key: Vec<u8>,
     /// Smallest sequence number.
@@ -74,6 +77,7 @@ impl WholeBlock<'_> {
             BlockCursor::new(Arc::clone(self.block), std::mem::take(&mut summary.last_key));
         cursor.seek_to_first()?;
         summary.first_key.extend_from_slice(cursor.key());
+        let mut last_value = (0, 0);
         while cursor.valid() {
             let (key, trailer) = (cursor.key(), cursor.trailer());
             let hash = filter::hash(key);
@@ -89,7 +93,13 @@ impl WholeBlock<'_> {
             summary.user_bytes += (key.len() + cursor.value().len()) as u64;
             summary.kinds |= 1 << kind_of(trailer);
             summary.last_trailer = trailer;
+            let (_, at, len) = cursor.pin();
+            last_value = (at, len);
             cursor.next()?;
+        }
+        if is_pointer(summary.last_trailer) {
+            let (at, len) = last_value;
+            summary.last_place = Pointer::place_of_entry(self.block.slice(at, len));
         }
         summary.last_key = cursor.into_buffer();
         let restarts = summary.hashes.len().div_ceil(restart_interval.max(1));
@@ -103,6 +113,7 @@ impl Summary {
         self.hashes.clear();
         self.first_key.clear();
         (self.min_seq, self.max_seq) = (u64::MAX, 0);
-        (self.user_bytes, self.kinds, self.last_trailer) = (0, 0, 0);
+        (self.user_bytes, self.kinds) = (0, 0);
+        (self.last_trailer, self.last_place) = (0, None);
     }
 }

@@ -313,15 +313,18 @@ impl TableReader {
         self.file.read_ahead(offset, len);
     }
 
-    /// Forgets all blocks of this table that are in the cache.
+    /// Forgets all blocks and partitions of this table that are in the cache.
     pub fn evict(&self) {
-        for i in 0..self.slots.len() {
+        let forget = |offset| self.cache.remove(CacheKey { uid: self.uid, offset });
+        for (i, slot) in self.slots.iter().enumerate() {
             let Ok(partition) = self.partition(i) else { continue };
             for block in 0..partition.block_count() {
                 if let Some((offset, _)) = partition.block_range(block) {
-                    self.cache.remove(CacheKey { uid: self.uid, offset });
+                    forget(offset);
                 }
             }
+            // Looking for its blocks may have brought it in.
+            forget(slot.offset);
         }
     }
 
@@ -429,4 +432,41 @@ fn decode_root(raw: &[u8], data_end: u64) -> Option<(KeyArray, Vec<Slot>)> {
         slots.push(Slot { offset, len, pinned: OnceLock::new() });
     }
     (reader.is_empty() && !slots.is_empty()).then_some((root, slots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Kind, pack};
+    use crate::options::KeyspaceOptions;
+    use crate::table::builder::TableBuilder;
+    use crate::version::handle::TableContext;
+    use runstone_policy::shape::Shape;
+    use runstone_storage::MemoryStorage;
+
+    /// Of a table that was removed the blocks left the cache, but partitions that were not pinned
+    /// did not: they came in, if they were not there.
+    #[test]
+    fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let _all = cache.try_pin(512 << 10).expect("half of the budget");
+        let context = TableContext {
+            storage: Arc::new(MemoryStorage::new()),
+            cache: Arc::clone(&cache),
+            store_uid: 7,
+            purge: Default::default(),
+            disk: Default::default(),
+        };
+        let layout = KeyspaceOptions::default().layout(&Shape::default(), 0);
+        let mut builder = TableBuilder::create(&context, 1, layout).unwrap();
+        for number in 0..1000u32 {
+            builder.add(&number.to_be_bytes(), pack(1, Kind::Put), &[7; 50]).unwrap();
+        }
+        let meta = builder.finish().unwrap();
+        let uid = context.table_uid(1);
+        let open = || TableReader::open(&*context.storage, &meta, uid, Arc::clone(&cache));
+        assert!(cache.usage().cache_bytes > 50_000, "what was written is there");
+        open().unwrap().evict();
+        assert_eq!(cache.usage().cache_bytes, 0);
+    }
 }
