@@ -12,10 +12,12 @@ use crate::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub type KeyspaceId = u32;
 
 /// Writes that happen together or not at all (P3), in order. Keyspaces are noted by id: a batch is
-/// for the open store whose handles it was made with.
+/// for the open store whose handles it was made with, and any other refuses it.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
+    /// `Inner::opening` of the store whose handles were used.
+    opening: Option<u64>,
     count: u64,
     user_bytes: u64,
 }
@@ -39,19 +41,38 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds a put. Keys up to 64 KiB - 1, values up to 4 GiB - 1; both may be empty.
+    /// Adds a put. Keys up to 64 KiB - 1, values up to 4 GiB - 1; both may be empty. A keyspace of
+    /// another store than before is refused.
     pub fn put(
         &mut self,
         keyspace: &crate::Keyspace,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
+        self.bind(keyspace.store.opening)?;
         self.push(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
     }
 
     /// Adds a delete; deleting an absent key is legal.
     pub fn delete(&mut self, keyspace: &crate::Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.bind(keyspace.store.opening)?;
         self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])
+    }
+
+    /// Binds the batch to an open store, if it is not bound to another.
+    fn bind(&mut self, opening: u64) -> Result<()> {
+        self.check_for(opening)?;
+        self.opening = Some(opening);
+        Ok(())
+    }
+
+    /// Refuses a store that the batch was not made for: its keyspaces have the same ids.
+    pub(crate) fn check_for(&self, opening: u64) -> Result<()> {
+        if self.opening.is_some_and(|own| own != opening) {
+            let what = "the batch was made with keyspaces of another store, or before a reopen";
+            return Err(Error::invalid(what, "make it anew with keyspaces of this store"));
+        }
+        Ok(())
     }
 
     pub(crate) fn push(
@@ -91,6 +112,7 @@ impl Batch {
     /// Forgets the writes and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.opening = None;
         self.count = 0;
         self.user_bytes = 0;
     }

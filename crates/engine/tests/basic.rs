@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Batch, KeyspaceOptions, Options, ReadOptions, Store, WriteOptions};
+use runstone::{
+    Background, Batch, Error, KeyspaceOptions, Options, ReadOptions, Store, WriteOptions,
+};
 
 fn small() -> Options {
     let mut keyspace = KeyspaceOptions::default();
@@ -113,6 +115,28 @@ fn snapshots_keep_what_they_saw_across_merges() {
     store.compact().expect("compact");
     let entries: u64 = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
     assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
+}
+
+/// Keyspaces of two stores have the same ids: what was meant for one went to the other.
+#[test]
+fn a_batch_is_for_one_store() {
+    let [one, other] = [(), ()].map(|()| {
+        Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("open")
+    });
+    let mut batch = Batch::new();
+    batch.put(one.default_keyspace(), "a", "1").expect("push");
+    let refused = batch.put(other.default_keyspace(), "b", "2").expect_err("another store");
+    assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+    batch.delete(other.default_keyspace(), "a").expect_err("another store");
+    other.write(&batch, WriteOptions::default()).expect_err("another store");
+    assert_eq!(other.get("a").expect("get"), None);
+    one.write(&batch, WriteOptions::default()).expect("its own");
+    assert_eq!(one.get("a").expect("get").as_deref(), Some(&b"1"[..]));
+    assert_eq!(one.get("b").expect("get"), None);
+    batch.clear();
+    batch.put(other.default_keyspace(), "b", "2").expect("an empty batch is for any store");
+    other.write(&batch, WriteOptions::default()).expect("write");
+    assert_eq!(other.get("b").expect("get").as_deref(), Some(&b"2"[..]));
 }
 
 #[test]

@@ -232,3 +232,41 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
     });
     done.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody waits for the job");
 }
+
+/// The first keyspace that had a merge due was always the next: writes to one kept the merges of
+/// another waiting until back-pressure slowed both down.
+#[test]
+fn keyspaces_take_turns_in_merging() {
+    let mut options = Options { background: Background::Manual, ..options() };
+    options.keyspace.as_mut().expect("given").shape.l0_share_percent = 0;
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options.clone()).expect("open");
+    let second = store.open_keyspace("second", options.keyspace).expect("new");
+    let keyspaces = [store.default_keyspace(), &second];
+    let level_0 = |at: usize| keyspaces[at].shape().levels.first().map_or(0, |l| l.runs().len());
+    let mut next = 0u32;
+    let mut flush = |at: usize| {
+        for _ in 0..100 {
+            next = next.wrapping_add(0x9E37_79B9);
+            keyspaces[at].put(next.to_be_bytes(), [7; 100]).expect("put");
+        }
+        store.flush().expect("flush");
+    };
+    for at in [0, 1] {
+        while level_0(at) < 12 {
+            flush(at);
+        }
+    }
+    let mut merged = [0, 0];
+    for _ in 0..40 {
+        // The first one always has a merge due.
+        while level_0(0) < 12 {
+            flush(0);
+        }
+        let before = [0, 1].map(level_0);
+        assert!(store.run_one_job().expect("a job"));
+        for at in [0, 1] {
+            merged[at] += usize::from(level_0(at) < before[at]);
+        }
+    }
+    assert!(merged[0] > 0 && merged[1] > 0, "{merged:?}");
+}

@@ -79,6 +79,16 @@ struct State {
     frozen: BTreeSet<KeyspaceId>,
     /// After a full disk, nothing is tried before this.
     retry_at: Option<Instant>,
+    /// Where the search for the next job of each kind begins: behind the keyspace that had the
+    /// last one, or one that is written to much would keep the others waiting.
+    turns: Turns,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    flush: KeyspaceId,
+    merge: KeyspaceId,
+    collect: KeyspaceId,
 }
 
 impl State {
@@ -162,10 +172,20 @@ impl Scheduler {
     }
 
     fn claim(&self, state: &mut State, job: &Job) -> u64 {
+        let turns = &mut state.turns;
         let claim = match job {
-            Job::Flush(keyspace) => Claim::Flush(keyspace.id),
-            Job::Merge(keyspace, _, plan) => Claim::Merge(keyspace.id, plan.clone()),
-            Job::Collect(keyspace) => Claim::Collect(keyspace.id),
+            Job::Flush(keyspace) => {
+                turns.flush = keyspace.id + 1;
+                Claim::Flush(keyspace.id)
+            }
+            Job::Merge(keyspace, _, plan) => {
+                turns.merge = keyspace.id + 1;
+                Claim::Merge(keyspace.id, plan.clone())
+            }
+            Job::Collect(keyspace) => {
+                turns.collect = keyspace.id + 1;
+                Claim::Collect(keyspace.id)
+            }
             Job::PrepareLog => Claim::Single("log"),
             Job::PrepareChunk => Claim::Single("chunk"),
             Job::Purge => Claim::Single("purge"),
@@ -270,7 +290,8 @@ impl Inner {
         let flushing = |id| {
             state.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
         };
-        let flush = keyspaces.values().find(|keyspace| {
+        let from = |turn| keyspaces.range(turn..).chain(keyspaces.range(..turn)).map(|(_, k)| k);
+        let flush = from(state.turns.flush).find(|keyspace| {
             self.flush_is_due(keyspace)
                 && !flushing(keyspace.id)
                 && !state.frozen.contains(&keyspace.id)
@@ -290,11 +311,12 @@ impl Inner {
         if !merges {
             return None;
         }
-        let collect = keyspaces.values().find(|keyspace| self.collection_is_due(state, keyspace));
+        let collect =
+            from(state.turns.collect).find(|keyspace| self.collection_is_due(state, keyspace));
         if let Some(keyspace) = collect {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
-        keyspaces.values().find_map(|keyspace| self.next_merge(state, keyspace))
+        from(state.turns.merge).find_map(|keyspace| self.next_merge(state, keyspace))
     }
 
     /// Whether any job may start: not just after one that found the disk full.

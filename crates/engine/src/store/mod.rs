@@ -104,6 +104,8 @@ pub(crate) struct ManifestState {
 /// A store's shared state.
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// Which opening of a store this is in the process: batches are bound to one.
+    pub(crate) opening: u64,
     pub(crate) options: Options,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) tables: Arc<TableContext>,
@@ -321,6 +323,7 @@ impl Inner {
 
     /// Commits a batch of any keyspaces.
     pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
+        batch.check_for(self.opening)?;
         let mut sums: BTreeMap<KeyspaceId, (u64, u64)> = BTreeMap::new();
         for operation in batch.operations() {
             let sum = sums.entry(operation.keyspace).or_default();

@@ -196,7 +196,9 @@ fn assemble(
         keyspaces.insert(*id, Arc::new(made));
     }
     let next_keyspace = next_keyspace(&state)?;
+    static OPENINGS: AtomicU64 = AtomicU64::new(0);
     Ok(Inner {
+        opening: OPENINGS.fetch_add(1, Relaxed),
         throttle: Throttle::new(options.max_delayed_bytes_per_second),
         commit: CachePadded::new(Mutex::new(CommitState {
             wal: Wal::new(Arc::clone(&wal_files), random),
