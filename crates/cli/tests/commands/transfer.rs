@@ -310,6 +310,26 @@ fn begins_again(place: &Place, s: &str) {
     assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
 }
 
+/// The end of an import dropped the place of another one of the same file into another keyspace.
+#[test]
+fn imports_of_a_file_into_two_keyspaces_are_apart() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nbad\nb\t2\n");
+    let other = ["import", "s", "x.tsv", "--keyspace", "other"];
+    assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
+    place.ok(&["import", "s", "x.tsv"]);
+    assert_eq!(place.json(&other)["resumed_records"], 1);
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(2), "the progress is gone with the end of both");
+
+    // What is left of a file that has changed since is of no use to anyone.
+    assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
+    place.write("x.tsv", "a\t1\n");
+    place.ok(&["import", "s", "x.tsv"]);
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(2), "nothing is left of an older file");
+}
+
 /// What is wrong with a record is told with its file and line also if the store refuses it.
 #[test]
 fn records_that_no_store_takes_are_told_by_place() {
