@@ -127,7 +127,14 @@ impl NewFile {
         name.push(format!(".partial-{}", std::process::id()));
         let partial = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
-        let file = file.map_err(|error| Failure::file(path, "create", &error))?;
+        let file = file.map_err(|error| match error.kind() {
+            // A killed export of a process with the same number left it.
+            ErrorKind::AlreadyExists => {
+                let hint = "remove it, unless another export is writing it";
+                Failure::file(&partial, "create", &error).hint(hint)
+            }
+            _ => Failure::file(path, "create", &error),
+        })?;
         let file = BufWriter::with_capacity(256 << 10, file);
         Ok(NewFile { file, path: path.to_path_buf(), partial, force, finished: false })
     }
@@ -256,5 +263,22 @@ impl Sink for DirectorySink {
 
     fn finish(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a killed export of the same process number left was told as a target that exists.
+    #[test]
+    fn a_partial_file_in_the_way_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let partial = directory.path().join(format!("x.csv.partial-{}", std::process::id()));
+        fs::write(&partial, "").expect("a file");
+        let opened = NewFile::open(&directory.path().join("x.csv"), true, None);
+        let failed = opened.err().expect("it is in the way");
+        assert_eq!(failed.place, Some(partial.display().to_string()));
+        assert!(partial.exists());
     }
 }
