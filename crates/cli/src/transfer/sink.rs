@@ -120,10 +120,16 @@ impl NewFile {
             let hint = "name a new file; `-` is standard output";
             return Err(Failure::usage("the target is no regular file", hint).at(path.display()));
         }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        // `x/` and `x/.`: the file beside it would be `x.partial`, and no file gets that name.
+        if !path.as_os_str().as_encoded_bytes().ends_with(name.as_encoded_bytes()) {
+            let hint = "leave out the / at its end, or pass --format dir";
+            let what = "the target is named as a directory";
+            return Err(Failure::usage(what, hint).at(path.display()));
+        }
         if !force && path.symlink_metadata().is_ok() {
             return Err(exists(path));
         }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".partial-{}", std::process::id()));
         let partial = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);

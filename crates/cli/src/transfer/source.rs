@@ -59,6 +59,10 @@ pub fn open(
     fields: &Fields,
     store: Option<&Path>,
 ) -> Result<Box<dyn Source>> {
+    if store.is_some() && path.canonicalize().ok().as_deref() == store {
+        let hint = "name another store to import into, or `runstone export` this one first";
+        return Err(Failure::usage("the source is the store itself", hint).at(path.display()));
+    }
     if format == Format::Dir {
         let tree = Tree::walk(path, store)?;
         let total_bytes = tree.bytes();

@@ -180,6 +180,37 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
+/// A file named as a directory is refused at once: it was written whole, and then had no name.
+#[test]
+fn a_file_is_not_named_as_a_directory() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for target in ["x.tsv/", "x.tsv/.", "x.tsv//"] {
+        for force in [&[][..], &["--force"]] {
+            let export = ["export", "s", target, "--format", "tsv"];
+            let ran = place.run(&[&export[..], force].concat());
+            assert_eq!(ran.code, 3, "{target}: {}", ran.stderr);
+            assert!(ran.stderr.contains("named as a directory"), "{target}: {}", ran.stderr);
+        }
+    }
+    place.ok(&["export", "s", "./x.tsv", "--format", "tsv"]);
+}
+
+#[test]
+fn a_store_is_not_imported_into_itself() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    place.ok(&["put", "kvssd:n.img?blocks=48", "k", "v"]);
+    std::os::unix::fs::symlink("s", place.path("link")).expect("a link");
+    for (store, source) in [("s", "s"), ("s", "./link"), ("link", "s"), ("kvssd:n.img", "n.img")] {
+        let format = if source == "n.img" { "tsv" } else { "dir" };
+        let ran = place.run(&["import", store, source, "--format", format]);
+        assert_eq!(ran.code, 3, "{store} {source}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the source is the store itself"), "{}", ran.stderr);
+        assert_eq!(place.ok(&["scan", store]), "k\tv\n");
+    }
+}
+
 #[test]
 fn malformed_lines_are_told_by_number() {
     let place = Place::new();
