@@ -244,6 +244,22 @@ fn malformed_lines_are_told_by_number() {
     assert_eq!(report["malformed_records"][0]["line"], 2);
 }
 
+/// A quote that is not closed ends at the next one, which is a line's end wrong: the good lines
+/// between the two were left out with them.
+#[test]
+fn a_quote_that_is_not_closed_costs_its_line_only() {
+    let place = Place::new();
+    place.write("x.csv", "key,value\na,1\n\"open,2\nb,3\nc,4\nd,\"5\"\ne,\"6\n7\"\n");
+    let report = place.json(&["import", "s", "x.csv"]);
+    let told = &report["malformed_records"];
+    assert_eq!((told.as_array().map(Vec::len), &told[0]["line"]), (Some(1), &3.into()), "{told}");
+    let what = "its quote goes on to line 6, which has text behind a closing quote";
+    assert_eq!(told[0]["what"], what);
+    let keys = place.ok(&["scan", "s", "--keys-only"]);
+    assert_eq!(keys, "a\nb\nc\nd\ne\n");
+    assert_eq!(place.ok(&["get", "s", "e"]), "6\n7\n");
+}
+
 #[test]
 fn foreign_fields_become_keys_and_values() {
     let place = Place::new();
