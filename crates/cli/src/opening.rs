@@ -11,6 +11,7 @@ use runstone_flash::block::{BlockStorage, LayerReport};
 
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
+use crate::transfer::progress;
 
 /// Log segments of a command that writes little: it needs no room for more, on a disk that is
 /// nearly full least of all.
@@ -122,6 +123,7 @@ impl Location {
         keyspace: &str,
         base: Option<KeyspaceOptions>,
     ) -> Result<(Store, Keyspace)> {
+        refuse_reserved(keyspace)?;
         let given = given_options(make)?.or(base);
         let mut options = Options::default();
         if make.is_little {
@@ -208,6 +210,14 @@ pub fn to_change_little(store: &Path) -> Result<Store> {
         ..Options::default()
     };
     Location::of(store)?.open(options)
+}
+
+/// Refuses to write where imports keep how far they are.
+pub fn refuse_reserved(keyspace: &str) -> Result<()> {
+    match keyspace == progress::KEYSPACE {
+        true => Err(Failure::usage(format!("{keyspace} is reserved"), "choose another keyspace")),
+        false => Ok(()),
+    }
 }
 
 /// Opens or makes a store.

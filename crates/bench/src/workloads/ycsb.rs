@@ -3,7 +3,8 @@
 //! operation.
 //!
 //! Popularity: A, B, C, E, F scrambled zipfian over the records that exist and those that inserts
-//! will add, drawn again until the record exists; D latest. Inserts begin at the record count.
+//! will add, drawn again until the record exists or [`MOST_DRAWS`] did not; D latest. Inserts begin
+//! at the record count.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,6 +16,10 @@ use runstone::kv::Direction;
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
 use crate::runner::{Bench, End, Tally, Worker};
+
+/// So many records are drawn until one exists. Where nearly none does, as if a duration ends far
+/// more operations than it has time for, another is folded onto those that do.
+const MOST_DRAWS: usize = 1024;
 
 /// ycsb-load.
 pub fn load(bench: &Bench<'_>) -> Result<Tally> {
@@ -75,9 +80,11 @@ fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
     let inserted = Inserted::new(records);
     let chooser = match mix.latest {
         true => Chooser::Latest(Latest::new(records)),
-        // YCSB expects twice the inserts that are likely.
         false => {
-            Chooser::Zipfian(ScrambledZipfian::new(records + operations * mix.inserts * 2 / 100))
+            // YCSB expects twice the inserts that are likely.
+            let inserts = u128::from(operations) * u128::from(mix.inserts) * 2 / 100;
+            let items = u64::try_from(u128::from(records) + inserts).unwrap_or(u64::MAX);
+            Chooser::Zipfian(ScrambledZipfian::new(items))
         }
     };
     bench.threads(operations, End::CountOrDuration, |worker| {
@@ -174,12 +181,11 @@ impl Chooser {
     fn next(&mut self, rng: &mut Rng, existing: u64) -> u64 {
         match self {
             Chooser::Latest(latest) => latest.next(rng, existing),
-            Chooser::Zipfian(zipfian) => loop {
-                let record = zipfian.next(rng);
-                if record < existing {
-                    return record;
-                }
-            },
+            Chooser::Zipfian(zipfian) => {
+                let mut draws = std::iter::repeat_with(|| zipfian.next(rng)).take(MOST_DRAWS);
+                let drawn = draws.find(|record| *record < existing);
+                drawn.unwrap_or_else(|| zipfian.next(rng) % existing)
+            }
         }
     }
 }

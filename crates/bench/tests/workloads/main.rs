@@ -58,6 +58,19 @@ fn a_duration_ends_random_benchmarks_only() {
     assert!(report.benchmarks[1].seconds >= 0.03);
 }
 
+/// The number of operations, which a duration makes moot, overflowed; one that did not made nearly
+/// all records that were drawn absent, and the run never ended.
+#[test]
+fn a_duration_ends_whatever_the_number_of_operations() {
+    for reads in [u64::MAX, u64::MAX / 10] {
+        let duration = Some(Duration::from_millis(30));
+        let spec = BenchSpec { duration, reads: Some(reads), threads: 2, ..small() };
+        let report = run_on_map(&["ycsb-load", "ycsb-e"], &spec);
+        assert!((0.03..10.0).contains(&report.benchmarks[1].seconds));
+        assert!(report.benchmarks[1].operations > 0);
+    }
+}
+
 #[test]
 fn scans_can_be_cut_short() {
     let spec = BenchSpec { reads: Some(100), ..small() };

@@ -49,6 +49,7 @@ impl Args {
     }
 
     fn delete(&self, keys: &[Vec<u8>]) -> Result<()> {
+        opening::refuse_reserved(&self.keyspace.keyspace)?;
         let store = opening::to_change_little(&self.store)?;
         let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
         let mut batch = Batch::new();

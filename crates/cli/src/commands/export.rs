@@ -21,7 +21,8 @@ const MOST_TOLD: u64 = 100;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// A directory (key -> path) or a file; `-` is standard output.
+    /// A directory (key -> path) or a file; `-` is standard output. An export that is killed leaves
+    /// a file TARGET.partial-PID, which nothing reads: remove it.
     target: PathBuf,
     /// How the target is written; told from its name if not given.
     #[arg(long, value_enum)]

@@ -14,7 +14,7 @@ use crate::kvssd::DeviceTarget;
 use crate::opening;
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::jsonl::Fields;
-use crate::transfer::progress::{self, Progress};
+use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
 use crate::transfer::target::{StoreTarget, Target};
 use crate::transfer::{Format, Malformed, format_of};
@@ -60,9 +60,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let name = &self.keyspace.keyspace;
-        if name == progress::KEYSPACE {
-            return Err(Failure::usage(format!("{name} is reserved"), "choose another keyspace"));
-        }
+        opening::refuse_reserved(name)?;
         if self.source.symlink_metadata().is_err() {
             let error = std::io::ErrorKind::NotFound.into();
             return Err(Failure::file(&self.source, "open the source", &error));

@@ -106,7 +106,7 @@ impl Args {
         let policies = self.policies()?;
         let setup = self.setup()?;
         for policy in &policies {
-            policy.check(&setup.options).map_err(|error| refused(*policy, &error))?;
+            policy.check(&setup.options).map_err(|error| self.refused(*policy, &error))?;
         }
         let simulation = Simulation::run(&setup, &policies, output)?;
         if let Some(path) = &self.svg {
@@ -227,29 +227,31 @@ impl Args {
             ..default
         })
     }
+
+    /// A policy's refusal, with the flag that it is about.
+    fn refused(&self, policy: &dyn MergePolicy, error: &OptionError) -> Failure {
+        let (OptionError::TooSmall { option, .. } | OptionError::TooLarge { option, .. }) = error;
+        let flag = match *option {
+            "size_ratio" => "--T",
+            "c_permille" => "--c",
+            "max_runs" => "--K",
+            "last_level_runs" => "--Z",
+            "split_bytes" => "--Ts",
+            "l0_trigger" => "--l0-trigger",
+            "l0_share_percent" => "--l0-share",
+            // Without the one it comes from the other.
+            "base_bytes" if self.base.is_none() => "--memtable",
+            "base_bytes" => "--base",
+            "table_bytes" => "--table-size",
+            "access_limit" => "--access-limit",
+            other => other,
+        };
+        let place = format!("{flag}, for {}", policy.name());
+        Failure::usage(error, format!("change {flag}, or leave it out")).at(place)
+    }
 }
 
 /// A number in thousandths, if it is in the range.
 fn thousandths(number: f64, range: std::ops::RangeInclusive<f64>) -> Option<u64> {
     range.contains(&number).then(|| (number * 1000.0).round() as u64)
-}
-
-/// A policy's refusal, with the flag that it is about.
-fn refused(policy: &dyn MergePolicy, error: &OptionError) -> Failure {
-    let (OptionError::TooSmall { option, .. } | OptionError::TooLarge { option, .. }) = error;
-    let flag = match *option {
-        "size_ratio" => "--T",
-        "c_permille" => "--c",
-        "max_runs" => "--K",
-        "last_level_runs" => "--Z",
-        "split_bytes" => "--Ts",
-        "l0_trigger" => "--l0-trigger",
-        "l0_share_percent" => "--l0-share",
-        "base_bytes" => "--base",
-        "table_bytes" => "--table-size",
-        "access_limit" => "--access-limit",
-        other => other,
-    };
-    let place = format!("{flag}, for {}", policy.name());
-    Failure::usage(error, format!("change {flag}, or leave it out")).at(place)
 }

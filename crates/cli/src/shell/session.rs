@@ -198,6 +198,7 @@ impl<'a> Session<'a> {
         let Some(name) = name else {
             return self.output.line(self.store.keyspaces().join("\n"));
         };
+        opening::refuse_reserved(&name)?;
         self.keyspace = match self.store.keyspaces().contains(&name) {
             true => opening::keyspace(&self.store, &name)?,
             false => self.store.open_keyspace(&name, None)?,

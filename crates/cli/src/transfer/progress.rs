@@ -66,12 +66,20 @@ impl ProgressRecord {
         Ok(batch.put(&self.keyspace, &self.key, text)?)
     }
 
-    /// Adds the end of the import to its last batch: nothing is left of this import, nor of
-    /// earlier ones of the same path before the file changed.
+    /// Adds the end of the import to its last batch: nothing is left of this import, nor of any
+    /// of the same path before the file changed. Others of the file as it is now go on.
     pub fn delete(&self, batch: &mut Batch) -> Result<()> {
-        let path_len = self.key.iter().position(|byte| *byte == b',').unwrap_or(self.key.len());
-        for entry in self.keyspace.prefix(&self.key[..path_len])? {
-            batch.delete(&self.keyspace, entry?.0)?;
+        // Path, length and time come first, with no commas in them.
+        let end = |part: usize| {
+            let commas = self.key.iter().enumerate().filter(|(_, byte)| **byte == b',');
+            commas.map(|(at, _)| at).nth(part).unwrap_or(self.key.len())
+        };
+        let file = &self.key[..end(2)];
+        for entry in self.keyspace.prefix(&self.key[..end(0)])? {
+            let (key, _) = entry?;
+            if key == self.key || !key.starts_with(file) {
+                batch.delete(&self.keyspace, key)?;
+            }
         }
         Ok(())
     }

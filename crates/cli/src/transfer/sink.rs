@@ -120,14 +120,27 @@ impl NewFile {
             let hint = "name a new file; `-` is standard output";
             return Err(Failure::usage("the target is no regular file", hint).at(path.display()));
         }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        // `x/` and `x/.`: the file beside it would be `x.partial`, and no file gets that name.
+        if !path.as_os_str().as_encoded_bytes().ends_with(name.as_encoded_bytes()) {
+            let hint = "leave out the / at its end, or pass --format dir";
+            let what = "the target is named as a directory";
+            return Err(Failure::usage(what, hint).at(path.display()));
+        }
         if !force && path.symlink_metadata().is_ok() {
             return Err(exists(path));
         }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".partial-{}", std::process::id()));
         let partial = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
-        let file = file.map_err(|error| Failure::file(path, "create", &error))?;
+        let file = file.map_err(|error| match error.kind() {
+            // A killed export of a process with the same number left it.
+            ErrorKind::AlreadyExists => {
+                let hint = "remove it, unless another export is writing it";
+                Failure::file(&partial, "create", &error).hint(hint)
+            }
+            _ => Failure::file(path, "create", &error),
+        })?;
         let file = BufWriter::with_capacity(256 << 10, file);
         Ok(NewFile { file, path: path.to_path_buf(), partial, force, finished: false })
     }
@@ -256,5 +269,22 @@ impl Sink for DirectorySink {
 
     fn finish(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a killed export of the same process number left was told as a target that exists.
+    #[test]
+    fn a_partial_file_in_the_way_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let partial = directory.path().join(format!("x.csv.partial-{}", std::process::id()));
+        fs::write(&partial, "").expect("a file");
+        let opened = NewFile::open(&directory.path().join("x.csv"), true, None);
+        let failed = opened.err().expect("it is in the way");
+        assert_eq!(failed.place, Some(partial.display().to_string()));
+        assert!(partial.exists());
     }
 }

@@ -59,6 +59,10 @@ pub fn open(
     fields: &Fields,
     store: Option<&Path>,
 ) -> Result<Box<dyn Source>> {
+    if store.is_some() && path.canonicalize().ok().as_deref() == store {
+        let hint = "name another store to import into, or `runstone export` this one first";
+        return Err(Failure::usage("the source is the store itself", hint).at(path.display()));
+    }
     if format == Format::Dir {
         let tree = Tree::walk(path, store)?;
         let total_bytes = tree.bytes();
@@ -209,8 +213,8 @@ impl Source for FileSource {
 }
 
 impl FileSource {
-    /// The record that begins with the line in the buffer. If a quote is never closed only that
-    /// line is lost: reading goes on behind it.
+    /// The record that begins with the line in the buffer. If a quote in it is never closed, or in
+    /// a later line that is malformed, only that line is lost: reading goes on behind it.
     fn csv_record(
         &mut self,
         offset_bytes: u64,
@@ -218,18 +222,25 @@ impl FileSource {
     ) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
         let first_bytes = self.buffer.len() as u64;
         let mut parser = Parser::default();
-        loop {
+        let what = loop {
             match parser.feed(&self.buffer) {
                 Fed::Record(fields) => return Ok(Ok(fields)),
-                Fed::Malformed(what) => return Ok(Err(what)),
+                Fed::Malformed(what) if self.lines.line == line + 1 => return Ok(Err(what)),
+                Fed::Malformed(what) => {
+                    break format!(
+                        "its quote goes on to line {}, which has {what}",
+                        self.lines.line
+                    );
+                }
                 Fed::More => {}
             }
             self.buffer.clear();
             if !self.lines.next(&mut self.buffer)? {
-                self.lines.seek(offset_bytes + first_bytes, line + 1)?;
-                return Ok(Err("a quote is not closed".into()));
+                break "a quote is not closed".into();
             }
-        }
+        };
+        self.lines.seek(offset_bytes + first_bytes, line + 1)?;
+        Ok(Err(what))
     }
 
     fn read_header(&mut self) -> Result<()> {

@@ -89,6 +89,23 @@ fn simulate_refuses_nonsense() {
     }
 }
 
+/// Without `--base` it comes from `--memtable`, so that is what can be changed.
+#[test]
+fn simulate_names_the_flag_that_was_given() {
+    let place = Place::new();
+    let tiny = ["simulate", "--policy", "leveling", "--size", "1K", "--entry-size", "1"];
+    for (more, told) in [
+        (
+            &["--memtable", "16"][..],
+            "where: --memtable, for leveling\n  hint: change --memtable, or",
+        ),
+        (&["--base", "16"], "where: --base, for leveling\n  hint: change --base, or leave it out"),
+    ] {
+        let ran = place.run(&[&tiny[..], more].concat());
+        assert!(ran.code == 3 && ran.stderr.contains(told), "{more:?}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn papers_are_listed_and_unknown_ones_refused() {
     let place = Place::new();

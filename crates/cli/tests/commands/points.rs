@@ -59,6 +59,31 @@ fn keyspaces_are_apart() {
     assert!(unknown.stderr.contains("default, two"), "{}", unknown.stderr);
 }
 
+/// Only `import` refused to write where it keeps how far it is.
+#[test]
+fn the_keyspace_of_imports_is_reserved() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nbad\n");
+    let name = "_runstone.import";
+    let refused = |arguments: &[&str]| {
+        let ran = place.run(&[arguments, &["--keyspace", name]].concat());
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("_runstone.import is reserved"), "{}", ran.stderr);
+    };
+    refused(&["put", "s", "k", "v"]);
+    refused(&["import", "s", "x.tsv"]);
+    refused(&["shell", "s"]);
+    assert!(!place.path("s").exists());
+    assert_eq!(place.run(&["import", "s", "x.tsv", "--strict"]).code, 1);
+    let count = ["count", "s", "--keyspace", name];
+    assert_eq!(place.ok(&count), "1\n", "it may be read");
+    refused(&["delete", "s", "k"]);
+    let ran = place.pipe(&["shell", "s"], format!("keyspace {name}\nput k v\n"));
+    assert!(ran.code == 3 && ran.stderr.contains("is reserved"), "{}", ran.stderr);
+    assert_eq!(place.ok(&count), "1\n");
+    assert_eq!(place.ok(&["get", "s", "k"]), "v\n", "the shell stays where it was");
+}
+
 #[test]
 fn options_come_from_files_and_are_kept() {
     let place = Place::new();

@@ -180,6 +180,37 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
+/// A file named as a directory is refused at once: it was written whole, and then had no name.
+#[test]
+fn a_file_is_not_named_as_a_directory() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for target in ["x.tsv/", "x.tsv/.", "x.tsv//"] {
+        for force in [&[][..], &["--force"]] {
+            let export = ["export", "s", target, "--format", "tsv"];
+            let ran = place.run(&[&export[..], force].concat());
+            assert_eq!(ran.code, 3, "{target}: {}", ran.stderr);
+            assert!(ran.stderr.contains("named as a directory"), "{target}: {}", ran.stderr);
+        }
+    }
+    place.ok(&["export", "s", "./x.tsv", "--format", "tsv"]);
+}
+
+#[test]
+fn a_store_is_not_imported_into_itself() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    place.ok(&["put", "kvssd:n.img?blocks=48", "k", "v"]);
+    std::os::unix::fs::symlink("s", place.path("link")).expect("a link");
+    for (store, source) in [("s", "s"), ("s", "./link"), ("link", "s"), ("kvssd:n.img", "n.img")] {
+        let format = if source == "n.img" { "tsv" } else { "dir" };
+        let ran = place.run(&["import", store, source, "--format", format]);
+        assert_eq!(ran.code, 3, "{store} {source}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the source is the store itself"), "{}", ran.stderr);
+        assert_eq!(place.ok(&["scan", store]), "k\tv\n");
+    }
+}
+
 #[test]
 fn malformed_lines_are_told_by_number() {
     let place = Place::new();
@@ -211,6 +242,22 @@ fn malformed_lines_are_told_by_number() {
     }
     let report = place.json(&["import", "json", "x.tsv"]);
     assert_eq!(report["malformed_records"][0]["line"], 2);
+}
+
+/// A quote that is not closed ends at the next one, which is a line's end wrong: the good lines
+/// between the two were left out with them.
+#[test]
+fn a_quote_that_is_not_closed_costs_its_line_only() {
+    let place = Place::new();
+    place.write("x.csv", "key,value\na,1\n\"open,2\nb,3\nc,4\nd,\"5\"\ne,\"6\n7\"\n");
+    let report = place.json(&["import", "s", "x.csv"]);
+    let told = &report["malformed_records"];
+    assert_eq!((told.as_array().map(Vec::len), &told[0]["line"]), (Some(1), &3.into()), "{told}");
+    let what = "its quote goes on to line 6, which has text behind a closing quote";
+    assert_eq!(told[0]["what"], what);
+    let keys = place.ok(&["scan", "s", "--keys-only"]);
+    assert_eq!(keys, "a\nb\nc\nd\ne\n");
+    assert_eq!(place.ok(&["get", "s", "e"]), "6\n7\n");
 }
 
 #[test]
@@ -308,6 +355,26 @@ fn begins_again(place: &Place, s: &str) {
     place.ok(&["delete", s, "a"]);
     place.ok(&["import", s, "x.tsv", "--restart"]);
     assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
+}
+
+/// The end of an import dropped the place of another one of the same file into another keyspace.
+#[test]
+fn imports_of_a_file_into_two_keyspaces_are_apart() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nbad\nb\t2\n");
+    let other = ["import", "s", "x.tsv", "--keyspace", "other"];
+    assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
+    place.ok(&["import", "s", "x.tsv"]);
+    assert_eq!(place.json(&other)["resumed_records"], 1);
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(2), "the progress is gone with the end of both");
+
+    // What is left of a file that has changed since is of no use to anyone.
+    assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
+    place.write("x.tsv", "a\t1\n");
+    place.ok(&["import", "s", "x.tsv"]);
+    let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
+    assert_eq!(names, Some(2), "nothing is left of an older file");
 }
 
 /// What is wrong with a record is told with its file and line also if the store refuses it.
