@@ -371,7 +371,10 @@ impl Life {
     /// Opens what is left and lives on until something goes wrong, or nothing for long enough.
     fn generation(&mut self, read_only: Option<Found>) -> Result<(), Error> {
         let storage = self.storage.clone();
+        let fired = storage.fired().len();
         self.store = Some(self.open(&storage, false)?);
+        // Only a removal may fail in an open that succeeds: that file is the next one's to remove.
+        let all_removed = storage.fired().len() == fired;
         let found = read(self.store())?;
         let explained = self.world.explain(&found).expect("what was found is no prefix");
         assert!(read_only.is_none_or(|seen| seen == found), "a read-only open saw the same");
@@ -379,7 +382,7 @@ impl Life {
         assert!(self.store().verify()?.is_clean());
         let files = storage.list()?;
         let manifests = files.iter().filter(|file| file.name.ends_with(".manifest")).count();
-        assert_eq!(manifests, 1, "P10");
+        assert!(manifests == 1 || !all_removed, "P10: {manifests} manifests");
         for _ in 0..20 + self.random.below(100) {
             self.step()?;
         }
