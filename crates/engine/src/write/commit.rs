@@ -233,7 +233,7 @@ impl Inner {
     }
 
     /// Takes the commit lock for a write: looks often before it gives way to another thread. The
-    /// lock alone calls the kernel after ten looks, for what is over in a tenth of a microsecond.
+    /// lock alone calls the kernel after three looks, for what is over in a tenth of a microsecond.
     fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
             // A look shares the line of the holder; only an attempt takes it away.

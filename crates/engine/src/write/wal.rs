@@ -140,11 +140,11 @@ impl WalFiles {
         }
     }
 
-    /// Removes a segment without records of its own. If that fails nobody reads it, and the next
-    /// open removes it as an orphan: no reason to stop.
+    /// Removes a segment of which no record is needed. If that fails, the next open removes it as
+    /// an orphan: no reason to stop.
     fn remove_spare(&self, number: u64) {
         if let Err(error) = self.storage.remove(&segment_name(number)) {
-            tracing::warn!(%error, "a spare log segment was left behind");
+            tracing::warn!(%error, "a log segment that is not needed was left behind");
         }
     }
 
