@@ -16,7 +16,9 @@ pub trait MergePolicy: Send + Sync {
     fn doc(&self) -> &'static str;
 
     /// Whether the policy can work with these numbers. Called at open, before any `pick`.
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError>;
+    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
+        options.check_common()
+    }
 
     /// What each level may hold before it is over target. Covers level 0 down to one level below
     /// the deepest in use, and at least levels 0 and 1.

@@ -2,33 +2,33 @@
 //! benchmark sweep and the property tests read it; adding a policy adds its line here.
 
 use crate::policies::adaptive_tiering::AdaptiveTiering;
-use crate::policies::bigtable::Bigtable;
-use crate::policies::binomial::Binomial;
-use crate::policies::constant::Constant;
-use crate::policies::fluid::Fluid;
+use crate::policies::bigtable::BIGTABLE;
+use crate::policies::binomial::BINOMIAL;
+use crate::policies::constant::CONSTANT;
+use crate::policies::fluid::FLUID;
 use crate::policies::fragmented_leveling::FragmentedLeveling;
 use crate::policies::garnering::Garnering;
-use crate::policies::lazy_leveling::LazyLeveling;
+use crate::policies::lazy_leveling::LAZY_LEVELING;
 use crate::policies::leveling::Leveling;
-use crate::policies::min_latency::MinLatency;
-use crate::policies::tiering::Tiering;
-use crate::policies::universal::Universal;
+use crate::policies::min_latency::MIN_LATENCY;
+use crate::policies::tiering::TIERING;
+use crate::policies::universal::UNIVERSAL;
 use crate::policy::MergePolicy;
 
 /// Every policy, in the order of help and docs tables.
 pub static POLICIES: &[&dyn MergePolicy] = &[
     &FragmentedLeveling,
     &Leveling,
-    &Tiering,
-    &LazyLeveling,
-    &Fluid,
+    &TIERING,
+    &LAZY_LEVELING,
+    &FLUID,
     &Garnering,
     &AdaptiveTiering,
-    &Bigtable,
-    &Constant,
-    &Universal,
-    &Binomial,
-    &MinLatency,
+    &BIGTABLE,
+    &CONSTANT,
+    &UNIVERSAL,
+    &BINOMIAL,
+    &MIN_LATENCY,
 ];
 
 /// No policy has this name.

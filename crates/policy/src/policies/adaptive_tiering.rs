@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::sync::Arc;
 
-use crate::options::{IntraLevel, OptionError, PolicyOptions};
+use crate::options::{IntraLevel, PolicyOptions};
 use crate::overlap::{Group, Output, Row, connect, level_rows, merge_of, plan_groups, run_rows};
 use crate::overlapping::{OverlappingTables, obsolete_permille};
 use crate::plan::{Busy, Cut, Heat, Plan};
@@ -52,10 +52,6 @@ impl MergePolicy for AdaptiveTiering {
 
     fn doc(&self) -> &'static str {
         "tables overlap, cut by key prefix; levels sink by moves, reads trigger merges (PTierDB)"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

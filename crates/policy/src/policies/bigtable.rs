@@ -8,46 +8,16 @@
 //! So a run that is left alone is larger than all above it, and a byte's run at least doubles with
 //! each merge but those of the two newest. The rest is in `stack.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::stack::{self, Choice, Choose};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::stack::{Choice, Choose, Stack};
 
 /// See the module docs.
-pub struct Bigtable;
-
-impl MergePolicy for Bigtable {
-    fn name(&self) -> &'static str {
-        "bigtable"
-    }
-
-    fn doc(&self) -> &'static str {
-        "a stack of at most k runs; merges down to a run larger than all newer (HBase)"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        stack::targets(shape, options.stack_runs)
-    }
-
-    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
-        stack::debt_bytes(shape, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        stack::pick(shape, busy, options, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-}
+pub(crate) static BIGTABLE: Stack = Stack {
+    name: "bigtable",
+    doc: "a stack of at most k runs; merges down to a run larger than all newer (HBase)",
+    max_runs: |options| options.stack_runs,
+    choose: Choose::BySizes(choose),
+};
 
 /// Slot 0 is the newest.
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {

@@ -11,47 +11,17 @@
 //! 4.8; over 923 it is 5.0 and 5.15, for a write amplification of 6.2 and 5.65. The rest is in
 //! `stack.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
+use crate::options::PolicyOptions;
 use crate::policies::binomial_layout::{self, Tree};
-use crate::policies::stack::{self, Choose};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::policies::stack::{Choose, Stack};
 
 /// See the module docs.
-pub struct Binomial;
-
-impl MergePolicy for Binomial {
-    fn name(&self) -> &'static str {
-        "binomial"
-    }
-
-    fn doc(&self) -> &'static str {
-        "a stack of at most k runs, merged by flush count; few while the store is small"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        stack::targets(shape, options.stack_runs)
-    }
-
-    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
-        stack::debt_bytes(shape, &Choose::ByEnds(&|t| ends(t, options)))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        stack::pick(shape, busy, options, &Choose::ByEnds(&|t| ends(t, options)))
-    }
-}
+pub(crate) static BINOMIAL: Stack = Stack {
+    name: "binomial",
+    doc: "a stack of at most k runs, merged by flush count; few while the store is small",
+    max_runs: |options| options.stack_runs,
+    choose: Choose::ByEnds(ends),
+};
 
 fn ends(t: u64, options: &PolicyOptions) -> Vec<u64> {
     binomial_layout::ends(Tree::Binomial, t, options.stack_runs.into())

@@ -4,46 +4,16 @@
 //! Write amplification after n flushes is about n / (2 k) (spec: merge policies §6). The rest is in
 //! `stack.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::stack::{self, Choice, Choose};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::stack::{Choice, Choose, Stack};
 
 /// See the module docs.
-pub struct Constant;
-
-impl MergePolicy for Constant {
-    fn name(&self) -> &'static str {
-        "constant"
-    }
-
-    fn doc(&self) -> &'static str {
-        "a stack of at most k runs; one more, and all merge: simple, most writing"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        stack::targets(shape, options.stack_runs)
-    }
-
-    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
-        stack::debt_bytes(shape, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        stack::pick(shape, busy, options, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-}
+pub(crate) static CONSTANT: Stack = Stack {
+    name: "constant",
+    doc: "a stack of at most k runs; one more, and all merge: simple, most writing",
+    max_runs: |options| options.stack_runs,
+    choose: Choose::BySizes(choose),
+};
 
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
     let (count, most) = (sizes.len(), options.stack_runs);

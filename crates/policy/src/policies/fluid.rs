@@ -22,14 +22,15 @@
 //! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source:
 //! spec, merge policies §2.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::tiered::{self, Keep, Rules};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::tiered::{Keep, Rules, Tiered};
 
 /// See the module docs.
-pub struct Fluid;
+pub(crate) static FLUID: Tiered = Tiered {
+    name: "fluid",
+    doc: "K runs per level, Z in the last: anything between leveling and tiering",
+    rules,
+};
 
 fn rules(options: &PolicyOptions) -> Rules {
     let keep = |runs: u32, always_gathers: bool| match runs < options.size_ratio - 1 {
@@ -38,32 +39,4 @@ fn rules(options: &PolicyOptions) -> Rules {
     };
     let (k, z) = (options.max_runs, options.last_level_runs);
     Rules { above: keep(k, false), last: keep(z, z == 1) }
-}
-
-impl MergePolicy for Fluid {
-    fn name(&self) -> &'static str {
-        "fluid"
-    }
-
-    fn doc(&self) -> &'static str {
-        "K runs per level, Z in the last: anything between leveling and tiering"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        tiered::targets(shape, options, rules(options))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        tiered::pick(shape, busy, options, rules(options))
-    }
 }

@@ -25,7 +25,7 @@
 
 use std::sync::Arc;
 
-use crate::options::{OptionError, PolicyOptions};
+use crate::options::PolicyOptions;
 use crate::overlap::{
     Group, Output, Row, bytes, collides, connect, level_rows, plan_groups, run_rows,
 };
@@ -53,10 +53,6 @@ impl MergePolicy for FragmentedLeveling {
 
     fn doc(&self) -> &'static str {
         "one run per level; tables sink one at a time with their overlap (LevelDB, RocksDB)"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use crate::options::{OptionError, PolicyOptions};
+use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
@@ -44,10 +44,6 @@ impl MergePolicy for Garnering {
 
     fn doc(&self) -> &'static str {
         "fragmented leveling with fewer levels, which widen as data grows (Autumn)"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

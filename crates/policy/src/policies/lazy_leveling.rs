@@ -12,43 +12,16 @@
 //! deepest that holds a table. The rules of moves, of foreign layouts and of
 //! jobs side by side are in `tiered.rs`. Source: spec, merge policies §2.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::tiered::{self, Keep, Rules};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::tiered::{Keep, Rules, Tiered};
 
 /// See the module docs.
-pub struct LazyLeveling;
+pub(crate) static LAZY_LEVELING: Tiered = Tiered {
+    name: "lazy-leveling",
+    doc: "T runs per level, one run in the last: space of leveling, writes near tiering",
+    rules,
+};
 
 fn rules(options: &PolicyOptions) -> Rules {
     Rules { above: Keep::arrivals(options), last: Keep::gathered(1) }
-}
-
-impl MergePolicy for LazyLeveling {
-    fn name(&self) -> &'static str {
-        "lazy-leveling"
-    }
-
-    fn doc(&self) -> &'static str {
-        "T runs per level, one run in the last: space of leveling, writes near tiering"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        tiered::targets(shape, options, rules(options))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        tiered::pick(shape, busy, options, rules(options))
-    }
 }

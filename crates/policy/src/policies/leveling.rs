@@ -11,7 +11,7 @@
 //! A merge takes both levels whole, so two jobs of this policy never share a level, and each byte
 //! is rewritten about T/2 times per level (spec: merge policies §2).
 
-use crate::options::{OptionError, PolicyOptions};
+use crate::options::PolicyOptions;
 use crate::overlap::{any_overlap, bytes, level_rows, merge_of, run_rows};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
@@ -29,10 +29,6 @@ impl MergePolicy for Leveling {
 
     fn doc(&self) -> &'static str {
         "one run per level; a full level merges whole into the next: fewest runs, most writing"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

@@ -9,47 +9,17 @@
 //! the first flush of a phase rewrites all. For k = 6 that is a write amplification of 5.65 after
 //! 923 flushes and 6.41 after 1000. The rest is in `stack.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
+use crate::options::PolicyOptions;
 use crate::policies::binomial_layout::{self, Tree};
-use crate::policies::stack::{self, Choose};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::policies::stack::{Choose, Stack};
 
 /// See the module docs.
-pub struct MinLatency;
-
-impl MergePolicy for MinLatency {
-    fn name(&self) -> &'static str {
-        "min-latency"
-    }
-
-    fn doc(&self) -> &'static str {
-        "a stack of k runs, merged by flush count; least writing for k"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        stack::targets(shape, options.stack_runs)
-    }
-
-    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
-        stack::debt_bytes(shape, &Choose::ByEnds(&|t| ends(t, options)))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        stack::pick(shape, busy, options, &Choose::ByEnds(&|t| ends(t, options)))
-    }
-}
+pub(crate) static MIN_LATENCY: Stack = Stack {
+    name: "min-latency",
+    doc: "a stack of k runs, merged by flush count; least writing for k",
+    max_runs: |options| options.stack_runs,
+    choose: Choose::ByEnds(ends),
+};
 
 fn ends(t: u64, options: &PolicyOptions) -> Vec<u64> {
     binomial_layout::ends(Tree::MinLatency, t, options.stack_runs.into())

@@ -32,9 +32,9 @@ use std::ops::Range;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
-use crate::plan::{Busy, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled;
-use crate::policy::LevelTarget;
+use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
@@ -48,65 +48,92 @@ pub(crate) struct Choice {
 }
 
 /// Decides what merges.
-pub(crate) enum Choose<'a> {
+pub(crate) enum Choose {
     /// By the sizes of the newest runs, newest first. While a merge runs, the runs on top of it are
     /// a stack of their own: they wait neither for it nor without bound.
-    BySizes(&'a dyn Fn(&[u64]) -> Option<Choice>),
-    /// By age: the flush numbers at which the runs of the wanted layout end, oldest first. Several
-    /// merges may be due at once.
-    ByEnds(&'a dyn Fn(u64) -> Vec<u64>),
+    BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
+    /// By age: the flush numbers at which the runs of the wanted layout end, oldest first, after so
+    /// many flushes. Several merges may be due at once.
+    ByEnds(fn(u64, &PolicyOptions) -> Vec<u64>),
 }
 
-/// See [`crate::policy::MergePolicy::targets`]. Below level 0 no run is wanted.
-pub(crate) fn targets(shape: &Shape, max_runs: u32) -> Vec<LevelTarget> {
-    let target = |max_runs| LevelTarget { capacity_bytes: u64::MAX, max_runs };
-    let below = shape.levels.len().max(1);
-    std::iter::once(target(max_runs)).chain((0..below).map(|_| target(0))).collect()
+/// A policy of one stack.
+pub(crate) struct Stack {
+    pub name: &'static str,
+    pub doc: &'static str,
+    /// Runs that may wait without anything being due.
+    pub max_runs: fn(&PolicyOptions) -> u32,
+    pub choose: Choose,
 }
 
-/// See [`crate::policy::MergePolicy::debt_bytes`]: what is in the wanted merges, but for the
-/// largest run of each. That one is where it belongs; the others are what waits to join it, though
-/// the merge rewrites them all: a stack in step may rewrite the whole store, which is no reason to
-/// slow writers down. O(tables).
-pub(crate) fn debt_bytes(shape: &Shape, choose: &Choose<'_>) -> u64 {
-    let runs = shape.level(0).runs();
-    let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
-    let joining = |choice: Choice| {
-        let sizes = &sizes[choice.slots];
-        sizes.iter().sum::<u64>() - sizes.iter().max().copied().unwrap_or(0)
-    };
-    match choose {
-        Choose::BySizes(choose) => choose(&sizes).map_or(0, joining),
-        Choose::ByEnds(ends) => {
-            let ends = ends(shape.state.flush_count);
-            groups(runs, &ends).into_iter().map(joining).sum()
+impl MergePolicy for Stack {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    /// Below level 0 no run is wanted.
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        let target = |max_runs| LevelTarget { capacity_bytes: u64::MAX, max_runs };
+        let below = shape.levels.len().max(1);
+        let stack = target((self.max_runs)(options));
+        std::iter::once(stack).chain((0..below).map(|_| target(0))).collect()
+    }
+
+    /// What is in the wanted merges, but for the largest run of each. That one is where it belongs;
+    /// the others are what waits to join it, though the merge rewrites them all: a stack in step
+    /// may rewrite the whole store, which is no reason to slow writers down. O(tables).
+    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
+        let runs = shape.level(0).runs();
+        let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
+        let joining = |choice: Choice| {
+            let sizes = &sizes[choice.slots];
+            sizes.iter().sum::<u64>() - sizes.iter().max().copied().unwrap_or(0)
+        };
+        match self.choose {
+            Choose::BySizes(choose) => choose(&sizes, options).map_or(0, joining),
+            Choose::ByEnds(ends) => {
+                let ends = ends(shape.state.flush_count, options);
+                groups(runs, &ends).into_iter().map(joining).sum()
+            }
         }
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        take_over(shape, busy, options).or_else(|| {
+            let runs = shape.level(0).runs();
+            let choice = self.choice(shape, busy, options)?;
+            Some(merge(runs, choice, options))
+        })
     }
 }
 
-/// See [`crate::policy::MergePolicy::pick`].
-pub(crate) fn pick(
-    shape: &Shape,
-    busy: &Busy,
-    options: &PolicyOptions,
-    choose: &Choose<'_>,
-) -> Option<Plan> {
-    take_over(shape, busy, options).or_else(|| {
+impl Stack {
+    /// For rule 2.
+    fn choice(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Choice> {
         let runs = shape.level(0).runs();
         let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
-        let choice = match choose {
+        match self.choose {
             Choose::BySizes(choose) => {
                 let idle = runs.iter().take_while(|run| is_idle(run));
-                choose(&idle.map(Run::bytes).collect::<Vec<u64>>())
+                choose(&idle.map(Run::bytes).collect::<Vec<u64>>(), options)
             }
             Choose::ByEnds(ends) => {
-                let ends = ends(shape.state.flush_count);
+                let ends = ends(shape.state.flush_count, options);
                 let mut due = groups(runs, &ends).into_iter();
                 due.find(|choice| runs[choice.slots.clone()].iter().all(is_idle))
             }
-        };
-        choice.map(|choice| merge(runs, choice, options))
-    })
+        }
+    }
 }
 
 /// Rule 2.

@@ -1,5 +1,5 @@
 //! What the tiered policies share: levels that keep several runs, and sink whole. Not a policy:
-//! tiering, lazy leveling and fluid are this under different [`Keep`]s.
+//! tiering, lazy leveling and fluid are [`Tiered`] under different [`Keep`]s.
 //!
 //! A level keeps at most `max_runs` runs, and its runs come about in one of two ways:
 //!
@@ -45,10 +45,10 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
-use crate::plan::{Busy, Plan};
+use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
-use crate::policy::LevelTarget;
+use crate::policy::{LevelTarget, MergePolicy};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
@@ -82,24 +82,40 @@ pub(crate) struct Rules {
     pub last: Keep,
 }
 
-/// See [`crate::policy::MergePolicy::targets`].
-pub(crate) fn targets(shape: &Shape, options: &PolicyOptions, rules: Rules) -> Vec<LevelTarget> {
-    let job = Job::new(shape, options, rules);
-    (0..=job.last + 1).map(|level| job.target(level)).collect()
+/// A tiered policy.
+pub(crate) struct Tiered {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub rules: fn(&PolicyOptions) -> Rules,
 }
 
-/// See [`crate::policy::MergePolicy::pick`].
-pub(crate) fn pick(
-    shape: &Shape,
-    busy: &Busy,
-    options: &PolicyOptions,
-    rules: Rules,
-) -> Option<Plan> {
-    let job = Job::new(shape, options, rules);
-    job.deepen(busy)
-        .or_else(|| job.reshape(busy))
-        .or_else(|| job.over_target(busy).iter().find_map(|over| job.sink(busy, over)))
-        .or_else(|| job.merge_waiting(busy))
+impl MergePolicy for Tiered {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        let job = Job::new(shape, options, (self.rules)(options));
+        (0..=job.last + 1).map(|level| job.target(level)).collect()
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        let job = Job::new(shape, options, (self.rules)(options));
+        job.deepen(busy)
+            .or_else(|| job.reshape(busy))
+            .or_else(|| job.over_target(busy).iter().find_map(|over| job.sink(busy, over)))
+            .or_else(|| job.merge_waiting(busy))
+    }
 }
 
 /// What both need.

@@ -10,43 +10,16 @@
 //! without filters meets up to T - 1 runs per level (spec: merge policies §2). The rules of moves,
 //! of foreign layouts and of jobs side by side are in `tiered.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::tiered::{self, Keep, Rules};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::tiered::{Keep, Rules, Tiered};
 
 /// See the module docs.
-pub struct Tiering;
+pub(crate) static TIERING: Tiered = Tiered {
+    name: "tiering",
+    doc: "T runs per level, merged into one run of the next: least writing, most runs",
+    rules,
+};
 
 fn rules(options: &PolicyOptions) -> Rules {
     Rules { above: Keep::arrivals(options), last: Keep::arrivals(options) }
-}
-
-impl MergePolicy for Tiering {
-    fn name(&self) -> &'static str {
-        "tiering"
-    }
-
-    fn doc(&self) -> &'static str {
-        "T runs per level, merged into one run of the next: least writing, most runs"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        tiered::targets(shape, options, rules(options))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        tiered::pick(shape, busy, options, rules(options))
-    }
 }

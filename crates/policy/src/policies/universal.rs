@@ -17,47 +17,17 @@
 //! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction`; spec, merge policies §6. The
 //! rest is in `stack.rs`.
 
-use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Heat, Plan};
-use crate::policies::stack::{self, Choice, Choose};
-use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::Shape;
+use crate::options::PolicyOptions;
+use crate::policies::stack::{Choice, Choose, Stack};
 
 /// See the module docs.
-pub struct Universal;
-
-impl MergePolicy for Universal {
-    fn name(&self) -> &'static str {
-        "universal"
-    }
-
-    fn doc(&self) -> &'static str {
-        "a stack of runs; those of similar size merge, all when space grows (RocksDB)"
-    }
-
-    fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        // A trigger above k lets more runs wait.
-        stack::targets(shape, options.stack_runs.max(options.universal_trigger - 1))
-    }
-
-    fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
-        stack::debt_bytes(shape, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        stack::pick(shape, busy, options, &Choose::BySizes(&|sizes| choose(sizes, options)))
-    }
-}
+pub(crate) static UNIVERSAL: Stack = Stack {
+    name: "universal",
+    doc: "a stack of runs; those of similar size merge, all when space grows (RocksDB)",
+    // A trigger above k lets more runs wait.
+    max_runs: |options| options.stack_runs.max(options.universal_trigger - 1),
+    choose: Choose::BySizes(choose),
+};
 
 /// Slot 0 is the newest.
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
