@@ -77,6 +77,8 @@ counters! {
     seeks,
     /// Entries returned by iterators.
     iterated,
+    /// Hidden entries that iterators passed: deleted, overwritten or too new.
+    hidden_passed,
     /// Runs of tables that seeks of iterators were positioned in.
     runs_sought,
     /// Gets that found the key (or that it was deleted) in a memtable.

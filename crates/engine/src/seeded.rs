@@ -27,6 +27,12 @@ pub enum Bug {
     ChecksumsWithoutGeneration,
     /// A cursor does not register the number that it reads at.
     CursorDoesNotRegister,
+    /// Puts leave what is known of a gap as it is.
+    GapsIgnorePuts,
+    /// A gap is proved by walks from before it was watched.
+    GapsProvedUnwatched,
+    /// Walks jump over a gap whatever they were to see.
+    GapsForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.
     GetDoesNotLookAgain,
     /// A flush logs its table first and the values that it points to in a record of its own.

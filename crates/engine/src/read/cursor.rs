@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering::*;
 use crate::error::{Error, Result};
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::metrics::Counter;
+use crate::read::gap::{Sees, Walk};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
-use crate::store::{Inner, Keyspace, Moment, Snapshot, View};
+use crate::store::{Inner, Keyspace, KeyspaceInner, Moment, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
@@ -94,13 +95,18 @@ pub struct Cursor {
     merge: MergeIter,
     place: Place,
     seq: SeqNo,
+    sees: Sees,
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
     /// Forward: the key to skip. Backward: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
     store: Arc<Inner>,
+    keyspace: Arc<KeyspaceInner>,
     steps: u64,
+    hidden_passed: u64,
+    /// What `find_forward` passed.
+    walk: Walk,
     /// Keeps memtables and tables.
     _view: Arc<View>,
     /// Entries read ahead while the walk is forward and values are separated.
@@ -123,20 +129,26 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
+        let before = keyspace.store.visible_seq.load(Acquire);
         let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
         let ahead_bytes = keyspace.inner.options.load().values.scan_ahead_bytes;
+        let seq = held.as_ref().map_or(now, Snapshot::seq);
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
             place: Place::Nowhere,
-            seq: held.as_ref().map_or(now, Snapshot::seq),
+            seq,
+            sees: before.min(seq)..=seq,
             start: options.start,
             end: options.end,
             saved_key: Vec::new(),
             saved_value: None,
             store: Arc::clone(&keyspace.store),
+            keyspace: Arc::clone(&keyspace.inner),
             steps: 0,
+            hidden_passed: 0,
+            walk: Walk::default(),
             _view: view,
             ahead: Ahead::default(),
             access,
@@ -342,16 +354,23 @@ impl Cursor {
         Ok(())
     }
 
-    /// Moves the merge on to the first visible entry; `false` if there is none.
+    /// Moves the merge on to the first visible entry; `false` if there is none. `skipping`: entries
+    /// of `saved_key` are spent.
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
+        self.walk.clear();
         while let Some((key, trailer)) = self.merge.current() {
             if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
                 break;
             }
-            let visible = seq_of(trailer) <= self.seq;
-            if visible && !(skipping && key == &self.saved_key[..]) {
+            let is_spent = skipping && key == &self.saved_key[..];
+            // Versions of a key that was seen are no part of a gap.
+            let is_hidden = !is_spent || !self.walk.is_empty();
+            if seq_of(trailer) <= self.seq && !is_spent {
                 match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => return Ok(true),
+                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
+                        self.end_walk();
+                        return Ok(true);
+                    }
                     Some(Kind::Delete) => {
                         self.saved_key.clear();
                         self.saved_key.extend_from_slice(key);
@@ -360,9 +379,27 @@ impl Cursor {
                     _ => return Err(crate::store::unsupported_kind(trailer)),
                 }
             }
+            self.hidden_passed += 1;
+            if is_hidden
+                && self.walk.pass(key)
+                && let Some(gap) = self.keyspace.gap.over(key, &self.sees)
+            {
+                let Some(high) = &gap.high else { return Ok(false) };
+                self.merge.seek(high, BEFORE_ALL_VERSIONS)?;
+                continue;
+            }
             self.merge.step()?;
         }
+        self.end_walk();
         Ok(false)
+    }
+
+    /// The walk has come to an entry that it shows, to its bound, or to the end.
+    fn end_walk(&self) {
+        if self.walk.is_long() {
+            let high = self.merge.current().map(|(key, _)| key);
+            self.store.note_walk(&self.keyspace, &self.walk, high, &self.sees);
+        }
     }
 
     /// Moves back to the last key with a visible value.
@@ -446,7 +483,10 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.store.metrics.add(Counter::iterated, self.steps);
+        self.store.metrics.add_all(&[
+            (Counter::iterated, self.steps),
+            (Counter::hidden_passed, self.hidden_passed),
+        ]);
     }
 }
 

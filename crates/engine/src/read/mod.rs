@@ -3,5 +3,6 @@
 //! Point reads do not come through here: `store/keyspace` -> `version` -> `table/reader`.
 
 pub mod cursor;
+pub(crate) mod gap;
 pub mod merge;
 pub mod source;

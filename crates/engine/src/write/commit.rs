@@ -27,6 +27,7 @@ use crate::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
 use crate::memtable::Memtable;
 use crate::metrics::{Counter, sampled};
 use crate::options::Durability;
+use crate::read::gap::{Sees, Walk};
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::value::store::ValueStore;
 use crate::write::tickets::{self, publish};
@@ -260,6 +261,12 @@ impl Inner {
             if share.keyspace.dropped.load(Relaxed) {
                 return Err(Error::UnknownKeyspace { name: share.keyspace.name.clone() });
             }
+            if share.keyspace.gap.is_watched() && !seeded!(GapsIgnorePuts) {
+                let id = share.keyspace.id;
+                let own = batch.operations().filter(|operation| operation.keyspace == id);
+                own.filter(|operation| operation.kind != Kind::Delete)
+                    .for_each(|operation| share.keyspace.gap.note_put(operation.key));
+            }
         }
         let first_seq = state.next_seq;
         if first_seq + batch.len() > MAX_SEQ {
@@ -290,6 +297,18 @@ impl Inner {
             view
         };
         Ok((first_seq, Views::of(shares, announce)))
+    }
+
+    /// What a walk passed up to `high` without seeing anything.
+    pub(crate) fn note_walk(
+        &self,
+        keyspace: &KeyspaceInner,
+        walk: &Walk,
+        high: Option<&[u8]>,
+        sees: &Sees,
+    ) {
+        let commit = self.commit.lock();
+        keyspace.gap.note_walk(walk, high, sees, commit.next_seq - 1);
     }
 
     /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
@@ -348,6 +367,7 @@ impl Inner {
                 immutable.extend(old.immutable.iter().cloned());
                 let version = Arc::clone(&old.version);
                 keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
+                keyspace.gap.forget_unused();
             }
             commit.next_seq - 1
         };
