@@ -512,3 +512,24 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
     let store = open().expect("opens again");
     assert_eq!(store.keyspace("busy").expect("is there").iter().expect("opens").count(), 40);
 }
+
+/// Where jobs are run by hand, a caller with a handle began a flush while the store was closed, and
+/// both flushed the same memtable.
+#[test]
+fn a_close_flushes_alone() {
+    let trap = Arc::new(Trap::default());
+    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
+    let options = Options { listener, ..options(Background::Manual) };
+    let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
+    store.put("key", "value").expect("puts");
+    let keyspace = store.default_keyspace().clone();
+    seeded::step_in(Place::MemtableReplaced, move || {
+        let (tell, told) = mpsc::channel();
+        trap.arm("flush", move || tell.send(()).expect("is awaited"));
+        let refused = beside(move || keyspace.compact()).recv_timeout(PATIENCE).expect("ends");
+        assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+        assert!(told.try_recv().is_err(), "it flushed beside the close");
+    });
+    store.close().expect("closes");
+    assert!(seeded::has_stepped_in());
+}

@@ -376,17 +376,20 @@ impl Inner {
         from(state.turns.merge).find_map(|keyspace| self.next_merge(state, keyspace))
     }
 
-    /// Whether any job may start: not just after one that found the disk full.
+    /// Whether any job may start: not just after one that found the disk full, and none in a store
+    /// that closes, whose last flushes have no claims.
     fn may_start(&self, state: &State) -> bool {
         let is_writable = !self.is_stopped() && !self.options.read_only;
-        is_writable && state.retry_at.is_none_or(|at| Instant::now() >= at)
+        is_writable
+            && !self.scheduler.is_closing()
+            && state.retry_at.is_none_or(|at| Instant::now() >= at)
     }
 
     /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
-    /// what is not there at all. Nothing in a store that closes.
+    /// what is not there at all.
     fn next_preparation(&self, state: &State, urgent: bool) -> Option<Job> {
         // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
-        if !self.may_start(state) || self.scheduler.is_closing() {
+        if !self.may_start(state) {
             return None;
         }
         if self.wal_files.wants_spare(urgent) && !state.is_single_running("log") {
