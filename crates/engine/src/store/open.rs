@@ -576,6 +576,8 @@ fn finish(inner: Arc<Inner>) -> Result<Store> {
     let threads = match inner.options.background {
         Background::Threads(count) if !inner.options.read_only => scheduler::start(&inner, count)
             .map_err(|error| {
+            // Those that did start would hold the store.
+            inner.scheduler.close();
             Error::invalid(
                 format!("cannot start background threads: {error}"),
                 "raise the limit of threads, or use fewer",
