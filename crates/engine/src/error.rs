@@ -90,6 +90,9 @@ pub enum Error {
         /// What it said.
         what: String,
     },
+    /// A listener called what may wait for it, or for a lock that is held for it.
+    #[error("a listener called into its store from inside an event")]
+    InsideEvent,
     /// The store was closed while the operation waited.
     #[error("the store is closed")]
     Closed,
@@ -150,6 +153,9 @@ impl Error {
             Error::Stopped { cause } => format!("fix the cause and reopen: {}", cause.hint()),
             Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),
             Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
+            Error::InsideEvent => {
+                "a listener may read; note the event, and do the rest in another thread".into()
+            }
             Error::Closed => "reopen the store".into(),
         }
     }

@@ -1,10 +1,12 @@
 //! What the store tells a listener: flushes, merges, stalls, errors. Called from background threads
-//! (stalls: from writers); a listener must not call back into the store and should return quickly.
+//! (stalls: from writers), in the middle of a job and with locks held. So a listener should return
+//! quickly, and of its own store it may read only: all else gets [`Error::InsideEvent`].
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -73,8 +75,43 @@ pub enum Event {
     Recovered,
 }
 
+thread_local! {
+    /// Which opening of a store has its listener running in this thread.
+    static INSIDE: Cell<u64> = const { Cell::new(NONE) };
+}
+
+const NONE: u64 = u64::MAX;
+/// The listener of one store wrote to another, and that has told its own.
+const SEVERAL: u64 = u64::MAX - 1;
+
+/// While this lives, a listener runs in the thread.
+pub(crate) struct Inside {
+    before: u64,
+}
+
+impl Inside {
+    pub(crate) fn of(opening: u64) -> Inside {
+        let before = INSIDE.get();
+        INSIDE.set(if before == NONE || before == opening { opening } else { SEVERAL });
+        Inside { before }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+    }
+}
+
+/// Refuses what a listener calls that may wait for the listener.
+#[inline]
+pub(crate) fn check_outside(opening: u64) -> Result<()> {
+    let inside = INSIDE.get();
+    if inside == opening || inside == SEVERAL { Err(Error::InsideEvent) } else { Ok(()) }
+}
+
 /// Hears events.
 pub trait EventListener: Send + Sync + Debug {
-    /// Called once per event.
+    /// Called once per event. One that panics stops the store if a job tells it.
     fn on_event(&self, event: &Event);
 }

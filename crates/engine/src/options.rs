@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone_policy::filters::{self, FilterAllocation};
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
 use runstone_policy::partition::Partitioner;
 pub use runstone_policy::partition::slices::SubMerges;
 use runstone_policy::policy::MergePolicy;
@@ -151,6 +151,13 @@ impl std::fmt::Debug for Options {
     }
 }
 
+/// More than any machine has.
+const MAX_BUDGET_BYTES: u64 = 1 << 46;
+/// Each is prepared as a whole, up to three of them ahead.
+const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+/// Of the background, or of one merge.
+const MAX_THREADS: u64 = 256;
+
 impl Options {
     /// Refuses numbers that cannot work, saying which and why.
     pub fn check(&self) -> Result<()> {
@@ -161,15 +168,26 @@ impl Options {
             )),
             false => Ok(()),
         };
+        let most = |name: &str, value: u64, max: u64| match value > max {
+            true => Err(Error::invalid(
+                format!("option {name} is {value}, but must be at most {max}"),
+                format!("set {name} to {max} or less"),
+            )),
+            false => Ok(()),
+        };
         least("memory_budget_bytes", self.memory_budget_bytes, 1 << 20)?;
+        most("memory_budget_bytes", self.memory_budget_bytes, MAX_BUDGET_BYTES)?;
         least("wal_segment_bytes", self.wal_segment_bytes, 64 << 10)?;
+        most("wal_segment_bytes", self.wal_segment_bytes, MAX_SEGMENT_BYTES)?;
         least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
         least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
         if let Some(slices) = self.merge_slices {
             least("merge_slices", slices as u64, 1)?;
+            most("merge_slices", slices as u64, MAX_THREADS)?;
         }
         if let Background::Threads(threads) = self.background {
             least("background threads", threads as u64, 1)?;
+            most("background threads", threads as u64, MAX_THREADS)?;
         }
         let Some(keyspace) = &self.keyspace else { return Ok(()) };
         keyspace.check()?;
@@ -440,7 +458,7 @@ impl KeyspaceOptions {
         policy.check(&self.shape)?;
         self.prefix_rule()?;
         self.values.check()?;
-        let ranges: [(&str, u64, u64, u64); 7] = [
+        let ranges: [(&str, u64, u64, u64); 8] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
             ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
@@ -448,6 +466,7 @@ impl KeyspaceOptions {
             ("filter_bits_per_key_x10", self.filter_bits_per_key_x10.into(), 0, 400),
             ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
             ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
+            ("debt_slowdown_bytes", self.debt_slowdown_bytes, 0, MAX_OPTION_BYTES),
         ];
         for (name, value, min, max) in ranges {
             if !(min..=max).contains(&value) {
@@ -597,6 +616,14 @@ mod tests {
             ..Options::default()
         };
         assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
+        assert!(refused(&format!("[shape]\nbase_bytes = {}", 1u64 << 61)).contains("at most"));
+        assert!(refused(&format!("debt_slowdown_bytes = {}", 1u64 << 61)).contains("allowed are"));
+        let beyond = |options: Options| options.check().expect_err("beyond sense").to_string();
+        let most = u64::MAX;
+        let wide = Options { wal_segment_bytes: most, max_wal_bytes: most, ..Options::default() };
+        assert!(beyond(wide).contains("at most 1073741824"));
+        let many = Options { merge_slices: Some(usize::MAX), ..Options::default() };
+        assert!(beyond(many).contains("at most 256"));
         let none = Options { merge_slices: Some(0), ..Options::default() };
         let none = none.check().expect_err("no slice merges nothing").to_string();
         assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");

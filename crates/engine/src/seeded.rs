@@ -134,6 +134,8 @@ pub enum Place {
     MemtableReplaced,
     /// What a sync of the log has to cover is known; nothing of it is synced.
     LogSyncBegun,
+    /// A merge looks whether it should go on.
+    MergeGoesOn,
 }
 
 type Step = Box<dyn FnOnce()>;

@@ -102,6 +102,10 @@ pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 /// As much as is rewritten. To wait for more saves less and less per run that reads must ask.
 pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 
+/// An exbibyte, for any number of bytes. Beyond 2^63 it could not be stored as TOML, and sums of a
+/// few would overflow.
+pub const MAX_OPTION_BYTES: u64 = 1 << 60;
+
 /// A get may meet every run of a stack: more is never wanted.
 pub const MAX_STACK_RUNS: u32 = 1000;
 
@@ -191,6 +195,10 @@ impl PolicyOptions {
             ("c_permille", u64::from(self.c_permille), 1000),
             ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
             ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
+            ("base_bytes", self.base_bytes, MAX_OPTION_BYTES),
+            ("table_bytes", self.table_bytes, MAX_OPTION_BYTES),
+            ("split_bytes", self.split_bytes, MAX_OPTION_BYTES),
+            ("access_bytes", self.access_bytes, MAX_OPTION_BYTES),
         ];
         match most.into_iter().find(|(_, value, max)| value > max) {
             Some((option, value, max)) => Err(OptionError::TooLarge { option, value, max }),

@@ -17,7 +17,7 @@ use runstone_policy::plan::Cut;
 use runstone_policy::shape::{Edit, Placement, RunSlot};
 use runstone_storage::Category;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::SeqNo;
 use crate::memtable::Memtable;
@@ -61,7 +61,7 @@ impl Inner {
         let _no_collection = values.log().map(|log| log.flushing.lock());
         let now_and_then = || {
             self.prepare_for_writers();
-            Ok(())
+            keyspace.check_exists()
         };
         let Merged { tables, placed, .. } =
             write_memtable(self, keyspace, &memtable, &now_and_then)?;
@@ -221,6 +221,14 @@ impl Inner {
 }
 
 impl KeyspaceInner {
+    /// Refuses what is dropped.
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        match self.dropped.load(Acquire) {
+            true => Err(Error::UnknownKeyspace { name: self.name.clone() }),
+            false => Ok(()),
+        }
+    }
+
     /// Whether no memtable with a number up to `last_seq` waits for its flush.
     pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)

@@ -380,13 +380,15 @@ impl Inner {
         layout.prefixer = self.prefixer_for(keyspace, version, merge)?;
         let mode = options.sub_merges;
         if is_sliced(mode, merge.cut, bytes) && placer.is_none() {
-            return self.run_sliced(version, merge, mode, layout);
+            return self.run_sliced(keyspace, version, merge, layout);
         }
         let sources = merge_sources(version, merge, &BTreeSet::new())?;
         let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
         output.placer = placer;
         let keep = self.keep_rule(version, merge);
-        merge_streams(sources, KeyRange::default(), output, keep, &|| self.check_cancelled())
+        merge_streams(sources, KeyRange::default(), output, keep, &|| {
+            self.check_cancelled(keyspace)
+        })
     }
 
     /// What stays in a merge of these tables.
@@ -437,9 +439,16 @@ impl Inner {
     }
 
     /// Called now and then while a merge runs, with no lock held.
-    pub(crate) fn check_cancelled(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self, keyspace: &KeyspaceInner) -> Result<()> {
+        reached!(MergeGoesOn);
         self.let_flushes_pass();
-        self.check_open()
+        self.check_wanted(keyspace)
+    }
+
+    /// Whether anybody wants what a job does for the keyspace. Its drop waits for the job.
+    pub(crate) fn check_wanted(&self, keyspace: &KeyspaceInner) -> Result<()> {
+        self.check_open()?;
+        keyspace.check_exists()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -467,13 +476,12 @@ impl Inner {
     pub(crate) fn install_edit(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        values: ValueChanges,
+        mut values: ValueChanges,
         make: impl FnOnce(&Shape) -> Edit,
     ) -> Result<Edit> {
         let mut manifest = self.manifest.lock();
-        if keyspace.dropped.load(Acquire) {
-            return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
-        }
+        keyspace.check_exists()?;
+        values.forget_dead_in_others(&keyspace.values.load());
         let edit = make(&keyspace.view.load().version.shape);
         let version = self.next_version(keyspace, &edit)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);

@@ -303,12 +303,13 @@ impl PartedMerge<'_> {
     /// Step 4.
     fn check_cancelled(&self, part: usize) -> Result<()> {
         let scheduler = &self.inner.scheduler;
+        reached!(MergeGoesOn);
         self.inner.let_flushes_pass();
         let is_last = self.furthest.load(Acquire) <= part + 1;
         if (scheduler.is_closing() && is_last) || self.progress.lock().failed.is_some() {
             return Err(Error::Closed);
         }
-        Ok(())
+        self.keyspace.check_exists()
     }
 
     /// Step 3. The progress is locked, so that edits come in key order.

@@ -3,6 +3,7 @@
 //! `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
@@ -15,11 +16,15 @@ use runstone_policy::shape::Shape;
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
+use crate::event::check_outside;
 use crate::key::SeqNo;
 use crate::merge::compact::full_plan;
 use crate::options::Background;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
+use crate::value::collect::Collected;
+use crate::value::store::ValueStore;
 use crate::version::Version;
+use crate::version::manifest::Manifest;
 
 /// Processors that this process may use.
 static CORES: LazyLock<usize> =
@@ -97,6 +102,10 @@ impl State {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
     }
 
+    fn is_collecting(&self, id: KeyspaceId) -> bool {
+        self.running.iter().any(|(_, claim)| matches!(claim, Claim::Collect(own) if *own == id))
+    }
+
     /// Whether a flush or merge runs, which looks after preparations now and then.
     fn is_any_busy(&self) -> bool {
         let is_busy = |claim: &Claim| matches!(claim, Claim::Flush(_) | Claim::Merge(..));
@@ -113,8 +122,6 @@ pub(crate) struct Scheduler {
     /// A job ended.
     ended: Condvar,
     closing: AtomicBool,
-    /// Flushes that run now.
-    flushing: AtomicUsize,
     /// Flushes that wait until merges have placed their values.
     held_up: AtomicUsize,
     /// Largest visible sequence number when a merge was last split.
@@ -124,8 +131,9 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     /// Whether merges should make way. One that waits for them is no reason: they would wait for
     /// each other.
-    fn is_flush_running(&self) -> bool {
-        self.flushing.load(Relaxed) > self.held_up.load(Relaxed)
+    fn is_flush_running(&self, state: &State) -> bool {
+        let flushes = state.running.iter().filter(|(_, claim)| matches!(claim, Claim::Flush(_)));
+        flushes.count() > self.held_up.load(Relaxed)
     }
 
     /// What a flush does that waits for merges: those that made way for it go on meanwhile.
@@ -149,12 +157,12 @@ impl Scheduler {
         self.closing.load(Relaxed)
     }
 
-    /// Waits until no job runs, of callers' threads either, so that what is left installs nothing
-    /// in a store that is closed. One whose job died has stopped the store: nobody waits for it.
-    pub(crate) fn wait_for_all(&self, is_stopped: impl Fn() -> bool) {
+    /// Waits until no job runs, of callers' threads either, so that what is left writes nothing to
+    /// a store that is closed.
+    pub(crate) fn wait_for_all(&self) {
         let mut state = self.state.lock();
-        while !state.running.is_empty() && !is_stopped() && !std::thread::panicking() {
-            self.ended.wait_for(&mut state, POLL);
+        while !state.running.is_empty() {
+            self.ended.wait(&mut state);
         }
     }
 
@@ -215,14 +223,15 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
                 if merges {
                     yield_to_foreground();
                 }
-                work(&inner, merges);
+                if catch_unwind(AssertUnwindSafe(|| work(&inner, merges))).is_err() {
+                    inner.stop_after_panic();
+                }
             })
         })
         .collect()
 }
 
 fn work(inner: &Inner, merges: bool) {
-    let guard = StopOnPanic(inner);
     let scheduler = &inner.scheduler;
     let mut last_seq = 0;
     loop {
@@ -241,24 +250,72 @@ fn work(inner: &Inner, merges: bool) {
             }
         };
         inner.run_job(claim, job);
-        let _ = &guard;
     }
 }
 
-/// A job that dies leaves its claim and half a tree in memory: nothing may be acknowledged then. A
-/// user's thread may run it, and go on.
-struct StopOnPanic<'a>(&'a Inner);
+/// No merge of a keyspace runs or starts while this lives, and none of its other jobs if it is
+/// frozen: for a full compaction, and for a change of policy, whose jobs know nothing of the old
+/// one's.
+struct Held<'a> {
+    scheduler: &'a Scheduler,
+    id: KeyspaceId,
+}
 
-impl Drop for StopOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let what = "a job panicked";
-            self.0.stop_writes(&Error::invalid(what, "reopen the store and report the panic"));
+impl<'a> Held<'a> {
+    fn merges(scheduler: &'a Scheduler, id: KeyspaceId) -> Held<'a> {
+        let mut state = scheduler.state.lock();
+        while !state.exclusive.insert(id) {
+            scheduler.ended.wait(&mut state);
+        }
+        let held = Held { scheduler, id };
+        held.wait_while(&mut state, |claim| matches!(claim, Claim::Merge(own, _) if *own == id));
+        held
+    }
+
+    fn freeze(&self) {
+        let mut state = self.scheduler.state.lock();
+        state.frozen.insert(self.id);
+        self.wait_while(&mut state, |claim| claim.is_of(self.id));
+    }
+
+    fn wait_while(&self, state: &mut MutexGuard<'_, State>, concerns: impl Fn(&Claim) -> bool) {
+        while state.running.iter().any(|(_, claim)| concerns(claim)) {
+            self.scheduler.ended.wait(state);
         }
     }
 }
 
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.scheduler.state.lock();
+        state.exclusive.remove(&self.id);
+        state.frozen.remove(&self.id);
+        self.scheduler.ended.notify_all();
+        self.scheduler.wake.notify_all();
+    }
+}
+
 impl Inner {
+    /// Runs a job and lets go of its claim, also if it panics: it may be a user's thread, which
+    /// goes on, and others wait for the job.
+    fn run_claimed<T>(&self, claim: u64, job: impl FnOnce() -> T) -> T {
+        let outcome = catch_unwind(AssertUnwindSafe(job));
+        if outcome.is_err() {
+            self.stop_after_panic();
+        }
+        self.scheduler.release(claim);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// A job died and may have left half a tree in memory: nothing may be acknowledged then, nor
+    /// logged on top of it.
+    fn stop_after_panic(&self) {
+        let error = Error::invalid("a job panicked", "reopen the store and report the panic");
+        // The listener that panicked may do so again.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.stop_writes(&error)));
+        self.manifest.lock().log.iter_mut().for_each(Manifest::set_broken);
+    }
+
     /// How many parts a merge of so many bytes is split into: the cores that no other job and no
     /// writer uses, within the limit and what is worth it. One where jobs are stepped by hand, so
     /// that their I/O has an order.
@@ -319,17 +376,20 @@ impl Inner {
         from(state.turns.merge).find_map(|keyspace| self.next_merge(state, keyspace))
     }
 
-    /// Whether any job may start: not just after one that found the disk full.
+    /// Whether any job may start: not just after one that found the disk full, and none in a store
+    /// that closes, whose last flushes have no claims.
     fn may_start(&self, state: &State) -> bool {
         let is_writable = !self.is_stopped() && !self.options.read_only;
-        is_writable && state.retry_at.is_none_or(|at| Instant::now() >= at)
+        is_writable
+            && !self.scheduler.is_closing()
+            && state.retry_at.is_none_or(|at| Instant::now() >= at)
     }
 
     /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
-    /// what is not there at all. Nothing in a store that closes.
+    /// what is not there at all.
     fn next_preparation(&self, state: &State, urgent: bool) -> Option<Job> {
         // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
-        if !self.may_start(state) || self.scheduler.is_closing() {
+        if !self.may_start(state) {
             return None;
         }
         if self.wal_files.wants_spare(urgent) && !state.is_single_running("log") {
@@ -364,12 +424,12 @@ impl Inner {
     /// 10 ms each on many kernels, and a flush is what writers wait for next.
     pub(crate) fn let_flushes_pass(&self) {
         self.prepare_for_writers();
-        let scheduler = &self.scheduler;
-        if *CORES > 2 || !scheduler.is_flush_running() {
+        if *CORES > 2 {
             return;
         }
+        let scheduler = &self.scheduler;
         let mut state = scheduler.state.lock();
-        while scheduler.is_flush_running() && !scheduler.is_closing() {
+        while scheduler.is_flush_running(&state) && !scheduler.is_closing() {
             // The flush may be in its sync.
             match self.next_preparation(&state, true) {
                 Some(job) => self.run_between(&mut state, job),
@@ -392,10 +452,9 @@ impl Inner {
     fn collection_is_due(&self, state: &State, keyspace: &KeyspaceInner) -> bool {
         let values = keyspace.values.load();
         let Some(store) = &values.current else { return false };
-        let running = |claim: &Claim| matches!(claim, Claim::Collect(id) if *id == keyspace.id);
         !keyspace.dropped.load(Relaxed)
             && !state.frozen.contains(&keyspace.id)
-            && !state.running.iter().any(|(_, claim)| running(claim))
+            && !state.is_collecting(keyspace.id)
             && store.may_collect()
             && store.wants_collection(&keyspace.options.load().values, 0, &self.visible_points())
     }
@@ -436,19 +495,17 @@ impl Inner {
         Some(Job::Merge(Arc::clone(keyspace), version, plan))
     }
 
+    /// Versions that the job held are released before the claim, so that files which became
+    /// obsolete are on the purge list when others look.
     fn run_job(&self, claim: u64, job: Job) -> bool {
-        let _guard = StopOnPanic(self);
+        self.run_claimed(claim, || self.do_job(job))
+    }
+
+    fn do_job(&self, job: Job) -> bool {
         // These succeed on a full disk too.
         let shows_space = !matches!(job, Job::PrepareChunk | Job::Purge);
-        // Versions that the job held are released before the claim, so that files which became
-        // obsolete are on the purge list when others look.
         let outcome = match job {
-            Job::Flush(keyspace) => {
-                self.scheduler.flushing.fetch_add(1, Relaxed);
-                let flushed = self.flush_oldest(&keyspace);
-                self.scheduler.flushing.fetch_sub(1, Relaxed);
-                flushed.map(drop)
-            }
+            Job::Flush(keyspace) => self.flush_oldest(&keyspace).map(drop),
             Job::Merge(keyspace, version, plan) => self.run_plan(&keyspace, version, &plan),
             Job::Collect(keyspace) => match &keyspace.values.load_full().current {
                 Some(store) => self.collect_values(&keyspace, store).map(drop),
@@ -477,12 +534,12 @@ impl Inner {
                 self.note_job_error(&error);
             }
         }
-        self.scheduler.release(claim);
         ok
     }
 
     /// Runs one job in this thread; `false` if none was due. Its failure is the result.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
+        check_outside(self.opening)?;
         let claimed = {
             let mut state = self.scheduler.state.lock();
             self.next_job(&mut state, true).map(|job| (self.scheduler.claim(&mut state, &job), job))
@@ -523,6 +580,7 @@ impl Inner {
 
     /// Waits until no job runs or is due.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        check_outside(self.opening)?;
         loop {
             self.run_jobs_until(|| false)?;
             {
@@ -555,42 +613,15 @@ impl Inner {
         if self.options.read_only { Ok(()) } else { self.check_writable() }
     }
 
-    /// Waits until no merge of the keyspace runs, and lets none start until `resume_merges`: for a
-    /// full compaction, and for a change of policy, whose jobs know nothing of the old one's.
-    fn hold_merges<'a>(&'a self, keyspace: &KeyspaceInner) -> MutexGuard<'a, State> {
-        let mut state = self.scheduler.state.lock();
-        while !state.exclusive.insert(keyspace.id) {
-            self.scheduler.ended.wait(&mut state);
-        }
-        let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
-        while state.running.iter().any(|(_, claim)| own(claim)) {
-            self.scheduler.ended.wait(&mut state);
-        }
-        state
-    }
-
-    fn resume_merges(&self, keyspace: &KeyspaceInner) {
-        self.scheduler.state.lock().exclusive.remove(&keyspace.id);
-        self.scheduler.ended.notify_all();
-        self.scheduler.wake.notify_all();
-    }
-
     /// Runs `change` while no job of the keyspace runs.
     pub(crate) fn without_jobs<T>(
         &self,
         keyspace: &KeyspaceInner,
         change: impl FnOnce() -> T,
     ) -> T {
-        let mut state = self.hold_merges(keyspace);
-        state.frozen.insert(keyspace.id);
-        while state.running.iter().any(|(_, claim)| claim.is_of(keyspace.id)) {
-            self.scheduler.ended.wait(&mut state);
-        }
-        drop(state);
-        let outcome = change();
-        self.scheduler.state.lock().frozen.remove(&keyspace.id);
-        self.resume_merges(keyspace);
-        outcome
+        let held = Held::merges(&self.scheduler, keyspace.id);
+        held.freeze();
+        change()
     }
 
     /// Merges a keyspace into one run. Flushes go on meanwhile; other merges of it wait.
@@ -599,7 +630,7 @@ impl Inner {
         if self.scheduler.is_closing() {
             return Err(Error::Closed);
         }
-        drop(self.hold_merges(keyspace));
+        let held = Held::merges(&self.scheduler, keyspace.id);
         let options = keyspace.options.load();
         let settled_from = keyspace.values.load().settled_from();
         let full = |shape: &Shape| {
@@ -610,13 +641,43 @@ impl Inner {
         let outcome = self
             .run_exclusively(keyspace, &pending)
             .and_then(|()| self.run_exclusively(keyspace, &full));
-        self.resume_merges(keyspace);
-        if let Err(error) = &outcome
-            && !matches!(error, Error::Closed | Error::UnknownKeyspace { .. })
-        {
-            self.note_job_error(error);
-        }
-        outcome
+        drop(held);
+        self.note_outcome(outcome)
+    }
+
+    /// Of what a caller's thread did that background threads do as well.
+    pub(crate) fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|error| {
+            if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
+                self.note_job_error(error);
+            }
+        })
+    }
+
+    /// Runs `collect` in this thread with the value file of the moment, when no background thread
+    /// collects. Nothing if there is none.
+    pub(crate) fn collect_exclusively(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        collect: impl FnOnce(&Arc<ValueStore>) -> Result<Collected>,
+    ) -> Result<Collected> {
+        let id = keyspace.id;
+        let claim = {
+            let mut state = self.scheduler.state.lock();
+            loop {
+                self.check_wanted(keyspace)?;
+                self.check_not_stopped()?;
+                if !state.frozen.contains(&id) && !state.is_collecting(id) {
+                    break self.scheduler.claim(&mut state, &Job::Collect(Arc::clone(keyspace)));
+                }
+                self.wait_for_change(&mut state);
+            }
+        };
+        // Only now: a change of placement may have come before, and the file may be gone.
+        self.run_claimed(claim, || match &keyspace.values.load_full().current {
+            Some(store) => collect(store),
+            None => Ok(Collected::Nothing),
+        })
     }
 
     /// Runs a plan in this thread, while merges are held.
@@ -636,9 +697,6 @@ impl Inner {
             let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             (self.scheduler.claim(&mut state, &job), version, plan)
         };
-        let _guard = StopOnPanic(self);
-        let outcome = self.run_plan(keyspace, version, &plan);
-        self.scheduler.release(claim);
-        outcome
+        self.run_claimed(claim, || self.run_plan(keyspace, version, &plan))
     }
 }

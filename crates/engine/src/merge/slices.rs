@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::merge::cutter::Cutter;
 use crate::merge::job::{KeyRange, Merged, Output, merge_sources, merge_streams};
 use crate::metrics::Counter;
-use crate::store::Inner;
+use crate::store::{Inner, KeyspaceInner};
 use crate::table::builder::TableLayout;
 use crate::version::Version;
 use crate::version::handle::TableHandle;
@@ -48,11 +48,12 @@ pub(crate) fn is_sliced(mode: SubMerges, cut: Cut, input_bytes: u64) -> bool {
 impl Inner {
     pub(crate) fn run_sliced(
         &self,
+        keyspace: &KeyspaceInner,
         version: &Version,
         merge: &Merge,
-        mode: SubMerges,
         layout: TableLayout,
     ) -> Result<Merged> {
+        let mode = keyspace.options.load().sub_merges;
         let inputs = slice_inputs(version, merge)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let rule = CellRule::of(merge, layout.prefixer.as_ref());
@@ -68,7 +69,7 @@ impl Inner {
             let output = Output::of_cells(self, layout.clone(), cutter, first_id);
             let sources = merge_sources(version, merge, &moves)?;
             let keep = self.keep_rule(version, merge);
-            merge_streams(sources, range, output, keep, &|| self.check_cancelled())
+            merge_streams(sources, range, output, keep, &|| self.check_cancelled(keyspace))
         };
         let parts = run_parts(&plan.slices, threads, &part);
         let mut merged = self.join(parts)?;

@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use arc_swap::ArcSwapOption;
 
-use crate::key::SeqNo;
+use crate::batch::{Batch, KeyspaceId};
+use crate::key::{Kind, SeqNo};
 
 /// A walk that passed fewer hidden entries tells nobody: that takes the commit lock.
 const LEAST_ENTRIES: u64 = 64;
@@ -186,15 +187,19 @@ impl KnownGap {
         Some(gap)
     }
 
-    /// Whether writes have to be told. Under the commit lock.
+    /// Takes what a batch puts into the keyspace of this id out of the gap. Under the commit lock,
+    /// before the batch is visible.
     #[inline]
-    pub fn is_watched(&self) -> bool {
-        self.is_there.load(Relaxed)
+    pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
+        // Set under the same lock.
+        if self.is_there.load(Relaxed) && !seeded!(GapsIgnorePuts) {
+            let own = batch.operations().filter(|operation| operation.keyspace == id);
+            let puts = own.filter(|operation| operation.kind != Kind::Delete);
+            puts.for_each(|operation| self.note_put(operation.key));
+        }
     }
 
-    /// Takes a write that is no delete out of the gap. Under the commit lock, before the write is
-    /// visible.
-    pub fn note_put(&self, key: &[u8]) {
+    fn note_put(&self, key: &[u8]) {
         let next = self.gap.load().as_ref().and_then(|gap| gap.after_put(key));
         if let Some(next) = next {
             self.gap.store(Some(Arc::new(next)));
@@ -217,7 +222,7 @@ impl KnownGap {
 
     /// A memtable was replaced: a gap that was of no use goes. Under the commit lock.
     pub fn forget_unused(&self) {
-        if self.is_watched() && !self.was_used.swap(false, Relaxed) {
+        if self.is_there.load(Relaxed) && !self.was_used.swap(false, Relaxed) {
             self.is_there.store(false, Release);
             self.gap.store(None);
         }

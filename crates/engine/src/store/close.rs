@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::Inner;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, check_outside};
 
 const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;
@@ -27,6 +27,7 @@ impl Inner {
     /// Refuses writes while the disk is full (P9) or after a failure (P7).
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
+        check_outside(self.opening)?;
         if self.health.state.load(Acquire) == WRITABLE && !self.options.read_only {
             return Ok(());
         }
@@ -130,7 +131,7 @@ impl Inner {
 
     /// Second half, when no worker runs: memtables are flushed, so that the next open finds no log.
     pub(crate) fn finish_close(&self) -> Result<()> {
-        self.scheduler.wait_for_all(|| self.is_stopped());
+        self.scheduler.wait_for_all();
         let outcome = match self.options.read_only || self.is_stopped() {
             true => Ok(()),
             false => self.flush_at_close(),

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use super::{Inner, KeyspaceInner, Snapshot, View};
 use crate::error::{Error, Result};
+use crate::event::check_outside;
 use crate::key::{Kind, SeqNo, compare, kind_of, seq_of};
 use crate::merge::slices::{is_sliced, slice_inputs};
 use crate::metrics::{IoCounters, MetricsSnapshot};
-use crate::options::Background;
 use crate::read::cursor::ReadOptions;
 use crate::table::filter;
 use crate::table::iterator::{Access, TableIter};
@@ -136,6 +136,7 @@ impl Inner {
 
     /// Checks the manifest and every table; damage is collected, other errors end the walk.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
+        check_outside(self.opening)?;
         let mut report = VerifyReport::default();
         // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.manifest.lock();
@@ -211,6 +212,16 @@ impl Inner {
     }
 }
 
+/// Lets newer memtables be flushed again, however the checkpoint ends.
+struct Unlimited<'a>(&'a Inner);
+
+impl Drop for Unlimited<'_> {
+    fn drop(&mut self) {
+        self.0.flush_limit.store(u64::MAX, Release);
+        self.0.wake_background();
+    }
+}
+
 /// A keyspace's files, held.
 struct Pinned {
     view: Arc<View>,
@@ -248,31 +259,24 @@ impl Inner {
         // Until the moment is known, no flush begins; one that runs takes an older memtable. A
         // flush that finds no room blames the snapshot only where no checkpoint waits.
         self.flush_limit.store(0, Release);
+        let _unlimited = Unlimited(self);
         // A collection, which a flush may begin, moves values and writes pointers that come after
         // the moment. Those of the copy lead to the old places, which stay for a snapshot.
-        let old_values = Snapshot::new(Arc::clone(self));
+        let _old_values = Snapshot::new(Arc::clone(self));
         let (keyspaces, last_seq) = self.rotate_all();
         reached!(MemtablesReplaced);
         self.flush_limit.store(last_seq, Release);
-        let pinned = loop {
-            let flushed = match self.options.background {
-                // What is not flushed then, another thread has; the state tells.
-                Background::Manual => self
-                    .run_jobs_until(|| self.are_flushed(&keyspaces, last_seq))
-                    .and_then(|()| self.check_writable()),
-                Background::Threads(_) => self.wait_flushed(&keyspaces, last_seq),
-            };
-            reached!(FlushesAwaited);
-            match flushed.map(|()| self.pin_state(last_seq)) {
-                Ok(None) => {}
-                Ok(Some(pinned)) => break Ok(pinned),
-                Err(error) => break Err(error),
-            }
+        // Nobody flushes what is being dropped; it may yet stay.
+        let is_settled = |keyspace: &Arc<KeyspaceInner>| {
+            keyspace.is_flushed(last_seq) || keyspace.dropped.load(Acquire)
         };
-        drop(old_values);
-        self.flush_limit.store(u64::MAX, Release);
-        self.wake_background();
-        pinned
+        loop {
+            self.wait_until(|| keyspaces.iter().all(is_settled))?;
+            reached!(FlushesAwaited);
+            if let Some(pinned) = self.pin_state(last_seq) {
+                return Ok(pinned);
+            }
+        }
     }
 
     /// Replaces the memtables of all keyspaces that exist at one moment; returns them and the last

@@ -91,18 +91,19 @@ impl Keyspace {
             static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
         }
         check_sizes(key.len(), value.len())?;
-        BATCH.with_borrow_mut(|batch| {
-            batch.clear();
-            batch.push(kind, self.inner.id, key, value)?;
-            let share = crate::write::commit::Share {
-                keyspace: &self.inner,
-                count: 1,
-                user_bytes: batch.user_bytes(),
-            };
-            let outcome = self.store.commit(batch, &[share], self.store.durability(options));
-            batch.shrink();
-            outcome
-        })
+        // Taken, not borrowed: a listener that the write meets may write to another store.
+        let mut batch = BATCH.take();
+        batch.clear();
+        batch.push(kind, self.inner.id, key, value)?;
+        let share = crate::write::commit::Share {
+            keyspace: &self.inner,
+            count: 1,
+            user_bytes: batch.user_bytes(),
+        };
+        let outcome = self.store.commit(&batch, &[share], self.store.durability(options));
+        batch.shrink();
+        BATCH.set(batch);
+        outcome
     }
 
     /// Looks a key up. The value is pinned in the block cache where that spares a copy.

@@ -34,7 +34,7 @@ pub use snapshot::Snapshot;
 use crate::batch::{Batch, KeyspaceId};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, Inside, check_outside};
 use crate::key::SeqNo;
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
@@ -256,11 +256,7 @@ impl Store {
         self.inner.check_writable()?;
         let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
         let outcome = all.iter().try_for_each(|keyspace| self.inner.collect_all_values(keyspace));
-        outcome.inspect_err(|error| {
-            if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
-                self.inner.note_job_error(error);
-            }
-        })
+        self.inner.note_outcome(outcome)
     }
 
     /// Makes a copy of the store, as of now, in a new directory: hard links where possible.
@@ -288,8 +284,9 @@ impl Store {
             return Ok(());
         }
         let outcome = self.inner.shut_down();
+        // The job that told the listener would be waited for. The log keeps what is in memory.
+        check_outside(self.inner.opening)?;
         for thread in self.threads.drain(..) {
-            // A worker that panicked has already stopped the store through its guard.
             let _ = thread.join();
         }
         outcome.and_then(|()| self.inner.finish_close())
@@ -315,6 +312,7 @@ impl Inner {
 
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.options.listener {
+            let _inside = Inside::of(self.opening);
             listener.on_event(&event());
         }
     }

@@ -27,6 +27,7 @@ use crate::batch::KeyspaceId;
 use crate::cache::Cache;
 use crate::codec::NUMBER_LIMIT;
 use crate::error::{Error, Result};
+use crate::event::check_outside;
 use crate::key::{SeqNo, pack};
 use crate::log::{LOG_FORMAT, LogHeader, newer_format, number_in};
 use crate::memtable::Memtable;
@@ -577,6 +578,8 @@ fn finish(inner: Arc<Inner>) -> Result<Store> {
     let threads = match inner.options.background {
         Background::Threads(count) if !inner.options.read_only => scheduler::start(&inner, count)
             .map_err(|error| {
+            // Those that did start would hold the store.
+            inner.scheduler.close();
             Error::invalid(
                 format!("cannot start background threads: {error}"),
                 "raise the limit of threads, or use fewer",
@@ -619,6 +622,7 @@ impl Inner {
         if let Some(options) = &options {
             options.check()?;
         }
+        check_outside(self.opening)?;
         let found = self.find_keyspace(name);
         reached!(KeyspaceFound);
         let outcome = match (found, options) {
@@ -649,14 +653,9 @@ impl Inner {
         }
         self.check_writable()?;
         self.without_jobs(keyspace, || {
-            // A user's own call collects outside of jobs. Pointers that it still wrote would come
-            // after `last_seq`, and nobody would look for them before the file goes.
-            let values = keyspace.values.load_full();
-            let _no_relocation = values.relocating().map(|store| store.flushing.lock());
+            self.check_writable()?;
             let mut manifest = self.manifest.lock();
-            if keyspace.dropped.load(Acquire) {
-                return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
-            }
+            keyspace.check_exists()?;
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
@@ -735,7 +734,10 @@ impl Inner {
         // log segment by segment, and who dies of it must not leave one without its beginning.
         let log_start = self.log_floor_without(|other, _| other.id == keyspace.id);
         let change = Change::Dropped { id: keyspace.id };
-        if let Err(error) = self.append_edit(&mut manifest, vec![change], log_start) {
+        let logged = self
+            .check_not_stopped()
+            .and_then(|()| self.append_edit(&mut manifest, vec![change], log_start));
+        if let Err(error) = logged {
             // Before the lock goes: a checkpoint takes the keyspace as it is under it.
             keyspace.dropped.store(false, Release);
             drop(manifest);

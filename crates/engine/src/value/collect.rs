@@ -265,8 +265,8 @@ impl Inner {
         self.end_collection(store, group, outcome)
     }
 
-    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before, or
-    /// finds a manifest that takes no more edits, gains nothing by another try.
+    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before gains
+    /// nothing by another try.
     pub(super) fn end_collection(
         &self,
         store: &ValueStore,
@@ -276,7 +276,7 @@ impl Inner {
         store.unseal();
         match outcome {
             Err(error @ Error::Corruption { .. }) => {
-                if self.is_manifest_broken() || !store.state.lock().quarantined.insert(group) {
+                if !store.state.lock().quarantined.insert(group) {
                     return Err(error);
                 }
                 tracing::error!(%error, group, "a group is damaged; it is not collected");
@@ -295,7 +295,7 @@ impl Inner {
         sealed: Sealed,
     ) -> Result<()> {
         let points = self.visible_points();
-        let scanned = store.scan(&sealed.segments, &|| self.check_open())?;
+        let scanned = store.scan(&sealed.segments, &|| self.check_wanted(keyspace))?;
         let kept = match store.cold == Some(sealed.group) {
             true => cold_survivors(&scanned, &sealed.dead),
             false => {
@@ -396,10 +396,7 @@ impl Inner {
         mut edit: ValueEdit,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        self.check_open()?;
-        if keyspace.dropped.load(Acquire) {
-            return Err(Error::UnknownKeyspace { name: keyspace.name.clone() });
-        }
+        self.check_wanted(keyspace)?;
         // Keys that flushes added behind the seal count as well; no edit comes between now.
         if let Some((sealed, fresh)) = &store.state.lock().fresh {
             let own = edit.groups.iter_mut().filter(|group| group.group == *sealed);
@@ -459,19 +456,25 @@ impl Inner {
 
     /// Collects as long as that frees something, then gives free slots back to the file system.
     pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
-        let values = keyspace.values.load_full();
-        let Some(store) = &values.current else { return Ok(()) };
         loop {
-            match self.collect_values(keyspace, store)? {
-                Collected::Freed => {}
-                Collected::Busy => self.wait_for_collection(store)?,
-                Collected::Nothing => return store.shrink(true),
+            let collected = self.collect_exclusively(keyspace, |store| {
+                match self.collect_values(keyspace, store)? {
+                    Collected::Nothing => store.shrink(true).map(|()| Collected::Nothing),
+                    other => Ok(other),
+                }
+            })?;
+            match (collected, &keyspace.values.load().current) {
+                (Collected::Nothing, _) => return Ok(()),
+                (Collected::Busy, Some(store)) => self.wait_for_collection(store)?,
+                _ => {}
             }
         }
     }
 
     fn wait_for_collection(&self, store: &ValueStore) -> Result<()> {
         self.check_open()?;
+        // One that panicked has not ended.
+        self.check_not_stopped()?;
         let mut state = store.state.lock();
         if state.collecting || state.appenders > 0 {
             store.ended.wait_for(&mut state, std::time::Duration::from_millis(50));

@@ -1,5 +1,6 @@
 //! Where a keyspace's values lie, and the numbers of each placement.
 
+use runstone_policy::options::MAX_OPTION_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -122,13 +123,14 @@ impl Default for ValueOptions {
 impl ValueOptions {
     /// Refuses numbers that cannot work.
     pub fn check(&self) -> Result<()> {
-        let ranges: [(&str, u64, u64, u64); 6] = [
+        let ranges: [(&str, u64, u64, u64); 7] = [
             ("values.groups", self.groups.into(), 1, 1 << 16),
             ("values.slot_bytes", self.slot_bytes.into(), 4 << 10, 1 << 30),
             ("values.reserve_permille", self.reserve_permille.into(), 1, 100_000),
             ("values.separate_at", self.separate_at.into(), 1, u32::MAX.into()),
             ("values.scan_ahead_bytes", self.scan_ahead_bytes, 0, 1 << 30),
             ("values.vlog_chunk_bytes", self.vlog_chunk_bytes, 4 << 10, 1 << 40),
+            ("values.capacity_bytes", self.capacity_bytes, 0, MAX_OPTION_BYTES),
         ];
         for (name, value, min, max) in ranges {
             if !(min..=max).contains(&value) {

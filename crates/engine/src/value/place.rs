@@ -42,13 +42,6 @@ impl Values {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
-    /// The present file, if its collections write pointers.
-    pub(crate) fn relocating(&self) -> Option<&Arc<ValueStore>> {
-        let relocates =
-            |one: &&Arc<ValueStore>| one.writes_back || one.placement == ValuePlacement::Vlog;
-        self.current.as_ref().filter(relocates)
-    }
-
     /// The file of a number.
     pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueStore>> {
         self.all().find(|store| store.number == number)
@@ -213,6 +206,12 @@ impl ValueChanges {
     /// Of a flush, which finds nothing dead.
     pub(crate) fn of_flush(placed: Option<Placed>) -> ValueChanges {
         ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
+    }
+
+    /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
+    /// with the manifest lock held.
+    pub(crate) fn forget_dead_in_others(&mut self, values: &Values) {
+        self.dead.retain(|edit| values.file(edit.store).is_some());
     }
 
     /// See [`Appender::abandon`].

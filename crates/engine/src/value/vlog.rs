@@ -109,7 +109,7 @@ impl Inner {
         store: &Arc<ValueStore>,
         chunk: &[Segment],
     ) -> Result<()> {
-        let scanned = store.scan(chunk, &|| self.check_open())?;
+        let scanned = store.scan(chunk, &|| self.check_wanted(keyspace))?;
         let live = self.live_records(keyspace, store, &scanned)?;
         reached!(LiveValuesFound);
         let (scanned, markers) = (&scanned, Vec::new());

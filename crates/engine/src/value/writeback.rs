@@ -96,7 +96,7 @@ impl Inner {
         sealed: Sealed,
         is_settled: bool,
     ) -> Result<()> {
-        let scanned = store.scan(&sealed.segments, &|| self.check_open())?;
+        let scanned = store.scan(&sealed.segments, &|| self.check_wanted(keyspace))?;
         let mut kept = newest(&scanned, &sealed.dead);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {

@@ -285,11 +285,9 @@ impl Manifest {
     /// directory here, before the record is written.
     pub fn append(&mut self, changes: &[Change]) -> Result<()> {
         if self.broken {
-            return Err(Error::corruption(
-                manifest_name(self.number),
-                self.log.position(),
-                "an earlier append failed; reopen the store",
-            ));
+            let what = "the manifest may lack an edit that failed";
+            let cause = Box::new(Error::invalid(what, "reopen the store"));
+            return Err(Error::Stopped { cause });
         }
         let appended = self.try_append(changes);
         appended.map_err(|error| if self.broken { error.of_failed_sync() } else { error })
@@ -301,17 +299,19 @@ impl Manifest {
     }
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
+        // Any failure, and a panic, leaves open what is on disk (P7), but for the one below.
+        self.broken = true;
         if !seeded!(DirectoryNotSynced) {
-            self.storage.sync_dir().inspect_err(|_| self.broken = true)?;
+            self.storage.sync_dir()?;
         }
         // A full disk is found by the write; what it left is garbage behind the end, and the next
-        // record overwrites it. Any other failure leaves open what is on disk (P7).
+        // record overwrites it.
         let put = self.put(&record::encode(changes));
-        self.broken = put.as_ref().is_err_and(|error| !error.is_no_space());
-        put?;
+        put.inspect_err(|error| self.broken = !error.is_no_space())?;
         if !seeded!(EditNotSynced) {
-            self.log.file().sync().inspect_err(|_| self.broken = true)?;
+            self.log.file().sync()?;
         }
+        self.broken = false;
         self.synced_to = self.log.position();
         // The edit is committed. A seal that cannot be written is no loss of it.
         let _ = self.put(&[]);

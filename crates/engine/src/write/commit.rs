@@ -14,6 +14,7 @@
 //! A record is in the operating system's hands (mapped pages or a finished write) before step 4, so
 //! whatever a reader saw survives a crash of the process.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
@@ -189,7 +190,7 @@ impl Inner {
         moves: &[Relocation],
     ) -> Result<SeqNo> {
         self.check_not_stopped()?;
-        let mut state = self.commit.lock();
+        let state = self.commit.lock();
         // Whoever has a number must have inserted too, or would be overtaken here.
         self.wait_visible(state.next_seq - 1);
         let view = keyspace.view.load();
@@ -215,8 +216,7 @@ impl Inner {
         }
         let share = Share { keyspace, count: batch.len(), user_bytes: batch.user_bytes() };
         let shares = [share];
-        let (first_seq, views) = self.log_locked(&mut state, &batch, &shares)?;
-        drop(state);
+        let (first_seq, views) = self.log_locked(state, &batch, &shares)?;
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, &shares, views.as_slice(), first_seq);
         publish(&self.visible_seq, first_seq, last_seq);
@@ -230,7 +230,7 @@ impl Inner {
     }
 
     fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
-        self.log_locked(&mut self.lock_commit(), batch, shares)
+        self.log_locked(self.lock_commit(), batch, shares)
     }
 
     /// Takes the commit lock for a write: looks often before it gives way to another thread. The
@@ -250,7 +250,7 @@ impl Inner {
 
     fn log_locked(
         &self,
-        state: &mut CommitState,
+        mut state: MutexGuard<'_, CommitState>,
         batch: &Batch,
         shares: &[Share<'_>],
     ) -> Result<(SeqNo, Views)> {
@@ -258,15 +258,8 @@ impl Inner {
             return Err(Error::Closed);
         }
         for share in shares {
-            if share.keyspace.dropped.load(Relaxed) {
-                return Err(Error::UnknownKeyspace { name: share.keyspace.name.clone() });
-            }
-            if share.keyspace.gap.is_watched() && !seeded!(GapsIgnorePuts) {
-                let id = share.keyspace.id;
-                let own = batch.operations().filter(|operation| operation.keyspace == id);
-                own.filter(|operation| operation.kind != Kind::Delete)
-                    .for_each(|operation| share.keyspace.gap.note_put(operation.key));
-            }
+            share.keyspace.check_exists()?;
+            share.keyspace.gap.note_batch(batch, share.keyspace.id);
         }
         let first_seq = state.next_seq;
         if first_seq + batch.len() > MAX_SEQ {
@@ -276,19 +269,20 @@ impl Inner {
             ));
         }
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
-        let segment = state
-            .wal
-            .append(first_seq, unsynced, batch.len(), batch.encoded())
-            .inspect_err(|error| self.note_write_error(error))?;
+        let appended = state.wal.append(first_seq, unsynced, batch.len(), batch.encoded());
+        let segment = match appended {
+            Ok(segment) => segment,
+            Err(error) => {
+                drop(state);
+                self.note_write_error(&error);
+                return Err(error);
+            }
+        };
         if segment != state.last_segment {
             state.last_segment = segment;
             if state.wal.bytes() > self.options.max_wal_bytes {
                 self.log_too_long.store(true, Relaxed);
             }
-        }
-        if self.is_out_of_space() {
-            // The write that was let through to find out: space is back.
-            self.note_success();
         }
         state.next_seq += batch.len();
         let announce = |share: &Share<'_>| {
@@ -296,7 +290,13 @@ impl Inner {
             view.active.announce(first_seq, batch.len(), share.count, share.user_bytes, segment);
             view
         };
-        Ok((first_seq, Views::of(shares, announce)))
+        let views = Views::of(shares, announce);
+        drop(state);
+        if self.is_out_of_space() {
+            // The write that was let through to find out: space is back.
+            self.note_success();
+        }
+        Ok((first_seq, views))
     }
 
     /// What a walk passed up to `high` without seeing anything.
@@ -388,7 +388,13 @@ impl Inner {
             return Ok(());
         }
         let is_durable = || self.durable_seq.load(Acquire) >= seq;
-        let sync = || self.sync_log().inspect_err(|error| self.stop_writes(error));
+        let sync = || {
+            // One that panics fails, or it would never be over for those who wait.
+            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
+            let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
+            let synced = synced.unwrap_or_else(|_| Err(panicked()));
+            synced.inspect_err(|error| self.stop_writes(error))
+        };
         let outcome = self.syncer.until(is_durable, sync);
         outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
     }
