@@ -180,6 +180,28 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
+/// A socket or pipe of a key's name was removed to make place for a file.
+#[test]
+fn only_files_and_links_in_a_directory_are_replaced() {
+    let place = Place::new();
+    for key in ["link", "old", "socket"] {
+        place.ok(&["put", "s", key, "new"]);
+    }
+    place.write("out/old", "old");
+    std::os::unix::fs::symlink("nowhere", place.path("out/link")).expect("a link");
+    let socket = std::os::unix::net::UnixListener::bind(place.path("out/socket"));
+    let ran = place.run(&["export", "s", "out", "--force"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("key socket: "), "{}", ran.stderr);
+    drop(socket.expect("a socket"));
+    let found = place.path("out/socket").symlink_metadata().expect("it is there");
+    assert!(!found.is_file());
+    for name in ["out/old", "out/link"] {
+        let found = place.path(name).symlink_metadata().expect("it is there");
+        assert!(found.is_file(), "{name}");
+    }
+}
+
 /// A file named as a directory is refused at once: it was written whole, and then had no name.
 #[test]
 fn a_file_is_not_named_as_a_directory() {
