@@ -15,7 +15,7 @@ use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::value::dump::dump_values;
 use crate::version::manifest::CURRENT;
-use crate::version::record;
+use crate::version::record::{self, BadRecord};
 
 /// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
 /// entry, record or operation.
@@ -112,8 +112,7 @@ fn dump_log(
         return Err(Error::corruption(name, 0, "shorter than its header"));
     }
     file.read_at(0, &mut bytes)?;
-    let header = LogHeader::decode(&bytes, kind)
-        .map_err(|bad| Error::corruption(name, 0, format!("header does not decode: {bad:?}")))?;
+    let header = LogHeader::decode(&bytes, kind).map_err(|bad| bad.in_file(name))?;
     let mut out = format!("{header:?}\n");
     let mut reader = LogReader::new(file, &header)?;
     loop {
@@ -140,7 +139,8 @@ fn dump_manifest_record(bytes: &[u8]) -> String {
             // Writing to a string cannot fail.
             let _ = writeln!(out, "  {change:?}");
         }),
-        Err(bad) => out.push_str(&format!("  does not decode: {bad:?}\n")),
+        Err(BadRecord::Newer) => out.push_str("  written by a newer release\n"),
+        Err(BadRecord::Malformed) => out.push_str("  does not decode\n"),
     }
     out
 }

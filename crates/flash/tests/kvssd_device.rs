@@ -624,3 +624,178 @@ fn a_flush_that_the_image_refuses_can_be_tried_again() {
     }
     assert!(refusals > 20, "{refusals}");
 }
+
+/// What a refused save had written lay behind the next, shorter one, and was taken for damage: the
+/// device did not open any more. So it was with what a refused clearing had left.
+#[test]
+fn what_the_side_file_refuses_leaves_nothing_behind() {
+    for is_flushed in [false, true] {
+        let images = Images::new();
+        let (flash, side) = (Box::new(images.flash.clone()), Failing::refuses_one(&images.side));
+        let left = Arc::clone(&side.left);
+        let mut device = KvSsd::create(flash, Box::new(side), TINY, Timing::PAPER, tiny()).unwrap();
+        device.put(b"a", b"1").unwrap();
+        device.put(b"k", &[7; 700]).unwrap();
+        left.store(0, Ordering::Relaxed);
+        let refused = match is_flushed {
+            true => device.flush(),
+            false => device.put(b"k", &[8; 900]),
+        };
+        assert!(matches!(refused, Err(Error::Image { .. })), "{refused:?}");
+        device.put(b"bb", b"2").unwrap();
+        for _ in 0..2 {
+            assert_eq!(device.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+            assert_eq!(device.get(b"k").unwrap().as_deref(), Some(&[7; 700][..]));
+            assert_eq!(device.get(b"bb").unwrap().as_deref(), Some(&b"2"[..]));
+            drop(device);
+            device = images.open().unwrap();
+            device.verify().unwrap();
+        }
+    }
+}
+
+/// Blocks in use without a live page.
+fn idle_blocks(device: &KvSsd) -> BTreeSet<u32> {
+    let is_idle = |block: &u32| {
+        let report = device.block(*block);
+        report.page_type.is_some() && report.live_pages == 0 && !report.is_retired
+    };
+    (0..device.nand().geometry().block_count).filter(is_idle).collect()
+}
+
+/// A block in which a program had failed, and that the image would not have marked as bad, was
+/// neither free nor collected until the device was opened again.
+#[test]
+fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
+    let mut refusals = 0;
+    for place in 0..20 {
+        let images = Images::new();
+        let (flash, side) = (Failing::refuses_one(&images.flash), Box::new(images.side.clone()));
+        let left = Arc::clone(&flash.left);
+        let options = KvSsdOptions { placement: Placement::Mixed, ..tiny() };
+        let mut device =
+            KvSsd::create(Box::new(flash), side, TINY, Timing::PAPER, options).unwrap();
+        let cycle = |device: &mut KvSsd, round: u64| -> Result<()> {
+            (0..30).try_for_each(|at| device.put(&key(at), &[round as u8; 300]))?;
+            device.flush()?;
+            device.compact()?;
+            device.checkpoint()
+        };
+        cycle(&mut device, 0).unwrap();
+        let mut plan = FaultPlan::default();
+        plan.failing_programs.insert(2);
+        device.nand_mut().set_faults(plan);
+        left.store(place, Ordering::Relaxed);
+        refusals += u64::from(cycle(&mut device, 1).is_err());
+        left.store(u64::MAX, Ordering::Relaxed);
+        // Open blocks are filled and others begun; what stays idle is lost.
+        let mut idle: BTreeSet<u32> = (0..TINY.block_count).collect();
+        for round in 2..60 {
+            cycle(&mut device, round).unwrap();
+            if round > 20 {
+                idle = &idle & &idle_blocks(&device);
+            }
+        }
+        assert!(idle.is_empty(), "write {place}: {idle:?}");
+        device.verify().unwrap();
+    }
+    assert!(refusals > 10, "{refusals}");
+}
+
+/// A device of blocks with few pages that is full can be emptied like any other.
+#[test]
+fn full_devices_of_small_blocks_take_deletes() {
+    for (block_pages, block_count) in
+        [(2, 40), (3, 32), (4, 24), (4, 28), (4, 40), (5, 24), (6, 24)]
+    {
+        let geometry = Geometry { block_pages, block_count, ..TINY };
+        for memtable_pages in [1, 4] {
+            let options = KvSsdOptions { memtable_pages, ..tiny() };
+            let place = format!("{block_count} blocks of {block_pages}, {memtable_pages}");
+            let images = Images::new();
+            let mut device = images.create_on(geometry, &options);
+            let mut written = 0;
+            while device.put(&key(written), &[1; 200]).is_ok() {
+                written += 1;
+            }
+            for at in 0..written {
+                device.delete(&key(at)).unwrap_or_else(|error| panic!("{place}: {at}: {error}"));
+            }
+            device.compact().unwrap_or_else(|error| panic!("{place}: {error}"));
+            let mut again = 0;
+            while device.put(&key(again), &[1; 200]).is_ok() {
+                again += 1;
+            }
+            assert!(again * 10 >= written * 8, "{place}: {again} after {written}");
+        }
+    }
+}
+
+/// Where keys are long, no part of a compaction of level 0 had a commit that fits a journal page:
+/// the device said that it was full when a third of it was in use, and level 0 grew and grew.
+#[test]
+fn compactions_of_long_keys_find_a_commit() {
+    let long_key = |at: u64| {
+        let spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        [&[b'k'; 56][..], &spread].concat()
+    };
+    for l0_trigger in [2, 4, 8] {
+        let device_options = KvSsdOptions { l0_trigger, ..tiny() };
+        let images = Images::new();
+        let mut device = images.create(&device_options);
+        let mut state = State::new();
+        for at in 0..1500 {
+            let (key, value) = (long_key(at % 150), vec![at as u8; 60]);
+            device.put(&key, &value).unwrap_or_else(|error| panic!("{l0_trigger}: {at}: {error}"));
+            state.insert(key, value);
+        }
+        assert!(device.tree().level(0).len() <= l0_trigger as usize + 1);
+        drop(device);
+        let mut device = images.open().unwrap();
+        device.verify().unwrap();
+        let found: State = scanned(&mut device, Direction::Forward, u64::MAX).into_iter().collect();
+        assert!(found == state);
+        device.write_amplification();
+    }
+}
+
+/// Garnering takes a last level back when the tree is small for its levels. What rose from it was
+/// stacked above what it met, although it is older: gets gave old values.
+#[test]
+fn what_rises_to_a_level_is_older_than_what_is_there() {
+    let mut risen = 0;
+    for seed in 0..12 {
+        let options = KvSsdOptions {
+            policy: "garnering".to_string(),
+            threshold: 6,
+            size_ratio: 2,
+            level1_pages: 8,
+            memtable_pages: 4,
+            ..tiny()
+        };
+        let geometry = Geometry { block_count: 96, ..TINY };
+        let images = Images::new();
+        let mut device = images.create_on(geometry, &options);
+        let (mut random, mut state) = (Random(seed), State::new());
+        let mut most_levels = 0;
+        for at in 0..4000 {
+            if at == 2000 {
+                // The same tree, of which fewer levels hold as much.
+                drop(device);
+                let wide = KvSsdOptions { size_ratio: 6, level1_pages: 16, ..options.clone() };
+                let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+                device = KvSsd::open(flash, side, None, Timing::PAPER, Some(wide)).unwrap();
+            }
+            let step = vec![(key(random.below(500)), Some(vec![at as u8; 150]))];
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            let levels = device.tree().level_count();
+            risen += u64::from(levels < most_levels);
+            most_levels = levels;
+            if at % 100 == 99 {
+                expect(&mut device, &state, u64::MAX, 500);
+            }
+        }
+    }
+    assert!(risen > 0, "no tree has shrunk");
+}

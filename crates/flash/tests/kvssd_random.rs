@@ -1,16 +1,23 @@
-//! Devices drawn at random under faults drawn at random, against a model: geometry, options,
-//! lengths of keys and values, how full it is, power cuts in a row, programs and erases that fail,
-//! snapshots, reopening. What the tests of single rules do not combine.
+//! Devices drawn at random under faults drawn at random, against a model: geometry, options, also
+//! others at each opening, lengths of keys and values, how full it is, power cuts in a row,
+//! programs and erases that fail, writes that the images refuse, snapshots, reopening. What the
+//! tests of single rules do not combine.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test kvssd_random`.
 
+#[path = "support/failing.rs"]
+mod failing;
 mod support;
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use failing::Failing;
 
 use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
-use runstone_flash::nand::{Geometry, MemoryImage, Timing};
+use runstone_flash::nand::{Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 use support::{Random, State, Step, apply, fault_plan, model, one_in, one_of, scanned, seeds};
 
@@ -34,34 +41,12 @@ impl Case {
         let geometry = Geometry {
             page_bytes,
             spare_bytes: 64,
-            block_pages: one_of(random, &[7, 8, 16]).min(most_pages),
+            block_pages: one_of(random, &[5, 7, 8, 16]).min(most_pages),
             block_count: 48 + random.below(40) as u32,
             channel_count: 1,
             die_count: 1,
         };
-        let options = KvSsdOptions {
-            placement: one_of(
-                random,
-                &[Placement::PerTable, Placement::Mixed, Placement::PerLevel, Placement::PerLevel],
-            ),
-            threshold: one_of(random, &[0, 1, 2, 2, 3, 6]),
-            durability: one_of(
-                random,
-                &[Durability::Capacitor, Durability::Capacitor, Durability::Log],
-            ),
-            over_provision_percent: 5 + random.below(15) as u32,
-            memtable_pages: one_of(random, &[1, 1, 1, 40]) + random.below(12) as u32,
-            level1_pages: 8 + random.below(40) as u32,
-            size_ratio: 2 + random.below(6) as u32,
-            l0_trigger: 1 + random.below(4) as u32,
-            checkpoint_commits: 1 + random.below(16) as u32,
-            wear_gap: 1 + random.below(3) as u32,
-            policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
-            cuts: one_of(
-                random,
-                &[Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange],
-            ),
-        };
+        let options = options(random);
         let key_bytes = 8 + random.below(u64::from(page_bytes) / 16 - 8) as usize;
         let value_bytes = 1 + random.below(u64::from(page_bytes) / 4);
         // From a fifth to past all of it: a full device is part of life.
@@ -69,6 +54,18 @@ impl Case {
         let share = 20 + random.below(70);
         let keys = (geometry.data_bytes() * share / 100 / record_bytes).clamp(20, 1500);
         Case { geometry, options, keys, key_bytes, value_bytes }
+    }
+
+    /// Sometimes close to the largest that there can be.
+    fn value_bytes(&self, random: &mut Random) -> u64 {
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        match random.below(1000) {
+            0 => u64::from(self.geometry.block_pages * 3 / 4) * page_bytes - page_bytes / 16 - 40,
+            // Over several pages.
+            1..10 => 2 * page_bytes,
+            10..50 => 0,
+            _ => random.below(self.value_bytes),
+        }
     }
 
     /// Numbers lie far apart in the key space, behind a prefix that all share.
@@ -89,16 +86,32 @@ impl Case {
             _ => 1,
         };
         let write = |random: &mut Random| {
-            let size = match random.below(100) {
-                // Over several pages.
-                0 => 2 * u64::from(self.geometry.page_bytes),
-                1..5 => 0,
-                _ => random.below(self.value_bytes),
-            };
+            let size = self.value_bytes(random);
             let value = vec![random.below(256) as u8; size as usize];
             (self.key(random.below(self.keys)), (random.below(100) >= deletes).then_some(value))
         };
         (0..count).map(|_| write(random)).collect()
+    }
+}
+
+fn options(random: &mut Random) -> KvSsdOptions {
+    let placements =
+        [Placement::PerTable, Placement::Mixed, Placement::PerLevel, Placement::PerLevel];
+    let cuts = [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
+    let durabilities = [Durability::Capacitor, Durability::Capacitor, Durability::Log];
+    KvSsdOptions {
+        placement: one_of(random, &placements),
+        threshold: one_of(random, &[0, 1, 2, 2, 3, 6]),
+        durability: one_of(random, &durabilities),
+        over_provision_percent: 5 + random.below(15) as u32,
+        memtable_pages: one_of(random, &[1, 1, 1, 40]) + random.below(12) as u32,
+        level1_pages: 8 + random.below(40) as u32,
+        size_ratio: 2 + random.below(6) as u32,
+        l0_trigger: 1 + random.below(4) as u32,
+        checkpoint_commits: 1 + random.below(16) as u32,
+        wear_gap: 1 + random.below(3) as u32,
+        policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
+        cuts: one_of(random, &cuts),
     }
 }
 
@@ -107,6 +120,8 @@ struct Run {
     case: Case,
     flash: MemoryImage,
     side: MemoryImage,
+    /// Writes until the flash's image and the side's refuse one.
+    left: [Arc<AtomicU64>; 2],
     device: KvSsd,
     state: State,
     snapshots: Vec<(u64, State)>,
@@ -120,22 +135,23 @@ struct Run {
 impl Run {
     fn new(case: Case) -> Run {
         let (flash, side) = (MemoryImage::new(), MemoryImage::new());
-        let device = KvSsd::create(
-            Box::new(flash.clone()),
-            Box::new(side.clone()),
-            case.geometry,
-            Timing::PAPER,
-            case.options.clone(),
-        );
+        let ([of_flash, of_side], left) = failing(&flash, &side);
+        let (geometry, options) = (case.geometry, case.options.clone());
+        let device = KvSsd::create(of_flash, of_side, geometry, Timing::PAPER, options);
         let (state, snapshots, unsynced) = Default::default();
         let device = device.expect("the options were checked");
-        Run { case, flash, side, device, state, snapshots, unsynced, cuts: 0, refusals: 0 }
+        Run { case, flash, side, left, device, state, snapshots, unsynced, cuts: 0, refusals: 0 }
     }
 
-    fn reopen(&mut self) {
+    /// Now and then with other options.
+    fn reopen(&mut self, random: &mut Random) {
         self.snapshots.clear();
-        let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
-        self.device = KvSsd::open(flash, side, None, Timing::PAPER, None).expect("it opens");
+        let ([flash, side], left) = failing(&self.flash, &self.side);
+        let options = options(random);
+        let is_possible = options.check(&self.case.geometry).is_ok();
+        let options = (is_possible && one_in(random, 3)).then_some(options);
+        let opened = KvSsd::open(flash, side, None, Timing::PAPER, options);
+        (self.device, self.left) = (opened.expect("it opens"), left);
         self.device.verify().expect("nothing is damaged");
     }
 
@@ -169,6 +185,15 @@ impl Run {
         if one_in(random, 150) {
             self.sync()?;
         }
+        match random.below(1500) {
+            0 => self.device.flush()?,
+            1 => self.device.compact()?,
+            2 => self.device.checkpoint()?,
+            _ => {}
+        }
+        if one_in(random, 40) {
+            self.look_from(random);
+        }
         let key = self.case.key(random.below(self.case.keys));
         assert_eq!(self.device.get(&key)?.as_ref(), self.state.get(&key));
         match self.apply(&step) {
@@ -180,6 +205,33 @@ impl Run {
         }
     }
 
+    /// The image may refuse what a cut leaves behind; the power is gone all the same.
+    fn has_power(&self) -> bool {
+        self.device.nand().fired_faults().power_cuts == 0
+    }
+
+    /// The first entries from a key on, in either direction.
+    fn look_from(&mut self, random: &mut Random) {
+        let from = self.case.key(random.below(self.case.keys));
+        let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+        let (direction, expected): (Direction, Vec<_>) = match one_in(random, 2) {
+            true => {
+                (Direction::Forward, self.state.range(from.clone()..).take(5).map(owned).collect())
+            }
+            false => {
+                let before = self.state.range(..=from.clone()).rev();
+                (Direction::Reverse, before.take(5).map(owned).collect())
+            }
+        };
+        let mut found = Vec::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            found.len() < 5
+        };
+        self.device.scan(Some(&from), direction, u64::MAX, &mut visit).expect("it can be read");
+        assert!(found == expected, "{}", difference(&expected, &found));
+    }
+
     fn compare(&mut self, state: &State, snapshot: u64) {
         let found = scanned(&mut self.device, Direction::Forward, snapshot);
         let expected: Vec<_> = state.clone().into_iter().collect();
@@ -188,10 +240,10 @@ impl Run {
         assert!(backwards.into_iter().rev().eq(expected));
     }
 
-    /// After a power cut. The step that met it was not acknowledged.
-    fn recover(&mut self) {
+    /// After a power cut, or the end of the process. The step that met it was not acknowledged.
+    fn recover(&mut self, random: &mut Random) {
         self.cuts += 1;
-        self.reopen();
+        self.reopen(random);
         if self.case.options.durability == Durability::Log {
             let found: State =
                 scanned(&mut self.device, Direction::Forward, u64::MAX).into_iter().collect();
@@ -207,6 +259,13 @@ impl Run {
         self.compare(&self.state.clone(), u64::MAX);
         self.unsynced = (self.state.clone(), Vec::new());
     }
+}
+
+/// Images that refuse a write when they are told to.
+fn failing(flash: &MemoryImage, side: &MemoryImage) -> ([Box<dyn Image>; 2], [Arc<AtomicU64>; 2]) {
+    let images = [flash, side].map(Failing::refuses_one);
+    let left = images.each_ref().map(|image| Arc::clone(&image.left));
+    (images.map(|image| Box::new(image) as Box<dyn Image>), left)
 }
 
 fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> String {
@@ -228,6 +287,11 @@ fn run(seed: u64) -> [u64; 3] {
     let mut collections = 0;
     for _ in 0..ROUNDS {
         run.device.nand_mut().set_faults(fault_plan(&mut random));
+        for left in &run.left {
+            let soon = one_of(&mut random, &[10, 200, 2000]);
+            let count = if one_in(&mut random, 3) { random.below(soon) } else { u64::MAX };
+            left.store(count, Ordering::Relaxed);
+        }
         let deletes = one_of(&mut random, &[5, 15, 15, 60]);
         let refused = run.refusals;
         for _ in 0..400 {
@@ -235,9 +299,13 @@ fn run(seed: u64) -> [u64; 3] {
             let deletes = if run.refusals > refused { 90 } else { deletes };
             match run.step(&mut random, deletes) {
                 Ok(()) => {}
-                Err(Error::PowerCut) => {
+                // A flush may be refused, too.
+                Err(Error::Full { .. }) => run.refusals += 1,
+                // What a refused write was for was not done; the next is taken.
+                Err(Error::Image { .. }) if run.has_power() => {}
+                Err(Error::PowerCut | Error::Image { .. }) => {
                     collections += run.device.counters().collections;
-                    run.recover();
+                    run.recover(&mut random);
                     break;
                 }
                 Err(error) => panic!("{error}"),
@@ -250,6 +318,11 @@ fn run(seed: u64) -> [u64; 3] {
         }
         run.device.verify().expect("nothing is damaged");
         run.device.write_amplification();
+        run.left.iter().for_each(|left| left.store(u64::MAX, Ordering::Relaxed));
+        if one_in(&mut random, 4) {
+            collections += run.device.counters().collections;
+            run.recover(&mut random);
+        }
     }
     [run.cuts, run.refusals, collections + run.device.counters().collections]
 }

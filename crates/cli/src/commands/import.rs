@@ -27,7 +27,8 @@ const MOST_TOLD: u64 = 100;
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// A directory (path -> content) or a file.
+    /// A directory (path -> content) or a file. Lines of a file, and records of a CSV file, have
+    /// 1G at most; larger values, up to 4G, come as files of a directory.
     source: PathBuf,
     /// How the source is written; told from its name if not given.
     #[arg(long, value_enum)]
@@ -88,8 +89,8 @@ impl Args {
         let mut progress = Progress::default();
         if !self.restart
             && let Some(left) = target.left()?
+            && source.resume(&left.position)?
         {
-            source.resume(&left.position)?;
             progress = left;
         }
         let bar = output.bytes_bar("import", source.total_bytes());

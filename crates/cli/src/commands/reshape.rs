@@ -36,6 +36,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        opening::refuse_reserved(&self.keyspace)?;
         let store = opening::to_change(&self.store)?;
         let keyspace = opening::keyspace(&store, &self.keyspace)?;
         let old = keyspace.options();

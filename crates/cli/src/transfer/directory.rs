@@ -3,8 +3,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -20,6 +22,19 @@ pub struct FileEntry {
     /// Relative path, `/` between its parts.
     pub key: Vec<u8>,
     pub bytes: u64,
+    /// When it was changed last, in seconds and nanoseconds. Unlike the time of its content, no
+    /// program sets this one back.
+    changed: (i64, i64),
+}
+
+impl FileEntry {
+    /// Sums up this file and those before it, of which `before` is the sum. Another compiler may
+    /// sum up otherwise: an import then begins again, which changes nothing.
+    pub fn sum(&self, before: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (before, &self.key, self.bytes, self.changed).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// What was passed over.
@@ -99,7 +114,8 @@ impl Tree {
                 continue;
             }
             if metadata.is_file() {
-                self.files.push(FileEntry { key, bytes: metadata.len() });
+                let changed = (metadata.ctime(), metadata.ctime_nsec());
+                self.files.push(FileEntry { key, bytes: metadata.len(), changed });
             } else if metadata.is_dir() {
                 pending.push(key);
             } else {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
-/// A longer line is an error: a missing line end must not take all memory.
-const MOST_LINE_BYTES: u64 = 1 << 30;
+/// A longer line is an error, and a longer record none: a missing line end or quote must not take
+/// all memory.
+pub const MOST_RECORD_BYTES: u64 = 1 << 30;
 
 /// Reads a file line by line.
 pub struct LineReader {
@@ -37,9 +38,9 @@ impl LineReader {
 
     /// Appends the next line with its end to `buffer`; `false` at the end of the file.
     pub fn next(&mut self, buffer: &mut Vec<u8>) -> Result<bool> {
-        let read = self.input.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', buffer);
+        let read = self.input.by_ref().take(MOST_RECORD_BYTES).read_until(b'\n', buffer);
         let bytes = read.map_err(|error| Failure::file(&self.path, "read", &error))? as u64;
-        if bytes == MOST_LINE_BYTES {
+        if bytes == MOST_RECORD_BYTES {
             let what = format!("line {} is longer than 1G", self.line + 1);
             return Err(Failure::usage(what, "is this the right file and --format?")
                 .at(self.path.display()));

@@ -169,7 +169,9 @@ impl Target for NewFile {
             }
         }
         self.finished = true;
-        Ok(())
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(directory.unwrap_or(Path::new(".")));
+        directory.and_then(|directory| directory.sync_all()).map_err(failed)
     }
 }
 
@@ -189,6 +191,8 @@ fn exists(path: &Path) -> Failure {
 
 struct DirectorySink {
     root: PathBuf,
+    /// Open from the start: whoever syncs by it is told of all that could not be written since.
+    directory: File,
     force: bool,
     /// Directory or image of the store, which is never written into.
     store: Option<PathBuf>,
@@ -207,8 +211,9 @@ impl DirectorySink {
             return Err(exists(path).hint("choose a new or empty directory, or pass --force"));
         }
         let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
-        let root = made.map_err(|error| Failure::file(path, "create", &error))?;
-        Ok(DirectorySink { made: root.clone(), root, force, store })
+        let opened = made.and_then(|root| Ok((File::open(&root)?, root)));
+        let (directory, root) = opened.map_err(|error| Failure::file(path, "create", &error))?;
+        Ok(DirectorySink { made: root.clone(), root, directory, force, store })
     }
 
     fn write(&mut self, relative: &Path, value: &[u8]) -> std::io::Result<()> {
@@ -219,7 +224,9 @@ impl DirectorySink {
             self.make_directories(relative)?;
             self.made = parent.to_path_buf();
         }
-        if self.force && path.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+        // What is no file, such as a socket, is not replaced: the new file finds it in the way.
+        let is_replaced = |found: fs::Metadata| found.is_file() || found.is_symlink();
+        if self.force && path.symlink_metadata().is_ok_and(is_replaced) {
             fs::remove_file(&path)?;
         }
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -267,8 +274,10 @@ impl Sink for DirectorySink {
         }
     }
 
+    /// All files and names at once: a sync for each would take longer than to write them.
     fn finish(&mut self) -> Result<()> {
-        Ok(())
+        let synced = rustix::fs::syncfs(&self.directory);
+        synced.map_err(|error| Failure::file(&self.root, "write", &error.into()))
     }
 }
 

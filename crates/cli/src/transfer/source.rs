@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::csv::{Fed, Parser};
-use super::directory::{Skipped, Tree};
+use super::directory::{FileEntry, Skipped, Tree};
 use super::jsonl::Fields;
-use super::lines::{LineReader, trim_end};
+use super::lines::{LineReader, MOST_RECORD_BYTES, trim_end};
 use super::{BYTE_ORDER_MARK, Format, Malformed, Record, jsonl, tsv};
 use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
+use crate::output::amount;
 
 /// How far a source was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Position {
     pub line: u64,
     /// Directory: the last key, in hexadecimal.
     pub last_key: Option<String>,
+    /// Directory: sum of the files up to there, see [`FileEntry::sum`].
+    #[serde(default)]
+    pub sum: u64,
 }
 
 /// A record, or why there is none at this place.
@@ -40,8 +44,8 @@ pub trait Source {
     /// Behind what was yielded last.
     fn position(&self) -> Position;
 
-    /// Goes on behind a position.
-    fn resume(&mut self, position: &Position) -> Result<()>;
+    /// Goes on behind a position; `false`, at the start, if what lies before has changed since.
+    fn resume(&mut self, position: &Position) -> Result<bool>;
 
     /// All bytes that will be read.
     fn total_bytes(&self) -> u64;
@@ -69,31 +73,7 @@ pub fn open(
         let position = Position::default();
         return Ok(Box::new(DirectorySource { tree, next: 0, position, total_bytes }));
     }
-    let metadata = fs::metadata(path).map_err(|error| Failure::file(path, "read", &error))?;
-    if metadata.is_dir() {
-        return Err(
-            Failure::usage("the source is a directory", "pass --format dir").at(path.display())
-        );
-    }
-    if !metadata.is_file() {
-        let what = "the source is no regular file: an import could not go on where it was cut";
-        return Err(Failure::usage(what, "write it to a file first").at(path.display()));
-    }
-    let mut source = FileSource {
-        path: path.to_path_buf(),
-        lines: LineReader::open(path)?,
-        line: 0,
-        format,
-        fields: fields.clone(),
-        header: Vec::new(),
-        columns: (0, None),
-        buffer: Vec::new(),
-        total_bytes: metadata.len(),
-    };
-    if format == Format::Csv {
-        source.read_header()?;
-    }
-    Ok(Box::new(source))
+    Ok(Box::new(FileSource::open(path, format, fields)?))
 }
 
 struct DirectorySource {
@@ -110,6 +90,7 @@ impl Source for DirectorySource {
             let path = self.tree.path(&file.key);
             self.position.offset_bytes += file.bytes;
             self.position.last_key = Some(to_hex(&file.key));
+            self.position.sum = file.sum(self.position.sum);
             if file.bytes > MAX_VALUE_BYTES {
                 let what =
                     format!("the value has {} bytes; the most is {MAX_VALUE_BYTES}", file.bytes);
@@ -134,13 +115,16 @@ impl Source for DirectorySource {
         self.position.clone()
     }
 
-    fn resume(&mut self, position: &Position) -> Result<()> {
+    fn resume(&mut self, position: &Position) -> Result<bool> {
         let last = position.last_key.as_deref().and_then(|last| from_hex(last.as_bytes()).ok());
-        if let Some(last) = last {
-            self.next = self.tree.files.partition_point(|file| file.key <= last);
+        let is_before = |file: &FileEntry| last.as_ref().is_some_and(|last| file.key <= *last);
+        let next = self.tree.files.partition_point(is_before);
+        let sum = self.tree.files[..next].iter().fold(0, |sum, file| file.sum(sum));
+        if sum != position.sum {
+            return Ok(false);
         }
-        self.position = position.clone();
-        Ok(())
+        (self.next, self.position) = (next, position.clone());
+        Ok(true)
     }
 
     fn total_bytes(&self) -> u64 {
@@ -164,6 +148,8 @@ struct FileSource {
     columns: (usize, Option<usize>),
     buffer: Vec<u8>,
     total_bytes: u64,
+    /// CSV: a record over several lines that is longer is none.
+    most_record_bytes: u64,
 }
 
 impl Source for FileSource {
@@ -200,11 +186,12 @@ impl Source for FileSource {
 
     fn position(&self) -> Position {
         let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
-        Position { offset_bytes, line, last_key: None }
+        Position { offset_bytes, line, ..Position::default() }
     }
 
-    fn resume(&mut self, position: &Position) -> Result<()> {
-        self.lines.seek(position.offset_bytes, position.line)
+    fn resume(&mut self, position: &Position) -> Result<bool> {
+        self.lines.seek(position.offset_bytes, position.line)?;
+        Ok(true)
     }
 
     fn total_bytes(&self) -> u64 {
@@ -213,8 +200,38 @@ impl Source for FileSource {
 }
 
 impl FileSource {
-    /// The record that begins with the line in the buffer. If a quote in it is never closed, or in
-    /// a later line that is malformed, only that line is lost: reading goes on behind it.
+    fn open(path: &Path, format: Format, fields: &Fields) -> Result<FileSource> {
+        let metadata = fs::metadata(path).map_err(|error| Failure::file(path, "read", &error))?;
+        if metadata.is_dir() {
+            return Err(
+                Failure::usage("the source is a directory", "pass --format dir").at(path.display())
+            );
+        }
+        if !metadata.is_file() {
+            let what = "the source is no regular file: an import could not go on where it was cut";
+            return Err(Failure::usage(what, "write it to a file first").at(path.display()));
+        }
+        let mut source = FileSource {
+            path: path.to_path_buf(),
+            lines: LineReader::open(path)?,
+            line: 0,
+            format,
+            fields: fields.clone(),
+            header: Vec::new(),
+            columns: (0, None),
+            buffer: Vec::new(),
+            total_bytes: metadata.len(),
+            most_record_bytes: MOST_RECORD_BYTES,
+        };
+        if format == Format::Csv {
+            source.read_header()?;
+        }
+        Ok(source)
+    }
+
+    /// The record that begins with the line in the buffer. If a quote in it is not closed within
+    /// what a record may have, or in a later line that is malformed, only that line is lost:
+    /// reading goes on behind it.
     fn csv_record(
         &mut self,
         offset_bytes: u64,
@@ -235,6 +252,9 @@ impl FileSource {
                 Fed::More => {}
             }
             self.buffer.clear();
+            if self.lines.offset_bytes - offset_bytes > self.most_record_bytes {
+                break format!("a quote is not closed within {}", amount(self.most_record_bytes));
+            }
             if !self.lines.next(&mut self.buffer)? {
                 break "a quote is not closed".into();
             }
@@ -306,5 +326,31 @@ impl FileSource {
             row.insert(name.to_string(), field.into());
         }
         Ok(Value::Object(row).to_string().into_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quote that is never closed had the rest of the file in memory.
+    #[test]
+    fn a_quote_that_stays_open_for_long_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x.csv");
+        let lines: String = (0..100).map(|i| format!("k{i:02},v\n")).collect();
+        fs::write(&path, format!("key,value\na,\"1\n2\"\n\"open,3\n{lines}")).expect("a file");
+        let mut source =
+            FileSource::open(&path, Format::Csv, &Fields::default()).expect("a header");
+        source.most_record_bytes = 100;
+        let mut next = || source.next().expect("readable").map(|item| (item, source.lines.line));
+        let record = |key: &str, value: &str| Record { key: key.into(), value: value.into() };
+        assert_eq!(next(), Some((Ok(record("a", "1\n2")), 3)));
+        let (item, line) = next().expect("the line of the quote");
+        let told = item.expect_err("it is not closed");
+        assert_eq!((told.line, &*told.what), (4, "a quote is not closed within 100 bytes"));
+        assert_eq!(line, 4, "reading goes on behind it");
+        assert_eq!(next(), Some((Ok(record("k00", "v")), 5)));
+        assert_eq!(std::iter::from_fn(next).count(), 99);
     }
 }

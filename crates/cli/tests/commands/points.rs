@@ -78,6 +78,7 @@ fn the_keyspace_of_imports_is_reserved() {
     let count = ["count", "s", "--keyspace", name];
     assert_eq!(place.ok(&count), "1\n", "it may be read");
     refused(&["delete", "s", "k"]);
+    refused(&["reshape", "s", "--policy", "leveling"]);
     let ran = place.pipe(&["shell", "s"], format!("keyspace {name}\nput k v\n"));
     assert!(ran.code == 3 && ran.stderr.contains("is reserved"), "{}", ran.stderr);
     assert_eq!(place.ok(&count), "1\n");

@@ -78,6 +78,16 @@ pub enum BadHeader {
     Newer(u32),
 }
 
+impl BadHeader {
+    /// The error for it in a file.
+    pub fn in_file(self, file: &str) -> Error {
+        match self {
+            BadHeader::Newer(found) => newer_format(file, found),
+            BadHeader::Invalid => Error::corruption(file, 0, "header is damaged"),
+        }
+    }
+}
+
 impl LogHeader {
     /// The stored form.
     pub fn encode(&self, kind: LogKind) -> [u8; HEADER_BYTES as usize] {

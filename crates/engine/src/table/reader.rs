@@ -113,17 +113,7 @@ impl TableReader {
             let stored = read_exact(&name, &*file, file_len, offset, len)?;
             frame::open(&stored, uid, offset).map_err(|what| Error::corruption(&name, offset, what))
         };
-        let properties_bytes = part(footer.properties)?;
-        let properties = Properties::decode(&properties_bytes).map_err(|bad| match bad {
-            BadProperties::Newer => Error::NewerFormat {
-                file: name.clone(),
-                found: TABLE_FORMAT + 1,
-                supported: TABLE_FORMAT,
-            },
-            BadProperties::Malformed => {
-                Error::corruption(&name, footer.properties.0, "properties do not decode")
-            }
-        })?;
+        let properties = decode_properties(&part(footer.properties)?, &name, footer.properties.0)?;
         check_properties(&name, footer.properties.0, &properties, meta)?;
         let (root, slots) = decode_root(&part(footer.root)?, footer.root.0)
             .ok_or_else(|| Error::corruption(&name, footer.root.0, "root does not decode"))?;
@@ -146,8 +136,7 @@ impl TableReader {
         let stored = read_exact(&name, &*file, file_len, offset, len)?;
         let raw = frame::open(&stored, uid, offset)
             .map_err(|what| Error::corruption(&name, offset, what))?;
-        let found = Properties::decode(&raw)
-            .map_err(|_| Error::corruption(&name, offset, "properties do not decode"))?;
+        let found = decode_properties(&raw, &name, offset)?;
         let meta = Table {
             id,
             min_key: found.min_key.into(),
@@ -403,6 +392,17 @@ fn read_footer(name: &str, file: &dyn StorageFile, file_len: u64, uid: u64) -> R
     Ok(Footer {
         root: (word(0)?, u64::from(half(8)?)),
         properties: (word(12)?, u64::from(half(20)?)),
+    })
+}
+
+fn decode_properties(raw: &[u8], name: &str, at: u64) -> Result<Properties> {
+    Properties::decode(raw).map_err(|bad| match bad {
+        BadProperties::Newer => Error::NewerFormat {
+            file: name.to_string(),
+            found: TABLE_FORMAT + 1,
+            supported: TABLE_FORMAT,
+        },
+        BadProperties::Malformed => Error::corruption(name, at, "properties do not decode"),
     })
 }
 

@@ -7,7 +7,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::error::{Error, Result};
 use crate::value::layout::{Layout, Segment};
 use crate::value::record::Seal;
-use crate::value::store::{FIRST_SLOT, values_name};
+use crate::value::store::{FIRST_SLOT, check_file, values_name};
 use crate::version::handle::file_uid;
 use crate::version::manifest::{read_current, read_manifest};
 
@@ -22,6 +22,8 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
         Error::invalid(format!("the manifest does not name {name}"), "it will be removed at open")
     })?;
     let file = storage.open(&name, Category::Value)?;
+    let uid = file_uid(state.uid, number);
+    check_file(&*file, layout, uid)?;
     let mut out = format!(
         "values {number}: {}{}, {} groups, slots of {} bytes\n",
         layout.placement.name(),
@@ -49,7 +51,6 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
         for segment in group.segments.iter() {
             let _ = writeln!(out, "  {segment:?}");
             if records {
-                let uid = file_uid(state.uid, number);
                 dump_records(&*file, layout, segment, uid, &mut out)?;
             }
         }

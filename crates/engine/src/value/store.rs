@@ -29,7 +29,6 @@ use crate::cache::{Cache, CacheKey, Cached};
 use crate::codec::{u32_at, u64_at};
 use crate::error::{Error, Result};
 use crate::key::SeqNo;
-use crate::log::newer_format;
 use crate::value::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::value::options::{ValueOptions, ValuePlacement};
 use crate::value::pool::Pool;
@@ -152,13 +151,7 @@ impl ValueStore {
         let bad = |what: String| Error::corruption("manifest", 0, format!("{name}: {what}"));
         layout.check().map_err(bad)?;
         let file = context.storage.open(&name, Category::Value)?;
-        let mut bytes = [0; 28];
-        let len = file.len()?;
-        if len < FIRST_SLOT {
-            return Err(Error::corruption(name, len, "the file is cut short"));
-        }
-        file.read_at(0, &mut bytes)?;
-        check_header(&bytes, layout.slot_bytes, context.table_uid(layout.number), &name)?;
+        let len = check_file(&*file, &layout, context.table_uid(layout.number))?;
         check_length(&layout, len)?;
         ValueStore::new(context, layout, file)
     }
@@ -658,6 +651,19 @@ fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
+/// Checks that a file begins as that of a layout does. Its length.
+pub(crate) fn check_file(file: &dyn StorageFile, layout: &Layout, uid: u64) -> Result<u64> {
+    let name = values_name(layout.number);
+    let mut bytes = [0; 28];
+    let len = file.len()?;
+    if len < FIRST_SLOT {
+        return Err(Error::corruption(name, len, "the file is cut short"));
+    }
+    file.read_at(0, &mut bytes)?;
+    check_header(&bytes, layout.slot_bytes, uid, &name)?;
+    Ok(len)
+}
+
 fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Result<()> {
     let bad = |what: &str| Err(Error::corruption(name, 0, what));
     let sum = u32_at(bytes, 24);
@@ -666,7 +672,10 @@ fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Resu
     }
     match u32_at(bytes, 8) {
         Some(VALUE_FORMAT) => {}
-        Some(newer) if newer > VALUE_FORMAT => return Err(newer_format(name, newer)),
+        Some(found) if found > VALUE_FORMAT => {
+            let (file, supported) = (name.to_string(), VALUE_FORMAT);
+            return Err(Error::NewerFormat { file, found, supported });
+        }
         // Format 1 had longer footers; no release wrote it.
         Some(older) => return bad(&format!("format {older} is not read any more")),
         None => return bad("the header is cut short"),

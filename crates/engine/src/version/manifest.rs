@@ -21,8 +21,7 @@ use crate::batch::KeyspaceId;
 use crate::codec::{Reader, put_varint};
 use crate::error::{Error, Result};
 use crate::log::{
-    BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next,
-    newer_format,
+    FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
 };
 use crate::value::layout::Layout;
 use crate::version::record::{self, BadRecord, Change};
@@ -468,10 +467,7 @@ fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<L
     }
     let mut bytes = [0; HEADER_BYTES as usize];
     file.read_at(0, &mut bytes)?;
-    LogHeader::decode(&bytes, LogKind::Manifest).map_err(|bad| match bad {
-        BadHeader::Newer(found) => newer_format(name, found),
-        BadHeader::Invalid => Error::corruption(name, 0, "header is damaged"),
-    })
+    LogHeader::decode(&bytes, LogKind::Manifest).map_err(|bad| bad.in_file(name))
 }
 
 fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {

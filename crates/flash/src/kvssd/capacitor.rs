@@ -33,15 +33,20 @@ impl Capacitor {
     pub(super) fn save(&mut self, first_seq: u64, writes: &[Write<'_>]) -> Result<()> {
         self.buffer.clear();
         frames::encode(first_seq, writes, &mut self.buffer);
-        self.image.write_at(self.end_bytes, &self.buffer)?;
+        if let Err(error) = self.image.write_at(self.end_bytes, &self.buffer) {
+            // Behind a shorter frame, what was written of this one would be taken for damage.
+            self.image.set_len(self.end_bytes)?;
+            return Err(error);
+        }
         self.end_bytes += self.buffer.len() as u64;
         Ok(())
     }
 
-    /// The memtable is in tables now.
+    /// The memtable is in tables now. If the frames cannot be cut off, the next follow them.
     pub(super) fn clear(&mut self) -> Result<()> {
+        self.image.set_len(0)?;
         self.end_bytes = 0;
-        self.image.set_len(0)
+        Ok(())
     }
 
     pub(super) fn sync(&self) -> Result<()> {

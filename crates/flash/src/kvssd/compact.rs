@@ -7,6 +7,8 @@
 //!    pages, so after one step 1 is done again.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
 //!    done now: inputs beyond it are cut and stay where they are. The part is halved until it fits.
+//!    What is cut is in the commit, too: where the commit of no part fits, a checkpoint is made of
+//!    it (`KvSsd::commit`).
 //! 4. Program pages, then metadata pages, then the journal page.
 
 use std::cell::RefCell;
@@ -220,13 +222,13 @@ impl KvSsd {
 
     /// Runs a job or, if there is not the room for all of it, its first part.
     pub(super) fn run(&mut self, job: &Job) -> Result<()> {
-        let mut most_pages = u64::MAX;
+        let (mut most_pages, mut may_save) = (u64::MAX, false);
         loop {
             let inputs = self.inputs(job)?;
             let whole = inputs.page_count;
             let piece = if most_pages < whole { cut(inputs, most_pages) } else { inputs };
             let is_part = !piece.rest.is_empty();
-            match self.try_piece(job, piece) {
+            match self.try_piece(job, piece, may_save) {
                 Ok(true) => {
                     self.counters.compactions += 1;
                     self.counters.split_compactions += u64::from(is_part);
@@ -237,7 +239,10 @@ impl KvSsd {
             }
             most_pages = most_pages.min(whole) / 2;
             if most_pages == 0 {
-                return Err(self.full());
+                if may_save {
+                    return Err(self.full());
+                }
+                (most_pages, may_save) = (u64::MAX, true);
             }
         }
     }
@@ -262,8 +267,9 @@ impl KvSsd {
         Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count })
     }
 
-    /// Whether it was done; `false` if it has no room.
-    fn try_piece(&mut self, job: &Job, piece: Piece) -> Result<bool> {
+    /// Whether it was done; `false` if it has no room. `may_save`: if its commit may be one that
+    /// fits no journal page.
+    fn try_piece(&mut self, job: &Job, piece: Piece, may_save: bool) -> Result<bool> {
         let limits = RemapLimits {
             threshold: self.threshold_for(job, &piece),
             table_pages: self.space.block_pages(),
@@ -271,10 +277,16 @@ impl KvSsd {
             cuts: self.options.cuts,
         };
         let is_stacked = piece.nodes.first().is_some_and(|node| node.level == 0);
-        let input = CompactionInput { upper: &piece.upper, is_stacked, lower: &piece.lower };
+        // What rises to the output's level is older than what it meets there.
+        let rises = job.upper.first().is_some_and(|node| node.level > job.output_level);
+        let (upper, lower) = match rises {
+            true => (&piece.lower, &piece.upper),
+            false => (&piece.upper, &piece.lower),
+        };
+        let input = CompactionInput { upper, is_stacked, lower };
         let outputs = plan_compaction(&input, &self.references, &limits);
         let (blocks, journal_bytes) = self.needs(job, &piece, &outputs);
-        if journal_bytes > self.space.page_bytes() {
+        if journal_bytes > self.space.page_bytes() && !may_save {
             return Ok(false);
         }
         let txn = self.tree.txn;
@@ -288,7 +300,7 @@ impl KvSsd {
                 true => inputs,
                 false => cut(inputs, piece.page_count),
             };
-            return self.try_piece(job, piece);
+            return self.try_piece(job, piece, may_save);
         }
         self.transact(Cause::Compaction, |device| device.execute(job, piece, outputs))?;
         Ok(true)

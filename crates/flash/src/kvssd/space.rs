@@ -145,7 +145,8 @@ impl Space {
                     return Ok(page);
                 }
                 Err(Error::ProgramFailed(_)) => {
-                    self.frontiers.remove(&stream);
+                    // Should the image not take the mark, the block is one like any other.
+                    self.seal(stream);
                     self.nand.retire(first.block)?;
                     self.set_use(first.block, Use::Failing);
                     self.settle(first.block);

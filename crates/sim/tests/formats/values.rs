@@ -1,0 +1,153 @@
+//! Value files: section 12 of docs/formats.md.
+
+use std::collections::BTreeSet;
+
+use super::bytes::{Bytes, at, low32, xxh3, xxh3_seeded};
+use super::manifest::{Group, Segment, ValueFile};
+use super::table::Entry;
+
+/// A value file with what the manifest says of it.
+pub struct Values<'a> {
+    bytes: &'a [u8],
+    uid: u64,
+    file: &'a ValueFile,
+}
+
+/// By voff: offset or cold voff.
+type Places = Vec<(u64, u64)>;
+
+/// A record, a tag or a marker.
+struct Record<'a> {
+    kind: u8,
+    seq: u64,
+    key: &'a [u8],
+    /// Of the value, wherever it lies.
+    value_len: u32,
+    value: &'a [u8],
+    len: u64,
+}
+
+impl<'a> Values<'a> {
+    /// Checks the header and every record and footer that the manifest names. Kinds of records
+    /// that were met go to `kinds`.
+    pub fn open(
+        bytes: &'a [u8],
+        (store_uid, number): (u64, u64),
+        file: &'a ValueFile,
+        kinds: &mut BTreeSet<u8>,
+    ) -> Values<'a> {
+        let uid = xxh3_seeded(&number.to_le_bytes(), store_uid);
+        let mut header = at(bytes, 0);
+        assert_eq!(header.take(8), b"RunValue");
+        let (format, slot_bytes) = (header.u32(), u64::from(header.u32()));
+        assert_eq!((format, slot_bytes, header.u64()), (2, file.slot_bytes, uid));
+        assert_eq!(header.u32(), low32(xxh3(&bytes[..24])));
+        assert!(header.take(4096 - 28).iter().all(|byte| *byte == 0));
+        let values = Values { bytes, uid, file };
+        for group in &file.groups {
+            for segment in &group.segments {
+                values.check_segment(group, segment, kinds);
+            }
+        }
+        values
+    }
+
+    fn check_segment(&self, group: &Group, segment: &Segment, kinds: &mut BTreeSet<u8>) {
+        let (mut offset, mut tags, mut cold_bytes) = (0, 0, 0);
+        for _ in 0..segment.records {
+            let record = self.record(segment, offset);
+            kinds.insert(record.kind);
+            if record.kind == 2 {
+                tags += 1;
+                cold_bytes += 18 + record.key.len() as u64 + u64::from(record.value_len);
+            }
+            offset += record.len;
+        }
+        assert_eq!((offset, tags, cold_bytes), (segment.bytes, segment.tags, segment.cold_bytes));
+        let is_within = segment.is_collected || segment.voff + segment.bytes <= group.end_voff;
+        assert!(is_within && offset <= segment.slots * self.file.slot_bytes);
+        if segment.is_collected {
+            let (values, tags) = self.footer(segment);
+            let all = values.iter().map(|(voff, _)| voff).chain(tags.iter().map(|(voff, _)| voff));
+            assert!(all.min() >= Some(&segment.voff));
+            assert!(values.is_sorted() && tags.is_sorted());
+        }
+    }
+
+    fn segment_bytes(&self, segment: &Segment) -> &'a [u8] {
+        &self.bytes[(4096 + segment.slot * self.file.slot_bytes) as usize..]
+    }
+
+    fn seed(&self, segment: &Segment, offset: u64) -> u64 {
+        xxh3_seeded(&segment.generation.to_le_bytes(), self.uid).wrapping_add(offset)
+    }
+
+    fn record(&self, segment: &Segment, offset: u64) -> Record<'a> {
+        let bytes = &self.segment_bytes(segment)[offset as usize..];
+        let mut reader = Bytes(bytes);
+        let (checksum, word) = (reader.u32(), reader.u64());
+        let (key_len, value_len) = (usize::from(reader.u16()), reader.u32());
+        let (kind, seq) = (word as u8, word >> 8);
+        let key = reader.take(key_len);
+        let value = match kind {
+            1 => reader.take(value_len as usize),
+            2 => &[],
+            3 if value_len == 0 => &[],
+            _ => panic!("record of kind {kind}"),
+        };
+        let len = bytes.len() - reader.0.len();
+        assert_eq!(checksum, low32(xxh3_seeded(&bytes[4..len], self.seed(segment, offset))));
+        Record { kind, seq, key, value_len, value, len: len as u64 }
+    }
+
+    /// (voff, offset) of records, and (voff, cold voff) of tags.
+    fn footer(&self, segment: &Segment) -> (Places, Places) {
+        let bytes = &self.segment_bytes(segment)[segment.bytes as usize..];
+        let mut reader = Bytes(bytes);
+        let count = segment.records - segment.tags;
+        let voff = |less: u32| segment.voff + u64::from(less);
+        let values = (0..count).map(|_| (voff(reader.u32()), u64::from(reader.u32()))).collect();
+        let tags = (0..segment.tags).map(|_| (voff(reader.u32()), reader.u64())).collect();
+        let len = bytes.len() - reader.0.len();
+        let sum = low32(xxh3_seeded(&bytes[..len], self.seed(segment, segment.bytes)));
+        assert_eq!(reader.u32(), sum);
+        (values, tags)
+    }
+
+    /// The record of a place in the stream of a group.
+    fn find(&self, group: usize, voff: u64) -> Record<'a> {
+        let segments = &self.file.groups[group].segments;
+        let segment = segments.iter().rfind(|segment| segment.voff <= voff).expect("a segment");
+        if !segment.is_collected {
+            return self.record(segment, voff - segment.voff);
+        }
+        let (values, tags) = self.footer(segment);
+        match values.iter().find(|(at, _)| *at == voff) {
+            Some((_, offset)) => self.record(segment, *offset),
+            None => {
+                let tag = tags.iter().find(|(at, _)| *at == voff).expect("a tag");
+                self.find(self.file.groups.len() - 1, tag.1)
+            }
+        }
+    }
+
+    /// The value that an entry points to, which is what is behind the pointer's file number.
+    pub fn value(&self, entry: &Entry, pointer: &mut Bytes<'_>) -> Vec<u8> {
+        let (group, voff, len) = (pointer.varint(), pointer.varint(), pointer.varint());
+        assert!(pointer.is_empty());
+        let groups = match self.file.placement {
+            2 => self.file.groups.len() - 1,
+            _ => self.file.groups.len(),
+        };
+        let of_key = (u128::from(xxh3_seeded(&entry.key, self.uid)) * groups as u128) >> 64;
+        assert_eq!(u128::from(group), of_key, "the key's group");
+        let record = self.find(group as usize, voff);
+        assert_eq!((record.kind, record.key), (1, &entry.key[..]));
+        match entry.kind {
+            4 => assert_eq!(record.seq, entry.seq),
+            _ => assert!(record.seq < entry.seq),
+        }
+        assert_eq!(record.value.len() as u64, len);
+        record.value.to_vec()
+    }
+}
