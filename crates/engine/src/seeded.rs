@@ -31,6 +31,8 @@ pub enum Bug {
     GapsIgnorePuts,
     /// A gap is proved by walks from before it was watched.
     GapsProvedUnwatched,
+    /// A cursor is taken to see all that its number covers, memtables that it missed included.
+    GapsProvedByNumber,
     /// Walks jump over a gap whatever they were to see.
     GapsForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.

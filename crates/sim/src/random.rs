@@ -29,3 +29,8 @@ impl Random {
         self.below(n) == 0
     }
 }
+
+/// A number that the environment gives, for long runs by hand.
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}

@@ -7,7 +7,7 @@ use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{Background, Error, Options, Store};
 use runstone_sim::changes::{Life, Step, generate, options};
 use runstone_sim::oracle::Oracle;
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 use runstone_sim::workload::{keyspaces, read_all};
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
@@ -15,11 +15,6 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
     let store = Store::open_on(storage, options.clone())?;
     keyspaces(&store)?;
     Ok(store)
-}
-
-/// A number of the environment, for long runs by hand.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 /// Everything is merged and collected, and still there.

@@ -12,7 +12,7 @@ use runstone::{
     Background, Batch, Cursor, Error, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
 use runstone_sim::changes;
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 
 const NAMES: [&str; 2] = ["default", "other"];
 const GROUPS: u64 = 12;
@@ -271,9 +271,6 @@ fn live(seed: u64, turns: u64) {
 
 #[test]
 fn groups_are_of_one_batch_for_every_thread() {
-    let number = |name: &str, usual: u64| {
-        std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
-    };
     let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 6));
     let turns = number("RUNSTONE_STEPS", 400);
     for seed in from..from + count {

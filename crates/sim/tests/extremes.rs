@@ -14,13 +14,8 @@ use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, MergeInstall, Options, Store, ValuePlacement,
     WalMode, WhenFull,
 };
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 use rustix::process::{Resource, Rlimit, setrlimit};
-
-/// A number of the environment, for long runs by hand.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
 
 fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]

@@ -13,7 +13,7 @@ use runstone::{
     Snapshot, Store, WalMode, WriteOptions,
 };
 use runstone_sim::changes;
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
@@ -451,11 +451,6 @@ fn live(seed: u64) {
     }
     let seen = life.look();
     life.generation(seen).expect("no fault is armed");
-}
-
-/// A number of the environment, for long runs by hand.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Batch, Durability, Error, Keyspace, Store, WriteOptions};
 use runstone_sim::changes;
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 
 /// The last two are dropped and made anew.
 const NAMES: [&str; 4] = ["default", "other", "one", "two"];
@@ -20,11 +20,6 @@ const LASTING: u64 = 2;
 const THREADS: u64 = 4;
 /// Nothing that a thread does takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A number of the environment, for long runs by hand.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
 
 /// What each thread is at, and how often that changed.
 #[derive(Default)]

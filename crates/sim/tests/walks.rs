@@ -11,7 +11,7 @@ use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, Keyspace, MAX_KEY_BYTES, Options, ReadOptions, Snapshot, Store,
 };
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, number};
 use runstone_sim::workload::options_for;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -324,9 +324,6 @@ fn live(seed: u64, steps: u64) {
 
 #[test]
 fn cursors_show_what_a_map_holds() {
-    let number = |name: &str, usual: u64| {
-        std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
-    };
     let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 12));
     let steps = number("RUNSTONE_STEPS", 300);
     for seed in from..from + count {

@@ -139,7 +139,7 @@ impl Cursor {
             merge: MergeIter::new(sources(&view, access)),
             place: Place::Nowhere,
             seq,
-            sees: before.min(seq)..=seq,
+            sees: if seeded!(GapsProvedByNumber) { seq..=seq } else { before.min(seq)..=seq },
             start: options.start,
             end: options.end,
             saved_key: Vec::new(),

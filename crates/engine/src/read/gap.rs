@@ -29,8 +29,9 @@ use arc_swap::ArcSwapOption;
 use crate::batch::{Batch, KeyspaceId};
 use crate::key::{Kind, SeqNo};
 
-/// A walk that passed fewer hidden entries tells nobody: that takes the commit lock.
-const LEAST_ENTRIES: u64 = 64;
+/// A walk that passed fewer hidden entries tells nobody: that takes the commit lock. Small where
+/// bugs are sought, so that small stores have gaps.
+const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 64 };
 
 /// Numbers of which one is that after which a walk sees the store. A cursor without a snapshot loads
 /// what it reads before its number, and misses what a new memtable took in between.
