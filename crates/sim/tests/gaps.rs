@@ -98,7 +98,7 @@ fn a_snapshot_sees_what_a_gap_has_hidden_since() {
     });
 }
 
-/// A key is put into a stretch that nobody watches yet; a reader of an older snapshot walks over it.
+/// A key is put into a stretch that nobody watches yet; a reader of an older snapshot passes it.
 #[test]
 fn a_walk_from_before_the_watch_proves_nothing() {
     holds_and_finds(Bug::GapsProvedUnwatched, || {

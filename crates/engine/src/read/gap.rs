@@ -14,8 +14,8 @@
 //! 3. *Use.* A walk jumps over the gap if all of its `sees` is at or after all of those of the
 //!    proofs. It looks at the gap when its numbers are settled; so what it could see and the proofs
 //!    could not has narrowed the gap.
-//! 4. Where a walk could not prove all that it passed, the watch begins anew, over all keys; what is
-//!    proved stays so, since it was watched all the time. The next walk proves the rest.
+//! 4. Where a walk could not prove all that it passed, the watch begins anew, over all keys; what
+//!    is proved stays so, since it was watched all the time. The next walk proves the rest.
 //!
 //! A put into a keyspace without a gap pays one load; with one, two comparisons of keys. A gap that
 //! no walk used while a memtable filled is forgotten.
@@ -33,8 +33,8 @@ use crate::key::{Kind, SeqNo};
 /// bugs are sought, so that small stores have gaps.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 64 };
 
-/// Numbers of which one is that after which a walk sees the store. A cursor without a snapshot loads
-/// what it reads before its number, and misses what a new memtable took in between.
+/// Numbers of which one is that after which a walk sees the store. A cursor without a snapshot
+/// loads what it reads before its number, and misses what a new memtable took in between.
 pub(crate) type Sees = RangeInclusive<SeqNo>;
 
 /// Hidden entries that a walk passed in a row.
