@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
 use runstone_policy::plan::{Busy, Heat, Plan};
 use runstone_policy::policy::{MergePolicy, merge_debt_bytes};
 use runstone_policy::registry::find;
@@ -29,7 +29,8 @@ struct Stack {
 
 impl Stack {
     fn new(policy: &str, stack_runs: u32) -> Stack {
-        let options = PolicyOptions { stack_runs, table_bytes: u64::MAX, ..Default::default() };
+        let options =
+            PolicyOptions { stack_runs, table_bytes: MAX_OPTION_BYTES, ..Default::default() };
         let policy = find(policy).unwrap();
         policy.check(&options).unwrap();
         let shape = Shape::default();
