@@ -363,8 +363,6 @@ impl Cursor {
                 break;
             }
             let is_spent = skipping && key == &self.saved_key[..];
-            // Versions of a key that was seen are no part of a gap.
-            let is_hidden = !is_spent || !self.walk.is_empty();
             if seq_of(trailer) <= self.seq && !is_spent {
                 match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
@@ -379,22 +377,36 @@ impl Cursor {
                     _ => return Err(crate::store::unsupported_kind(trailer)),
                 }
             }
-            self.hidden_passed += 1;
-            if is_hidden
-                && self.walk.pass(key)
-                && let Some(gap) = self.keyspace.gap.over(key, &self.sees)
-            {
-                let Some(high) = &gap.high else { return Ok(false) };
-                self.merge.seek(high, BEFORE_ALL_VERSIONS)?;
-                continue;
+            if !self.pass_hidden(is_spent)? {
+                return Ok(false);
             }
-            self.merge.step()?;
         }
         self.end_walk();
         Ok(false)
     }
 
+    /// Steps past a hidden entry, or jumps over the gap that it lies in; `false` if that goes on to
+    /// the end. Out of the way of walks that meet none.
+    #[inline(never)]
+    fn pass_hidden(&mut self, is_spent: bool) -> Result<bool> {
+        self.hidden_passed += 1;
+        // Versions of a key that was seen are no part of a gap.
+        let is_inside = !is_spent || !self.walk.is_empty();
+        if is_inside
+            && let Some((key, _)) = self.merge.current()
+            && self.walk.pass(key)
+            && let Some(gap) = self.keyspace.gap.over(key, &self.sees)
+        {
+            let Some(high) = &gap.high else { return Ok(false) };
+            self.merge.seek(high, BEFORE_ALL_VERSIONS)?;
+            return Ok(true);
+        }
+        self.merge.step()?;
+        Ok(true)
+    }
+
     /// The walk has come to an entry that it shows, to its bound, or to the end.
+    #[inline]
     fn end_walk(&self) {
         if self.walk.is_long() {
             let high = self.merge.current().map(|(key, _)| key);

@@ -68,7 +68,8 @@ impl Walk {
         self.entries % LEAST_ENTRIES == 1
     }
 
-    /// Entries that were passed, if they are worth telling.
+    /// Whether what was passed is worth telling.
+    #[inline]
     pub fn is_long(&self) -> bool {
         self.entries >= LEAST_ENTRIES
     }
