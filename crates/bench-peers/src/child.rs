@@ -21,6 +21,8 @@ const SEED: u64 = 20_261_120;
 const COMPARED_EVERY: u64 = 64;
 /// The host's share is looked at once in so many puts, and at each that is the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
+/// Keys that the queue holds.
+const QUEUED: u64 = 1000;
 /// So many times the space of a store is looked at while it is updated.
 const SPACE_LOOKS: u64 = 200;
 
@@ -54,6 +56,9 @@ fn measure(plan: &Plan) -> Result<Measured> {
     measured.scans_per_second = scans(store, setup, &data)?;
     if setup.updates > 0 {
         update(store, setup, &data, &plan.path, &mut measured)?;
+    }
+    if setup.pops > 0 {
+        measured.pops_per_second = pop(store, setup, &data)?;
     }
     measured.peak_bytes = process::peak_resident_bytes();
     measured.disk_open_bytes = allocated_bytes(&plan.path)?;
@@ -213,6 +218,27 @@ fn update(
     measured.updates_per_second = setup.updates as f64 / start.elapsed().as_secs_f64();
     measured.update_cpu_us = (process::cpu_seconds() - cpu) * 1e6 / setup.updates as f64;
     Ok(())
+}
+
+/// A queue of [`QUEUED`] keys before all others: the deleted ones lie where each look begins.
+fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
+    let key = |number: u64| u128::from(number).to_be_bytes();
+    let push = |number| store.put(&key(number), data.value(number), Durability::Buffered);
+    (0..QUEUED).try_for_each(push)?;
+    let start = Instant::now();
+    for number in 0..setup.pops {
+        push(number + QUEUED)?;
+        let mut first = Vec::new();
+        store.scan(None, Direction::Forward, &mut |found, _| {
+            first.extend_from_slice(found);
+            false
+        })?;
+        if first != key(number) {
+            return Err(format!("{}: key {number} of the queue is lost", store.name()).into());
+        }
+        store.delete(&first, Durability::Buffered)?;
+    }
+    Ok(setup.pops as f64 / start.elapsed().as_secs_f64())
 }
 
 fn hits(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {

@@ -70,6 +70,9 @@ struct Arguments {
     /// Zipfian updates at the end.
     #[arg(long, default_value_t = 0)]
     updates: u64,
+    /// Then a queue: put a key behind all others, take the first, delete it, so many times.
+    #[arg(long, default_value_t = 0)]
+    pops: u64,
     /// Let merges finish between the load and the reads.
     #[arg(long)]
     settle: bool,
@@ -113,6 +116,7 @@ impl Arguments {
             writers: self.writers.max(1),
             runs: self.runs,
             updates: self.updates,
+            pops: self.pops,
             settle: self.settle,
             reopen: self.open,
             runstone_policy: self.policy.clone(),

@@ -145,6 +145,7 @@ fn median(runs: &[Measured]) -> Measured {
         merged_bytes: bytes(|run| run.merged_bytes),
         merge_seconds: of(|run| run.merge_seconds),
         merge_cpu_seconds: of(|run| run.merge_cpu_seconds),
+        pops_per_second: of(|run| run.pops_per_second),
         updates_per_second: of(|run| run.updates_per_second),
         update_cpu_us: of(|run| run.update_cpu_us),
         update_disk_bytes: bytes(|run| run.update_disk_bytes),

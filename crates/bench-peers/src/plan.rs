@@ -36,6 +36,8 @@ pub struct Setup {
     pub runs: u64,
     /// Zipfian updates after everything else.
     pub updates: u64,
+    /// Keys taken from the front of a queue, after that.
+    pub pops: u64,
     /// Whether merges may finish before the reads.
     pub settle: bool,
     /// Whether the store is reopened in another process.
@@ -130,6 +132,8 @@ pub struct Measured {
     pub update_cpu_us: f64,
     /// The most blocks that the directory took meanwhile.
     pub update_disk_bytes: u64,
+    /// Puts behind a queue, looks at its first key and deletes of it.
+    pub pops_per_second: f64,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,
 }

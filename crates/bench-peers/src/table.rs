@@ -57,6 +57,9 @@ fn store_head(setup: &Setup) -> Vec<String> {
     if setup.updates > 0 {
         head.extend(["update/s", "cpu us", "update disk MB"]);
     }
+    if setup.pops > 0 {
+        head.push("pop/s");
+    }
     if setup.reopen {
         head.extend(["open ms", "first get us"]);
     }
@@ -92,6 +95,9 @@ fn store_row(run: &Measured) -> Vec<String> {
     if run.updates_per_second > 0.0 {
         row.extend([whole(run.updates_per_second), format!("{:.1}", run.update_cpu_us)]);
         row.push(megabytes(run.update_disk_bytes));
+    }
+    if run.pops_per_second > 0.0 {
+        row.push(whole(run.pops_per_second));
     }
     if let Some(open) = run.open {
         row.extend([format!("{:.1}", open.open_ms), whole(open.first_get_us)]);

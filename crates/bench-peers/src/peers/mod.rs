@@ -95,6 +95,7 @@ mod tests {
             writers: 1,
             runs: 0,
             updates: 0,
+            pops: 0,
             settle: false,
             reopen: false,
             runstone_policy: None,
