@@ -199,6 +199,16 @@ fn device_files(image: &MemoryImage, side: &MemoryImage) -> Files {
     [("flash".to_string(), bytes(image)), ("saved".to_string(), bytes(side))].into()
 }
 
+/// A storage in memory that holds the files.
+pub fn storage_of(files: &Files) -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    for (name, bytes) in files {
+        let file = storage.create(name, Category::Other).expect("new");
+        file.write_at(0, bytes).expect("memory");
+    }
+    storage
+}
+
 /// An image with these bytes.
 pub fn image_of(bytes: &[u8]) -> MemoryImage {
     let image = MemoryImage::new();

@@ -7,13 +7,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{Error, ReadOptions, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::kvssd::{Direction, KvSsd};
 use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
-use runstone_sim::samples::{Files, decode, encode, formats, image_of, make, options};
+use runstone_sim::samples::{Files, decode, encode, formats, image_of, make, options, storage_of};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const MOST_BYTES: u64 = 300 << 10;
@@ -57,12 +57,7 @@ enum Opened {
 
 fn open(files: &Files) -> Result<Opened, String> {
     let Some(flash) = files.get("flash") else {
-        let storage = MemoryStorage::new();
-        for (name, bytes) in files {
-            let file = storage.create(name, Category::Other).expect("new");
-            file.write_at(0, bytes).expect("memory");
-        }
-        return open_on(Arc::new(storage));
+        return open_on(Arc::new(storage_of(files)));
     };
     let (image, side) = (Box::new(image_of(flash)), Box::new(image_of(&files["saved"])));
     match KvSsd::open(image.clone(), side, None, Timing::PAPER, None) {

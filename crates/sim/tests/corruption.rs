@@ -1,39 +1,17 @@
 //! Every byte of every file of a small store is damaged in turn: an open or a read then tells it,
 //! or shows what was there. Never a wrong or missing answer, never a panic (P6).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Error, Options, Store, ValueOptions, ValuePlacement};
 use runstone_sim::oracle::{Oracle, State, Write};
+use runstone_sim::samples::{Files, files_of, storage_of};
 use runstone_sim::workload::{self, Operation, Run, generate, keyspaces, read_all};
-
-type Image = BTreeMap<String, Vec<u8>>;
 
 fn options(read_only: bool) -> Options {
     let options = workload::options(3, Background::Manual);
     Options { read_only, ..workload::placed(options, ValuePlacement::Inline) }
-}
-
-fn image_of(storage: &MemoryStorage) -> Image {
-    let read = |name: &str, len: u64| {
-        let file = storage.open(name, Category::Other).expect("listed");
-        let mut bytes = vec![0; len as usize];
-        file.read_at(0, &mut bytes).expect("whole");
-        bytes
-    };
-    let files = storage.list().expect("list");
-    files.iter().map(|file| (file.name.clone(), read(&file.name, file.len_bytes))).collect()
-}
-
-fn storage_of(image: &Image) -> MemoryStorage {
-    let storage = MemoryStorage::new();
-    for (name, bytes) in image {
-        let file = storage.create(name, Category::Other).expect("new");
-        file.write_at(0, bytes).expect("memory");
-    }
-    storage
 }
 
 /// The same with every value apart, in hash groups.
@@ -47,11 +25,11 @@ fn separated(read_only: bool) -> Options {
 }
 
 /// A store with tables on two levels, deletes, and (unless closed) a log with unflushed writes.
-fn small_store(closed: bool) -> (Image, Oracle) {
+fn small_store(closed: bool) -> (Files, Oracle) {
     small_store_with(options(false), closed)
 }
 
-fn small_store_with(options: Options, closed: bool) -> (Image, Oracle) {
+fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = Store::open_on(shared, options).expect("fresh");
@@ -70,17 +48,17 @@ fn small_store_with(options: Options, closed: bool) -> (Image, Oracle) {
     }
     if closed {
         run.store.take().expect("open").close().expect("close");
-        return (image_of(&storage), run.oracle);
+        return (files_of(&storage), run.oracle);
     }
-    (image_of(&storage), run.oracle)
+    (files_of(&storage), run.oracle)
 }
 
 /// Opens and reads everything; `Ok(None)` if the store told of damage.
-fn look(image: &Image, read_only: bool) -> Option<State> {
+fn look(image: &Files, read_only: bool) -> Option<State> {
     look_with(image, options(read_only))
 }
 
-fn look_with(image: &Image, options: Options) -> Option<State> {
+fn look_with(image: &Files, options: Options) -> Option<State> {
     let read_only = options.read_only;
     let storage: Arc<dyn Storage> = Arc::new(storage_of(image));
     let told = |error: Error| {
@@ -213,7 +191,7 @@ fn swapped_missing_and_foreign_files_are_told() {
             assert_eq!(&state, oracle.state(), "without {name}");
         }
     }
-    let mut foreign = Image::new();
+    let mut foreign = Files::new();
     foreign.insert("holiday.jpg".into(), vec![1, 2, 3]);
     let storage: Arc<dyn Storage> = Arc::new(storage_of(&foreign));
     let error = Store::open_on(storage, options(false)).expect_err("not a store");

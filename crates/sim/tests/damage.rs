@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use runstone::dump::dump_file;
-use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{Error, Keyspace, ReadOptions, Store, VerifyReport};
 use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::kvssd::{Direction, KvSsd};
 use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
-use runstone_sim::samples::{Files, Sample, image_of, make, options};
+use runstone_sim::samples::{Files, Sample, image_of, make, options, storage_of};
 
 /// More than any of this takes: a length that was believed ends the process.
 const MOST_MEMORY_BYTES: u64 = 3 << 30;
@@ -73,15 +73,6 @@ fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
         })
     });
     flips.chain(cuts)
-}
-
-fn storage_of(files: &Files) -> Arc<dyn Storage> {
-    let storage = MemoryStorage::new();
-    for (name, bytes) in files {
-        let file = storage.create(name, Category::Other).expect("new");
-        file.write_at(0, bytes).expect("memory");
-    }
-    Arc::new(storage)
 }
 
 /// What was found, and whether everything is sound.
@@ -180,7 +171,7 @@ fn damaged_stores_tell_it_or_are_right() {
     for sample in stores() {
         let (mut found, mut harmless) = (0, 0);
         for (i, damaged) in damages(&sample.files, every(53)).enumerate() {
-            let looked = look(storage_of(&damaged.files), i % 2 == 0, &sample.state);
+            let looked = look(Arc::new(storage_of(&damaged.files)), i % 2 == 0, &sample.state);
             match judge(looked, &damaged, &sample.state) {
                 true => found += 1,
                 false => harmless += 1,

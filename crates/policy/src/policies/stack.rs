@@ -111,7 +111,7 @@ impl MergePolicy for Stack {
     ) -> Option<Plan> {
         take_over(shape, busy, options).or_else(|| {
             let runs = shape.level(0).runs();
-            let choice = self.choice(shape, busy, options)?;
+            let choice = self.choice(runs, shape.state.flush_count, busy, options)?;
             Some(merge(runs, choice, options))
         })
     }
@@ -119,8 +119,13 @@ impl MergePolicy for Stack {
 
 impl Stack {
     /// For rule 2.
-    fn choice(&self, shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Choice> {
-        let runs = shape.level(0).runs();
+    fn choice(
+        &self,
+        runs: &[Run],
+        flush_count: u64,
+        busy: &Busy,
+        options: &PolicyOptions,
+    ) -> Option<Choice> {
         let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
         match self.choose {
             Choose::BySizes(choose) => {
@@ -128,7 +133,7 @@ impl Stack {
                 choose(&idle.map(Run::bytes).collect::<Vec<u64>>(), options)
             }
             Choose::ByEnds(ends) => {
-                let ends = ends(shape.state.flush_count, options);
+                let ends = ends(flush_count, options);
                 let mut due = groups(runs, &ends).into_iter();
                 due.find(|choice| runs[choice.slots.clone()].iter().all(is_idle))
             }

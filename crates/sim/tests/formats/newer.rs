@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use runstone::dump::dump_file;
-use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Error, Store};
-use runstone_sim::samples::{Files, make, options};
+use runstone_sim::samples::{Files, make, options, storage_of};
 
 use super::bytes::{PHI, at, low32, xxh3, xxh3_seeded};
 use super::{log, number_of};
@@ -15,18 +14,9 @@ fn sample(name: &str) -> Files {
     make().into_iter().find(|sample| sample.name == name).expect("a sample").files
 }
 
-fn storage_of(files: &Files) -> Arc<dyn Storage> {
-    let storage = MemoryStorage::new();
-    for (name, bytes) in files {
-        let file = storage.create(name, Category::Other).expect("new");
-        file.write_at(0, bytes).expect("memory");
-    }
-    Arc::new(storage)
-}
-
 /// How many entries there are.
 fn read(files: &Files) -> runstone::Result<usize> {
-    let store = Store::open_on(storage_of(files), options(None))?;
+    let store = Store::open_on(Arc::new(storage_of(files)), options(None))?;
     let mut count = 0;
     for name in store.keyspaces() {
         for entry in store.keyspace(&name)?.iter()? {
@@ -43,7 +33,7 @@ fn name_of(files: &Files, extension: &str) -> String {
 
 /// Opening and dumping refuse the file as newer, and say what would be understood.
 fn refused(files: &Files, name: &str, supported: u32) {
-    let dumped = dump_file(&*storage_of(files), name, true).map(drop);
+    let dumped = dump_file(&storage_of(files), name, true).map(drop);
     for outcome in [read(files).map(drop), dumped] {
         let error = outcome.expect_err(name);
         assert!(error.hint().contains("newer release"), "{name}: {error}: {}", error.hint());
@@ -126,7 +116,7 @@ fn later_tags_and_options_of_a_manifest_are_refused() {
         let error = read(&newer).expect_err("a later tag");
         assert!(matches!(&error, Error::NewerFormat { file, .. } if *file == name), "{error}");
         assert!(error.hint().contains("newer release"));
-        let text = dump_file(&*storage_of(&newer), &name, true).expect("the rest is readable");
+        let text = dump_file(&storage_of(&newer), &name, true).expect("the rest is readable");
         assert!(text.contains("newer release"), "{text}");
     }
     let error = read(&with(&[0, 4, 2, 1, 7])).expect_err("a byte more than the tag has");
