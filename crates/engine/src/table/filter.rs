@@ -8,6 +8,8 @@
 //! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
 //! to probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
 
+use crate::prefetch::prefetch;
+
 /// Bits of a line.
 const LINE_BITS: u64 = 512;
 
@@ -70,6 +72,12 @@ impl Filter {
             state = state.rotate_right(9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         true
+    }
+
+    /// Asks the processor for the line that the key of this hash would be in.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.lines, line_of(hash, self.lines.len() as u64));
     }
 
     /// Appends the stored form.

@@ -197,16 +197,30 @@ impl TableReader {
         Ok(PartitionRef::Shared(partition))
     }
 
-    /// The newest version of `key` at or below `seek_trailer`, with the block that holds it.
+    /// The partition that may hold `key`, for [`TableReader::get`]; asks the processor for the line
+    /// of its filter that a probe reads. Reads nothing from the file.
+    #[inline]
+    pub fn find_ahead(&self, key: &[u8], hash: u64) -> usize {
+        let part = self.find_partition(key);
+        let pinned = self.slots.get(part).and_then(|slot| slot.pinned.get());
+        if let Some(filter) = pinned.and_then(|(partition, _)| partition.filter.as_ref()) {
+            filter.prefetch(hash);
+        }
+        part
+    }
+
+    /// The newest version of `key` at or below `seek_trailer`, with the block that holds it. `part`
+    /// is the partition that may hold the key.
+    #[inline]
     pub fn get(
         &self,
+        mut part: usize,
         key: &[u8],
         hash: u64,
         seek_trailer: u64,
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
         stats.tables += 1;
-        let mut part = self.root.lower_bound(key).0;
         while part < self.slots.len() {
             let partition = self.partition(part)?;
             if let Some(filter) = &partition.filter

@@ -200,6 +200,12 @@ impl TableHandle {
         }
     }
 
+    /// The open file, if a read has opened it.
+    #[inline]
+    pub fn opened(&self) -> Option<&Arc<TableReader>> {
+        self.file.reader.get()
+    }
+
     /// The tree no longer names this table; the file goes when the last holder lets go.
     pub fn mark_obsolete(&self) {
         self.file.obsolete.store(true, Release);

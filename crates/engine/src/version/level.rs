@@ -9,9 +9,9 @@ use std::sync::Arc;
 use runstone_policy::shape::{Level, Run, RunId, Table};
 
 use crate::error::Result;
-use crate::key::{HeadRule, SeqNo, seek_trailer, seq_of};
-use crate::table::block::{Block, Found};
+use crate::key::{HeadRule, SeqNo, seq_of};
 use crate::table::reader::ProbeStats;
+use crate::version::ahead::{Hit, Look, MOST_AHEAD, Wanted};
 use crate::version::handle::TableHandle;
 
 /// Tables of one run, for searching.
@@ -355,36 +355,40 @@ impl IntervalIndex {
     /// largest hit, stop when the next table cannot hold a newer one.
     pub(super) fn get(
         &self,
-        key: &[u8],
-        hash: u64,
+        wanted: Wanted,
         seq: SeqNo,
         stats: &mut ProbeStats,
-    ) -> Result<Option<(Found, Arc<Block>)>> {
-        let mut best: Option<(Found, Arc<Block>)> = None;
-        let cover = self.cover(key);
+    ) -> Result<Option<Hit>> {
+        let mut best: Option<Hit> = None;
+        let cover = self.cover(wanted.key);
         let overlap = cover.len() > 1;
-        for at in cover {
-            let (min_seq, max_seq) = self.seqs[*at as usize];
-            if best.as_ref().is_some_and(|(found, _)| max_seq < seq_of(found.trailer)) {
-                break;
+        for few in cover.chunks(MOST_AHEAD) {
+            let mut looks = [None; MOST_AHEAD];
+            for (at, look) in few.iter().zip(&mut looks) {
+                *look = Some(Look::new(&self.tables[*at as usize], wanted));
             }
-            if min_seq > seq {
-                continue;
-            }
-            let table = &self.tables[*at as usize];
-            let reads = stats.block_reads;
-            let hit = table.reader()?.get(key, hash, seek_trailer(seq), stats)?;
-            if overlap {
-                let in_vain = hit.is_none() && stats.block_reads > reads;
-                stats.hot |= table.charge(in_vain);
-            }
-            if hit.is_some() && seeded!(FirstHitInOverlappingLevel) {
-                return Ok(hit);
-            }
-            if let Some((found, block)) = hit
-                && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
-            {
-                best = Some((found, block));
+            for (at, look) in few.iter().zip(looks.iter().flatten()) {
+                let (min_seq, max_seq) = self.seqs[*at as usize];
+                if best.as_ref().is_some_and(|(found, _)| max_seq < seq_of(found.trailer)) {
+                    return Ok(best);
+                }
+                if min_seq > seq {
+                    continue;
+                }
+                let reads = stats.block_reads;
+                let hit = look.probe(wanted, stats)?;
+                if overlap {
+                    let in_vain = hit.is_none() && stats.block_reads > reads;
+                    stats.hot |= look.table.charge(in_vain);
+                }
+                if hit.is_some() && seeded!(FirstHitInOverlappingLevel) {
+                    return Ok(hit);
+                }
+                if let Some((found, block)) = hit
+                    && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
+                {
+                    best = Some((found, block));
+                }
             }
         }
         Ok(best)

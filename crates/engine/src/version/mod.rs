@@ -1,11 +1,12 @@
 //! The tree at one moment: which tables make it up, and the log of edits that says so.
 //!
 //! * [`Version`]: an immutable shape with its open tables; readers hold one by count.
-//! * [`level`]: one level of it, for searching.
+//! * [`level`]: one level of it, for searching; `ahead`: tables that a get is about to probe.
 //! * [`manifest`]: the edit log, sole commit point of the store.
 //! * [`record`]: how edits are encoded; `pending`: the plans in them.
 //! * [`handle`]: a table file with a life time; the last holder of an obsolete one removes it.
 
+mod ahead;
 pub mod handle;
 pub mod level;
 pub mod manifest;
@@ -23,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::key::{SeqNo, seek_trailer};
 use crate::table::block::{Block, Found};
 use crate::table::reader::ProbeStats;
+use ahead::{Ahead, Wanted};
 use handle::TableHandle;
 use level::OldLevel;
 pub use level::{ReadLevel, RunTables};
@@ -124,29 +126,29 @@ impl Version {
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
-        let trailer = seek_trailer(seq);
+        let wanted = Wanted { key, hash, trailer: seek_trailer(seq) };
+        let mut ahead = Ahead::new(wanted);
         for (index, level) in self.levels.iter().enumerate() {
-            let hit = match &**level {
+            match &**level {
                 ReadLevel::Runs(runs) => {
-                    let mut hit = None;
-                    for run in runs {
-                        if let Some(table) = run.find(key) {
-                            hit = table.reader()?.get(key, hash, trailer, stats)?;
-                            if hit.is_some() {
-                                break;
-                            }
+                    for table in runs.iter().filter_map(|run| run.find(key)) {
+                        if let Some(hit) = ahead.push(index, table, stats)? {
+                            return Ok(Some(hit));
                         }
                     }
-                    hit
                 }
-                ReadLevel::Overlapping(index) => index.get(key, hash, seq, stats)?,
-            };
-            if hit.is_some() {
-                stats.hit_level = Some(index);
-                return Ok(hit);
+                ReadLevel::Overlapping(tables) => {
+                    if let Some(hit) = ahead.probe_all(stats)? {
+                        return Ok(Some(hit));
+                    }
+                    if let Some(hit) = tables.get(wanted, seq, stats)? {
+                        stats.hit_level = Some(index);
+                        return Ok(Some(hit));
+                    }
+                }
             }
         }
-        Ok(None)
+        ahead.probe_all(stats)
     }
 }
 
@@ -160,7 +162,7 @@ mod tests {
     use crate::table::filter;
     use crate::version::handle::TableContext;
     use runstone_policy::overlapping::OverlappingTables;
-    use runstone_policy::shape::{Level, Placement, RunSlot};
+    use runstone_policy::shape::{Level, Placement, Run, RunSlot};
     use runstone_storage::MemoryStorage;
 
     fn context() -> Arc<TableContext> {
@@ -173,26 +175,32 @@ mod tests {
         })
     }
 
-    /// A level 2 of overlapping tables; each is a list of key and sequence number, which is also
-    /// the value.
-    fn version(tables: &[&[(&str, SeqNo)]]) -> Version {
-        let context = context();
+    /// Tables, each given as a list of key and sequence number, which is also the value.
+    fn write(context: &Arc<TableContext>, tables: &[&[(&str, SeqNo)]]) -> Vec<Arc<Table>> {
         let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
             let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);
-            let mut builder = TableBuilder::create(&context, id, layout).unwrap();
+            let mut builder = TableBuilder::create(context, id, layout).unwrap();
             for (key, seq) in *entries {
                 let value = seq.to_string();
                 builder.add(key.as_bytes(), pack(*seq, Kind::Put), value.as_bytes()).unwrap();
             }
             Arc::new(builder.finish().unwrap())
         };
-        let tables: Vec<Arc<Table>> = (1..).zip(tables).map(write).collect();
-        let level = Level::Overlapping(OverlappingTables::new(tables));
-        let empty = || Level::Runs(Vec::new());
-        let shape = Shape { levels: vec![empty(), empty(), level], ..Shape::default() };
-        Version::default().next(shape, |table| {
-            Arc::new(TableHandle::new(Arc::clone(&context), Arc::clone(table)))
+        (1..).zip(tables).map(write).collect()
+    }
+
+    fn of_levels(context: &Arc<TableContext>, levels: Vec<Level>) -> Version {
+        Version::default().next(Shape { levels, ..Shape::default() }, |table| {
+            Arc::new(TableHandle::new(Arc::clone(context), Arc::clone(table)))
         })
+    }
+
+    /// A level 2 of overlapping tables.
+    fn version(tables: &[&[(&str, SeqNo)]]) -> Version {
+        let context = context();
+        let level = Level::Overlapping(OverlappingTables::new(write(&context, tables)));
+        let empty = || Level::Runs(Vec::new());
+        of_levels(&context, vec![empty(), empty(), level])
     }
 
     fn get(version: &Version, key: &str, seq: SeqNo) -> Option<SeqNo> {
@@ -327,6 +335,49 @@ mod tests {
             version = next;
         }
         assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
+    }
+
+    /// Thirty tables that all may hold the key, in runs of two levels, overlapping, and in runs
+    /// again: whatever is looked up ahead, the newest visible version is found, and nothing older
+    /// than it is probed.
+    #[test]
+    fn gets_find_the_newest_of_many_tables() {
+        const TABLES: SeqNo = 30;
+        let context = context();
+        // Table i, the newest first, holds "k" at 100 - i, if at all.
+        let has = |i: SeqNo| i % 7 == 3;
+        let entries: Vec<Vec<(&str, SeqNo)>> = (0..TABLES)
+            .map(|i| [("a", 100 - i), ("k", 100 - i), ("z", 100 - i)].into())
+            .map(|all: Vec<_>| all.into_iter().filter(|(k, s)| *k != "k" || has(100 - s)).collect())
+            .collect();
+        let slices: Vec<&[(&str, SeqNo)]> = entries.iter().map(|entries| &entries[..]).collect();
+        let tables = write(&context, &slices);
+        let runs = |tables: &[Arc<Table>]| {
+            let run = |table: &Arc<Table>| Run {
+                id: table.id,
+                last_flush: 0,
+                tables: vec![Arc::clone(table)],
+            };
+            Level::Runs(tables.iter().map(run).collect())
+        };
+        let overlapping = Level::Overlapping(OverlappingTables::new(tables[12..22].to_vec()));
+        let levels =
+            vec![runs(&tables[..11]), runs(&tables[11..12]), overlapping, runs(&tables[22..])];
+        let level_of = |i: SeqNo| (i > 10) as usize + (i > 11) as usize + (i > 21) as usize;
+        let version = of_levels(&context, levels);
+        for seq in 100 - TABLES..=100 {
+            let mut stats = ProbeStats::default();
+            let hit = version.get(b"k", filter::hash(b"k"), seq, &mut stats).unwrap();
+            let expected = (100 - seq..TABLES).find(|i| has(*i));
+            assert_eq!(hit.map(|(found, _)| seq_of(found.trailer)), expected.map(|i| 100 - i));
+            assert_eq!(stats.hit_level, expected.map(level_of), "as of {seq}");
+            // Those of an overlapping level that begin after `seq` are passed.
+            let passed = (12..22).filter(|i| 100 - i > seq).count() as u64;
+            let to_probe = expected.map_or(TABLES, |i| i + 1);
+            let passed =
+                if to_probe > 22 { passed } else { passed.min(to_probe.saturating_sub(12)) };
+            assert_eq!(stats.tables, to_probe - passed, "as of {seq}");
+        }
     }
 
     #[test]

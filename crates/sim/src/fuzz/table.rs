@@ -131,7 +131,8 @@ fn seek(reader: &Arc<TableReader>, entry: &Entry) -> Result<Option<Entry>> {
 }
 
 fn newest(reader: &TableReader, key: &[u8]) -> Result<Option<Entry>> {
-    let found = reader.get(key, hash(key), u64::MAX, &mut ProbeStats::default())?;
+    let part = reader.find_partition(key);
+    let found = reader.get(part, key, hash(key), u64::MAX, &mut ProbeStats::default())?;
     Ok(found.map(|(found, block)| {
         let value = block.slice(found.value_at, found.value_len);
         (key.to_vec(), found.trailer, value.to_vec())
