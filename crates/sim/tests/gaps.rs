@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use runstone::seeded::{self, Bug, Place};
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Batch, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions};
+use runstone::{
+    Background, Batch, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
+};
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, number};
 
@@ -32,15 +34,44 @@ fn first(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) ->
     cursor.valid().then(|| cursor.key().to_vec())
 }
 
+/// The last key below `end`, from `from` on.
+fn last(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
+    let mut options = ReadOptions::default().with_bounds(Some(from), Some(end));
+    if let Some(snapshot) = at {
+        options = options.at(snapshot);
+    }
+    let mut cursor = keyspace.cursor(options).expect("opens");
+    cursor.seek_to_last().expect("seeks");
+    cursor.valid().then(|| cursor.key().to_vec())
+}
+
+/// `first` or `last`: what holds upward must hold downward.
+type End = fn(&Keyspace, &[u8], &[u8], Option<&Snapshot>) -> Option<Vec<u8>>;
+
 /// Puts and deletes a hundred keys.
 fn hide(keyspace: &Keyspace, stem: &str) {
     (0..100).for_each(|number| keyspace.put(key(stem, number), "v").expect("puts"));
     (0..100).for_each(|number| keyspace.delete(key(stem, number)).expect("deletes"));
 }
 
-fn holds_and_finds(bug: Bug, check: impl Fn()) {
-    check();
-    assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
+fn holds_and_finds(bug: Bug, check: impl Fn(End)) {
+    for (end, name) in [(first as End, "upward"), (last as End, "downward")] {
+        check(end);
+        assert!(panics(|| seeded::with(bug, || check(end))), "{bug:?} is not found {name}");
+    }
+}
+
+/// How many hidden entries a thousand steps pass at first, and later.
+fn passed(store: &Store, mut step: impl FnMut(u64)) -> (u64, u64) {
+    let passed = || store.metrics().counters.hidden_passed;
+    (0..1_000).for_each(&mut step);
+    let at_first = passed();
+    (1_000..10_000).for_each(step);
+    (at_first, (passed() - at_first) / 9)
+}
+
+fn assert_steady((at_first, later): (u64, u64)) {
+    assert!(at_first > 0 && later <= at_first * 2, "{at_first} at first, {later} a thousand later");
 }
 
 /// A queue's deleted keys lie where the next walk begins. Each walk passed all of them: 10,000 pops
@@ -49,68 +80,104 @@ fn holds_and_finds(bug: Bug, check: impl Fn()) {
 fn a_queue_costs_the_same_however_long_it_runs() {
     let store = open(Background::Manual);
     let queue = store.default_keyspace();
-    let passed = || store.metrics().counters.hidden_passed;
-    let pop = |number: u64| {
+    (0..50).for_each(|number| queue.put(key("q", number), "job").expect("puts"));
+    assert_steady(passed(&store, |number| {
         queue.put(key("q", number + 50), "job").expect("puts");
         assert_eq!(first(queue, b"", b"\xff", None), Some(key("q", number)));
         queue.delete(key("q", number)).expect("deletes");
-    };
-    (0..50).for_each(|number| queue.put(key("q", number), "job").expect("puts"));
-    (0..1_000).for_each(pop);
-    let at_first = passed();
-    (1_000..10_000).for_each(pop);
-    let later = (passed() - at_first) / 9;
-    assert!(at_first > 0 && later <= at_first * 2, "{at_first} at first, {later} a thousand later");
+    }));
+}
+
+/// Six queues whose keys lie side by side in one keyspace, each with a gap of its own.
+#[test]
+fn queues_beside_each_other_cost_no_more() {
+    let store = open(Background::Manual);
+    let queue = store.default_keyspace();
+    let stems = ["a", "b", "c", "d", "e", "f"];
+    for stem in stems {
+        (0..50).for_each(|number| queue.put(key(stem, number), "job").expect("puts"));
+    }
+    assert_steady(passed(&store, |number| {
+        let (stem, number) = (stems[number as usize % 6], number / 6);
+        queue.put(key(stem, number + 50), "job").expect("puts");
+        let found = first(queue, stem.as_bytes(), &key(stem, 999_999), None);
+        assert_eq!(found, Some(key(stem, number)));
+        queue.delete(key(stem, number)).expect("deletes");
+    }));
+}
+
+/// A stack's deleted keys lie where the next walk downward begins, and it puts new ones among them.
+#[test]
+fn a_stack_costs_the_same_however_long_it_runs() {
+    let store = open(Background::Manual);
+    let stack = store.default_keyspace();
+    let mut random = Random::new(3);
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    assert_steady(passed(&store, |number| {
+        let pops = random.below(10).min(keys.len() as u64);
+        for _ in 0..pops {
+            let top = keys.pop();
+            assert_eq!(last(stack, b"", b"\xff", None), top);
+            stack.delete(top.expect("is there")).expect("deletes");
+        }
+        for i in 0..random.below(10) {
+            keys.push(key("s", number * 10 + i));
+            stack.put(key("s", number * 10 + i), "frame").expect("puts");
+        }
+    }));
 }
 
 /// A gap of many entries is known, then each kind of write puts a key into it.
 #[test]
 fn what_is_put_into_a_gap_is_seen() {
-    holds_and_finds(Bug::GapsIgnorePuts, || {
+    holds_and_finds(Bug::GapsIgnorePuts, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         hide(keyspace, "k");
-        keyspace.put("z", "v").expect("puts");
-        let walk = || first(keyspace, b"", b"\xff", None);
-        (0..3).for_each(|_| assert_eq!(walk(), Some(b"z".to_vec())));
+        let walk = || end(keyspace, b"", b"\xff", None);
+        (0..3).for_each(|_| assert_eq!(walk(), None));
         keyspace.put(key("k", 50), "back").expect("puts");
         assert_eq!(walk(), Some(key("k", 50)));
         let mut batch = Batch::new();
-        batch.delete(keyspace, "z").expect("fits");
+        batch.delete(keyspace, key("k", 50)).expect("fits");
         batch.put(keyspace, key("k", 20), "back").expect("fits");
+        batch.put(keyspace, key("k", 80), "back").expect("fits");
         store.write(&batch, WriteOptions::default()).expect("writes");
-        assert_eq!(walk(), Some(key("k", 20)));
-        assert_eq!(first(keyspace, &key("k", 21), b"\xff", None), Some(key("k", 50)));
+        assert_eq!(end(keyspace, b"", &key("k", 79), None), Some(key("k", 20)));
+        assert_eq!(end(keyspace, &key("k", 21), b"\xff", None), Some(key("k", 80)));
     });
 }
 
 #[test]
 fn a_snapshot_sees_what_a_gap_has_hidden_since() {
-    holds_and_finds(Bug::GapsForAllSnapshots, || {
+    holds_and_finds(Bug::GapsForAllSnapshots, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         (0..100).for_each(|number| keyspace.put(key("k", number), "v").expect("puts"));
-        (0..50).for_each(|number| keyspace.delete(key("k", number)).expect("deletes"));
+        (0..100).filter(|n| n % 50 > 0).for_each(|number| {
+            keyspace.delete(key("k", number)).expect("deletes");
+        });
+        keyspace.delete(key("k", 0)).expect("deletes");
         let snapshot = store.snapshot();
-        (50..100).for_each(|number| keyspace.delete(key("k", number)).expect("deletes"));
-        (0..3).for_each(|_| assert_eq!(first(keyspace, b"", b"\xff", None), None));
-        assert_eq!(first(keyspace, b"", b"\xff", Some(&snapshot)), Some(key("k", 50)));
+        keyspace.delete(key("k", 50)).expect("deletes");
+        (0..3).for_each(|_| assert_eq!(end(keyspace, b"", b"\xff", None), None));
+        assert_eq!(end(keyspace, b"", b"\xff", Some(&snapshot)), Some(key("k", 50)));
     });
 }
 
 /// A key is put into a stretch that nobody watches yet; a reader of an older snapshot passes it.
 #[test]
 fn a_walk_from_before_the_watch_proves_nothing() {
-    holds_and_finds(Bug::GapsProvedUnwatched, || {
+    holds_and_finds(Bug::GapsProvedUnwatched, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         hide(keyspace, "a");
         hide(keyspace, "b");
         let snapshot = store.snapshot();
         keyspace.put(key("a", 50), "new").expect("puts");
-        assert_eq!(first(keyspace, b"b", b"c", None), None, "the watch begins");
-        assert_eq!(first(keyspace, b"a", b"b", Some(&snapshot)), None);
-        assert_eq!(first(keyspace, b"a", b"b", None), Some(key("a", 50)));
+        assert_eq!(end(keyspace, b"b", b"c", None), None, "the watch begins");
+        assert_eq!(end(keyspace, b"a", b"b", Some(&snapshot)), None);
+        assert_eq!(end(keyspace, b"a", b"b", None), Some(key("a", 50)));
     });
 }
 
@@ -118,7 +185,7 @@ fn a_walk_from_before_the_watch_proves_nothing() {
 /// number is that of the key, but the cursor cannot see it.
 #[test]
 fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
-    holds_and_finds(Bug::GapsProvedByNumber, || {
+    holds_and_finds(Bug::GapsProvedByNumber, |end| {
         let store = open(Background::Threads(1));
         let keyspace = store.default_keyspace();
         hide(keyspace, "a");
@@ -130,12 +197,31 @@ fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
             beside.flush().expect("flushes");
             let keyspace = beside.default_keyspace();
             keyspace.put(key("a", 50), "new").expect("puts");
-            assert_eq!(first(keyspace, b"b", b"c", None), None, "the watch begins");
+            assert_eq!(end(keyspace, b"b", b"c", None), None, "the watch begins");
         });
-        assert_eq!(first(keyspace, b"a", b"b", None), None, "as it was before the flush");
+        assert_eq!(end(keyspace, b"a", b"b", None), None, "as it was before the flush");
         assert!(seeded::has_stepped_in());
-        assert_eq!(first(keyspace, b"a", b"b", None), Some(key("a", 50)));
+        assert_eq!(end(keyspace, b"a", b"b", None), Some(key("a", 50)));
     });
+}
+
+/// A cursor that was further up goes back, and passes only what is newer than it.
+#[test]
+fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
+    let store = open(Background::Manual);
+    let keyspace = store.default_keyspace();
+    keyspace.put("m", "v").expect("puts");
+    hide(keyspace, "n");
+    keyspace.put("z", "v").expect("puts");
+    (0..3).for_each(|_| assert_eq!(first(keyspace, b"n", b"z", None), None, "a gap"));
+    let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
+    cursor.seek(b"z").expect("seeks");
+    cursor.next().expect("steps");
+    (0..10).for_each(|number| keyspace.put(key("a", number), "new").expect("puts"));
+    keyspace.delete("b").expect("deletes");
+    cursor.seek(b"a").expect("seeks");
+    assert_eq!(cursor.key(), b"m");
+    assert_eq!(first(keyspace, b"b", b"\xff", None), Some(b"m".to_vec()));
 }
 
 /// Stretches of keys are deleted and partly put again, beside walks from anywhere, of snapshots and
@@ -192,14 +278,45 @@ fn check(
         wanted = then;
     }
     let mut cursor = keyspace.cursor(options).expect("opens");
-    cursor.seek_to_first().expect("seeks");
     let inside = wanted.iter().filter(|(key, _)| from <= &key[..] && &key[..] < end);
-    for (key, step) in inside {
+    let inside: Vec<_> = inside.collect();
+    let is_at = |cursor: &Cursor, (key, step): (&Vec<u8>, &u64)| {
         assert!(cursor.valid(), "{} is missing", key.escape_ascii());
         assert_eq!((cursor.key(), cursor.value()), (&key[..], step.to_string().as_bytes()));
+    };
+    cursor.seek_to_first().expect("seeks");
+    for entry in &inside {
+        is_at(&cursor, *entry);
         cursor.next().expect("steps");
     }
     assert!(!cursor.valid(), "{} is too much", cursor.key().escape_ascii());
+    cursor.seek_to_last().expect("seeks");
+    for (at, entry) in inside.iter().enumerate().rev() {
+        is_at(&cursor, *entry);
+        // There and back: a walk that turns round.
+        if at % 16 == 7 {
+            cursor.next().expect("steps");
+            is_at_or_behind(&cursor, inside.get(at + 1).map(|(key, _)| &key[..]));
+            if cursor.valid() { cursor.prev() } else { cursor.seek_for_prev(entry.0) }
+                .expect("steps");
+            is_at(&cursor, *entry);
+        }
+        cursor.prev().expect("steps");
+    }
+    assert!(!cursor.valid(), "{} is too much", cursor.key().escape_ascii());
+}
+
+fn is_at_or_behind(cursor: &Cursor, next: Option<&[u8]>) {
+    assert_eq!(cursor.valid().then(|| cursor.key()), next);
+}
+
+/// Tells the other thread to end.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// One thread makes gaps without an end, another puts keys into them, and has to see each at once.
@@ -208,11 +325,15 @@ fn a_put_is_seen_beside_threads_that_make_gaps() {
     let store = open(Background::Threads(1));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends_also_in_a_panic = Ends(&done);
         scope.spawn(|| {
             let keyspace = store.default_keyspace();
             while !done.load(Relaxed) {
                 hide(keyspace, "k");
-                (0..20).for_each(|_| drop(first(keyspace, b"", b"\xff", None)));
+                for _ in 0..10 {
+                    first(keyspace, b"", b"\xff", None);
+                    last(keyspace, b"", b"\xff", None);
+                }
             }
         });
         let keyspace = store.default_keyspace();
@@ -227,8 +348,9 @@ fn a_put_is_seen_beside_threads_that_make_gaps() {
             let from = key("k", random.below(100));
             let seen = first(keyspace, &from, b"\xff", None);
             assert!(from > own || seen.is_some_and(|seen| seen <= own));
+            let seen = last(keyspace, b"", &from, None);
+            assert!(from <= own || seen.is_some_and(|seen| seen >= own));
             keyspace.delete(&own).expect("deletes");
         }
-        done.store(true, Relaxed);
     });
 }

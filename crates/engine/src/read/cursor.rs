@@ -105,7 +105,7 @@ pub struct Cursor {
     keyspace: Arc<KeyspaceInner>,
     steps: u64,
     hidden_passed: u64,
-    /// What `find_forward` passed.
+    /// What was passed on the way to the current entry.
     walk: Walk,
     /// Keeps memtables and tables.
     _view: Arc<View>,
@@ -358,6 +358,10 @@ impl Cursor {
     /// of `saved_key` are spent.
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
+        if !skipping {
+            // Of an earlier walk; `end_walk` takes it for the last key that this one passed.
+            self.saved_key.clear();
+        }
         while let Some((key, trailer)) = self.merge.current() {
             if self.end.as_ref().is_some_and(|end| key >= &end[..]) {
                 break;
@@ -366,7 +370,7 @@ impl Cursor {
             if seq_of(trailer) <= self.seq && !is_spent {
                 match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
-                        self.end_walk();
+                        self.end_walk(true);
                         return Ok(true);
                     }
                     Some(Kind::Delete) => {
@@ -377,40 +381,54 @@ impl Cursor {
                     _ => return Err(crate::store::unsupported_kind(trailer)),
                 }
             }
-            if !self.pass_hidden(is_spent)? {
-                return Ok(false);
-            }
+            self.pass_up(is_spent)?;
         }
-        self.end_walk();
+        self.end_walk(true);
         Ok(false)
     }
 
-    /// Steps past a hidden entry, or jumps over the gap that it lies in; `false` if that goes on to
-    /// the end. Out of the way of walks that meet none.
+    /// Steps past a hidden entry, or jumps over the gap that it lies in. Out of the way of walks
+    /// that meet none.
     #[inline(never)]
-    fn pass_hidden(&mut self, is_spent: bool) -> Result<bool> {
+    fn pass_up(&mut self, is_spent: bool) -> Result<()> {
         self.hidden_passed += 1;
         // Versions of a key that was seen are no part of a gap.
         let is_inside = !is_spent || !self.walk.is_empty();
         if is_inside
             && let Some((key, _)) = self.merge.current()
-            && self.walk.pass(key)
-            && let Some(gap) = self.keyspace.gap.over(key, &self.sees)
+            && self.walk.pass_up(key)
+            && let Some(gap) = self.keyspace.gaps.over(key, &self.sees)
         {
-            let Some(high) = &gap.high else { return Ok(false) };
-            self.merge.seek(high, BEFORE_ALL_VERSIONS)?;
-            return Ok(true);
+            self.walk.jump_up(&gap);
+            return self.merge.seek(&gap.high, BEFORE_ALL_VERSIONS);
         }
-        self.merge.step()?;
-        Ok(true)
+        self.merge.step()
     }
 
-    /// The walk has come to an entry that it shows, to its bound, or to the end.
+    /// Passes `saved_key`, of so many entries, none of them to be shown. Where the next key lies in
+    /// a gap, jumps over that.
+    #[inline(never)]
+    fn pass_down(&mut self, entries: u64) -> Result<()> {
+        self.hidden_passed += entries;
+        if self.walk.pass_down(&self.saved_key, entries)
+            && let Some((key, _)) = self.merge.current()
+            && let Some(gap) = self.keyspace.gaps.over(key, &self.sees)
+        {
+            self.walk.jump_down(&gap);
+            return self.merge.seek_before(&gap.low, BEFORE_ALL_VERSIONS);
+        }
+        Ok(())
+    }
+
+    /// A walk upward has come to an entry that it shows, to its bound, or to the end; or one
+    /// downward.
     #[inline]
-    fn end_walk(&self) {
+    fn end_walk(&mut self, is_upward: bool) {
         if self.walk.is_long() {
-            let high = self.merge.current().map(|(key, _)| key);
-            self.store.note_walk(&self.keyspace, &self.walk, high, &self.sees);
+            if is_upward {
+                self.walk.end_up(&self.saved_key);
+            }
+            self.store.note_walk(&self.keyspace, &self.walk, &self.sees);
         }
     }
 
@@ -420,6 +438,9 @@ impl Cursor {
         // An older version's value may have been collected: only the deciding one is fetched.
         let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
+        // Of `saved_key`.
+        let mut entries = 0;
+        self.walk.clear();
         while let Some((key, trailer)) = self.merge.current() {
             if self.start.as_ref().is_some_and(|start| key < &start[..]) {
                 break;
@@ -430,6 +451,8 @@ impl Cursor {
                         break;
                     }
                     deciding = false;
+                    self.pass_down(std::mem::take(&mut entries))?;
+                    continue;
                 }
                 if !deciding {
                     self.saved_key.clear();
@@ -447,8 +470,10 @@ impl Cursor {
                     _ => return Err(crate::store::unsupported_kind(trailer)),
                 };
             }
+            entries += 1;
             self.merge.step()?;
         }
+        self.end_walk(false);
         if let Some((trailer, pointer)) = pointer {
             self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
         }

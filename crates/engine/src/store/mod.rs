@@ -41,7 +41,7 @@ use crate::memtable::arena::ChunkPool;
 use crate::merge::scheduler::Scheduler;
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::options::{Durability, KeyspaceOptions, Options, WriteOptions};
-use crate::read::gap::KnownGap;
+use crate::read::gap::KnownGaps;
 use crate::threads::Bell;
 use crate::value::Value;
 use crate::value::place::Values;
@@ -76,7 +76,7 @@ pub(crate) struct KeyspaceInner {
     pub(crate) view_lock: Mutex<()>,
     pub(crate) pressure_permille: AtomicU32,
     pub(crate) dropped: AtomicBool,
-    pub(crate) gap: KnownGap,
+    pub(crate) gaps: KnownGaps,
     /// Grows when anything changes that a policy looks at: tree, options, heat.
     pub(crate) changes: AtomicU64,
     /// `changes` when the policy last had nothing to do and no merge ran.

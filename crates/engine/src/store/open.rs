@@ -36,7 +36,7 @@ use crate::merge::flush::write_memtable;
 use crate::merge::scheduler::{self, Scheduler};
 use crate::metrics::Metrics;
 use crate::options::{Background, KeyspaceOptions, Options};
-use crate::read::gap::KnownGap;
+use crate::read::gap::KnownGaps;
 use crate::threads::Bell;
 use crate::value::layout::Layout;
 use crate::value::options::{ValueOptions, ValuePlacement};
@@ -309,7 +309,7 @@ pub(super) fn make_keyspace(
         view_lock: Mutex::new(()),
         pressure_permille: AtomicU32::new(0),
         dropped: AtomicBool::new(false),
-        gap: KnownGap::default(),
+        gaps: KnownGaps::default(),
         changes: AtomicU64::new(1),
         quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),

@@ -259,7 +259,7 @@ impl Inner {
         }
         for share in shares {
             share.keyspace.check_exists()?;
-            share.keyspace.gap.note_batch(batch, share.keyspace.id);
+            share.keyspace.gaps.note_batch(batch, share.keyspace.id);
         }
         let first_seq = state.next_seq;
         if first_seq + batch.len() > MAX_SEQ {
@@ -299,16 +299,10 @@ impl Inner {
         Ok((first_seq, views))
     }
 
-    /// What a walk passed up to `high` without seeing anything.
-    pub(crate) fn note_walk(
-        &self,
-        keyspace: &KeyspaceInner,
-        walk: &Walk,
-        high: Option<&[u8]>,
-        sees: &Sees,
-    ) {
+    /// What a walk passed without seeing anything.
+    pub(crate) fn note_walk(&self, keyspace: &KeyspaceInner, walk: &Walk, sees: &Sees) {
         let commit = self.commit.lock();
-        keyspace.gap.note_walk(walk, high, sees, commit.next_seq - 1);
+        keyspace.gaps.note_walk(walk, sees, commit.next_seq - 1);
     }
 
     /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
@@ -367,7 +361,7 @@ impl Inner {
                 immutable.extend(old.immutable.iter().cloned());
                 let version = Arc::clone(&old.version);
                 keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
-                keyspace.gap.forget_unused();
+                keyspace.gaps.forget_unused();
             }
             commit.next_seq - 1
         };
