@@ -14,6 +14,10 @@
 //!    and the target tables that this takes come along (spec: merge policies §8.A): bounds are
 //!    shared there, so the new hull is the old one in most cases, and sinking what lies within one
 //!    cell together rewrites the cell once. If that is too much, as without Global-Range.
+//!    A table of which a quarter are tombstones, and twice as many as in its level on the whole,
+//!    goes before its turn, which the cursor does not see: scans pass what they delete until the
+//!    two meet. One that meets nothing below does not move to where its tombstones would stay for
+//!    good, but is rewritten without them.
 //! 3. The level with the highest score goes first; one that is blocked lets the next one go.
 //! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them merge into one run of level 0, to keep reads bounded while level 1 is taken.
@@ -27,13 +31,13 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{
-    Group, Output, Row, bytes, collides, connect, level_rows, plan_groups, run_rows,
+    Group, Output, Row, bytes, collides, connect, level_rows, merge_of, plan_groups, run_rows,
 };
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
 use crate::policy::{LevelTarget, MergePolicy};
-use crate::shape::{Shape, Table};
+use crate::shape::{Level, Shape, Table};
 use crate::text::{format_bytes, format_key};
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
@@ -127,15 +131,24 @@ impl Job<'_> {
         let cursor = self.shape.state.cursors.get(&over.level);
         let start = cursor.map_or(0, |key| tables.partition_point(|t| *t.min_key <= **key));
         let turn = (start..tables.len()).chain(0..start);
+        let share = Share::of(tables);
+        let dense = turn.clone().filter(|at| is_dense(&tables[*at], share));
         let (at, groups) =
-            turn.into_iter().find_map(|at| Some((at, self.table_job(over.level, at)?)))?;
+            dense.chain(turn).find_map(|at| Some((at, self.table_job(over.level, at)?)))?;
         let sources: Vec<&Arc<Table>> =
             rows_of(over.level, &groups).flat_map(|row| row.tables).collect();
         let last_key = sources.last()?.max_key.clone();
         let widened = sources.len() - 1;
-        let mut plan = plan_groups(groups, self.output(over.level + 1), |_| false);
-        plan.cursors = vec![(over.level, last_key)];
+        let is_early = at != start % tables.len() && is_dense(&tables[at], share);
+        let mut plan = self.sinking_plan(over.level, groups, share);
+        if !is_early {
+            plan.cursors = vec![(over.level, last_key)];
+        }
         let turn = match cursor {
+            _ if is_early => {
+                let percent = Share::of(&tables[at..=at]).permille / 10;
+                format!("table {} is {percent}% tombstones", tables[at].id)
+            }
             None => "first table".to_owned(),
             Some(key) if at >= start => format!("next after cursor {}", format_key(key)),
             Some(key) => format!("wrapped at cursor {}", format_key(key)),
@@ -149,6 +162,32 @@ impl Job<'_> {
         };
         plan.why = format!("{}; {turn}{extra}", over.reason);
         Some(plan)
+    }
+
+    /// Moves and merges; a dense table that nothing lies below is rewritten, so that its tombstones
+    /// end there.
+    fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
+        let output = self.output(level + 1);
+        match groups.as_slice() {
+            [Group::Apart(row)] => match row.tables {
+                [lone] if is_dense(lone, share) && self.is_last_of_its_keys(level + 1, lone) => {
+                    Plan { merges: vec![merge_of(vec![*row], output)], ..Plan::default() }
+                }
+                _ => plan_groups(groups, output, |_| false),
+            },
+            _ => plan_groups(groups, output, |_| false),
+        }
+    }
+
+    /// Whether no table from the level on meets this one.
+    fn is_last_of_its_keys(&self, from_level: u32, table: &Table) -> bool {
+        let (min_key, max_key) = (&*table.min_key, &*table.max_key);
+        let meets = |level: &Level| match level {
+            Level::Runs(runs) => runs.iter().any(|r| !r.overlapping(min_key, max_key).is_empty()),
+            Level::Overlapping(_) => level.tables().any(|t| t.overlaps(min_key, max_key)),
+        };
+        let levels = from_level..self.shape.levels.len() as u32;
+        levels.into_iter().all(|level| !meets(self.shape.level(level)))
     }
 
     /// The job that sinks table `at` of the level, widened if it can be; `None` if any part of it
@@ -237,6 +276,27 @@ impl Job<'_> {
     fn output(&self, level: u32) -> Output {
         leveled::output_to(self.shape, level, self.options)
     }
+}
+
+/// How many of the entries are tombstones.
+#[derive(Clone, Copy)]
+struct Share {
+    permille: u64,
+}
+
+impl Share {
+    fn of(tables: &[Arc<Table>]) -> Share {
+        let sum = |of: fn(&Table) -> u64| tables.iter().map(|t| u128::from(of(t))).sum::<u128>();
+        let (tombstones, entries) = (sum(|table| table.tombstones), sum(|table| table.entries));
+        Share { permille: (tombstones * 1000 / entries.max(1)) as u64 }
+    }
+}
+
+/// Whether a table has many tombstones, and more than its level has on the whole: where all tables
+/// have them none goes before another.
+fn is_dense(table: &Arc<Table>, level: Share) -> bool {
+    let own = Share::of(std::slice::from_ref(table)).permille;
+    own >= 250 && own >= 2 * level.permille
 }
 
 /// Smallest and largest key of some neighbours of one run, and of some of another.

@@ -1,0 +1,60 @@
+//! When deletes reach what they delete: scans pass both until then.
+
+use std::sync::Arc;
+
+use runstone::storage::MemoryStorage;
+use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store};
+
+const KEYS: u64 = 125_000;
+
+fn open(policy: &str) -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.policy = policy.to_owned();
+    keyspace.write_buffer_bytes = 128 << 10;
+    keyspace.shape.base_bytes = 1 << 20;
+    keyspace.shape.table_bytes = 128 << 10;
+    keyspace.shape.size_ratio = 5;
+    keyspace.shape.l0_trigger = 4;
+    let options =
+        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+}
+
+/// Tombstones in tables of which they are a quarter.
+fn crowded(keyspace: &Keyspace) -> u64 {
+    let shape = keyspace.shape();
+    let crowded = shape.tables().filter(|(_, table)| table.tombstones * 4 >= table.entries);
+    crowded.map(|(_, table)| table.tombstones).sum()
+}
+
+/// A tenth of the keys is deleted in key order, and a third of the others overwritten. Tables of
+/// tombstones do not wait for their turn: that took more than six times as long.
+#[test]
+fn tables_of_tombstones_sink_before_their_turn() {
+    for policy in ["fragmented-leveling", "garnering"] {
+        let store = open(policy);
+        let keyspace = store.default_keyspace();
+        let mut state = 7u64;
+        let mut random = || {
+            (state ^= state << 13, state ^= state >> 7, state ^= state << 17);
+            (state >> 11) % KEYS
+        };
+        let work = || while store.run_one_job().expect("works") {};
+        let put = |key: u64| {
+            keyspace.put(key.to_be_bytes(), [7; 100]).expect("puts");
+            work();
+        };
+        (0..2 * KEYS).for_each(|_| put(random()));
+        let gone = KEYS / 3..KEYS / 3 + KEYS / 10;
+        for key in gone.clone() {
+            keyspace.delete(key.to_be_bytes()).expect("deletes");
+            work();
+        }
+        let before = crowded(keyspace);
+        assert!(before > KEYS / 50, "{policy}: {before} tombstones");
+        for _ in 0..6 {
+            (0..KEYS / 20).map(|_| random()).filter(|key| !gone.contains(key)).for_each(put);
+        }
+        assert_eq!(crowded(keyspace), 0, "{policy}: of {before}");
+    }
+}
