@@ -116,6 +116,8 @@ pub enum Place {
     ViewLoaded,
     /// A get has its view and its number, and has looked at nothing.
     GetBegun,
+    /// A look-up has found a pointer; it does not know yet which value files there are.
+    PointerFound,
     /// Values that a merge placed are published; the tree does not point to them yet.
     ValuesPublished,
     /// A reader has found the place of a record, and has not read it.

@@ -1,6 +1,8 @@
 //! Files of a block SSD under faults drawn at random, against a model: geometry, over-provisioning,
-//! trims; sparse writes, truncations, holes, renames over files, removals with handles open; a full
-//! device; power cuts in a row, during opening too; programs and erases that fail.
+//! trims; sparse writes, truncations, holes, renames over files, removals with handles open, files
+//! with their space reserved, copies between two places; a full device, a full directory; power
+//! cuts in a row, during opening too; programs and erases that fail; clean ends, with other options
+//! after them. What is refused changes nothing, and what is removed leaves nothing.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test block_random`.
@@ -10,8 +12,9 @@ mod failing;
 #[path = "support/random.rs"]
 mod random;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,11 +24,16 @@ use runstone_flash::Error;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage};
-use runstone_storage::{Category, Storage, StorageFile};
+use runstone_storage::{Category, Result, Storage, StorageFile};
 
 const SEEDS: Range<u64> = 0..24;
 const ROUNDS: u64 = 14;
-const NAMES: u64 = 7;
+/// Names of files, in two places; where they are long, more than the directory takes.
+const NAMES: [u64; 2] = [9, 60];
+/// The journal of devices of this size.
+const RING_BYTES: u64 = 2 * 32 * 4096;
+const LONG_PLACE_BYTES: usize = 4000;
+const LONG_NAME_BYTES: usize = 250;
 
 /// A file: what it held at its last sync, and after each change since. The last is what it holds.
 #[derive(Clone, Debug)]
@@ -63,18 +71,32 @@ impl Model {
     }
 }
 
-type Names = BTreeMap<String, u64>;
+/// A place and a name in it.
+type Name = (usize, String);
+type Names = BTreeMap<Name, u64>;
+
+/// An open file, which may have no name any more.
+#[derive(Clone)]
+struct Handle {
+    id: u64,
+    file: Arc<dyn StorageFile>,
+    capacity_bytes: Option<u64>,
+}
 
 struct Run {
     image: MemoryImage,
     options: BlockOptions,
-    storage: BlockStorage,
+    /// The same device, by place.
+    storages: Vec<BlockStorage>,
+    is_long: bool,
+    /// What is free while there are no files.
+    free_bytes: u64,
     files: BTreeMap<u64, Model>,
     /// The names at the last sync, and after each change since.
     names: Vec<Names>,
-    /// Open handles; their files may have no name any more.
-    handles: Vec<(u64, Arc<dyn StorageFile>)>,
+    handles: Vec<Handle>,
     next_id: u64,
+    failures_left: u64,
     /// Most bytes of a large write.
     most_bytes: u64,
     cuts: u64,
@@ -88,8 +110,8 @@ fn case(random: &mut Random) -> (Geometry, BlockOptions) {
         spare_bytes: 64,
         block_pages: one_of(random, &[4, 8, 16]),
         block_count: 0,
-        channel_count: 1,
-        die_count: 1,
+        channel_count: one_of(random, &[1, 2]),
+        die_count: one_of(random, &[1, 2]),
     };
     // Some 200 to 600 host blocks.
     let block_blocks = geometry.page_bytes / 4096 * geometry.block_pages;
@@ -106,15 +128,31 @@ fn is_power_cut(error: &runstone_storage::Error) -> bool {
     error.to_string().contains("power") || error.to_string().contains("failed; open")
 }
 
+/// The device as both places see it.
+fn places(root: BlockStorage, is_long: bool) -> Vec<BlockStorage> {
+    let place = if is_long { "p".repeat(LONG_PLACE_BYTES) } else { "place".to_string() };
+    let sibling = root.open_sibling(Path::new(&place));
+    vec![root, sibling]
+}
+
 impl Run {
     fn new(random: &mut Random) -> Run {
         let (geometry, options) = case(random);
         let image = MemoryImage::new();
         let storage = BlockStorage::create(Box::new(image.clone()), geometry, options).unwrap();
+        let free_bytes = storage.free_bytes().unwrap();
+        let is_long = one_in(random, 3);
+        // Blocks of flash that the device can lose and go on.
+        let block_bytes = u64::from(geometry.page_bytes * geometry.block_pages);
+        let visible_blocks = (free_bytes + RING_BYTES).div_ceil(block_bytes);
+        let failures_left = (u64::from(geometry.block_count) - visible_blocks - 3).min(12);
         Run {
             image,
             options,
-            storage,
+            storages: places(storage, is_long),
+            is_long,
+            free_bytes,
+            failures_left,
             files: BTreeMap::new(),
             names: vec![Names::new()],
             handles: Vec::new(),
@@ -140,87 +178,131 @@ impl Run {
         self.names.drain(..self.names.len() - 1);
     }
 
+    fn name(&self, random: &mut Random) -> Name {
+        let number = random.below(NAMES[usize::from(self.is_long)]);
+        let fill = if self.is_long { LONG_NAME_BYTES } else { 1 };
+        (usize::from(!number.is_multiple_of(3)), format!("{number:0>fill$}"))
+    }
+
+    /// A file of these contents that was just made.
+    fn add(&mut self, name: &Name, versions: Vec<Vec<u8>>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.files.insert(id, Model { versions });
+        self.rename(|names| _ = names.insert(name.clone(), id));
+        id
+    }
+
     /// A handle that is open, or one of a name.
-    fn file(&mut self, random: &mut Random) -> Option<(u64, Arc<dyn StorageFile>)> {
+    fn file(&mut self, random: &mut Random) -> Option<Handle> {
         if !self.handles.is_empty() && one_in(random, 4) {
             return Some(one_of(random, &self.handles));
         }
-        let (name, id) = self.now().iter().nth(random.below(NAMES) as usize)?;
-        let (name, id) = (name.clone(), *id);
-        Some((id, self.storage.open(&name, Category::Table).unwrap()))
+        let names = self.now();
+        let (name, id) = names.iter().nth(random.below(names.len().max(1) as u64) as usize)?;
+        let file = self.storages[name.0].open(&name.1, Category::Table).unwrap();
+        Some(Handle { id: *id, file, capacity_bytes: None })
     }
 
-    /// Some change of the content of a file.
-    fn change(&mut self, random: &mut Random) -> runstone_storage::Result<()> {
-        let Some((id, file)) = self.file(random) else { return Ok(()) };
-        let is_named = self.now().values().any(|other| *other == id);
-        let model = self.files.get_mut(&id).unwrap();
-        let len = model.now().len() as u64;
-        match random.below(9) {
-            0..5 => {
-                let far = one_of(random, &[1, 5000, 60_000]);
-                let offset = if one_in(random, 3) { len } else { random.below(len + far) };
-                let most = one_of(random, &[300, 9000, self.most_bytes]);
-                let data = vec![1 + random.below(255) as u8; 1 + random.below(most) as usize];
-                let change = |content: &mut Vec<u8>| {
-                    content.resize(content.len().max(offset as usize + data.len()), 0);
-                    content[offset as usize..][..data.len()].copy_from_slice(&data);
-                };
-                // A write that met a power cut may be there in part.
-                let written = file.write_at(offset, &data);
-                if !matches!(&written, Err(error) if error.is_no_space()) {
-                    model.change(change);
-                }
-                written
-            }
+    /// Some change of the content of a file, or a look at it.
+    fn change(&mut self, random: &mut Random) -> Result<()> {
+        let Some(handle) = self.file(random) else { return Ok(()) };
+        let Handle { id, file, capacity_bytes } = &handle;
+        let len = self.files[id].now().len() as u64;
+        match random.below(11) {
+            0..5 => self.write(&handle, random),
             5 | 6 => {
                 let new_len = random.below(len + 6000);
-                model.change(|content| content.resize(new_len as usize, 0));
-                file.set_len(new_len)
+                if capacity_bytes.is_some() {
+                    assert!(file.set_len(new_len).is_err() && file.punch(0, new_len).is_err());
+                    return Ok(());
+                }
+                let change = |content: &mut Vec<u8>| content.resize(new_len as usize, 0);
+                self.changed(*id, file.set_len(new_len), change)
             }
-            7 => {
+            7 if capacity_bytes.is_none() => {
                 let (start, size) = (random.below(len + 1), random.below(30_000));
                 let end = (start + size).min(len) as usize;
-                model.change(|content| content[start as usize..end].fill(0));
-                file.punch(start, size)
+                let change = |content: &mut Vec<u8>| content[start as usize..end].fill(0);
+                self.changed(*id, file.punch(start, size), change)
             }
-            _ => {
+            8 => {
                 file.sync()?;
                 // Without a name there is nothing to find it by; its name may yet come back.
-                if is_named {
-                    model.sync();
+                if self.now().values().any(|other| other == id) {
+                    self.files.get_mut(id).unwrap().sync();
                 }
+                Ok(())
+            }
+            9 => file.allocate(random.below(len + 5000), random.below(self.most_bytes)),
+            _ => {
+                let start = random.below(len + 1);
+                let mut found = vec![0xee; random.below(len - start + 1) as usize];
+                file.read_at(start, &mut found)?;
+                assert!(found == self.files[id].now()[start as usize..][..found.len()]);
+                let past = file.read_at(start, &mut vec![0; (len - start) as usize + 1]);
+                assert!(past.is_err(), "past the end");
                 Ok(())
             }
         }
     }
 
-    fn step(&mut self, random: &mut Random) -> runstone_storage::Result<()> {
-        let name = format!("{}", random.below(NAMES));
-        let is_there = self.now().contains_key(&name);
-        match random.below(20) {
-            0 | 1 if !is_there => {
-                let id = self.next_id;
-                self.next_id += 1;
-                self.files.insert(id, Model { versions: vec![Vec::new()] });
-                self.rename(|names| _ = names.insert(name.clone(), id));
-                let file = self.storage.create(&name, Category::Table)?;
-                if one_in(random, 3) {
-                    self.handles.push((id, file));
-                }
-                Ok(())
+    fn write(&mut self, handle: &Handle, random: &mut Random) -> Result<()> {
+        let len = self.files[&handle.id].now().len() as u64;
+        let far = one_of(random, &[1, 5000, 60_000]);
+        let offset = if one_in(random, 3) { len } else { random.below(len + far) };
+        let most = one_of(random, &[300, 9000, self.most_bytes]);
+        let data = vec![1 + random.below(255) as u8; random.below(most) as usize];
+        let end = offset + data.len() as u64;
+        let written = handle.file.write_at(offset, &data);
+        if handle.capacity_bytes.is_some_and(|capacity_bytes| end > capacity_bytes) {
+            assert!(written.is_err_and(|error| !is_power_cut(&error)), "past the capacity");
+            return Ok(());
+        }
+        self.changed(handle.id, written, |content| {
+            if !data.is_empty() {
+                content.resize(content.len().max(end as usize), 0);
+                content[offset as usize..][..data.len()].copy_from_slice(&data);
             }
+        })
+    }
+
+    /// What met a power cut may be there in part; what a full device refused is not.
+    fn changed(
+        &mut self,
+        id: u64,
+        outcome: Result<()>,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<()> {
+        if !matches!(&outcome, Err(error) if error.is_no_space()) {
+            self.files.get_mut(&id).unwrap().change(change);
+        }
+        outcome
+    }
+
+    fn step(&mut self, random: &mut Random) -> Result<()> {
+        let name = self.name(random);
+        let is_there = self.now().contains_key(&name);
+        let storage = self.storages[name.0].clone();
+        match random.below(20) {
+            0 | 1 if !is_there => self.create(&name, random),
+            // Where the directory is to be full, few go.
+            0 | 1 if self.is_long && !one_in(random, 4) => Ok(()),
             0 | 1 => {
                 self.rename(|names| _ = names.remove(&name));
-                self.storage.remove(&name)
+                storage.remove(&name.1)
             }
             2 if is_there => {
-                let to = format!("{}", random.below(NAMES));
+                let to = (name.0, self.name(random).1);
                 self.rename(|names| {
                     let id = names.remove(&name).unwrap();
                     names.insert(to.clone(), id);
                 });
-                self.storage.rename(&name, &to)
+                storage.rename(&name.1, &to.1)
+            }
+            2 => {
+                assert!(storage.remove(&name.1).is_err() && storage.rename(&name.1, "x").is_err());
+                Ok(())
             }
             3 => {
                 if one_in(random, 2) && !self.handles.is_empty() {
@@ -229,31 +311,93 @@ impl Run {
                 Ok(())
             }
             4 => {
-                self.storage.sync_dir()?;
+                storage.sync_dir()?;
                 self.committed();
                 Ok(())
             }
+            5 if is_there && one_in(random, 3) => self.link(&name),
             _ => self.change(random),
         }
     }
 
+    fn create(&mut self, name: &Name, random: &mut Random) -> Result<()> {
+        let category = one_of(random, &Category::ALL);
+        let capacity_bytes = one_in(random, 4).then(|| random.below(self.most_bytes));
+        let storage = &self.storages[name.0];
+        let made = match capacity_bytes {
+            Some(capacity_bytes) => storage.create_mapped(&name.1, category, capacity_bytes),
+            None => storage.create(&name.1, category),
+        };
+        if matches!(&made, Err(error) if error.is_no_space()) {
+            return made.map(drop);
+        }
+        let zeros = capacity_bytes.map(|bytes| vec![0; bytes as usize]);
+        let id = self.add(name, std::iter::once(Vec::new()).chain(zeros).collect());
+        let file = made?;
+        if one_in(random, 3) {
+            self.handles.push(Handle { id, file, capacity_bytes });
+        }
+        Ok(())
+    }
+
+    /// Copies a file to the other place, where it may be already.
+    fn link(&mut self, name: &Name) -> Result<()> {
+        let to = (1 - name.0, name.1.clone());
+        let target = self.storages[to.0].clone();
+        let linked = self.storages[name.0].link_into(&name.1, Category::Table, &target);
+        if self.now().contains_key(&to) {
+            assert!(linked.is_err_and(|error| !is_power_cut(&error)), "{to:?} is there");
+            return Ok(());
+        }
+        if matches!(&linked, Err(error) if error.is_no_space()) {
+            return linked;
+        }
+        let content = self.files[&self.now()[name]].now().clone();
+        let id = self.add(&to, vec![Vec::new(), content]);
+        linked?;
+        self.files.get_mut(&id).unwrap().sync();
+        Ok(())
+    }
+
     fn compare(&self) {
         for (name, id) in self.now() {
-            assert!(contents(&self.storage, name) == *self.files[id].now(), "{name}");
+            assert!(contents(&self.storages[name.0], &name.1) == *self.files[id].now());
         }
-        assert_eq!(self.storage.list().unwrap().len(), self.now().len());
-        for (id, file) in &self.handles {
+        let count: usize = self.storages.iter().map(|place| place.list().unwrap().len()).sum();
+        assert_eq!(count, self.now().len());
+        for Handle { id, file, .. } in &self.handles {
             let mut found = vec![0; file.len().unwrap() as usize];
             file.read_at(0, &mut found).unwrap();
             assert!(found == *self.files[id].now());
         }
     }
 
+    /// Ends and begins again with other options. Nothing is lost, unless a full directory did not
+    /// take it.
+    fn reopen(&mut self, random: &mut Random) {
+        self.count_collections();
+        self.storages[0].with_nand(|nand| nand.set_faults(FaultPlan::default()));
+        self.handles.clear();
+        if !self.is_long {
+            self.files.values_mut().for_each(Model::sync);
+            self.committed();
+        }
+        self.options.ftl.gc_frontier = one_of(random, &[GcFrontier::Split, GcFrontier::Shared]);
+        self.options.ftl.is_trim_on = one_in(random, 2);
+        self.storages.clear();
+        let image = Box::new(self.image.clone());
+        let storage = BlockStorage::open(image, None, self.options).expect("it opens");
+        self.storages = places(storage, self.is_long);
+        self.judge();
+    }
+
     /// Opens the device after a power cut, which may come again meanwhile.
     fn recover(&mut self, random: &mut Random) {
+        self.count_collections();
         self.cuts += 1;
         self.handles.clear();
-        self.storage = loop {
+        self.storages.clear();
+        let storage = loop {
             let soon = one_of(random, &[3, 10, 40, 1000, 1000]);
             let image = Failing::dies_after(&self.image, random.below(soon));
             let left = Arc::clone(&image.left);
@@ -266,25 +410,43 @@ impl Run {
                 Err(error) => panic!("it opens: {error}"),
             }
         };
-        let found: BTreeMap<String, Vec<u8>> = self
-            .storage
-            .list()
-            .unwrap()
-            .into_iter()
-            .map(|file| (file.name.clone(), contents(&self.storage, &file.name)))
-            .collect();
+        self.storages = places(storage, self.is_long);
+        self.judge();
+    }
+
+    fn count_collections(&mut self) {
+        self.collections += self.storages[0].with_nand(|nand| nand.counters().total().erases);
+    }
+
+    /// Whether the device holds what it may hold after it was opened, which then is what it holds.
+    fn judge(&mut self) {
+        let mut found: BTreeMap<Name, Vec<u8>> = BTreeMap::new();
+        for (place, storage) in self.storages.iter().enumerate() {
+            for file in storage.list().unwrap() {
+                let content = contents(storage, &file.name);
+                found.insert((place, file.name), content);
+            }
+        }
         let explains = |names: &&Names| {
             names.keys().eq(found.keys())
                 && names.iter().all(|(name, id)| self.files[id].admits(&found[name]))
         };
         let names = self.names.iter().rev().find(explains);
         let names = names.expect("the device holds what never was").clone();
-        let ids: BTreeSet<u64> = names.values().copied().collect();
-        self.files.retain(|id, _| ids.contains(id));
+        self.files.clear();
         for (name, id) in &names {
             self.files.insert(*id, Model { versions: vec![found[name].clone()] });
         }
         self.names = vec![names];
+    }
+
+    /// Without files all of the device is free.
+    fn remove_all(&mut self) {
+        self.storages[0].with_nand(|nand| nand.set_faults(FaultPlan::default()));
+        self.handles.clear();
+        self.now().keys().for_each(|(place, name)| self.storages[*place].remove(name).unwrap());
+        self.storages[0].sync_dir().unwrap();
+        assert_eq!(self.storages[0].free_bytes(), Some(self.free_bytes), "nothing is left");
     }
 }
 
@@ -315,16 +477,14 @@ fn plan(random: &mut Random, failures_left: &mut u64) -> FaultPlan {
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random(seed ^ 0x626c_6f63);
     let mut run = Run::new(&mut random);
-    let mut failures_left = 2;
     for _ in 0..ROUNDS {
-        let plan = plan(&mut random, &mut failures_left);
-        run.storage.with_nand(|nand| nand.set_faults(plan));
+        let plan = plan(&mut random, &mut run.failures_left);
+        run.storages[0].with_nand(|nand| nand.set_faults(plan));
         for _ in 0..150 {
             match run.step(&mut random) {
                 Ok(()) => {}
                 Err(error) if error.is_no_space() => run.refusals += 1,
                 Err(error) if is_power_cut(&error) => {
-                    run.collections += run.storage.with_nand(|nand| nand.counters().total().erases);
                     run.recover(&mut random);
                     break;
                 }
@@ -332,8 +492,13 @@ fn run(seed: u64) -> [u64; 3] {
             }
         }
         run.compare();
+        run.storages[0].layers();
+        if one_in(&mut random, 4) {
+            run.reopen(&mut random);
+        }
     }
-    run.storage.layers();
+    run.remove_all();
+    run.count_collections();
     [run.cuts, run.refusals, run.collections]
 }
 

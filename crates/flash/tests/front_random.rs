@@ -1,6 +1,7 @@
 //! The fronts of the KVSSD against models: commands drawn at random, keys and values at their
 //! limits and past them, buffers of any size, iterators beside writes, key spaces that come and go;
-//! a full device, power cuts, programs and erases that fail. Each status is foretold; what is
+//! snapshots that outlive a front, keys that came in another way; a full device, power cuts,
+//! programs and erases that fail, openings with other options. Each status is foretold; what is
 //! refused changes nothing.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
@@ -20,7 +21,7 @@ use runstone_flash::front::{
     IteratorId, KeyFilter, KeySpace, NvmeError, NvmeKv, OnMissing, OnRetrieve, Snia, SniaError,
     StoreIf, StoreMode,
 };
-use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Placement};
+use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 
 const SEEDS: Range<u64> = 225..249;
@@ -47,6 +48,8 @@ struct Bench {
     device: KvSsd,
     keys: u64,
     value_bytes: u64,
+    /// A snapshot and what it shows.
+    held: Option<(u64, Pairs)>,
 }
 
 fn geometry(random: &mut Random) -> Geometry {
@@ -56,14 +59,19 @@ fn geometry(random: &mut Random) -> Geometry {
         spare_bytes: 64,
         block_pages: one_of(random, &[7, 8, 16]).min((page_bytes - 256) / 96),
         block_count: 48 + random.below(30) as u32,
-        channel_count: 1,
-        die_count: 1,
+        channel_count: one_of(random, &[1, 2]),
+        die_count: one_of(random, &[1, 2]),
     }
 }
 
 fn options(random: &mut Random) -> KvSsdOptions {
     let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
+    let cuts = [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
     KvSsdOptions {
+        threshold: one_of(random, &[0, 1, 2, 2, 6]),
+        wear_gap: one_of(random, &[1, 3, 100]),
+        policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
+        cuts: one_of(random, &cuts),
         placement: one_of(random, &placements),
         durability: one_of(random, &[Durability::Capacitor, Durability::Log]),
         over_provision_percent: 5 + random.below(15) as u32,
@@ -72,7 +80,6 @@ fn options(random: &mut Random) -> KvSsdOptions {
         size_ratio: 2 + random.below(6) as u32,
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
-        ..KvSsdOptions::default()
     }
 }
 
@@ -88,16 +95,22 @@ impl Bench {
         let value_bytes = one_of(random, &[1, 4]) * u64::from(geometry.page_bytes);
         // From a few to more than there is room for.
         let keys = geometry.data_bytes() * (5 + random.below(300)) / 100 / value_bytes;
-        Some(Bench { flash, side, device, keys: keys.clamp(10, 600), value_bytes })
+        Some(Bench { flash, side, device, keys: keys.clamp(10, 600), value_bytes, held: None })
     }
 
     fn has_log(&self) -> bool {
         self.device.options().durability == Durability::Log
     }
 
-    fn reopen(&mut self) {
+    /// Now and then with other options, but of the same durability: it is what the model expects.
+    fn reopen(&mut self, random: &mut Random) {
+        self.held = None;
         let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
-        self.device = KvSsd::open(flash, side, None, Timing::PAPER, None).expect("it opens");
+        let durability = self.device.options().durability;
+        let options = KvSsdOptions { durability, ..options(random) };
+        let is_possible = options.check(&self.device.nand().geometry()).is_ok();
+        let options = (is_possible && one_in(random, 3)).then_some(options);
+        self.device = KvSsd::open(flash, side, None, Timing::PAPER, options).expect("it opens");
         self.device.verify().expect("nothing is damaged");
     }
 
@@ -116,14 +129,28 @@ impl Bench {
 
     /// Everything that lies on the device.
     fn entries(&mut self) -> Pairs {
+        self.entries_at(u64::MAX)
+    }
+
+    fn entries_at(&mut self, snapshot: u64) -> Pairs {
         let mut found = Pairs::new();
         let mut visit = |key: &[u8], value: &[u8]| {
             found.insert(key.to_vec(), Rc::new(value.to_vec()));
             true
         };
-        let scanned = self.device.scan(None, Direction::Forward, u64::MAX, &mut visit);
+        let scanned = self.device.scan(None, Direction::Forward, snapshot, &mut visit);
         scanned.expect("it can be read");
         found
+    }
+
+    /// Takes a snapshot that stays while fronts come and go, or looks at it and lets it go.
+    fn hold(&mut self, random: &mut Random) {
+        if let Some((snapshot, pairs)) = self.held.take_if(|_| one_in(random, 3)) {
+            assert!(self.entries_at(snapshot) == pairs, "a snapshot shows its moment");
+            self.device.release(snapshot);
+        } else if self.held.is_none() && one_in(random, 6) {
+            self.held = Some((self.device.snapshot(), self.entries()));
+        }
     }
 }
 
@@ -323,7 +350,8 @@ impl NvmeHost<'_> {
         let mut buffer = vec![0xee; random.below(most) as usize];
         let mut whole = vec![0; 4];
         let mut count = 0_u32;
-        for key in self.past.now().range(from.to_vec()..).map(|(key, _)| key) {
+        let keys = self.past.now().range(from.to_vec()..).map(|(key, _)| key);
+        for key in keys.filter(|key| key.len() <= 16) {
             let mut entry = (key.len() as u16).to_le_bytes().to_vec();
             entry.extend_from_slice(key);
             entry.resize(entry.len().next_multiple_of(4), 0);
@@ -362,38 +390,66 @@ fn run_nvme(seed: u64, sums: &mut Sums) {
                 let nvme = NvmeKv::new(&mut bench.device);
                 let mut host = NvmeHost { nvme, past, limits, sums };
                 (0..COMMANDS).try_for_each(|_| host.step(&mut random, deletes))?;
-                sync(bench, past, &mut random)?;
+                put_foreign(bench, past, &mut random)?;
+                between(bench, past, &mut random)?;
             }
             Ok(())
         };
         if let Err(Cut) = talk(&mut bench, &mut past) {
             sums.cuts += 1;
-            bench.reopen();
-            let found = bench.entries();
-            assert!(past.states.contains(&found), "the device holds what never was");
-            past.settle(found);
+            reopen_as_known(&mut bench, &mut past, &mut random);
+        } else if one_in(&mut random, 6) {
+            reopen_as_known(&mut bench, &mut past, &mut random);
         }
         assert!(bench.entries() == *past.now());
         bench.device.verify().expect("nothing is damaged");
     }
 }
 
+fn reopen_as_known(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) {
+    bench.reopen(random);
+    let found = bench.entries();
+    assert!(past.states.contains(&found), "the device holds what never was");
+    past.settle(found);
+}
+
+/// A key that is too long for the command set.
+fn put_foreign(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) -> Result<(), Cut> {
+    let most = bench.device.max_key_bytes() as u64;
+    let key = vec![random.below(256) as u8; 17 + random.below(most - 16) as usize];
+    let value = vec![1; random.below(bench.value_bytes) as usize];
+    if one_in(random, 3) && is_done(bench.device.put(&key, &value))? {
+        past.change(|pairs| _ = pairs.insert(key, Rc::new(value)));
+    }
+    Ok(())
+}
+
+/// What a full device has no room for stays in the memtable.
+fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Error::PowerCut) => Err(Cut),
+        Err(Error::Full { .. } | Error::OutOfBlocks | Error::VersionsHeld { .. }) => Ok(false),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// Now and then.
-fn sync<S: Clone + Default>(
+fn between<S: Clone + Default>(
     bench: &mut Bench,
     past: &mut Past<S>,
     random: &mut Random,
 ) -> Result<(), Cut> {
-    if one_in(random, 2) {
-        return Ok(());
+    bench.hold(random);
+    if one_in(random, 2) && is_done(bench.device.sync())? {
+        past.settle(past.now().clone());
     }
-    match bench.device.sync() {
-        Ok(()) => past.settle(past.now().clone()),
-        Err(Error::PowerCut) => return Err(Cut),
-        // What a full device has no room for stays in the memtable.
-        Err(Error::Full { .. } | Error::OutOfBlocks) => {}
-        Err(error) => panic!("{error}"),
-    }
+    match random.below(12) {
+        0 => is_done(bench.device.flush())?,
+        1 => is_done(bench.device.compact())?,
+        2 => is_done(bench.device.checkpoint())?,
+        _ => true,
+    };
     Ok(())
 }
 
@@ -694,7 +750,7 @@ fn talk(
             host.step(random, deletes).map_err(|cut| (cut, host.doomed.take()))?;
         }
         drop(host);
-        sync(bench, past, random).map_err(|cut| (cut, None))?;
+        between(bench, past, random).map_err(|cut| (cut, None))?;
     }
     Ok(())
 }
@@ -705,11 +761,13 @@ fn run_snia(seed: u64, sums: &mut Sums) {
     let mut past = Past::new(bench.has_log());
     for _ in 0..ROUNDS {
         bench.set_faults(&mut random);
-        if let Err((Cut, doomed)) = talk(&mut bench, &mut past, &mut random, sums) {
-            sums.cuts += 1;
-            bench.reopen();
+        let talked = talk(&mut bench, &mut past, &mut random, sums);
+        sums.cuts += u64::from(talked.is_err());
+        if talked.is_err() || one_in(&mut random, 6) {
+            bench.reopen(&mut random);
             let found = spaces_of(&mut bench);
             let mut without = past.now().clone();
+            let doomed = talked.err().and_then(|(Cut, doomed)| doomed);
             doomed.iter().for_each(|name| _ = without.remove(name));
             let is_known = past.states.contains(&found) || without == found;
             assert!(is_known, "the device holds what never was");

@@ -104,8 +104,12 @@ fn apart(placement: ValuePlacement) -> KeyspaceOptions {
 fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> Sample {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let has_cold_stream = options_of.values.cold_stream;
     let store = Store::open_on(shared, options(Some(options_of))).expect("fresh");
-    let state = fill(&store, 220);
+    let mut state = fill(&store, 220);
+    if has_cold_stream {
+        cool(&store, &mut state);
+    }
     match has_log {
         true => std::mem::forget(store),
         false => store.close().expect("memory"),
@@ -154,6 +158,21 @@ fn fill(store: &Store, writes: u64) -> State {
         let _ = store.run_one_job().expect("memory");
     }
     state
+}
+
+/// Values of which the odd ones are not updated, until a collection moves those to the cold stream
+/// and leaves tags. They are mostly zeros, which a sample leaves out.
+fn cool(store: &Store, state: &mut State) {
+    for turn in 1..5 {
+        for number in (0..10).filter(|number| turn == 1 || number % 2 == 0) {
+            let (key, mut value) = (format!("cool{number}").into_bytes(), vec![0; 900]);
+            value[..2].copy_from_slice(&[turn, number]);
+            store.put(&key, &value).expect("memory");
+            state.insert((0, key), value);
+        }
+        store.flush().expect("memory");
+    }
+    store.collect_values().expect("memory");
 }
 
 fn kvssd(name: &'static str, durability: Durability, cuts: Partitioner) -> Sample {

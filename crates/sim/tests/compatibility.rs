@@ -151,6 +151,21 @@ fn every_sample_opens_and_goes_on() {
     }
 }
 
+/// A store has a cold stream from its first write, but tags only when a collection has moved
+/// records there: of the first sample no collection had.
+#[test]
+fn a_sample_has_tags_that_lead_to_the_cold_stream() {
+    let cold_bytes = |(place, files): (String, Files)| {
+        let Ok(Opened::Store(store)) = open(&files) else { panic!("{place} is a store") };
+        let usage = store.default_keyspace().value_usage();
+        let groups = usage.iter().flat_map(|file| &file.groups);
+        groups.map(|group| group.cold_bytes).sum::<u64>()
+    };
+    let cold = samples().into_iter().filter(|(place, _)| place.contains("cold-stream"));
+    let all: Vec<u64> = cold.map(cold_bytes).collect();
+    assert!(all.iter().any(|bytes| *bytes > 0), "cold bytes of the samples: {all:?}");
+}
+
 /// A later release counts a format up: this one says so instead of guessing.
 #[test]
 fn a_newer_format_is_refused() {

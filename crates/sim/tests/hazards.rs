@@ -672,6 +672,36 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
     }
 }
 
+/// Each time that a get under a snapshot has found its pointer, the placement changes and a merge
+/// takes the value to another file. After three times it said that the value was gone: what had
+/// changed was told as damage.
+#[test]
+fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
+    fn move_values(store: &Arc<Store>, times_left: u32) {
+        let beside = Arc::downgrade(store);
+        seeded::step_in(Place::PointerFound, move || {
+            let store = beside.upgrade().expect("who reads has it");
+            let number = u64::from(times_left);
+            let placements = [ValuePlacement::HashGrouped, ValuePlacement::Vlog];
+            let next = keyspace_options(placements[times_left as usize % 2]);
+            store.open_keyspace("default", Some(next)).expect("changes");
+            store.put(key(100), value(number)).expect("puts");
+            store.compact().expect("compacts");
+            assert_eq!(store.default_keyspace().value_usage().len(), 1, "the old file went");
+            if times_left > 0 {
+                move_values(&store, times_left - 1);
+            }
+        });
+    }
+    let store = open(&Arc::default(), ValuePlacement::HashGrouped);
+    write(&store, 0);
+    let snapshot = store.snapshot();
+    move_values(&store, 5);
+    let found = store.default_keyspace().get_at(key(5), &snapshot).expect("it is there");
+    assert!(seeded::has_stepped_in());
+    assert!(found.as_deref() == Some(&value(0)[..]));
+}
+
 /// The value file that a cursor's view leads to goes before the cursor has looked which there are.
 #[test]
 fn a_cursor_finds_what_was_there_when_value_files_go() {

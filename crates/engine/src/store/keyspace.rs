@@ -135,14 +135,19 @@ impl Keyspace {
     /// Looks up at a number that a snapshot holds: its values are kept.
     fn get_registered(&self, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
         // A merge may have taken the version's value to another file since the view was loaded;
-        // the next view says so.
-        for _ in 0..3 {
-            if let Got::Value(value) = self.get_in(&self.inner.view.load(), key, seq)? {
+        // the next view says so. A file goes after the tree that led to it, so with the same view
+        // the value is gone.
+        let mut view = self.inner.view.load();
+        loop {
+            if let Got::Value(value) = self.get_in(&view, key, seq)? {
                 return Ok(value);
             }
+            let before = std::mem::replace(&mut view, self.inner.view.load());
+            if Arc::ptr_eq(&before, &view) {
+                let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+                return Err(Error::corruption("a value file", 0, what));
+            }
         }
-        let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
-        Err(Error::corruption("a value file", 0, what))
     }
 
     /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
@@ -248,6 +253,7 @@ impl Keyspace {
 
     fn follow(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Got> {
         self.store.metrics.add(Counter::values_read, 1);
+        reached!(PointerFound);
         let access = Access::Cached { fill: true };
         let value = self.inner.values.load().resolve(key, trailer, pointer, access)?;
         Ok(value.map_or(Got::Moved, |value| Got::Value(Some(value))))

@@ -490,7 +490,8 @@ impl Volume {
 
     // Write-back.
 
-    /// Makes sure that the blocks of a range can be written.
+    /// Makes sure that the blocks of a range can be written. If blocks that a commit frees may be
+    /// needed on the way, it is made now: a directory that is full is not to leave a part.
     fn promise(&mut self, id: u64, range: std::ops::Range<u64>) -> io::Result<()> {
         let inode = self.inode(id)?;
         let mut missing = 0;
@@ -505,7 +506,15 @@ impl Volume {
                 }
             }
         }
-        if missing > self.available_count() { Err(no_space()) } else { Ok(()) }
+        if missing > self.available_count() {
+            return Err(no_space());
+        }
+        let waiting_count = inode.waiting.len() as u64 + range.end - range.start;
+        let leaves = waiting_count > REQUEST_BLOCKS as u64;
+        if leaves && self.promised_count + missing > self.free.count() {
+            self.commit()?;
+        }
+        Ok(())
     }
 
     /// The waiting copy of a block, made from the device's unless all of it will be written. A

@@ -129,7 +129,7 @@ fn every_placement_and_device_is_as_the_document_says() {
         assert!(state == sample.state, "{}: {} keys", sample.name, state.len());
     }
     assert!(met.tables.has_hash_index && met.has_log);
-    assert_eq!(met.record_kinds, [1, 3].into(), "values and markers");
+    assert_eq!(met.record_kinds, [1, 2, 3].into(), "values, tags and markers");
     assert_eq!(met.entry_kinds, [0, 1, 4].into());
     let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 22, 23, 24].into();
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);

@@ -18,6 +18,7 @@ const SMALL_PAGE_BYTES: u32 = 4 << 10;
 /// for a write of part of it.
 const LARGE_PAGE_BYTES: u32 = 16 << 10;
 const BLOCK_BYTES: u32 = 2 << 20;
+/// At the scale of the expectations and below; larger scales have larger devices.
 const DEVICE_BYTES: u32 = 320 << 20;
 
 /// P3 of one design.
@@ -100,7 +101,7 @@ fn judge(report: &mut PaperReport, [leveled, vlog, hashkv]: &[Run; 3]) {
 fn runs(context: &Context<'_>, workload: &Workload, page_bytes: u32) -> Result<[Run; 3]> {
     let run = |name, design: Design| {
         context.say(&format!("experiment 1 on flash of {} KiB pages: {name}", page_bytes >> 10));
-        measure(name, &design, workload, page_bytes)
+        measure(name, &design, workload, geometry(context, page_bytes))
     };
     Ok([
         run("leveled", Design::inline())?,
@@ -109,18 +110,23 @@ fn runs(context: &Context<'_>, workload: &Workload, page_bytes: u32) -> Result<[
     ])
 }
 
+fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
+    let block_count = DEVICE_BYTES / BLOCK_BYTES;
+    let scaled = context.scaled(block_count.into()) as u32;
+    Geometry {
+        page_bytes,
+        block_pages: BLOCK_BYTES / page_bytes,
+        block_count: block_count.max(scaled),
+        ..Geometry::default()
+    }
+}
+
 fn measure(
     name: &'static str,
     design: &Design,
     workload: &Workload,
-    page_bytes: u32,
+    geometry: Geometry,
 ) -> Result<Run> {
-    let geometry = Geometry {
-        page_bytes,
-        block_pages: BLOCK_BYTES / page_bytes,
-        block_count: DEVICE_BYTES / BLOCK_BYTES,
-        ..Geometry::default()
-    };
     let ftl = FtlOptions { is_trim_on: true, ..FtlOptions::default() };
     let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
     let image = Box::new(MemoryImage::new());
@@ -130,6 +136,25 @@ fn measure(
     bench.through(2)?;
     let (before, read_before) = (device.layers(), pages_read());
     let phase = bench.update()?;
-    let read_bytes = (pages_read() - read_before) * u64::from(page_bytes);
+    let read_bytes = (pages_read() - read_before) * u64::from(geometry.page_bytes);
     Ok(Run { name, phase, before, after: device.layers(), read_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::papers::Scale;
+
+    /// The device did not grow with the data: from a scale of 2 on it was full, and the paper
+    /// ended with an error after minutes.
+    #[test]
+    fn the_device_has_room_for_the_data_at_any_scale() {
+        for scale in [0.001, 0.5, 1.0, 2.0, 100.0] {
+            let context = Context::new(Scale::Factor(scale), &|_| {}).expect("a directory");
+            let workload = Workload::of_pairs(context.scaled(RECORDS), 1024);
+            let geometry = geometry(&context, SMALL_PAGE_BYTES);
+            assert!(geometry.check().is_ok() && geometry.data_bytes() >= u64::from(DEVICE_BYTES));
+            assert!(geometry.data_bytes() > 2 * workload.data_bytes(1), "scale {scale}");
+        }
+    }
 }

@@ -170,7 +170,7 @@ fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv:
             -values
         ),
         "2% to 12% fewer",
-        values >= 2.0,
+        (2.0..=12.0).contains(&values),
     );
     report.show(
         "1: bytes of updates, HashKV against vLog (A), (B) (figure 5b)",

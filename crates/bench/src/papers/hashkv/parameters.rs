@@ -49,7 +49,7 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
             list(vlog.iter().map(Phase::value_amplification), 2)
         ),
         "falls, from 4.2 to 5.4 down to at most 1.3",
-        falls && values[0] <= 5.4 && values[values.len() - 1] <= 1.3,
+        falls && (4.2..=5.4).contains(&values[0]) && values[values.len() - 1] <= 1.3,
     );
     let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
         let points = |phases: &[Phase]| {
