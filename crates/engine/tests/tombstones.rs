@@ -36,7 +36,9 @@ fn tables_of_tombstones_sink_before_their_turn() {
         let keyspace = store.default_keyspace();
         let mut state = 7u64;
         let mut random = || {
-            (state ^= state << 13, state ^= state >> 7, state ^= state << 17);
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
             (state >> 11) % KEYS
         };
         let work = || while store.run_one_job().expect("works") {};
