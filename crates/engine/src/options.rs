@@ -607,6 +607,9 @@ mod tests {
         assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
         assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
         assert!(refused("[shape]\nl0_share_percent = 101").contains("at most 100"));
+        let tight = refused("[shape]\nmax_space_percent = 109");
+        assert!(tight.contains("max_space_percent is 109, but must be 0 (none) or at least 110"));
+        assert!(refused("[shape]\nmax_space_percent = 10001").contains("at most 10000"));
         assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
         assert!(refused("prefix = 'fixed(0)'").contains("between 1 and 64"));
         assert!(refused("prefix = 'first eight'").contains("fixed(8)"));

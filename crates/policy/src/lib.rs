@@ -26,4 +26,6 @@ pub mod registry;
 pub mod shape;
 pub mod simulator;
 pub mod sketch;
+pub mod space;
 pub mod text;
+pub mod whole;

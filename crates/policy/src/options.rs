@@ -69,6 +69,11 @@ pub struct PolicyOptions {
     /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
     /// `universal`.
     pub universal_max_width: u32,
+    /// The space bound: where the tables take more than so many percent of what a merge of all of
+    /// them is estimated to leave, they merge, once the policy has nothing to do
+    /// ([`crate::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
+    /// [`MAX_SPACE_PERCENT`].
+    pub max_space_percent: u32,
     /// Where merges cut their tables. Default `size`. For all but `adaptive-tiering`, which cuts
     /// by prefix.
     pub partitioner: Partitioner,
@@ -102,6 +107,13 @@ pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 /// As much as is rewritten. To wait for more saves less and less per run that reads must ask.
 pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 
+/// Closer than what is live no bound helps: each byte would be rewritten more than ten times, and
+/// the estimate of what is live errs by a few percent.
+pub const MIN_SPACE_PERCENT: u32 = 110;
+
+/// A hundred times what is live: more is no bound that anybody means.
+pub const MAX_SPACE_PERCENT: u32 = 10_000;
+
 /// An exbibyte, for any number of bytes. Beyond 2^63 it could not be stored as TOML, and sums of a
 /// few would overflow.
 pub const MAX_OPTION_BYTES: u64 = 1 << 60;
@@ -131,6 +143,7 @@ impl Default for PolicyOptions {
             universal_ratio_percent: 1,
             universal_min_width: 2,
             universal_max_width: u32::MAX,
+            max_space_percent: 0,
             partitioner: Partitioner::Size,
         }
     }
@@ -159,6 +172,27 @@ pub enum OptionError {
         /// The largest value allowed.
         max: u64,
     },
+    /// A number that may be 0 is above that, but below the least that makes sense.
+    #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
+    TooSmallButNotZero {
+        /// Name of the field of [`PolicyOptions`].
+        option: &'static str,
+        /// What it was.
+        value: u64,
+        /// The least value allowed but for 0.
+        min: u64,
+    },
+}
+
+impl OptionError {
+    /// Name of the field of [`PolicyOptions`] that is refused.
+    pub fn option(&self) -> &'static str {
+        match self {
+            OptionError::TooSmall { option, .. }
+            | OptionError::TooLarge { option, .. }
+            | OptionError::TooSmallButNotZero { option, .. } => option,
+        }
+    }
 }
 
 impl PolicyOptions {
@@ -191,7 +225,13 @@ impl PolicyOptions {
         if let Some((option, value, min)) = least.into_iter().find(|(_, value, min)| value < min) {
             return Err(OptionError::TooSmall { option, value, min });
         }
+        let space = u64::from(self.max_space_percent);
+        if (1..u64::from(MIN_SPACE_PERCENT)).contains(&space) {
+            let (option, min) = ("max_space_percent", MIN_SPACE_PERCENT.into());
+            return Err(OptionError::TooSmallButNotZero { option, value: space, min });
+        }
         let most = [
+            ("max_space_percent", space, u64::from(MAX_SPACE_PERCENT)),
             ("c_permille", u64::from(self.c_permille), 1000),
             ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
             ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),

@@ -4,6 +4,7 @@
 use crate::options::{OptionError, PolicyOptions};
 use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape};
+use crate::space;
 
 /// Decides what merges when. A pure function of its arguments: what it must remember between
 /// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
@@ -36,7 +37,8 @@ pub trait MergePolicy: Send + Sync {
         debt_of_levels(shape, &self.targets(shape, options))
     }
 
-    /// The next job, or `None` if there is none that the running ones leave room for.
+    /// The next job, or `None` if there is none that the running ones leave room for. A store asks
+    /// [`next_plan`], which asks this first.
     ///
     /// Promises: inputs exist and are not busy; nothing is written where a running job writes,
     /// unless tables may overlap there; the
@@ -49,6 +51,19 @@ pub trait MergePolicy: Send + Sync {
         heat: &Heat,
         options: &PolicyOptions,
     ) -> Option<Plan>;
+}
+
+/// The next job of a tree, as stores ask for it: what the policy wants, or else what the space
+/// bound of the options asks for. Promises what [`MergePolicy::pick`] does.
+pub fn next_plan(
+    policy: &dyn MergePolicy,
+    shape: &Shape,
+    busy: &Busy,
+    heat: &Heat,
+    options: &PolicyOptions,
+) -> Option<Plan> {
+    let bound = || space::bound_plan(policy, shape, busy, options, space::live_bytes);
+    policy.pick(shape, busy, heat, options).or_else(bound)
 }
 
 /// What one level may hold.

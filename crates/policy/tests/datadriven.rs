@@ -18,10 +18,11 @@
 //! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
-//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out), `L1 overlapping
-//! 11:..` are tables of an overlapping level, `L0 r1@7 ..` is a run whose last flush is number 7,
-//! `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor, `last L3` is
-//! the stored last level.
+//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out; `keys=0-999` gives
+//! the table a sketch of the keys of these numbers, without it the keys are unknown), `L1
+//! overlapping 11:..` are tables of an overlapping level, `L0 r1@7 ..` is a run whose last flush is
+//! number 7, `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor,
+//! `last L3` is the stored last level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -33,10 +34,13 @@ use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Heat, Merge, Plan};
-use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, score_permille};
+use runstone_policy::policy::{
+    LevelTarget, MergePolicy, merge_debt_bytes, next_plan, score_permille,
+};
 use runstone_policy::registry;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
+use runstone_policy::sketch::Sketch;
 use runstone_policy::text::format_bytes;
 
 #[test]
@@ -166,6 +170,7 @@ impl World {
             universal_ratio_percent: small(args.number("ratio", 1)?)?,
             universal_min_width: small(args.number("min", 2)?)?,
             universal_max_width: small(args.number("max", u32::MAX.into())?)?,
+            max_space_percent: small(args.number("space", 0)?)?,
             partitioner: match args.0.get("partitioner") {
                 None => defaults.partitioner,
                 Some(name) => {
@@ -265,7 +270,7 @@ impl World {
     }
 
     fn pick(&mut self) -> String {
-        self.plan = self.policy.pick(&self.shape, &self.busy, &self.heat, &self.options);
+        self.plan = next_plan(self.policy, &self.shape, &self.busy, &self.heat, &self.options);
         let Some(plan) = &self.plan else {
             return "nothing".to_owned();
         };
@@ -454,6 +459,7 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
         match (word.split_once('='), tables.last_mut()) {
             (Some(("tomb", count)), Some(table)) => table.tombstones = parse_bytes(count)?,
             (Some(("n", count)), Some(table)) => table.entries = parse_bytes(count)?,
+            (Some(("keys", range)), Some(table)) => table.sketch = parse_sketch(range)?,
             (Some(("p", prefixes)), Some(table)) => {
                 table.prefixes =
                     prefixes.split(',').map(|prefix| prefix.as_bytes().into()).collect();
@@ -463,6 +469,20 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
     }
     let place = |table| Placement { level, slot, table: Arc::new(table) };
     Ok(Edit { place: tables.into_iter().map(place).collect(), flushes, ..Edit::default() })
+}
+
+/// `0-999`: the keys of these numbers.
+fn parse_sketch(range: &str) -> Result<Sketch, String> {
+    let (first, last) = range.split_once('-').ok_or(format!("bad keys {range}"))?;
+    let mut sketch = Sketch::of_nothing();
+    for key in parse_bytes(first)?..=parse_bytes(last)? {
+        // Any mixing function does: that of SplitMix64.
+        let hash = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sketch.add(hash ^ (hash >> 31));
+    }
+    Ok(sketch)
 }
 
 /// `11:[a..h]=64M#3-9`; without `#` all of it has sequence number 1.

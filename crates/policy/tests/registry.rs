@@ -13,9 +13,10 @@ use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::PARTITIONERS;
 use runstone_policy::plan::{Busy, Heat, Merge, Plan};
 use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
-use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes};
+use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, next_plan};
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
+use runstone_policy::sketch::Sketch;
 
 /// Picking and applying must end long before this.
 const MAX_STEPS: usize = 10_000;
@@ -61,8 +62,9 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
     let universal = (1u32..6, prop_oneof![Just(200u32), 1u32..400], 0u32..50, 2u32..4, 0u32..4);
     let stack = (1u32..7, universal, prop::sample::select(PARTITIONERS));
     let share = prop_oneof![Just(0u32), Just(50), 0u32..=100];
+    let space = prop_oneof![Just(0u32), Just(110), 110u32..400];
     let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille, share);
-    (numbers, stack).prop_map(|(numbers, stack)| {
+    (numbers, stack, space).prop_map(|(numbers, stack, max_space_percent)| {
         let (size_ratio, l0_trigger, base, table, (k, z), c_permille, l0_share_percent) = numbers;
         let (stack_runs, (trigger, amp, ratio, min_width, more), partitioner) = stack;
         PolicyOptions {
@@ -82,6 +84,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
             max_runs: k,
             last_level_runs: z,
             c_permille,
+            max_space_percent,
             ..PolicyOptions::default()
         }
     })
@@ -199,6 +202,7 @@ impl World {
         let id = self.next_id;
         self.next_id += 1;
         let seqs = || contents.values().flat_map(|versions| versions.keys().copied());
+        let deletes = contents.values().flat_map(BTreeMap::values).filter(|delete| **delete);
         let key = |key: Option<&u8>| Box::from([*key.unwrap()]);
         let table = Table {
             id,
@@ -207,11 +211,11 @@ impl World {
             max_key: key(contents.keys().next_back()),
             bytes: contents.len() as u64 * ENTRY_BYTES,
             entries: contents.values().map(|versions| versions.len() as u64).sum(),
-            tombstones: 0,
+            tombstones: deletes.count() as u64,
             min_seq: seqs().min().unwrap(),
             max_seq: seqs().max().unwrap(),
             filter_bits: 0,
-            sketch: Default::default(),
+            sketch: sketch_of(&contents),
         };
         self.contents.insert(id, contents);
         Arc::new(table)
@@ -304,8 +308,9 @@ impl World {
     }
 
     fn pick(&self, busy: &Busy) -> Option<Plan> {
-        let plan = self.policy.pick(&self.shape, busy, &self.heat, &self.options);
-        assert_eq!(plan, self.policy.pick(&self.shape.clone(), busy, &self.heat, &self.options));
+        let next = |shape| next_plan(self.policy, shape, busy, &self.heat, &self.options);
+        let plan = next(&self.shape);
+        assert_eq!(plan, next(&self.shape.clone()));
         let plan = plan?;
         assert!(!plan.why.is_empty() && !plan.why.contains('\n'), "{plan:?}");
         let ids: Vec<TableId> = plan.table_ids().collect();
@@ -435,6 +440,16 @@ impl World {
         let live: BTreeMap<u8, SeqNo> = live.map(|(key, (seq, _))| (key, seq)).collect();
         assert_eq!(live, self.expected, "reads under {}", self.policy.name());
     }
+}
+
+/// Of any hash of the keys.
+fn sketch_of(contents: &Contents) -> Sketch {
+    let mut sketch = Sketch::of_nothing();
+    for key in contents.keys() {
+        let hash = (u64::from(*key) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        sketch.add(hash ^ (hash >> 29));
+    }
+    sketch
 }
 
 /// Eight keys share a prefix.

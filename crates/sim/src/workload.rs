@@ -128,6 +128,10 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone::policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
+    let mut space = Random::new(seed ^ 0x5bac_eb0d);
+    if space.one_in(3) {
+        keyspace.shape.max_space_percent = 110 + space.below(100) as u32;
+    }
     keyspace.values = value_options(seed);
     if stack.one_in(2) {
         keyspace.merge_install = MergeInstall::Incremental;

@@ -41,7 +41,7 @@ fn small_edge(random: &mut Random) -> u32 {
 
 /// Sets one number of the merge policy.
 fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
-    match random.below(16) {
+    match random.below(17) {
         0 => shape.size_ratio = small_edge(random),
         1 => shape.l0_trigger = small_edge(random),
         2 => shape.l0_share_percent = small_edge(random),
@@ -57,6 +57,7 @@ fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
         12 => shape.universal_trigger = small_edge(random),
         13 => shape.universal_amp_percent = small_edge(random),
         14 => shape.universal_ratio_percent = small_edge(random),
+        15 => shape.max_space_percent = small_edge(random),
         _ => {
             shape.universal_min_width = small_edge(random);
             shape.universal_max_width = small_edge(random);

@@ -53,6 +53,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("universal_ratio_percent", "universal: by how much the next run may be larger"),
     ("universal_min_width", "universal: fewest runs gathered by size"),
     ("universal_max_width", "universal: most runs gathered"),
+    ("max_space_percent", "all merges where it takes more percent of what is live; 0: no bound"),
     ("partitioner", "where merges cut: none, size, local-range, global-range, .. or prefix"),
     ("[values]", "where values lie:"),
     ("placement", "inline, vlog (a log, WiscKey) or hash-grouped (HashKV)"),

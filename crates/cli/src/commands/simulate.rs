@@ -55,6 +55,9 @@ pub struct Args {
     /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
     #[arg(long, value_name = "PERCENT")]
     l0_share: Option<u32>,
+    /// Percent of what is live above which all merges; 0 for no bound. [default: 0]
+    #[arg(long, value_name = "PERCENT")]
+    max_space: Option<u32>,
     /// Capacity of level 1; four memtables if not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     base: Option<u64>,
@@ -224,14 +227,14 @@ impl Args {
             last_level_runs: self.last_level_runs.unwrap_or(default.last_level_runs),
             split_bytes: self.split_bytes.unwrap_or(default.split_bytes),
             access_limit: self.access_limit.unwrap_or(default.access_limit),
+            max_space_percent: self.max_space.unwrap_or(default.max_space_percent),
             ..default
         })
     }
 
     /// A policy's refusal, with the flag that it is about.
     fn refused(&self, policy: &dyn MergePolicy, error: &OptionError) -> Failure {
-        let (OptionError::TooSmall { option, .. } | OptionError::TooLarge { option, .. }) = error;
-        let flag = match *option {
+        let flag = match error.option() {
             "size_ratio" => "--T",
             "c_permille" => "--c",
             "max_runs" => "--K",
@@ -244,6 +247,7 @@ impl Args {
             "base_bytes" => "--base",
             "table_bytes" => "--table-size",
             "access_limit" => "--access-limit",
+            "max_space_percent" => "--max-space",
             other => other,
         };
         let place = format!("{flag}, for {}", policy.name());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use runstone::policy::partition::CutKey;
 use runstone::policy::partition::slices::{Slice, Slices};
 use runstone::policy::plan::{Busy, Heat, Plan};
-use runstone::policy::policy::LevelTarget;
+use runstone::policy::policy::{LevelTarget, next_plan};
 use runstone::policy::shape::{Level, Shape, Table};
 use runstone::{GroupUsage, Keyspace, ValueUsage};
 use serde_json::{Value, json};
@@ -68,7 +68,8 @@ impl Picture {
         bounds.dedup();
         let pending = shape.pending.as_deref().cloned();
         let is_begun = pending.is_some();
-        let pick = || policy.pick(&shape, &Busy::default(), &Heat::default(), &options.shape);
+        let (busy, heat) = (Busy::default(), Heat::default());
+        let pick = || next_plan(policy, &shape, &busy, &heat, &options.shape);
         let next_merge = pending.or_else(pick);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let slices = match &next_merge {

@@ -10,7 +10,6 @@
 //! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
 //! * [`compact`]: the plan that merges everything.
 
-pub(crate) mod compact;
 mod copier;
 mod cutter;
 pub(crate) mod flush;

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use runstone_policy::partition::slices::slice_count;
 use runstone_policy::plan::{Busy, Plan};
+use runstone_policy::policy::next_plan;
 use runstone_policy::shape::Shape;
+use runstone_policy::whole::full_plan;
 
 use crate::batch::KeyspaceId;
 use crate::error::{Error, Result};
 use crate::event::check_outside;
 use crate::key::SeqNo;
-use crate::merge::compact::full_plan;
 use crate::options::Background;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
 use crate::value::collect::Collected;
@@ -486,7 +487,7 @@ impl Inner {
         }
         let policy = options.merge_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
-        let plan = policy.pick(&version.shape, &busy, &heat, &options.shape);
+        let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape);
         let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
         if plan.is_none() && !state.running.iter().any(|(_, claim)| own(claim)) {
             keyspace.quiet_at.store(changes, Relaxed);

@@ -40,6 +40,7 @@ use crate::plan::{Busy, Cut, Heat, Merge, Plan};
 use crate::policy::{LevelTarget, MergePolicy};
 use crate::prefix::MAX_TABLE_PREFIXES;
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
+use crate::space;
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
 
@@ -195,14 +196,27 @@ impl<'a> Simulator<'a> {
         self.options = options;
     }
 
-    /// All jobs that the policy wants now.
+    /// All jobs that the policy and the space bound want now.
     fn settle(&mut self) -> Result<(), EditError> {
-        while let Some(plan) =
-            self.policy.pick(&self.shape, &Busy::default(), &self.heat, &self.options)
-        {
+        while let Some(plan) = self.next_plan() {
             self.carry_out(&plan)?;
         }
         Ok(())
+    }
+
+    /// [`next_plan`](crate::policy::next_plan), with what the model knows of the keys in the place
+    /// of sketches.
+    fn next_plan(&self) -> Option<Plan> {
+        let (policy, shape, options) = (self.policy, &self.shape, &self.options);
+        let busy = Busy::default();
+        let bound = || space::bound_plan(policy, shape, &busy, options, |_| self.live_bytes());
+        policy.pick(shape, &busy, &self.heat, options).or_else(bound)
+    }
+
+    /// What a merge of all tables would leave.
+    fn live_bytes(&self) -> Option<u64> {
+        let spreads: Vec<_> = self.shape.tables().map(|(_, table)| spread_of(table)).collect();
+        Some(Spread::of(&spreads)?.entries * self.workload.entry_bytes.max(1))
     }
 
     /// The tree as it is.
@@ -298,9 +312,7 @@ impl<'a> Simulator<'a> {
     /// The outputs of one merge, by the model of the module docs.
     fn merge_tables(&mut self, merge: &Merge, inputs: &[Arc<Table>]) -> Vec<Arc<Table>> {
         let tables = || inputs.iter();
-        let bounds = |table: &Arc<Table>| (number(&table.min_key), number(&table.max_key));
-        let spreads: Vec<(u64, u64, u64)> =
-            tables().map(|table| (bounds(table).0, bounds(table).1, table.entries)).collect();
+        let spreads: Vec<_> = tables().map(|table| spread_of(table)).collect();
         let Some(spread) = Spread::of(&spreads) else {
             return Vec::new();
         };
@@ -475,6 +487,11 @@ impl<'a> Simulator<'a> {
         });
         levels.collect()
     }
+}
+
+/// First key, last key, entries.
+fn spread_of(table: &Table) -> (u64, u64, u64) {
+    (number(&table.min_key), number(&table.max_key), table.entries)
 }
 
 /// A sum as it is told, saturating.

@@ -1,28 +1,47 @@
-//! The plan of a full compaction: every table into one run. Pure; for users who ask for it, no
-//! policy does.
+//! Merges of a whole tree into one run. Not when that is done: users ask for a full compaction, and
+//! [`crate::space`] for a merge of all where too little of the tree is live.
 
-use runstone_policy::options::PolicyOptions;
-use runstone_policy::plan::{Merge, MergeInput, Plan};
-use runstone_policy::policy::MergePolicy;
-use runstone_policy::shape::{Level, Shape, Table, TableId};
+use std::sync::Arc;
 
-/// Merges everything into the shallowest level that may hold it, from level 1 on; `None` if the
-/// tree is one run without tombstones already, and no table is older than `settled_from`, the first
-/// whose values are placed as they are to be.
-pub(crate) fn full_plan(
+use crate::options::PolicyOptions;
+use crate::plan::{Merge, MergeInput, Plan};
+use crate::policy::MergePolicy;
+use crate::shape::{Level, Shape, Table, TableId};
+
+/// The plan of a full compaction; `None` if the tree is one run without tombstones already, and no
+/// table is older than `settled_from`, the first whose values are placed as they are to be.
+pub fn full_plan(
     shape: &Shape,
     policy: &dyn MergePolicy,
     options: &PolicyOptions,
     settled_from: TableId,
 ) -> Option<Plan> {
     let deepest = shape.deepest()?;
-    let targets = policy.targets(shape, options);
     // A stack wants nothing below level 0: there its one run is where it belongs.
+    let targets = policy.targets(shape, options);
     let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
     let is_settled = shape.tables().all(|(_, table)| table.id >= settled_from);
     if is_settled && is_compact(shape, deepest) && (deepest > 0 || is_stack) {
         return None;
     }
+    let merge = whole_merge(shape, policy, options)?;
+    let (bytes, level) = (shape.bytes(), merge.output_level);
+    Some(Plan {
+        why: format!("full compaction asked for: {bytes} bytes into level {level}"),
+        merges: vec![merge],
+        ..Plan::default()
+    })
+}
+
+/// Merges everything into the shallowest level that may hold it, from level 1 on and from the
+/// deepest in use on; `None` if there is nothing. O(tables).
+pub fn whole_merge(
+    shape: &Shape,
+    policy: &dyn MergePolicy,
+    options: &PolicyOptions,
+) -> Option<Merge> {
+    let deepest = shape.deepest()?;
+    let targets = policy.targets(shape, options);
     let bytes = shape.bytes();
     let fits = |level: &u32| {
         targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
@@ -30,7 +49,7 @@ pub(crate) fn full_plan(
     let output_level = (deepest.max(1)..Shape::MAX_LEVELS).find(fits).unwrap_or(deepest.max(1));
     let mut inputs = Vec::new();
     for (level, tables) in (0u32..).zip(&shape.levels) {
-        let ids = |tables: &[std::sync::Arc<Table>]| MergeInput {
+        let ids = |tables: &[Arc<Table>]| MergeInput {
             level,
             tables: tables.iter().map(|table| table.id).collect(),
         };
@@ -40,11 +59,7 @@ pub(crate) fn full_plan(
         }
     }
     let (slot, cut) = policy.whole_output(shape, output_level, options);
-    Some(Plan {
-        merges: vec![Merge { inputs, output_level, slot, cut }],
-        why: format!("full compaction asked for: {bytes} bytes into level {output_level}"),
-        ..Plan::default()
-    })
+    Some(Merge { inputs, output_level, slot, cut })
 }
 
 /// Whether the tree is one run, without tombstones.

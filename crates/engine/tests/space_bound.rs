@@ -1,0 +1,175 @@
+//! The space bound (`max_space_percent`) under every policy, by bytes of tables. Jobs are stepped
+//! by hand, so that each run is the same. What it decides from which tree is in the policy crate.
+
+use std::sync::Arc;
+
+use runstone::policy::registry::POLICIES;
+use runstone::storage::MemoryStorage;
+use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+
+const KEY_COUNT: u32 = 3_000;
+const ROUNDS: u32 = 5;
+/// Bound of these tests, and what may come on top: errors of the estimate.
+const BOUND_PERCENT: u32 = 130;
+const ERROR_PERCENT: u64 = 15;
+/// Writes between two looks: a flush's worth.
+const STEP: usize = 250;
+/// More jobs than this in a row, without a write, and they would never end.
+const MOST_JOBS: usize = 200;
+
+fn open(policy: &str, max_space_percent: u32) -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.policy = policy.to_owned();
+    keyspace.compression = vec![Compression::None];
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.shape.table_bytes = 32 << 10;
+    keyspace.shape.base_bytes = 128 << 10;
+    keyspace.shape.split_bytes = 16 << 10;
+    keyspace.shape.size_ratio = 4;
+    keyspace.shape.l0_trigger = 4;
+    keyspace.shape.max_space_percent = max_space_percent;
+    let options = Options {
+        background: Background::Manual,
+        memory_budget_bytes: 4 << 20,
+        wal_segment_bytes: 256 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
+}
+
+/// Runs the jobs that are due; returns how many.
+fn settle(store: &Store) -> usize {
+    let jobs = (0..MOST_JOBS).take_while(|_| store.run_one_job().expect("a job")).count();
+    assert!(jobs < MOST_JOBS, "merging does not end");
+    jobs
+}
+
+fn table_bytes(store: &Store) -> u64 {
+    store.default_keyspace().shape().bytes()
+}
+
+/// The keys in another order each round.
+fn keys(round: u32) -> impl Iterator<Item = u32> {
+    (0..KEY_COUNT).map(move |at| (at * 1_009 + round * 577) % KEY_COUNT)
+}
+
+/// Writes all keys; returns the most table bytes seen when nothing was due.
+fn overwrite(store: &Store, round: u32) -> u64 {
+    let mut most = 0;
+    let all: Vec<u32> = keys(round).collect();
+    for some in all.chunks(STEP) {
+        for key in some {
+            store.put(key.to_be_bytes(), [round as u8; 200]).expect("put");
+        }
+        store.flush().expect("flush");
+        settle(store);
+        most = most.max(table_bytes(store));
+    }
+    most
+}
+
+/// What the tree takes once all garbage is gone.
+fn compacted_bytes(store: &Store) -> u64 {
+    store.compact().expect("compact");
+    settle(store);
+    table_bytes(store)
+}
+
+fn percent(bytes: u64, of: u64) -> u64 {
+    bytes * 100 / of
+}
+
+/// Most space in percent of what is live, over rounds that write every key.
+fn most_percent_of(policy: &str, max_space_percent: u32) -> u64 {
+    let store = open(policy, max_space_percent);
+    overwrite(&store, 0);
+    let most = (1..ROUNDS).map(|round| overwrite(&store, round)).max().expect("rounds");
+    percent(most, compacted_bytes(&store))
+}
+
+#[test]
+fn every_policy_keeps_to_the_bound() {
+    let mut above = Vec::new();
+    for policy in POLICIES {
+        let bounded = most_percent_of(policy.name(), BOUND_PERCENT);
+        let free = most_percent_of(policy.name(), 0);
+        println!("{}: {bounded}% with the bound, {free}% without", policy.name());
+        let allowed = u64::from(BOUND_PERCENT) + ERROR_PERCENT;
+        assert!(bounded <= allowed, "{} takes {bounded}%", policy.name());
+        above.extend((free > allowed).then_some(policy.name()));
+    }
+    assert!(above.contains(&"tiering"), "the bound is tried where it matters: {above:?}");
+}
+
+/// Deletes are small, and what they delete is not in the same run.
+#[test]
+fn what_was_deleted_does_not_stay() {
+    for policy in POLICIES {
+        let store = open(policy.name(), BOUND_PERCENT);
+        overwrite(&store, 0);
+        for key in keys(0).filter(|key| key % 3 != 0) {
+            store.delete(key.to_be_bytes()).expect("delete");
+        }
+        store.flush().expect("flush");
+        settle(&store);
+        let bytes = table_bytes(&store);
+        let found = percent(bytes, compacted_bytes(&store));
+        println!("{}: {found}%", policy.name());
+        let allowed = u64::from(BOUND_PERCENT) + ERROR_PERCENT;
+        assert!(found <= allowed, "{} takes {found}%", policy.name());
+    }
+}
+
+/// What a snapshot holds is no garbage yet, though it may look like that: merging it would free
+/// nothing. It ends, and once the snapshot is gone the bound holds again.
+#[test]
+fn a_snapshot_makes_nothing_merge_for_ever() {
+    for policy in POLICIES {
+        let store = open(policy.name(), BOUND_PERCENT);
+        overwrite(&store, 0);
+        let snapshot = store.snapshot();
+        for round in 1..ROUNDS {
+            overwrite(&store, round);
+        }
+        let at = store.default_keyspace().get_at(7u32.to_be_bytes(), &snapshot);
+        assert_eq!(&*at.expect("get").expect("there"), &[0; 200]);
+        drop(snapshot);
+        let most = overwrite(&store, ROUNDS).min(overwrite(&store, ROUNDS + 1));
+        let found = percent(most, compacted_bytes(&store));
+        let allowed = u64::from(BOUND_PERCENT) + ERROR_PERCENT;
+        assert!(found <= allowed, "{} takes {found}%", policy.name());
+    }
+}
+
+/// Under a snapshot, a merge of all keeps the tombstones and what they delete. Whatever that looks
+/// like afterwards, it is no reason to merge all again at every flush, however small.
+#[test]
+fn deletes_under_a_snapshot_do_not_merge_all_at_every_flush() {
+    let written = |policy: &str, max_space_percent: u32| {
+        let store = open(policy, max_space_percent);
+        overwrite(&store, 0);
+        let _snapshot = store.snapshot();
+        for key in keys(0).filter(|key| key % 2 == 0) {
+            store.delete(key.to_be_bytes()).expect("delete");
+        }
+        store.flush().expect("flush");
+        settle(&store);
+        let before = store.metrics().counters.merge_bytes_written;
+        for round in 0..20u32 {
+            for key in (0..20).map(|at| (round * 20 + at) * 2 + 1) {
+                store.put(key.to_be_bytes(), [9; 200]).expect("put");
+            }
+            store.flush().expect("flush");
+            settle(&store);
+        }
+        (store.metrics().counters.merge_bytes_written - before, table_bytes(&store))
+    };
+    for policy in POLICIES {
+        let (bounded, tree_bytes) = written(policy.name(), BOUND_PERCENT);
+        let (free, _) = written(policy.name(), 0);
+        println!("{}: {bounded} written, {free} without; tree {tree_bytes}", policy.name());
+        // The twenty flushes write less than the bound waits for, so once at most.
+        assert!(bounded <= free + 2 * tree_bytes, "{}", policy.name());
+    }
+}
