@@ -8,7 +8,6 @@
 //! * [`slices`]: a large merge in parts that run side by side.
 //! * [`parts`]: a large plan that is installed part by part.
 //! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
-//! * [`compact`]: the plan that merges everything.
 
 mod copier;
 mod cutter;

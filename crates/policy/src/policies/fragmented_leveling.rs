@@ -168,15 +168,15 @@ impl Job<'_> {
     /// end there.
     fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
         let output = self.output(level + 1);
-        match groups.as_slice() {
-            [Group::Apart(row)] => match row.tables {
-                [lone] if is_dense(lone, share) && self.is_last_of_its_keys(level + 1, lone) => {
-                    Plan { merges: vec![merge_of(vec![*row], output)], ..Plan::default() }
-                }
-                _ => plan_groups(groups, output, |_| false),
-            },
-            _ => plan_groups(groups, output, |_| false),
+        if let [Group::Apart(row)] = groups.as_slice()
+            && let [lone] = row.tables
+            && is_dense(lone, share)
+            && self.is_last_of_its_keys(level + 1, lone)
+        {
+            let merge = merge_of(vec![*row], output);
+            return Plan { merges: vec![merge], ..Plan::default() };
         }
+        plan_groups(groups, output, |_| false)
     }
 
     /// Whether no table from the level on meets this one.
