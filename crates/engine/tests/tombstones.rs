@@ -28,7 +28,7 @@ fn crowded(keyspace: &Keyspace) -> u64 {
 }
 
 /// A tenth of the keys is deleted in key order, and a third of the others overwritten. Tables of
-/// tombstones do not wait for their turn: that took more than six times as long.
+/// tombstones do not wait for their turn.
 #[test]
 fn tables_of_tombstones_sink_before_their_turn() {
     for policy in ["fragmented-leveling", "garnering"] {

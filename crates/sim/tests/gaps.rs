@@ -23,24 +23,26 @@ fn key(stem: &str, number: u64) -> Vec<u8> {
     format!("{stem}{number:06}").into_bytes()
 }
 
-/// The first key from `from` on, below `end`.
+/// A cursor over the keys from `from` on, below `end`.
+fn cursor(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Cursor {
+    let options = ReadOptions::default().with_bounds(Some(from), Some(end));
+    let options = match at {
+        Some(snapshot) => options.at(snapshot),
+        None => options,
+    };
+    keyspace.cursor(options).expect("opens")
+}
+
+/// The first key there.
 fn first(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
-    let mut options = ReadOptions::default().with_bounds(Some(from), Some(end));
-    if let Some(snapshot) = at {
-        options = options.at(snapshot);
-    }
-    let mut cursor = keyspace.cursor(options).expect("opens");
+    let mut cursor = cursor(keyspace, from, end, at);
     cursor.seek_to_first().expect("seeks");
     cursor.valid().then(|| cursor.key().to_vec())
 }
 
-/// The last key below `end`, from `from` on.
+/// The last key there.
 fn last(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
-    let mut options = ReadOptions::default().with_bounds(Some(from), Some(end));
-    if let Some(snapshot) = at {
-        options = options.at(snapshot);
-    }
-    let mut cursor = keyspace.cursor(options).expect("opens");
+    let mut cursor = cursor(keyspace, from, end, at);
     cursor.seek_to_last().expect("seeks");
     cursor.valid().then(|| cursor.key().to_vec())
 }
@@ -271,13 +273,8 @@ fn check(
     old: Option<&Held>,
     now: &BTreeMap<Vec<u8>, u64>,
 ) {
-    let mut options = ReadOptions::default().with_bounds(Some(from), Some(end));
-    let mut wanted = now;
-    if let Some((snapshot, then)) = old {
-        options = options.at(snapshot);
-        wanted = then;
-    }
-    let mut cursor = keyspace.cursor(options).expect("opens");
+    let wanted = old.map_or(now, |(_, then)| then);
+    let mut cursor = cursor(keyspace, from, end, old.map(|(snapshot, _)| snapshot));
     let inside = wanted.iter().filter(|(key, _)| from <= &key[..] && &key[..] < end);
     let inside: Vec<_> = inside.collect();
     let is_at = |cursor: &Cursor, (key, step): (&Vec<u8>, &u64)| {
