@@ -9,9 +9,11 @@ mod doorkeeper;
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use quick_cache::Weighter;
 
 use self::doorkeeper::Doorkeeper;
 use crate::table::block::Block;
@@ -41,6 +43,10 @@ const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
 /// Once memtables and log take this fraction of the budget, their growth is looked at.
 const WATCHED_FRACTION: u64 = 4;
+/// The cache hears of an object's use again once this fraction of its capacity was added. Measured,
+/// zipfian gets (theta 0.99) of 5 million keys with three fifths of the data in memory: told of
+/// every use, 9.7% of them read a block; with a quarter 9.9%, with the whole capacity 12.3%.
+const TURN_FRACTION: u64 = 4;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
@@ -70,7 +76,7 @@ pub enum Cached {
 #[derive(Clone, Debug)]
 struct Weight;
 
-impl quick_cache::Weighter<CacheKey, Cached> for Weight {
+impl Weighter<CacheKey, Cached> for Weight {
     fn weight(&self, _key: &CacheKey, value: &Cached) -> u64 {
         ENTRY_OVERHEAD_BYTES
             + match value {
@@ -106,6 +112,10 @@ type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault
 pub struct Cache {
     budget_bytes: u64,
     map: Map,
+    /// Rises each time that so much was added; never 0.
+    turn: AtomicU32,
+    /// What was added in this turn.
+    turn_bytes: CachePadded<AtomicU64>,
     doorkeeper: Doorkeeper,
     memtable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
@@ -142,6 +152,8 @@ impl Cache {
         Cache {
             budget_bytes,
             map,
+            turn: AtomicU32::new(1),
+            turn_bytes: CachePadded::default(),
             doorkeeper: Doorkeeper::new((budget_bytes / MARK_BYTES).clamp(64, 1 << 22) as usize),
             memtable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
@@ -158,7 +170,30 @@ impl Cache {
 
     /// Adds an object; others leave as needed.
     pub fn insert(&self, key: CacheKey, value: Cached) {
+        let bytes = Weight.weight(&key, &value);
         self.map.insert(key, value);
+        let whole = self.map.capacity() / TURN_FRACTION;
+        let before = self.turn_bytes.fetch_add(bytes, Relaxed);
+        if before < whole && before + bytes >= whole {
+            self.turn_bytes.store(0, Relaxed);
+            let next = self.turn.load(Relaxed).wrapping_add(1).max(1);
+            self.turn.store(next, Relaxed);
+        }
+    }
+
+    /// Whether the cache should hear of the use of an object by [`Cache::get`], so that others leave
+    /// before it. `told` is the turn in which it last heard, 0 for never.
+    ///
+    /// Once in a turn is enough: the cache only remembers whether an object was used since it last
+    /// looked at it, and it looks at few twice in a turn.
+    #[inline]
+    pub fn is_due(&self, told: &AtomicU32) -> bool {
+        told.load(Relaxed) != self.turn.load(Relaxed)
+    }
+
+    /// The cache heard of a use.
+    pub fn note_told(&self, told: &AtomicU32) {
+        told.store(self.turn.load(Relaxed), Relaxed);
     }
 
     /// Adds a record of a value file that was read, if it was read lately. One that many others
@@ -279,6 +314,29 @@ mod tests {
         let mut raw = Vec::new();
         builder.finish(&mut raw);
         Cached::Block(Arc::new(Block::parse(raw).expect("own block")))
+    }
+
+    /// A block that is looked at all the time, of which the cache hears once in a turn, outlives a
+    /// hundred times as much as fits; one that it never hears of does not.
+    #[test]
+    fn what_is_used_stays_though_the_cache_hears_of_it_once_in_a_turn() {
+        let cache = Cache::new(8 << 20);
+        let (used, unused) = (CacheKey { uid: 1, offset: 0 }, CacheKey { uid: 1, offset: 1 });
+        let (told, mut heard) = (AtomicU32::new(0), 0);
+        cache.insert(used, block(4000));
+        cache.insert(unused, block(4000));
+        for offset in 0..200_000 {
+            // Each is used once, so that none is scanned past.
+            cache.insert(CacheKey { uid: 2, offset }, block(4000));
+            let _ = cache.get(CacheKey { uid: 2, offset });
+            if cache.is_due(&told) {
+                assert!(cache.get(used).is_some(), "after {offset}");
+                cache.note_told(&told);
+                heard += 1;
+            }
+        }
+        assert!(cache.get(unused).is_none());
+        assert!((300..600).contains(&heard), "{heard} times, of 200,000 uses");
     }
 
     #[test]

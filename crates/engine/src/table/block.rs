@@ -16,11 +16,13 @@
 //! (LevelDB's layout) costs a cache line per probed restart and a walk over 8 values on average.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use crate::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
 use crate::prefetch::{LINE_BYTES, prefetch};
+use crate::table::resident::Home;
 
 const FOOTER_BYTES: usize = 16;
 /// Buffer memory kept from block to block.
@@ -173,11 +175,12 @@ pub struct Block {
     bytes: Box<[u8]>,
     entries_end: usize,
     restart_count: usize,
-    heads_at: usize,
-    offsets_at: usize,
-    bucket_count: usize,
+    bucket_count: u16,
+    prefix_len: u16,
+    /// Turn of the cache in which it was last told that the block is used; 0: never.
+    pub(super) told: AtomicU32,
     base_seq: SeqNo,
-    prefix_len: usize,
+    pub(super) home: Home,
 }
 
 impl std::fmt::Debug for Block {
@@ -214,9 +217,10 @@ impl Block {
         let base_seq = u64_at(&bytes, footer_at).unwrap_or(u64::MAX);
         let restart_count = u32_at(&bytes, footer_at + 8).unwrap_or(0) as usize;
         let tail = u32_at(&bytes, footer_at + 12).unwrap_or(0);
-        let bucket_count = (tail & 0xffff) as usize;
-        let prefix_len = (tail >> 16) as usize;
-        let buckets_at = footer_at.checked_sub(bucket_count).ok_or("hash index too long")?;
+        let bucket_count = tail as u16;
+        let prefix_len = (tail >> 16) as u16;
+        let buckets_at =
+            footer_at.checked_sub(usize::from(bucket_count)).ok_or("hash index too long")?;
         let entries_end = restart_count
             .checked_mul(12)
             .and_then(|array_bytes| buckets_at.checked_sub(array_bytes))
@@ -224,16 +228,15 @@ impl Block {
         if restart_count == 0 || base_seq > MAX_SEQ {
             return Err("no entries");
         }
-        let heads_at = entries_end;
         Ok(Block {
-            offsets_at: heads_at + restart_count * 8,
             bytes: bytes.into_boxed_slice(),
             entries_end,
             restart_count,
-            heads_at,
             bucket_count,
-            base_seq,
             prefix_len,
+            told: AtomicU32::new(0),
+            base_seq,
+            home: Home::default(),
         })
     }
 
@@ -246,8 +249,8 @@ impl Block {
     #[inline]
     fn prefetch_search(&self) {
         prefetch(&self.bytes, 0);
-        prefetch(&self.bytes, self.heads_at);
-        prefetch(&self.bytes, self.offsets_at);
+        prefetch(&self.bytes, self.entries_end);
+        prefetch(&self.bytes, self.offsets_at());
     }
 
     /// How many keys are stored whole.
@@ -319,19 +322,24 @@ impl Block {
         if self.bucket_count == 0 {
             return None;
         }
-        let slot = xxhash_rust::xxh3::xxh3_64(key) % self.bucket_count as u64;
-        let buckets_at = self.offsets_at + self.restart_count * 4;
+        let slot = xxhash_rust::xxh3::xxh3_64(key) % u64::from(self.bucket_count);
+        let buckets_at = self.offsets_at() + self.restart_count * 4;
         self.bytes.get(buckets_at + slot as usize).copied()
     }
 
     #[inline]
+    fn offsets_at(&self) -> usize {
+        self.entries_end + self.restart_count * 8
+    }
+
+    #[inline]
     fn head(&self, restart: usize) -> u64 {
-        u64_at(&self.bytes, self.heads_at + restart * 8).unwrap_or(0)
+        u64_at(&self.bytes, self.entries_end + restart * 8).unwrap_or(0)
     }
 
     #[inline]
     fn offset(&self, restart: usize) -> Result<usize, BadBlock> {
-        match u32_at(&self.bytes, self.offsets_at + restart * 4) {
+        match u32_at(&self.bytes, self.offsets_at() + restart * 4) {
             Some(at) if (at as usize) < self.entries_end => Ok(at as usize),
             _ => Err("restart out of range"),
         }
@@ -350,14 +358,15 @@ impl Block {
         trailer: u64,
     ) -> Result<Option<usize>, BadBlock> {
         use std::cmp::Ordering::{Equal, Greater, Less};
+        let prefix_len = usize::from(self.prefix_len);
         let (first_key, _) = self.restart_internal_key(0)?;
-        let prefix = first_key.get(..self.prefix_len).ok_or("prefix longer than the key")?;
-        match key.get(..self.prefix_len).unwrap_or(key).cmp(prefix) {
+        let prefix = first_key.get(..prefix_len).ok_or("prefix longer than the key")?;
+        match key.get(..prefix_len).unwrap_or(key).cmp(prefix) {
             Less => return Ok(None),
             Greater => return Ok(Some(self.restart_count - 1)),
             Equal => {}
         }
-        let wanted = head(key, self.prefix_len);
+        let wanted = head(key, prefix_len);
         let (mut low, mut high) = (0, self.restart_count);
         while low < high {
             let middle = low + (high - low) / 2;

@@ -15,6 +15,7 @@
 use crate::codec::{Reader, put_bytes, put_varint};
 use crate::key::{common_prefix_len, head};
 use crate::table::filter::Filter;
+use crate::table::resident::Residents;
 
 /// A sorted array of keys, searched by eight-byte heads first.
 #[derive(Debug, Default)]
@@ -118,6 +119,8 @@ pub struct Partition {
     pub separators: KeyArray,
     /// Where each block starts, and where the last one ends.
     offsets: Box<[u64]>,
+    /// Which of the blocks are in memory.
+    pub residents: Residents,
 }
 
 impl Partition {
@@ -140,6 +143,7 @@ impl Partition {
             + filter_bytes
             + self.separators.size_bytes()
             + self.offsets.len() * 8
+            + self.residents.size_bytes()
     }
 
     /// Reads the stored form; block offsets must lie inside a file of `file_len` bytes.
@@ -158,7 +162,8 @@ impl Partition {
             offsets.push(offset);
         }
         let complete = reader.is_empty() && separators.len() > 0 && offset <= file_len;
-        complete.then(|| Partition { filter, separators, offsets: offsets.into() })
+        let residents = Residents::new(separators.len());
+        complete.then(|| Partition { filter, separators, offsets: offsets.into(), residents })
     }
 }
 

@@ -16,6 +16,7 @@ pub mod index;
 pub mod iterator;
 pub mod properties;
 pub mod reader;
+pub mod resident;
 
 /// Format version of table files.
 pub const TABLE_FORMAT: u32 = 1;

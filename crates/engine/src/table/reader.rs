@@ -251,7 +251,8 @@ impl TableReader {
         Ok(None)
     }
 
-    /// A data block, through the cache. `fill` says whether a miss enters the cache.
+    /// A data block, from memory or from the file. `fill` says whether a block that was read enters
+    /// the cache.
     #[inline]
     pub fn block(
         &self,
@@ -260,15 +261,38 @@ impl TableReader {
         fill: bool,
         stats: &mut ProbeStats,
     ) -> Result<Arc<Block>> {
+        match partition.residents.get(i) {
+            Some(block) if !self.cache.is_due(&block.told) => Ok(block),
+            known => self.find_block(partition, i, known, fill, stats),
+        }
+    }
+
+    /// A block that is not known to be in memory, or of whose use the cache is to hear.
+    fn find_block(
+        &self,
+        partition: &Partition,
+        i: usize,
+        known: Option<Arc<Block>>,
+        fill: bool,
+        stats: &mut ProbeStats,
+    ) -> Result<Arc<Block>> {
         let Some((offset, len)) = partition.block_range(i) else {
             return Err(self.corrupt(0, "block number out of range"));
         };
         let key = CacheKey { uid: self.uid, offset };
         if let Some(Cached::Block(block)) = self.cache.get(key) {
+            self.cache.note_told(&block.told);
+            partition.residents.note(i, &block);
             return Ok(block);
         }
-        stats.block_reads += 1;
-        let block = Arc::new(self.parse_block(offset, self.read_frame(offset, len)?)?);
+        let block = match known {
+            // It left the cache, but a reader holds it.
+            Some(block) => block,
+            None => {
+                stats.block_reads += 1;
+                Arc::new(self.parse_block(offset, self.read_frame(offset, len)?)?)
+            }
+        };
         if fill {
             self.cache.insert(key, Cached::Block(Arc::clone(&block)));
         }

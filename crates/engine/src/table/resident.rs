@@ -1,0 +1,121 @@
+//! Which blocks of a partition are in memory, by number: a search goes from the separator straight
+//! to the block. Asking the cache instead goes through the hash table and the list of a shard, under
+//! its lock: a fifth of a get that finds everything in memory.
+//!
+//! The cache alone decides what stays. A partition knows where a block is, from its second use on,
+//! for as long as somebody (the cache, a reader) holds it; a block that goes takes the knowledge
+//! with it. Of most uses the cache hears nothing, so it is told once in each of its turns
+//! (`Cache::is_due`).
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwapWeak;
+
+use crate::table::block::Block;
+
+type Places = Box<[ArcSwapWeak<Block>]>;
+
+/// The blocks of a partition that are in memory.
+#[derive(Debug)]
+pub struct Residents(Arc<Places>);
+
+/// Where a block is known: in one partition at most.
+#[derive(Debug, Default)]
+pub struct Home(OnceLock<(Weak<Places>, u32)>);
+
+impl Residents {
+    /// Of `count` blocks none.
+    pub fn new(count: usize) -> Residents {
+        Residents(Arc::new((0..count).map(|_| ArcSwapWeak::new(Weak::new())).collect()))
+    }
+
+    /// Block `i`, if it is known to be in memory. Takes no lock.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<Arc<Block>> {
+        self.0.get(i)?.load().upgrade()
+    }
+
+    /// Block `i` is in the cache. One that is known to another partition stays there: the same part
+    /// of the file was read twice.
+    pub fn note(&self, i: usize, block: &Arc<Block>) {
+        let Ok(number) = u32::try_from(i) else { return };
+        let (places, at) = block.home.0.get_or_init(|| (Arc::downgrade(&self.0), number));
+        if let Some(place) = self.0.get(i)
+            && *at == number
+            && std::ptr::addr_eq(places.as_ptr(), Arc::as_ptr(&self.0))
+        {
+            place.store(Arc::downgrade(block));
+        }
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        size_of_val(&**self.0)
+    }
+}
+
+impl Drop for Block {
+    /// Forgets the block where it is known: what is left of it is freed with the last weak pointer.
+    fn drop(&mut self) {
+        let Some((places, at)) = self.home.0.get() else { return };
+        let Some(places) = places.upgrade() else { return };
+        let Some(place) = places.get(*at as usize) else { return };
+        // Unless another copy has taken its place.
+        place.compare_and_swap(std::ptr::from_ref(self), Weak::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::block::BlockBuilder;
+
+    fn block() -> Arc<Block> {
+        let (mut builder, mut raw) = (BlockBuilder::new(4, false), Vec::new());
+        builder.add(b"key", 256, b"value");
+        builder.finish(&mut raw);
+        Arc::new(Block::parse(raw).expect("own block"))
+    }
+
+    #[test]
+    fn a_block_is_known_for_as_long_as_somebody_holds_it() {
+        let residents = Residents::new(3);
+        let first = block();
+        residents.note(1, &first);
+        assert!(residents.get(1).is_some_and(|found| Arc::ptr_eq(&found, &first)));
+        assert!(residents.get(0).is_none() && residents.get(2).is_none());
+        assert!(residents.get(3).is_none(), "no such block");
+        let reader = Arc::clone(&first);
+        drop(first);
+        assert!(residents.get(1).is_some(), "a reader holds it");
+        let place = residents.0[1].load_full();
+        drop(reader);
+        assert!(residents.get(1).is_none());
+        assert_eq!(place.weak_count(), 0, "no value is left to count");
+        assert!(Weak::ptr_eq(&residents.0[1].load(), &Weak::new()), "and it left nothing behind");
+    }
+
+    #[test]
+    fn a_copy_that_goes_takes_nothing_of_the_other() {
+        let residents = Residents::new(1);
+        let (first, second) = (block(), block());
+        residents.note(0, &first);
+        residents.note(0, &second);
+        drop(first);
+        assert!(residents.get(0).is_some_and(|found| Arc::ptr_eq(&found, &second)));
+    }
+
+    #[test]
+    fn a_block_is_known_to_one_partition_which_may_go_first() {
+        let (old, new) = (Residents::new(2), Residents::new(2));
+        let block = block();
+        old.note(0, &block);
+        new.note(0, &block);
+        old.note(1, &block);
+        assert!(old.get(0).is_some() && old.get(1).is_none() && new.get(0).is_none());
+        drop(old);
+        new.note(0, &block);
+        assert!(new.get(0).is_none(), "it could not take itself away again");
+        drop(block);
+    }
+}
