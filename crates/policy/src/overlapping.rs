@@ -50,6 +50,28 @@ pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
     (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
 }
 
+/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible, each by
+/// their places: as many as overlap at the deepest point. Each table joins the row that ended
+/// first; if even that row overlaps it, all rows do, so a new one is needed (interval
+/// partitioning). The order among rows says nothing about age. O(n log rows).
+pub fn disjoint_rows<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Vec<Vec<u32>> {
+    let mut rows: Vec<Vec<u32>> = Vec::new();
+    let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();
+    for (at, table) in (0..).zip(tables) {
+        let is_free = ends.peek().is_some_and(|Reverse((end, _))| **end < *table.min_key);
+        let row = match if is_free { ends.pop() } else { None } {
+            Some(Reverse((_, row))) => row,
+            None => {
+                rows.push(Vec::new());
+                rows.len() - 1
+            }
+        };
+        rows[row].push(at);
+        ends.push(Reverse((&table.max_key, row)));
+    }
+    rows
+}
+
 impl OverlappingTables {
     /// Sorts the tables. O(n log n).
     pub fn new(mut tables: Vec<Arc<Table>>) -> OverlappingTables {

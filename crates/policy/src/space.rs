@@ -28,11 +28,10 @@
 //! What it does not see: versions and tombstones that snapshots held in a run, once the snapshots
 //! are gone; what lies apart from its key.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
+use crate::overlapping::disjoint_rows;
 use crate::plan::{Busy, Plan};
 use crate::policy::MergePolicy;
 use crate::shape::{Level, Shape, Table};
@@ -159,29 +158,17 @@ fn largest_disjoint(mut tables: Vec<&Arc<Table>>) -> Sums {
     best[tables.len()]
 }
 
-/// Sets of tables that do not overlap: the runs, and rows of each overlapping level. In key order a
-/// table joins the row that ended first, if that was before it begins.
+/// Sets of tables that do not overlap: the runs, and rows of each overlapping level.
 fn layers(shape: &Shape) -> Vec<Vec<&Arc<Table>>> {
     let mut layers: Vec<Vec<&Arc<Table>>> = Vec::new();
     for level in &shape.levels {
-        let tables = match level {
-            Level::Runs(runs) => {
-                layers.extend(runs.iter().map(|run| run.tables.iter().collect()));
-                continue;
+        match level {
+            Level::Runs(runs) => layers.extend(runs.iter().map(|run| run.tables.iter().collect())),
+            Level::Overlapping(tables) => {
+                let rows = disjoint_rows(tables.iter().map(|table| &**table));
+                let of_row = |row: &Vec<u32>| row.iter().map(|at| &tables[*at as usize]).collect();
+                layers.extend(rows.iter().map(of_row));
             }
-            Level::Overlapping(tables) => tables,
-        };
-        let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();
-        for table in tables.iter() {
-            let free = ends.peek().filter(|Reverse((end, _))| **end < *table.min_key);
-            let row = free.map_or(layers.len(), |Reverse((_, row))| *row);
-            if row < layers.len() {
-                ends.pop();
-                layers[row].push(table);
-            } else {
-                layers.push(vec![table]);
-            }
-            ends.push(Reverse((&table.max_key, row)));
         }
     }
     layers

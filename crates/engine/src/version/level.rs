@@ -3,9 +3,9 @@
 //! is not looked at.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use runstone_policy::overlapping::disjoint_rows;
 use runstone_policy::shape::{Level, Run, RunId, Table};
 
 use crate::error::Result;
@@ -215,10 +215,8 @@ fn head_rule(tables: &[Arc<TableHandle>], widest: Option<&Arc<TableHandle>>) -> 
     }
 }
 
-/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible: as many
-/// as overlap at the deepest point. Each table joins the row that ended first; if even that row
-/// overlaps it, all rows do, so a new one is needed (interval partitioning). The order among rows
-/// says nothing about age. O(n log rows).
+/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible.
+/// O(n log rows).
 pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> {
     let handles = |row: &Vec<u32>| row.iter().map(|at| Arc::clone(&tables[*at as usize])).collect();
     rows(tables).iter().map(handles).collect()
@@ -226,21 +224,7 @@ pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> 
 
 /// [`chains`], as places in `tables`.
 fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
-    let mut rows: Vec<Vec<u32>> = Vec::new();
-    let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();
-    for (at, table) in (0..).zip(tables) {
-        let is_free = ends.peek().is_some_and(|Reverse((end, _))| **end < *table.meta().min_key);
-        let row = match if is_free { ends.pop() } else { None } {
-            Some(Reverse((_, row))) => row,
-            None => {
-                rows.push(Vec::new());
-                rows.len() - 1
-            }
-        };
-        rows[row].push(at);
-        ends.push(Reverse((&table.meta().max_key, row)));
-    }
-    rows
+    disjoint_rows(tables.iter().map(|table| table.meta()))
 }
 
 /// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables

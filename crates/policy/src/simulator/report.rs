@@ -1,12 +1,11 @@
 //! What the simulator tells, and how a shape is measured for reads. Decides nothing.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
 use super::spread::number;
+use crate::overlapping::disjoint_rows;
 use crate::shape::{Level, Shape, Table};
 
 /// One level at the end.
@@ -130,33 +129,12 @@ pub(super) fn sought_keys(shape: &Shape) -> u128 {
                 let ends = runs.iter().filter_map(|run| run.tables.last());
                 ends.map(|table| until(end_of(table))).sum()
             }
-            Level::Overlapping(tables) => rows(tables.iter())
-                .iter()
-                .filter_map(|row| row.last())
-                .map(|t| until(end_of(t)))
-                .sum(),
+            Level::Overlapping(tables) => {
+                let rows = disjoint_rows(tables.iter().map(|table| &**table));
+                let ends = rows.iter().filter_map(|row| row.last());
+                ends.map(|at| until(end_of(&tables[*at as usize]))).sum()
+            }
         }
     };
     shape.levels.iter().map(of_level).sum()
-}
-
-/// Arranges tables, sorted by smallest key, in as few rows of disjoint tables as possible, as the
-/// engine does for scans: each joins the row that ended first, or begins a new one.
-/// O(n log rows).
-fn rows<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Vec<Arc<Table>>> {
-    let mut rows: Vec<Vec<Arc<Table>>> = Vec::new();
-    let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-    for table in tables {
-        let is_free = ends.peek().is_some_and(|Reverse((end, _))| *end < number(&table.min_key));
-        let row = match if is_free { ends.pop() } else { None } {
-            Some(Reverse((_, row))) => row,
-            None => {
-                rows.push(Vec::new());
-                rows.len() - 1
-            }
-        };
-        rows[row].push(Arc::clone(table));
-        ends.push(Reverse((number(&table.max_key), row)));
-    }
-    rows
 }
