@@ -20,13 +20,14 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, madvise};
 
 use crate::cache::{Cache, Reservation};
+use crate::memtable::filter::FilterPool;
 use crate::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// So many chunks are kept ready while there are writers, and so many when there are none.
+/// So many chunks are kept ready while there are writers, and when there are none. With fewer left
+/// the background makes more, so more would spare a writer that comes back nothing.
 const READY_CHUNKS: usize = 2;
-const IDLE_CHUNKS: usize = 8;
 /// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena
 /// with a small limit takes later.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
@@ -129,6 +130,7 @@ pub struct ChunkPool {
     /// Set when few are left or some are stale; the background then prepares some.
     short: AtomicBool,
     bell: Arc<Bell>,
+    filters: Arc<FilterPool>,
     cache: Option<Arc<Cache>>,
 }
 
@@ -138,7 +140,13 @@ impl ChunkPool {
     pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
         let limit = limit_bytes / CHUNK_BYTES;
         let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(ChunkPool { free, stale, limit, short, bell, cache })
+        let filters = FilterPool::new(cache.clone());
+        Arc::new(ChunkPool { free, stale, limit, short, bell, filters, cache })
+    }
+
+    /// Filters of the memtables that take chunks here.
+    pub(super) fn filters(&self) -> &Arc<FilterPool> {
+        &self.filters
     }
 
     fn take(&self) -> Box<Chunk> {
@@ -179,10 +187,11 @@ impl ChunkPool {
     pub fn trim(&self) {
         let surplus = {
             let mut free = self.free.lock();
-            let kept = IDLE_CHUNKS.min(free.len());
+            let kept = READY_CHUNKS.min(free.len());
             (free.split_off(kept), std::mem::take(&mut *self.stale.lock()))
         };
         drop(surplus);
+        self.filters.trim();
     }
 
     fn allocate(&self, capacity: usize) -> Box<Chunk> {

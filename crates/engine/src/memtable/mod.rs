@@ -4,6 +4,7 @@
 
 pub mod arena;
 pub mod btree;
+mod filter;
 mod latch;
 #[cfg(test)]
 pub mod model;
@@ -20,7 +21,9 @@ use crossbeam_utils::CachePadded;
 use crate::key::{SeqNo, seek_trailer, seq_of};
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Prepared, Record, Tree};
+use crate::memtable::filter::PooledFilter;
 use crate::sync;
+use crate::table::filter::hash;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const NODE_KEYS: usize = 64;
@@ -29,6 +32,8 @@ const NODE_KEYS: usize = 64;
 #[derive(Debug)]
 pub struct Memtable {
     tree: Tree,
+    /// Over all keys inside. Only of a memtable that will be large: see [`Memtable::filtered`].
+    filter: Option<PooledFilter>,
     /// Changes with every write, and the tree's root must not share its line.
     announced: CachePadded<Announced>,
 }
@@ -50,6 +55,7 @@ impl Memtable {
     pub fn new(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
+            filter: None,
             announced: CachePadded::new(Announced {
                 entries: AtomicU64::new(0),
                 user_bytes: AtomicU64::new(0),
@@ -58,6 +64,13 @@ impl Memtable {
                 first_segment: AtomicU64::new(u64::MAX),
             }),
         }
+    }
+
+    /// The same with a filter, so that a get of a key that is not inside costs one cache miss. It
+    /// takes 1/64 of the limit at once, so it is for memtables that will be filled.
+    pub fn filtered(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
+        let filter = Some(pool.filters().take(limit_bytes));
+        Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 
     /// Announces `count` entries of `user_bytes` out of a batch of `batch_len` writes, logged in
@@ -86,18 +99,32 @@ impl Memtable {
     #[inline]
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
         debug_assert!(seq_of(trailer) <= self.announced.max_seq.load(Relaxed));
+        if let Some(filter) = &self.filter {
+            filter.add(hash(key));
+        }
         self.tree.insert(key, trailer, value);
     }
 
     /// Does all of an insert but what needs the trailer; see [`Tree::prepare`].
     #[inline]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
-        self.tree.prepare(key, value)
+        let Some(filter) = &self.filter else { return self.tree.prepare(key, value) };
+        // An atomic operation waits for all stores before it, and the lock that comes next does so
+        // anyway.
+        let hash = hash(key);
+        filter.prefetch(hash);
+        let prepared = self.tree.prepare(key, value);
+        filter.add(hash);
+        prepared
     }
 
-    /// The newest entry of `key` visible at `seq`. O(log n).
+    /// The newest entry of `key` visible at `seq`. O(log n); O(1) for most keys that are not
+    /// inside, with a filter.
     #[inline]
     pub fn get(&self, key: &[u8], seq: SeqNo) -> Option<&Record> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash(key))) {
+            return None;
+        }
         let found = self.tree.lower_bound(key, seek_trailer(seq))?;
         (found.key() == key).then_some(found)
     }
@@ -123,7 +150,7 @@ impl Memtable {
         self.tree.allocated_bytes()
     }
 
-    /// Memory taken from the budget.
+    /// Memory taken from the budget, but for the filter.
     pub fn reserved_bytes(&self) -> usize {
         self.tree.reserved_bytes()
     }

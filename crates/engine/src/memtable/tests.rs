@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::Memtable;
 use super::arena::{Arena, ChunkPool};
 use super::btree::{Position, Tree};
 use crate::key::compare;
@@ -142,4 +143,31 @@ fn concurrent_writers_and_readers_lose_nothing() {
         position.next(&tree);
     }
     assert_eq!(count, writers * each);
+}
+
+/// A memtable with a filter gives what one without does, of keys that are there and of others.
+#[test]
+fn a_filter_hides_nothing() {
+    let pool = ChunkPool::new(4 << 20, None, Arc::default());
+    for make in SHAPES {
+        let (plain, filtered) = (Memtable::new(&pool, 1 << 20), Memtable::filtered(&pool, 1 << 20));
+        let mut state = 3;
+        for seq in 1..3_000u64 {
+            let key = make(splitmix(&mut state));
+            for memtable in [&plain, &filtered] {
+                memtable.announce(seq, 1, 1, 16, 1);
+                match seq % 2 {
+                    0 => memtable.insert(&key, seq << 8 | 1, &seq.to_le_bytes()),
+                    _ => memtable.prepare(&key, &seq.to_le_bytes()).insert(seq << 8 | 1),
+                }
+            }
+        }
+        for _ in 0..6_000 {
+            let (key, seq) = (make(splitmix(&mut state)), splitmix(&mut state) % 3_000);
+            let found = [&plain, &filtered].map(|memtable| {
+                memtable.get(&key, seq).map(|record| (record.trailer(), record.value().to_vec()))
+            });
+            assert_eq!(found[0], found[1], "{key:?} at {seq}");
+        }
+    }
 }

@@ -306,8 +306,18 @@ impl Inner {
         self.keyspaces.read().values().find(|keyspace| keyspace.name == name).cloned()
     }
 
-    pub(crate) fn new_memtable(&self, options: &KeyspaceOptions) -> Memtable {
-        Memtable::new(&self.pool, options.write_buffer_bytes as usize)
+    /// A memtable to begin with, or one behind another: with a filter if that was filled, since
+    /// it will be too.
+    pub(crate) fn new_memtable(
+        &self,
+        options: &KeyspaceOptions,
+        before: Option<&Memtable>,
+    ) -> Memtable {
+        let limit_bytes = options.write_buffer_bytes as usize;
+        match before.is_some_and(|before| before.allocated_bytes() >= limit_bytes / 2) {
+            true => Memtable::filtered(&self.pool, limit_bytes),
+            false => Memtable::new(&self.pool, limit_bytes),
+        }
     }
 
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {

@@ -502,7 +502,7 @@ fn spill(
     flushed.placed.into_iter().for_each(Placed::publish);
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
-    let active = Arc::new(inner.new_memtable(&options));
+    let active = Arc::new(inner.new_memtable(&options, None));
     keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version }));
     Ok(())
 }

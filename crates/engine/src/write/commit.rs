@@ -347,7 +347,9 @@ impl Inner {
         keyspaces: &[Arc<KeyspaceInner>],
         wanted: impl Fn(&Arc<Memtable>) -> bool,
     ) -> SeqNo {
-        let fresh = |keyspace: &Arc<KeyspaceInner>| self.new_memtable(&keyspace.options.load());
+        let fresh = |keyspace: &Arc<KeyspaceInner>| {
+            self.new_memtable(&keyspace.options.load(), Some(&keyspace.view.load().active))
+        };
         let fresh: Vec<Arc<Memtable>> = keyspaces.iter().map(fresh).map(Arc::new).collect();
         let last_seq = {
             let commit = self.commit.lock();
