@@ -1,6 +1,6 @@
 //! Which blocks of a partition are in memory, by number: a search goes from the separator straight
-//! to the block. Asking the cache instead goes through the hash table and the list of a shard, under
-//! its lock: a fifth of a get that finds everything in memory.
+//! to the block. Asking the cache instead goes through the hash table and the list of a shard,
+//! under its lock: a fifth of a get that finds everything in memory.
 //!
 //! The cache alone decides what stays. A partition knows where a block is, from its second use on,
 //! for as long as somebody (the cache, a reader) holds it; a block that goes takes the knowledge

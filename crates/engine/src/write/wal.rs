@@ -244,15 +244,18 @@ impl WalFiles {
         Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
     }
 
-    /// Removes all but a few of the kept files: nobody has written for a while.
+    /// Removes all but one of the prepared segments, which take memory, and all but a few of the
+    /// kept files: nobody has written for a while.
     pub fn trim(&self) {
-        let surplus = {
+        let (prepared, parked) = {
             let mut spares = self.spares.lock();
             spares.taken = 0;
+            let ready = spares.target().min(spares.prepared.len());
             let kept = IDLE_PARKED.min(spares.parked.len());
-            spares.parked.split_off(kept)
+            (spares.prepared.split_off(ready), spares.parked.split_off(kept))
         };
-        surplus.into_iter().for_each(|number| self.remove_spare(number));
+        self.remove_prepared(prepared);
+        parked.into_iter().for_each(|number| self.remove_spare(number));
     }
 
     /// A segment is not needed any more: keeps its file for a coming one, or removes it.
