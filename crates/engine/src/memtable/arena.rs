@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, madvise};
 
 use crate::cache::{Cache, Reservation};
-use crate::memtable::filter::FilterPool;
+use crate::memtable::filter::{FilterPool, PooledFilter};
 use crate::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
@@ -127,7 +127,8 @@ pub struct ChunkPool {
     #[allow(clippy::vec_box)]
     stale: Mutex<Vec<Box<Chunk>>>,
     limit: usize,
-    /// Set when few are left or some are stale; the background then prepares some.
+    /// Set when few are left, some are stale or a filter is wanted; the background then prepares
+    /// some.
     short: AtomicBool,
     bell: Arc<Bell>,
     filters: Arc<FilterPool>,
@@ -144,9 +145,14 @@ impl ChunkPool {
         Arc::new(ChunkPool { free, stale, limit, short, bell, filters, cache })
     }
 
-    /// Filters of the memtables that take chunks here.
-    pub(super) fn filters(&self) -> &Arc<FilterPool> {
-        &self.filters
+    /// A filter for a memtable that takes its chunks here, if there is one.
+    pub(super) fn take_filter(&self, limit_bytes: usize) -> Option<PooledFilter> {
+        let filter = self.filters.take(limit_bytes);
+        if self.filters.wants_one() {
+            self.short.store(true, Relaxed);
+            self.bell.ring();
+        }
+        filter
     }
 
     fn take(&self) -> Box<Chunk> {
@@ -170,17 +176,23 @@ impl ChunkPool {
         self.short.load(Relaxed) && (!urgent || self.free.lock().is_empty())
     }
 
-    /// Adds a chunk, all pages present.
+    /// Makes what is wanted: a filter, and a chunk with all pages present.
     pub fn prepare_spare(&self) {
-        let stale = self.stale.lock().pop();
-        let mut chunk = stale.unwrap_or_else(|| self.allocate(CHUNK_BYTES));
-        chunk.populate();
-        let mut free = self.free.lock();
-        if free.len() < self.limit {
-            free.push(chunk);
+        self.filters.prepare();
+        if self.wants_chunk() {
+            let stale = self.stale.lock().pop();
+            let mut chunk = stale.unwrap_or_else(|| self.allocate(CHUNK_BYTES));
+            chunk.populate();
+            let mut free = self.free.lock();
+            if free.len() < self.limit {
+                free.push(chunk);
+            }
         }
-        let is_short = free.len() < READY_CHUNKS.min(self.limit) || !self.stale.lock().is_empty();
-        self.short.store(is_short, Relaxed);
+        self.short.store(self.wants_chunk() || self.filters.wants_one(), Relaxed);
+    }
+
+    fn wants_chunk(&self) -> bool {
+        self.free.lock().len() < READY_CHUNKS.min(self.limit) || !self.stale.lock().is_empty()
     }
 
     /// Gives back all but a few chunks: nobody has written for a while.

@@ -7,7 +7,7 @@
 //! filters of tables, which are built once and by the number of their keys.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -16,7 +16,7 @@ use crate::prefetch::prefetch;
 
 /// A filter takes this part of what its memtable may: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;
-/// Larger memtables get no larger filter: clearing it is up to a writer.
+/// Larger memtables get no larger filter.
 const MOST_BYTES: usize = 8 << 20;
 const WORD_BYTES: usize = size_of::<u64>();
 /// So many filters are kept for coming memtables.
@@ -44,33 +44,54 @@ impl KeyFilter {
     }
 }
 
-/// Makes filters, and keeps some for the next memtables: their memory is there already.
+/// Filters for the next memtables. They are made in the background: a megabyte that was never
+/// touched may cost milliseconds, which is not for writers.
 #[derive(Debug)]
 pub(super) struct FilterPool {
     free: Mutex<Vec<KeyFilter>>,
+    /// Words of a filter that should be made; 0 if none.
+    wanted_words: AtomicUsize,
     cache: Option<Arc<Cache>>,
 }
 
 impl FilterPool {
     /// Reserves the memory of filters from `cache`.
     pub(super) fn new(cache: Option<Arc<Cache>>) -> Arc<FilterPool> {
-        Arc::new(FilterPool { free: Mutex::default(), cache })
+        let (free, wanted_words) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(FilterPool { free, wanted_words, cache })
     }
 
-    /// An empty filter for a memtable of that size.
-    pub(super) fn take(self: &Arc<Self>, limit_bytes: usize) -> PooledFilter {
+    /// An empty filter for a memtable of that size, if there is one. Asks for another if that was
+    /// the last.
+    pub(super) fn take(self: &Arc<Self>, limit_bytes: usize) -> Option<PooledFilter> {
         let bytes = (limit_bytes / BYTES_PER_FILTER_BYTE).clamp(WORD_BYTES, MOST_BYTES);
         let count = bytes / WORD_BYTES;
-        let kept = {
+        let (filter, is_last) = {
             let mut free = self.free.lock();
-            let at = free.iter().position(|filter| filter.words.len() == count);
-            at.map(|at| free.swap_remove(at))
+            let fits = |filter: &KeyFilter| filter.words.len() == count;
+            let filter = free.iter().position(fits).map(|at| free.swap_remove(at));
+            (filter, !free.iter().any(fits))
         };
-        let filter = kept.unwrap_or_else(|| KeyFilter {
-            words: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            _reservation: self.cache.as_ref().map(|cache| cache.reserve(bytes as u64)),
-        });
-        PooledFilter { filter: Some(filter), pool: Arc::clone(self) }
+        if is_last {
+            self.wanted_words.store(count, Relaxed);
+        }
+        filter.map(|filter| PooledFilter { filter: Some(filter), pool: Arc::clone(self) })
+    }
+
+    /// Whether [`FilterPool::prepare`] has something to do.
+    pub(super) fn wants_one(&self) -> bool {
+        self.wanted_words.load(Relaxed) > 0
+    }
+
+    /// Makes the filter that is wanted.
+    pub(super) fn prepare(&self) {
+        let count = self.wanted_words.swap(0, Relaxed);
+        if count > 0 {
+            let bytes = (count * WORD_BYTES) as u64;
+            let reservation = self.cache.as_ref().map(|cache| cache.reserve(bytes));
+            let words = (0..count).map(|_| AtomicU64::new(0)).collect();
+            self.keep(KeyFilter { words, _reservation: reservation });
+        }
     }
 
     /// Gives all memory back.
@@ -81,10 +102,16 @@ impl FilterPool {
 
     fn give(&self, mut filter: KeyFilter) {
         filter.words.iter_mut().for_each(|word| *word.get_mut() = 0);
+        self.keep(filter);
+    }
+
+    /// Keeps a filter; the oldest leaves if there are many.
+    fn keep(&self, filter: KeyFilter) {
         let mut free = self.free.lock();
-        if free.len() < MOST_FREE {
-            free.push(filter);
-        }
+        free.push(filter);
+        let surplus = (free.len() > MOST_FREE).then(|| free.remove(0));
+        drop(free);
+        drop(surplus);
     }
 }
 
@@ -142,9 +169,11 @@ mod tests {
     #[test]
     fn what_was_added_is_found_and_little_else() {
         let pool = FilterPool::new(None);
+        assert!(pool.take(4096 * 128).is_none() && pool.wants_one());
+        pool.prepare();
         for _ in 0..2 {
             // Of 4,096 entries of 128 bytes; the second time a filter that was used before.
-            let filter = pool.take(4096 * 128);
+            let filter = pool.take(4096 * 128).expect("one is there");
             let key = |number: u64| hash(&number.to_be_bytes());
             assert!((0..5_000).all(|number| !filter.may_contain(key(number))), "empty");
             (0..4096).for_each(|number| filter.add(key(number)));
@@ -153,14 +182,19 @@ mod tests {
             assert!((100..1_000).contains(&others), "{others} of 100,000 pass");
         }
         assert_eq!(pool.free.lock().len(), 1, "it was the same");
-        let small = pool.take(1);
+        assert!(pool.take(1).is_none(), "a memtable of another size");
+        pool.prepare();
+        let small = pool.take(1).expect("of one word");
         small.add(5);
         assert!(small.may_contain(5));
     }
 
     #[test]
     fn threads_lose_none_of_each_others_bits() {
-        let filter = FilterPool::new(None).take(64 << 10);
+        let pool = FilterPool::new(None);
+        assert!(pool.take(64 << 10).is_none());
+        pool.prepare();
+        let filter = pool.take(64 << 10).expect("it was wanted");
         let hashes =
             |thread: u64| (0..2_000).map(move |i: u64| hash(&(thread << 32 | i).to_be_bytes()));
         std::thread::scope(|scope| {

@@ -66,10 +66,10 @@ impl Memtable {
         }
     }
 
-    /// The same with a filter, so that a get of a key that is not inside costs one cache miss. It
-    /// takes 1/64 of the limit at once, so it is for memtables that will be filled.
+    /// The same with a filter, if one is ready: a get of a key that is not inside costs one cache
+    /// miss then. It takes 1/64 of the limit at once, so it is for memtables that will be filled.
     pub fn filtered(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
-        let filter = Some(pool.filters().take(limit_bytes));
+        let filter = pool.take_filter(limit_bytes);
         Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 

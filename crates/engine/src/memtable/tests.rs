@@ -149,8 +149,11 @@ fn concurrent_writers_and_readers_lose_nothing() {
 #[test]
 fn a_filter_hides_nothing() {
     let pool = ChunkPool::new(4 << 20, None, Arc::default());
+    drop(Memtable::filtered(&pool, 1 << 20));
+    pool.prepare_spare();
     for make in SHAPES {
         let (plain, filtered) = (Memtable::new(&pool, 1 << 20), Memtable::filtered(&pool, 1 << 20));
+        assert!(filtered.filter.is_some());
         let mut state = 3;
         for seq in 1..3_000u64 {
             let key = make(splitmix(&mut state));
