@@ -190,10 +190,18 @@ impl DeviceUrl {
 
     fn make(&self) -> runstone_flash::Result<KvSsd> {
         self.kvssd.check(&self.geometry)?;
+        self.make_image(|image| {
+            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone())
+        })
+    }
+
+    /// Makes an image and a device on it.
+    fn make_image<T>(
+        &self,
+        device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
+    ) -> runstone_flash::Result<T> {
         let image = Box::new(FileImage::create(&self.path)?);
-        let made =
-            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone());
-        made.inspect_err(|_| {
+        device(image).inspect_err(|_| {
             // An image that was not finished is no device; the next attempt starts afresh.
             let _ = std::fs::remove_file(&self.path);
         })
@@ -219,11 +227,7 @@ impl DeviceUrl {
             true => {
                 BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
             }
-            false => BlockStorage::create(
-                Box::new(FileImage::create(&self.path)?),
-                self.geometry,
-                options,
-            ),
+            false => self.make_image(|image| BlockStorage::create(image, self.geometry, options)),
         };
         open().map_err(|error| explain(&place, error))
     }

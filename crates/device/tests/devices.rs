@@ -77,3 +77,22 @@ fn the_engine_runs_on_a_block_ssd() {
     let error = url(&path, "kvssd", "").open_kvssd(false).expect_err("not a KVSSD");
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
+
+/// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
+/// empty image behind. The next attempt took it for a device that was cut short, and told to
+/// restore it from a copy. What was not made leaves nothing now.
+#[test]
+fn a_device_that_cannot_be_made_leaves_no_image() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("block.img");
+    url(&path, "blockssd", "blocks=2").open_block(true).expect_err("too small");
+    assert!(!path.exists());
+    url(&path, "blockssd", "blocks=64").open_block(true).expect("nothing is in the way");
+    let path = directory.path().join("nand.img");
+    let side = directory.path().join("nand.img.plp");
+    std::fs::create_dir(&side).expect("writable");
+    url(&path, "kvssd", SMALL).open_kvssd(true).expect_err("no side file");
+    assert!(!path.exists());
+    std::fs::remove_dir(&side).expect("writable");
+    url(&path, "kvssd", SMALL).open_kvssd(true).expect("nothing is in the way");
+}
