@@ -11,6 +11,7 @@ use runstone_flash::block::{BlockStorage, LayerReport};
 
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
+use crate::kvssd::progress_files;
 use crate::transfer::progress;
 
 /// Log segments of a command that writes little: it needs no room for more, on a disk that is
@@ -148,11 +149,14 @@ impl Location {
     }
 }
 
-/// The directory or image that a store lies in, without links; `None` if there is none yet.
-pub fn place(store: &Path) -> Option<PathBuf> {
-    let location = Location::of(store).ok().filter(|found| found.memory.is_none())?;
-    let image = location.device.map(|url| url.path);
-    image.unwrap_or(location.path).canonicalize().ok()
+/// The directory or files that a store lies in, without links; none where there is no store yet.
+pub fn places(store: &Path) -> Vec<PathBuf> {
+    let location = Location::of(store).ok().filter(|found| found.memory.is_none());
+    let places = location.map(|found| match found.device {
+        Some(url) => [url.files(), progress_files(&url.path).to_vec()].concat(),
+        None => vec![found.path],
+    });
+    places.into_iter().flatten().filter_map(|place| place.canonicalize().ok()).collect()
 }
 
 /// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.

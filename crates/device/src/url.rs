@@ -10,7 +10,7 @@
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
 //! given, those that are not are at their defaults.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use runstone::{Error, Result};
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -158,6 +158,14 @@ impl DeviceUrl {
         Ok(())
     }
 
+    /// The files that the device is kept in: the image, and beside that of a KVSSD its side file.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.kind {
+            Kind::KvSsd => vec![self.path.clone(), self.side_path()],
+            Kind::BlockSsd => vec![self.path.clone()],
+        }
+    }
+
     /// Whether there is an image.
     pub fn exists(&self) -> bool {
         self.path.exists()
@@ -209,13 +217,17 @@ impl DeviceUrl {
 
     /// The file beside the image in which the capacitor saves the memtable.
     fn side(&self) -> runstone_flash::Result<Box<dyn Image>> {
+        let path = self.side_path();
+        Ok(Box::new(match path.exists() {
+            true => FileImage::open(&path)?,
+            false => FileImage::create(&path)?,
+        }))
+    }
+
+    fn side_path(&self) -> PathBuf {
         let mut name = self.path.as_os_str().to_os_string();
         name.push(".plp");
-        let path = Path::new(&name);
-        Ok(Box::new(match path.exists() {
-            true => FileImage::open(path)?,
-            false => FileImage::create(path)?,
-        }))
+        PathBuf::from(name)
     }
 
     /// Opens the block SSD, or makes it if there is no image and that is allowed.
