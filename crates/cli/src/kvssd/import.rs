@@ -29,7 +29,7 @@ struct Saved {
     progress: Progress,
 }
 
-/// Where an import into the device of this image keeps how far it is, and what that is renamed from.
+/// Where an import into the device of this image keeps how far it is, and a new one of it.
 pub fn progress_files(image: &Path) -> [PathBuf; 2] {
     [".import", ".import-new"].map(|end| {
         let mut name = image.as_os_str().to_os_string();

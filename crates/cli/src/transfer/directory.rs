@@ -67,7 +67,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Walks a directory; what is at `without` (canonical paths), files or directories, is left out.
+    /// Walks a directory; what is at `without`, canonical paths, is left out.
     pub fn walk(root: &Path, without: &[PathBuf]) -> Result<Tree> {
         let entries = fs::read_dir(root)
             .map_err(|error| Failure::file(root, "read the directory", &error))?;
