@@ -119,7 +119,13 @@ impl DeviceUrl {
                 let found = KvSsdOptions::by_name(value);
                 *options = found.ok_or_else(|| choice(name, value, &["nlsm", "rlsm-", "rlsm"]))?;
             }
-            "th" => options.threshold = number(name, value)?.min(255) as u8,
+            "th" => {
+                let wrong = |_| {
+                    let what = format!("option {name}: {value} is not from 0 to 16");
+                    Error::invalid(what, "change the options of the URL")
+                };
+                options.threshold = u8::try_from(number(name, value)?).map_err(wrong)?;
+            }
             "op" => options.over_provision_percent = number(name, value)?,
             "memtable" => options.memtable_pages = number(name, value)?,
             "l1" => options.level1_pages = number(name, value)?,

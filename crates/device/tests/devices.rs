@@ -78,6 +78,22 @@ fn the_engine_runs_on_a_block_ssd() {
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
 
+/// Some were told by the names of fields, which no URL has, and `th=300` as 255.
+#[test]
+fn an_option_out_of_range_is_told_as_the_url_has_it() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("nand.img");
+    let names = ["th", "op", "memtable", "l1", "ratio", "l0"];
+    for (name, value) in names.into_iter().flat_map(|name| [(name, 300_000_000), (name, u32::MAX)])
+    {
+        let url = format!("kvssd:{}?{name}={value}", path.display());
+        let opened = DeviceUrl::parse(&url).expect("a device").and_then(|url| url.open_kvssd(true));
+        let error = opened.expect_err("out of range").to_string();
+        assert!(error.contains(&format!("option {name}: {value} is not from")), "{error}");
+        assert!(!path.exists());
+    }
+}
+
 /// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
 /// empty image behind. The next attempt took it for a device that was cut short, and told to
 /// restore it from a copy. What was not made leaves nothing now.
