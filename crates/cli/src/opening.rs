@@ -267,7 +267,12 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             if failure.exit == Exit::Damaged {
                 return failure;
             }
+            let is_device = Location::of(store).is_ok_and(|found| found.device.is_some());
             let hint = match cause.kind() {
+                std::io::ErrorKind::IsADirectory if is_device => {
+                    "the URL names a directory; an image is a file".to_string()
+                }
+                std::io::ErrorKind::NotADirectory if is_device => "check the path".to_string(),
                 std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
                 std::io::ErrorKind::PermissionDenied if !may_make => {
                     "check the owner and mode of the directory and its files".to_string()

@@ -31,6 +31,25 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
+/// They were told as errors of "flash", whose documentation was to be seen, and without a place.
+#[test]
+fn images_that_cannot_be_opened_are_told_with_a_place() {
+    let place = Place::new();
+    place.write("d/file", "x");
+    for scheme in ["kvssd", "blockssd"] {
+        for (image, word) in
+            [("d", "names a directory"), ("none/x.img", "check the path"), ("d/file/x", "check")]
+        {
+            let url = format!("{scheme}:{image}");
+            let ran = place.run(&["put", &url, "k", "v"]);
+            assert_eq!(ran.code, 4, "{url}: {}", ran.stderr);
+            assert!(ran.stderr.starts_with(&format!("error: cannot open {image}: ")), "{url}");
+            assert!(ran.stderr.contains(&format!("\n  where: {url}\n")), "{url}: {}", ran.stderr);
+            assert!(ran.stderr.contains(word), "{url}: {}", ran.stderr);
+        }
+    }
+}
+
 #[test]
 fn places_that_are_no_store() {
     let place = Place::new();
