@@ -237,11 +237,15 @@ pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     if let Some(name) = &make.preset {
         return Ok(Some(KeyspaceOptions::preset(name)?));
     }
-    let Some(path) = &make.options else { return Ok(None) };
+    make.options.as_deref().map(options_in).transpose()
+}
+
+/// The options in a TOML file.
+pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::file(path, "read the options", &error))?;
     let options = KeyspaceOptions::from_toml(&text);
-    Ok(Some(options.map_err(|error| Failure::from(error).at(path.display()))?))
+    options.map_err(|error| Failure::from(error).at(path.display()))
 }
 
 fn explain(store: &Path, error: Error, may_make: bool) -> Failure {

@@ -50,6 +50,22 @@ fn images_that_cannot_be_opened_are_told_with_a_place() {
     }
 }
 
+/// A file of options that does not parse was told without its name by `reshape`.
+#[test]
+fn a_file_of_options_that_is_wrong_is_named() {
+    let place = Place::new();
+    place.write("bad.toml", "polic = \"x\"\n");
+    place.ok(&["put", "s", "k", "v"]);
+    for arguments in [
+        &["reshape", "s", "--options", "bad.toml"][..],
+        &["put", "s", "k", "--options", "bad.toml", "v"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("\n  where: bad.toml\n"), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn places_that_are_no_store() {
     let place = Place::new();
