@@ -66,6 +66,19 @@ fn a_file_of_options_that_is_wrong_is_named() {
     }
 }
 
+/// Options of a store that is made or changed were passed over by a shell that does neither.
+#[test]
+fn a_shell_that_only_reads_takes_no_options() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for (name, value) in [("--policy", "leveling"), ("--preset", "balanced"), ("--options", "x")] {
+        let ran = place.run(&["shell", "s", "--read-only", name, value]);
+        assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(name), "{name}: {}", ran.stderr);
+    }
+    assert_eq!(place.pipe(&["shell", "s", "--read-only"], "get k").stdout, "v\n");
+}
+
 #[test]
 fn places_that_are_no_store() {
     let place = Place::new();
