@@ -10,9 +10,11 @@
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
 //! given, those that are not are at their defaults.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use runstone::{Error, Result};
+use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, cut_names};
@@ -172,9 +174,10 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether there is an image.
+    /// Whether there is an image. A file without a byte is none: its maker was killed.
     pub fn exists(&self) -> bool {
-        self.path.exists()
+        let found = self.path.metadata();
+        found.is_ok_and(|found| !found.is_file() || found.len() > 0)
     }
 
     fn asked(&self) -> Option<Geometry> {
@@ -214,8 +217,17 @@ impl DeviceUrl {
         &self,
         device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
     ) -> runstone_flash::Result<T> {
-        let image = Box::new(FileImage::create(&self.path)?);
-        device(image).inspect_err(|_| {
+        let image = match FileImage::create(&self.path) {
+            Err(FlashError::Image { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+                FileImage::open(&self.path)?
+            }
+            created => created?,
+        };
+        // Locked now. Another process may have made it meanwhile.
+        if image.len_bytes()? > 0 {
+            return Err(FlashError::InUse { place: self.path.display().to_string() });
+        }
+        device(Box::new(image)).inspect_err(|_| {
             // An image that was not finished is no device; the next attempt starts afresh.
             let _ = std::fs::remove_file(&self.path);
         })

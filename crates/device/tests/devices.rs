@@ -94,6 +94,32 @@ fn an_option_out_of_range_is_told_as_the_url_has_it() {
     }
 }
 
+/// A command that was killed when it had made the file, but not written to it, left an image that
+/// never opened: it was taken for one that was cut short. The next attempt makes the device.
+#[test]
+fn an_image_without_a_byte_is_none_yet() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("nand.img");
+    std::fs::write(&path, "").expect("writable");
+    let refused = url(&path, "kvssd", SMALL).open_kvssd(false).err();
+    assert!(matches!(refused, Some(Error::NotAStore { .. })), "{refused:?}");
+    let maker = std::fs::File::open(&path).expect("a file");
+    maker.lock().expect("nobody has it");
+    let refused = url(&path, "kvssd", SMALL).open_kvssd(true).err();
+    assert!(matches!(refused, Some(Error::InUse { .. })), "{refused:?}");
+    assert!(path.exists(), "its maker goes on");
+    drop(maker);
+    let store = url(&path, "kvssd", SMALL).open_kvssd(true).expect("made");
+    store.put(b"a", b"1", Durability::Sync).expect("room");
+    drop(store);
+    let store = url(&path, "kvssd", "").open_kvssd(false).expect("there");
+    assert!(store.get(b"a").expect("sound").is_some());
+    let path = directory.path().join("block.img");
+    std::fs::write(&path, "").expect("writable");
+    url(&path, "blockssd", "blocks=64").open_block(true).expect("made");
+    url(&path, "blockssd", "").open_block(false).expect("there");
+}
+
 /// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
 /// empty image behind. The next attempt took it for a device that was cut short, and told to
 /// restore it from a copy. What was not made leaves nothing now.
