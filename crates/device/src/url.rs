@@ -166,11 +166,12 @@ impl DeviceUrl {
         Ok(())
     }
 
-    /// The files that the device is kept in: the image, and beside that of a KVSSD its side file.
+    /// The files that the device is kept in: the image, under its name and the one that it is made
+    /// under, and beside that of a KVSSD its side file.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.kind {
-            Kind::KvSsd => vec![self.path.clone(), self.side_path()],
-            Kind::BlockSsd => vec![self.path.clone()],
+            Kind::KvSsd => vec![self.path.clone(), self.path_with(".new"), self.side_path()],
+            Kind::BlockSsd => vec![self.path.clone(), self.path_with(".new")],
         }
     }
 
@@ -193,10 +194,8 @@ impl DeviceUrl {
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
         let options = self.has_options.then(|| self.kvssd.clone());
-        let opened = match self.exists() {
-            true => self.open_existing(options),
-            false => self.make(),
-        };
+        let made = if self.exists() { Ok(()) } else { self.make() };
+        let opened = made.and_then(|()| self.open_existing(options));
         Ok(KvSsdStore::new(opened.map_err(|error| explain(&place, error))?, place))
     }
 
@@ -205,31 +204,42 @@ impl DeviceUrl {
         KvSsd::open(image, self.side()?, self.asked(), self.timing, options)
     }
 
-    fn make(&self) -> runstone_flash::Result<KvSsd> {
+    fn make(&self) -> runstone_flash::Result<()> {
         self.kvssd.check(&self.geometry)?;
         self.make_image(|image| {
             KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone())
         })
     }
 
-    /// Makes an image and a device on it.
+    /// Makes an image with a device on it, under another name until it is whole: who is killed
+    /// meanwhile leaves nothing that would be taken for a device. What is left is made over.
     fn make_image<T>(
         &self,
         device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
-    ) -> runstone_flash::Result<T> {
-        let image = match FileImage::create(&self.path) {
+    ) -> runstone_flash::Result<()> {
+        let path = self.path_with(".new");
+        let image = match FileImage::create(&path) {
             Err(FlashError::Image { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
-                FileImage::open(&self.path)?
+                FileImage::open(&path)?
             }
             created => created?,
         };
-        // Locked now. Another process may have made it meanwhile.
-        if image.len_bytes()? > 0 {
+        // Locked now. Another process may have finished it, whose device this may be by now.
+        if self.exists() {
             return Err(FlashError::InUse { place: self.path.display().to_string() });
         }
-        device(Box::new(image)).inspect_err(|_| {
+        image.set_len(0)?;
+        let made = device(Box::new(image)).and_then(|device| {
+            let renamed = std::fs::rename(&path, &self.path);
+            let place = self.path.display().to_string();
+            renamed.map_err(|source| FlashError::Image { what: "open", place, source })?;
+            // The lock goes when the image has its name.
+            drop(device);
+            Ok(())
+        });
+        made.inspect_err(|_| {
             // An image that was not finished is no device; the next attempt starts afresh.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(&path);
         })
     }
 
@@ -243,8 +253,12 @@ impl DeviceUrl {
     }
 
     fn side_path(&self) -> PathBuf {
+        self.path_with(".plp")
+    }
+
+    fn path_with(&self, end: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_os_string();
-        name.push(".plp");
+        name.push(end);
         PathBuf::from(name)
     }
 
@@ -253,11 +267,12 @@ impl DeviceUrl {
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
         let options = BlockOptions { timing: self.timing, ..self.block };
-        let open = || match self.exists() {
-            true => {
-                BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
+        let make = || self.make_image(|image| BlockStorage::create(image, self.geometry, options));
+        let open = || {
+            if !self.exists() {
+                make()?;
             }
-            false => self.make_image(|image| BlockStorage::create(image, self.geometry, options)),
+            BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
         };
         open().map_err(|error| explain(&place, error))
     }

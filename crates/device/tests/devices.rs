@@ -94,24 +94,27 @@ fn an_option_out_of_range_is_told_as_the_url_has_it() {
     }
 }
 
-/// A command that was killed when it had made the file, but not written to it, left an image that
-/// never opened: it was taken for one that was cut short. The next attempt makes the device.
+/// A command that was killed while it made an image left one that never opened: it was taken for
+/// one that was cut short, or that had lost its checkpoints. The next attempt makes the device.
 #[test]
-fn an_image_without_a_byte_is_none_yet() {
+fn an_image_that_was_not_finished_is_made_again() {
     let directory = tempfile::tempdir().expect("writable");
     let path = directory.path().join("nand.img");
     std::fs::write(&path, "").expect("writable");
     let refused = url(&path, "kvssd", SMALL).open_kvssd(false).err();
     assert!(matches!(refused, Some(Error::NotAStore { .. })), "{refused:?}");
-    let maker = std::fs::File::open(&path).expect("a file");
+    let unfinished = directory.path().join("nand.img.new");
+    std::fs::write(&unfinished, [7; 100_000]).expect("writable");
+    let maker = std::fs::File::open(&unfinished).expect("a file");
     maker.lock().expect("nobody has it");
     let refused = url(&path, "kvssd", SMALL).open_kvssd(true).err();
     assert!(matches!(refused, Some(Error::InUse { .. })), "{refused:?}");
-    assert!(path.exists(), "its maker goes on");
+    assert!(unfinished.exists(), "its maker goes on");
     drop(maker);
     let store = url(&path, "kvssd", SMALL).open_kvssd(true).expect("made");
     store.put(b"a", b"1", Durability::Sync).expect("room");
     drop(store);
+    assert!(!unfinished.exists(), "it has its name");
     let store = url(&path, "kvssd", "").open_kvssd(false).expect("there");
     assert!(store.get(b"a").expect("sound").is_some());
     let path = directory.path().join("block.img");

@@ -43,7 +43,7 @@ fn images_that_cannot_be_opened_are_told_with_a_place() {
             let url = format!("{scheme}:{image}");
             let ran = place.run(&["put", &url, "k", "v"]);
             assert_eq!(ran.code, 4, "{url}: {}", ran.stderr);
-            assert!(ran.stderr.starts_with(&format!("error: cannot open {image}: ")), "{url}");
+            assert!(ran.stderr.starts_with(&format!("error: cannot open {image}")), "{url}");
             assert!(ran.stderr.contains(&format!("\n  where: {url}\n")), "{url}: {}", ran.stderr);
             assert!(ran.stderr.contains(word), "{url}: {}", ran.stderr);
         }
