@@ -11,6 +11,7 @@ use runstone_flash::block::{BlockStorage, LayerReport};
 
 use crate::arguments::MakeArguments;
 use crate::failure::{Exit, Failure, Result};
+use crate::kvssd::progress_files;
 use crate::transfer::progress;
 
 /// Log segments of a command that writes little: it needs no room for more, on a disk that is
@@ -148,11 +149,14 @@ impl Location {
     }
 }
 
-/// The directory or image that a store lies in, without links; `None` if there is none yet.
-pub fn place(store: &Path) -> Option<PathBuf> {
-    let location = Location::of(store).ok().filter(|found| found.memory.is_none())?;
-    let image = location.device.map(|url| url.path);
-    image.unwrap_or(location.path).canonicalize().ok()
+/// The directory or files that a store lies in, without links; none where there is no store yet.
+pub fn places(store: &Path) -> Vec<PathBuf> {
+    let location = Location::of(store).ok().filter(|found| found.memory.is_none());
+    let places = location.map(|found| match found.device {
+        Some(url) => [url.files(), progress_files(&url.path).to_vec()].concat(),
+        None => vec![found.path],
+    });
+    places.into_iter().flatten().filter_map(|place| place.canonicalize().ok()).collect()
 }
 
 /// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.
@@ -233,11 +237,15 @@ pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     if let Some(name) = &make.preset {
         return Ok(Some(KeyspaceOptions::preset(name)?));
     }
-    let Some(path) = &make.options else { return Ok(None) };
+    make.options.as_deref().map(options_in).transpose()
+}
+
+/// The options in a TOML file.
+pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::file(path, "read the options", &error))?;
     let options = KeyspaceOptions::from_toml(&text);
-    Ok(Some(options.map_err(|error| Failure::from(error).at(path.display()))?))
+    options.map_err(|error| Failure::from(error).at(path.display()))
 }
 
 fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
@@ -263,7 +271,12 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             if failure.exit == Exit::Damaged {
                 return failure;
             }
+            let is_device = Location::of(store).is_ok_and(|found| found.device.is_some());
             let hint = match cause.kind() {
+                std::io::ErrorKind::IsADirectory if is_device => {
+                    "the URL names a directory; an image is a file".to_string()
+                }
+                std::io::ErrorKind::NotADirectory if is_device => "check the path".to_string(),
                 std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
                 std::io::ErrorKind::PermissionDenied if !may_make => {
                     "check the owner and mode of the directory and its files".to_string()

@@ -2,6 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone::storage::{Error as StorageError, Operation};
 use runstone::{Durability, Error, Result, Value};
 use runstone_flash::Error as FlashError;
 use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
@@ -176,6 +177,11 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     match error {
         FlashError::InUse { place } => Error::InUse { path: place },
+        // As a directory that cannot be opened. Later ones stay the device's own: no space that
+        // comes back helps a device that has failed.
+        FlashError::Image { what: "open", place, source } => {
+            StorageError::new(Operation::Open, place, source).into()
+        }
         FlashError::NewerFormat { found, supported } => {
             Error::NewerFormat { file, found, supported }
         }

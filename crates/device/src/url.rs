@@ -10,9 +10,11 @@
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
 //! given, those that are not are at their defaults.
 
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use runstone::{Error, Result};
+use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, cut_names};
@@ -119,7 +121,13 @@ impl DeviceUrl {
                 let found = KvSsdOptions::by_name(value);
                 *options = found.ok_or_else(|| choice(name, value, &["nlsm", "rlsm-", "rlsm"]))?;
             }
-            "th" => options.threshold = number(name, value)?.min(255) as u8,
+            "th" => {
+                let wrong = |_| {
+                    let what = format!("option {name}: {value} is not from 0 to 16");
+                    Error::invalid(what, "change the options of the URL")
+                };
+                options.threshold = u8::try_from(number(name, value)?).map_err(wrong)?;
+            }
             "op" => options.over_provision_percent = number(name, value)?,
             "memtable" => options.memtable_pages = number(name, value)?,
             "l1" => options.level1_pages = number(name, value)?,
@@ -158,9 +166,19 @@ impl DeviceUrl {
         Ok(())
     }
 
-    /// Whether there is an image.
+    /// The files that the device is kept in: the image, under its name and the one that it is made
+    /// under, and beside that of a KVSSD its side file.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.kind {
+            Kind::KvSsd => vec![self.path.clone(), self.path_with(".new"), self.side_path()],
+            Kind::BlockSsd => vec![self.path.clone(), self.path_with(".new")],
+        }
+    }
+
+    /// Whether there is an image. A file without a byte is none: its maker was killed.
     pub fn exists(&self) -> bool {
-        self.path.exists()
+        let found = self.path.metadata();
+        found.is_ok_and(|found| !found.is_file() || found.len() > 0)
     }
 
     fn asked(&self) -> Option<Geometry> {
@@ -176,10 +194,8 @@ impl DeviceUrl {
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
         let options = self.has_options.then(|| self.kvssd.clone());
-        let opened = match self.exists() {
-            true => self.open_existing(options),
-            false => self.make(),
-        };
+        let made = if self.exists() { Ok(()) } else { self.make() };
+        let opened = made.and_then(|()| self.open_existing(options));
         Ok(KvSsdStore::new(opened.map_err(|error| explain(&place, error))?, place))
     }
 
@@ -188,26 +204,62 @@ impl DeviceUrl {
         KvSsd::open(image, self.side()?, self.asked(), self.timing, options)
     }
 
-    fn make(&self) -> runstone_flash::Result<KvSsd> {
+    fn make(&self) -> runstone_flash::Result<()> {
         self.kvssd.check(&self.geometry)?;
-        let image = Box::new(FileImage::create(&self.path)?);
-        let made =
-            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone());
+        self.make_image(|image| {
+            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone())
+        })
+    }
+
+    /// Makes an image with a device on it, under another name until it is whole: who is killed
+    /// meanwhile leaves nothing that would be taken for a device. What is left is made over.
+    fn make_image<T>(
+        &self,
+        device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
+    ) -> runstone_flash::Result<()> {
+        let path = self.path_with(".new");
+        let image = match FileImage::create(&path) {
+            Err(FlashError::Image { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+                FileImage::open(&path)?
+            }
+            created => created?,
+        };
+        // Locked now. Another process may have finished it, whose device this may be by now.
+        if self.exists() {
+            return Err(FlashError::InUse { place: self.path.display().to_string() });
+        }
+        image.set_len(0)?;
+        let made = device(Box::new(image)).and_then(|device| {
+            let renamed = std::fs::rename(&path, &self.path);
+            let place = self.path.display().to_string();
+            renamed.map_err(|source| FlashError::Image { what: "open", place, source })?;
+            // The lock goes when the image has its name.
+            drop(device);
+            Ok(())
+        });
         made.inspect_err(|_| {
             // An image that was not finished is no device; the next attempt starts afresh.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(&path);
         })
     }
 
     /// The file beside the image in which the capacitor saves the memtable.
     fn side(&self) -> runstone_flash::Result<Box<dyn Image>> {
-        let mut name = self.path.as_os_str().to_os_string();
-        name.push(".plp");
-        let path = Path::new(&name);
+        let path = self.side_path();
         Ok(Box::new(match path.exists() {
-            true => FileImage::open(path)?,
-            false => FileImage::create(path)?,
+            true => FileImage::open(&path)?,
+            false => FileImage::create(&path)?,
         }))
+    }
+
+    fn side_path(&self) -> PathBuf {
+        self.path_with(".plp")
+    }
+
+    fn path_with(&self, end: &str) -> PathBuf {
+        let mut name = self.path.as_os_str().to_os_string();
+        name.push(end);
+        PathBuf::from(name)
     }
 
     /// Opens the block SSD, or makes it if there is no image and that is allowed.
@@ -215,15 +267,12 @@ impl DeviceUrl {
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
         let options = BlockOptions { timing: self.timing, ..self.block };
-        let open = || match self.exists() {
-            true => {
-                BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
+        let make = || self.make_image(|image| BlockStorage::create(image, self.geometry, options));
+        let open = || {
+            if !self.exists() {
+                make()?;
             }
-            false => BlockStorage::create(
-                Box::new(FileImage::create(&self.path)?),
-                self.geometry,
-                options,
-            ),
+            BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
         };
         open().map_err(|error| explain(&place, error))
     }

@@ -77,3 +77,67 @@ fn the_engine_runs_on_a_block_ssd() {
     let error = url(&path, "kvssd", "").open_kvssd(false).expect_err("not a KVSSD");
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
+
+/// Some were told by the names of fields, which no URL has, and `th=300` as 255.
+#[test]
+fn an_option_out_of_range_is_told_as_the_url_has_it() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("nand.img");
+    let names = ["th", "op", "memtable", "l1", "ratio", "l0"];
+    for (name, value) in names.into_iter().flat_map(|name| [(name, 300_000_000), (name, u32::MAX)])
+    {
+        let url = format!("kvssd:{}?{name}={value}", path.display());
+        let opened = DeviceUrl::parse(&url).expect("a device").and_then(|url| url.open_kvssd(true));
+        let error = opened.expect_err("out of range").to_string();
+        assert!(error.contains(&format!("option {name}: {value} is not from")), "{error}");
+        assert!(!path.exists());
+    }
+}
+
+/// A command that was killed while it made an image left one that never opened: it was taken for
+/// one that was cut short, or that had lost its checkpoints. The next attempt makes the device.
+#[test]
+fn an_image_that_was_not_finished_is_made_again() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("nand.img");
+    std::fs::write(&path, "").expect("writable");
+    let refused = url(&path, "kvssd", SMALL).open_kvssd(false).err();
+    assert!(matches!(refused, Some(Error::NotAStore { .. })), "{refused:?}");
+    let unfinished = directory.path().join("nand.img.new");
+    std::fs::write(&unfinished, [7; 100_000]).expect("writable");
+    let maker = std::fs::File::open(&unfinished).expect("a file");
+    maker.lock().expect("nobody has it");
+    let refused = url(&path, "kvssd", SMALL).open_kvssd(true).err();
+    assert!(matches!(refused, Some(Error::InUse { .. })), "{refused:?}");
+    assert!(unfinished.exists(), "its maker goes on");
+    drop(maker);
+    let store = url(&path, "kvssd", SMALL).open_kvssd(true).expect("made");
+    store.put(b"a", b"1", Durability::Sync).expect("room");
+    drop(store);
+    assert!(!unfinished.exists(), "it has its name");
+    let store = url(&path, "kvssd", "").open_kvssd(false).expect("there");
+    assert!(store.get(b"a").expect("sound").is_some());
+    let path = directory.path().join("block.img");
+    std::fs::write(&path, "").expect("writable");
+    url(&path, "blockssd", "blocks=64").open_block(true).expect("made");
+    url(&path, "blockssd", "").open_block(false).expect("there");
+}
+
+/// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
+/// empty image behind. The next attempt took it for a device that was cut short, and told to
+/// restore it from a copy. What was not made leaves nothing now.
+#[test]
+fn a_device_that_cannot_be_made_leaves_no_image() {
+    let directory = tempfile::tempdir().expect("writable");
+    let path = directory.path().join("block.img");
+    url(&path, "blockssd", "blocks=2").open_block(true).expect_err("too small");
+    assert!(!path.exists());
+    url(&path, "blockssd", "blocks=64").open_block(true).expect("nothing is in the way");
+    let path = directory.path().join("nand.img");
+    let side = directory.path().join("nand.img.plp");
+    std::fs::create_dir(&side).expect("writable");
+    url(&path, "kvssd", SMALL).open_kvssd(true).expect_err("no side file");
+    assert!(!path.exists());
+    std::fs::remove_dir(&side).expect("writable");
+    url(&path, "kvssd", SMALL).open_kvssd(true).expect("nothing is in the way");
+}

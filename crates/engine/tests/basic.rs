@@ -83,6 +83,17 @@ fn many_writes_survive_flushes_merges_and_reopen() {
     }
 }
 
+/// Options that are refused left the directory behind, and those above it.
+#[test]
+fn refused_options_make_no_directory() {
+    let root = tempfile::tempdir().expect("temporary directory");
+    let path = root.path().join("above/store");
+    let options = Options { memory_budget_bytes: 1, ..Options::default() };
+    let refused = Store::open(&path, options).err();
+    assert!(matches!(refused, Some(Error::InvalidArgument { .. })), "{refused:?}");
+    assert!(!root.path().join("above").exists());
+}
+
 #[test]
 fn snapshots_keep_what_they_saw_across_merges() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("open");

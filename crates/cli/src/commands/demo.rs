@@ -54,10 +54,10 @@ impl Args {
             (scratch, _) => scratch.as_ref().map(|s| s.path().join("store")).unwrap_or_default(),
         };
         let location = Location::of(&store)?;
-        let without = scratch.as_ref().map_or(store.as_path(), Scratch::path).canonicalize().ok();
         let device = opening::kvssd_to_make(&store, &self.make, DEFAULT_KEYSPACE)?;
+        let without = opening::places(scratch.as_ref().map_or(&store, Scratch::path));
         let limits = Limits::of(device.as_ref());
-        let input = Input::read(&directory, without.as_deref(), self.max_bytes, limits)?;
+        let input = Input::read(&directory, &without, self.max_bytes, limits)?;
         if !output.is_json {
             output.line(introduction(&input, &directory, self.max_bytes))?;
             output.flush()?;

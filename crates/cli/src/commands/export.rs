@@ -48,7 +48,7 @@ impl Args {
         }
         let range = Range::read(&self.range, self.keys)?;
         let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
-        let store = opening::place(&self.store);
+        let store = opening::places(&self.store);
         let mut sink = sink::open(&self.target, format, self.force, store, output)?;
         let bar = output.count_bar("export", entries.estimate());
         let started = Instant::now();

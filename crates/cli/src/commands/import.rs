@@ -72,8 +72,8 @@ impl Args {
             let what = "--key and --value are for jsonl and csv";
             return Err(Failure::usage(what, "leave them out"));
         }
-        let store = opening::place(&self.store);
-        let mut source = source::open(&self.source, format, &fields, store.as_deref())?;
+        let store = opening::places(&self.store);
+        let mut source = source::open(&self.source, format, &fields, &store)?;
         let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         let mut target: Box<dyn Target> =

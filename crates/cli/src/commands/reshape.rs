@@ -79,11 +79,7 @@ impl Args {
         let new = match (&self.policy, &self.preset, &self.options) {
             (Some(policy), ..) => KeyspaceOptions { policy: policy.clone(), ..old.clone() },
             (_, Some(preset), _) => KeyspaceOptions::preset(preset)?,
-            (.., Some(path)) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| Failure::file(path, "read the options", &error))?;
-                KeyspaceOptions::from_toml(&text)?
-            }
+            (.., Some(path)) => opening::options_in(path)?,
             _ => {
                 let hint = "name a --policy, a --preset or a file of --options";
                 return Err(Failure::usage("nothing to change", hint));

@@ -17,7 +17,7 @@ pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
     /// Opens it for reading only.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["preset", "options", "policy", "memory_budget"])]
     read_only: bool,
     #[command(flatten)]
     keyspace: KeyspaceArgument,

@@ -57,12 +57,7 @@ pub struct Input {
 impl Input {
     /// Walks the tree; takes files in order of their path as long as they fit into `max_bytes`, and
     /// each fits the store.
-    pub fn read(
-        root: &Path,
-        without: Option<&Path>,
-        max_bytes: u64,
-        store: Limits,
-    ) -> Result<Input> {
+    pub fn read(root: &Path, without: &[PathBuf], max_bytes: u64, store: Limits) -> Result<Input> {
         let mut tree = Tree::walk(root, without)?;
         let mut sum = 0_u64;
         let (kept, cut_files): (Vec<_>, Vec<_>) = tree.files.drain(..).partition(|file| {

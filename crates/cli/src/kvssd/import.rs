@@ -29,11 +29,21 @@ struct Saved {
     progress: Progress,
 }
 
+/// Where an import into the device of this image keeps how far it is, and a new one of it.
+pub fn progress_files(image: &Path) -> [PathBuf; 2] {
+    [".import", ".import-new"].map(|end| {
+        let mut name = image.as_os_str().to_os_string();
+        name.push(end);
+        PathBuf::from(name)
+    })
+}
+
 /// See the module docs.
 pub struct DeviceTarget {
     device: KvSsdStore,
     source: String,
     path: PathBuf,
+    new_path: PathBuf,
     batch: Vec<(Vec<u8>, Vec<u8>)>,
     batch_bytes: usize,
     durability: Durability,
@@ -52,9 +62,10 @@ impl DeviceTarget {
             kvssd::Durability::Capacitor => asked,
             kvssd::Durability::Log => Durability::Sync,
         };
-        let path = PathBuf::from(format!("{}.import", device.place()));
+        let [path, new_path] = progress_files(Path::new(device.place()));
         let source = source_key(source, how)?;
-        Ok(DeviceTarget { device, source, path, batch: Vec::new(), batch_bytes: 0, durability })
+        let batch = Vec::new();
+        Ok(DeviceTarget { device, source, path, new_path, batch, batch_bytes: 0, durability })
     }
 
     fn save(&self, progress: &Progress) -> Result<()> {
@@ -62,9 +73,9 @@ impl DeviceTarget {
         let saved = Saved { source: self.source.clone(), last_seq, progress: progress.clone() };
         let text = serde_json::to_vec(&saved)
             .map_err(|error| Failure::usage(error, "import without resuming: --restart"))?;
-        let new = self.path.with_extension("import-new");
         let failed = |error| Failure::file(&self.path, "write the progress to", &error);
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path)).map_err(failed)
+        let written = fs::write(&self.new_path, text);
+        written.and_then(|()| fs::rename(&self.new_path, &self.path)).map_err(failed)
     }
 }
 

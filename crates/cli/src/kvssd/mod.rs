@@ -7,6 +7,6 @@ mod map;
 mod report;
 
 pub use costs::DeviceCosts;
-pub use import::DeviceTarget;
+pub use import::{DeviceTarget, progress_files};
 pub use map::shape;
 pub use report::{compact, dump, stats, verify};

@@ -67,19 +67,22 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Walks a directory; `without` (a canonical path), file or directory, is left out.
-    pub fn walk(root: &Path, without: Option<&Path>) -> Result<Tree> {
+    /// Walks a directory; what is at `without`, canonical paths, is left out.
+    pub fn walk(root: &Path, without: &[PathBuf]) -> Result<Tree> {
         let entries = fs::read_dir(root)
             .map_err(|error| Failure::file(root, "read the directory", &error))?;
         drop(entries);
         let mut tree = Tree { root: root.to_path_buf(), ..Tree::default() };
         // No link is followed below the root, so that keys tell places apart.
         let canonical = root.canonicalize().unwrap_or_default();
-        let without = without.and_then(|without| without.strip_prefix(canonical).ok());
-        let without = without.map(|without| without.as_os_str().as_bytes());
+        let below = |path: &'_ PathBuf| {
+            let below = path.strip_prefix(&canonical).ok();
+            below.map(|below| below.as_os_str().as_bytes().to_vec())
+        };
+        let without: Vec<Vec<u8>> = without.iter().filter_map(below).collect();
         let mut pending = vec![Vec::new()];
         while let Some(directory) = pending.pop() {
-            tree.read_directory(&directory, without, &mut pending);
+            tree.read_directory(&directory, &without, &mut pending);
         }
         tree.files.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(tree)
@@ -88,7 +91,7 @@ impl Tree {
     fn read_directory(
         &mut self,
         directory: &[u8],
-        without: Option<&[u8]>,
+        without: &[Vec<u8>],
         pending: &mut Vec<Vec<u8>>,
     ) {
         let path = self.path(directory);
@@ -110,7 +113,7 @@ impl Tree {
                 key.push(b'/');
             }
             key.extend_from_slice(name.as_bytes());
-            if without == Some(&key[..]) {
+            if without.contains(&key) {
                 continue;
             }
             if metadata.is_file() {

@@ -19,12 +19,12 @@ pub trait Sink {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// Opens a sink; `-` is standard output. Nothing is written over `store`, a path without links.
+/// Opens a sink; `-` is standard output. Nothing is written over `store`, paths without links.
 pub fn open<'a>(
     path: &Path,
     format: Format,
     force: bool,
-    store: Option<PathBuf>,
+    store: Vec<PathBuf>,
     output: &'a Output,
 ) -> Result<Box<dyn Sink + 'a>> {
     if format == Format::Dir {
@@ -36,7 +36,7 @@ pub fn open<'a>(
             Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
         }
         false => {
-            let target = NewFile::open(path, force, store.as_deref())?;
+            let target = NewFile::open(path, force, &store)?;
             Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
         }
     };
@@ -109,9 +109,9 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn open(path: &Path, force: bool, store: Option<&Path>) -> Result<NewFile> {
+    fn open(path: &Path, force: bool, store: &[PathBuf]) -> Result<NewFile> {
         let found = path.canonicalize().ok();
-        if found.as_ref().is_some_and(|found| store.is_some_and(|store| found.starts_with(store))) {
+        if found.as_ref().is_some_and(|found| is_in(found, store)) {
             let what = "the target is a file of the store";
             return Err(Failure::usage(what, "choose another place").at(path.display()));
         }
@@ -184,6 +184,11 @@ impl Drop for NewFile {
     }
 }
 
+/// Whether a path without links is one of these, or below.
+fn is_in(path: &Path, places: &[PathBuf]) -> bool {
+    places.iter().any(|place| path.starts_with(place))
+}
+
 fn exists(path: &Path) -> Failure {
     let error = std::io::Error::from(ErrorKind::AlreadyExists);
     Failure::file(path, "write", &error)
@@ -194,14 +199,14 @@ struct DirectorySink {
     /// Open from the start: whoever syncs by it is told of all that could not be written since.
     directory: File,
     force: bool,
-    /// Directory or image of the store, which is never written into.
-    store: Option<PathBuf>,
+    /// Directory or files of the store, which are never written into.
+    store: Vec<PathBuf>,
     /// The directory made last: keys come in order, so that most need no new one.
     made: PathBuf,
 }
 
 impl DirectorySink {
-    fn open(path: &Path, force: bool, store: Option<PathBuf>) -> Result<DirectorySink> {
+    fn open(path: &Path, force: bool, store: Vec<PathBuf>) -> Result<DirectorySink> {
         let is_occupied = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -258,7 +263,7 @@ impl Sink for DirectorySink {
             Err(what) => return Ok(Err(what)),
         };
         let path = self.root.join(relative);
-        if self.store.as_ref().is_some_and(|store| path.starts_with(store)) {
+        if is_in(&path, &self.store) {
             return Ok(Err("the path lies in the store".into()));
         }
         match self.write(relative, value) {
@@ -291,7 +296,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let partial = directory.path().join(format!("x.csv.partial-{}", std::process::id()));
         fs::write(&partial, "").expect("a file");
-        let opened = NewFile::open(&directory.path().join("x.csv"), true, None);
+        let opened = NewFile::open(&directory.path().join("x.csv"), true, &[]);
         let failed = opened.err().expect("it is in the way");
         assert_eq!(failed.place, Some(partial.display().to_string()));
         assert!(partial.exists());

@@ -56,14 +56,14 @@ pub trait Source {
     }
 }
 
-/// Opens a source. What is at `store`, a path without links, is no part of a directory.
+/// Opens a source. What is at `store`, paths without links, is no part of a directory.
 pub fn open(
     path: &Path,
     format: Format,
     fields: &Fields,
-    store: Option<&Path>,
+    store: &[PathBuf],
 ) -> Result<Box<dyn Source>> {
-    if store.is_some() && path.canonicalize().ok().as_deref() == store {
+    if path.canonicalize().is_ok_and(|found| store.contains(&found)) {
         let hint = "name another store to import into, or `runstone export` this one first";
         return Err(Failure::usage("the source is the store itself", hint).at(path.display()));
     }

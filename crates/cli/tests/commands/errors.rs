@@ -31,6 +31,54 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
+/// They were told as errors of "flash", whose documentation was to be seen, and without a place.
+#[test]
+fn images_that_cannot_be_opened_are_told_with_a_place() {
+    let place = Place::new();
+    place.write("d/file", "x");
+    for scheme in ["kvssd", "blockssd"] {
+        for (image, word) in
+            [("d", "names a directory"), ("none/x.img", "check the path"), ("d/file/x", "check")]
+        {
+            let url = format!("{scheme}:{image}");
+            let ran = place.run(&["put", &url, "k", "v"]);
+            assert_eq!(ran.code, 4, "{url}: {}", ran.stderr);
+            assert!(ran.stderr.starts_with(&format!("error: cannot open {image}")), "{url}");
+            assert!(ran.stderr.contains(&format!("\n  where: {url}\n")), "{url}: {}", ran.stderr);
+            assert!(ran.stderr.contains(word), "{url}: {}", ran.stderr);
+        }
+    }
+}
+
+/// A file of options that does not parse was told without its name by `reshape`.
+#[test]
+fn a_file_of_options_that_is_wrong_is_named() {
+    let place = Place::new();
+    place.write("bad.toml", "polic = \"x\"\n");
+    place.ok(&["put", "s", "k", "v"]);
+    for arguments in [
+        &["reshape", "s", "--options", "bad.toml"][..],
+        &["put", "s", "k", "--options", "bad.toml", "v"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("\n  where: bad.toml\n"), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+/// Options of a store that is made or changed were passed over by a shell that does neither.
+#[test]
+fn a_shell_that_only_reads_takes_no_options() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for (name, value) in [("--policy", "leveling"), ("--preset", "balanced"), ("--options", "x")] {
+        let ran = place.run(&["shell", "s", "--read-only", name, value]);
+        assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(name), "{name}: {}", ran.stderr);
+    }
+    assert_eq!(place.pipe(&["shell", "s", "--read-only"], "get k").stdout, "v\n");
+}
+
 #[test]
 fn places_that_are_no_store() {
     let place = Place::new();

@@ -61,6 +61,8 @@ const POOL_BYTES: u64 = 64 << 20;
 const POOL_FRACTION: u64 = 8;
 
 pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
+    // Before a directory is made.
+    options.check()?;
     let access = match (options.read_only, options.create_if_missing) {
         (true, _) => Access::ReadOnly,
         (false, true) => Access::CreateIfMissing,

@@ -126,13 +126,14 @@ impl KvSsdOptions {
         if geometry.block_count < MIN_BLOCKS {
             return Err(Error::BadGeometry("a KVSSD has at least 24 blocks"));
         }
+        // By the names that they have in a URL.
         let ranges = [
             ("th", u32::from(self.threshold), 0, 16),
             ("op", self.over_provision_percent, 0, 90),
-            ("memtable_pages", self.memtable_pages, 1, 1 << 20),
-            ("level1_pages", self.level1_pages, 1, 1 << 24),
+            ("memtable", self.memtable_pages, 1, 1 << 20),
+            ("l1", self.level1_pages, 1, 1 << 24),
             ("ratio", self.size_ratio, 2, 1000),
-            ("l0_trigger", self.l0_trigger, 1, 64),
+            ("l0", self.l0_trigger, 1, 64),
             ("checkpoint_commits", self.checkpoint_commits, 1, 1 << 20),
             ("wear_gap", self.wear_gap, 1, u32::MAX),
         ];

@@ -1,10 +1,13 @@
 //! What the engine may rely on in every storage. Each check takes a fresh storage and a place for a
 //! sibling; the crates that implement storages run them all. Not here: loss and faults.
 
+mod model;
+
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use model::any_calls_do_as_a_model_says;
 use runstone_storage::{Category, LockMode, MemoryStorage, Result, Storage, StorageFile};
 
 /// Makes a test of each check, run through `$each`, which makes the storages.
@@ -25,6 +28,7 @@ macro_rules! tests_of_checks {
             counters_count,
             siblings_take_links,
             links_between_kinds_are_copies,
+            any_calls_do_as_a_model_says,
         }
     };
     ($each:path: $($check:ident,)*) => {
