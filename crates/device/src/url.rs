@@ -10,8 +10,9 @@
 //! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
 //! given, those that are not are at their defaults.
 
+use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use runstone::{Error, Result};
 use runstone_flash::Error as FlashError;
@@ -230,17 +231,26 @@ impl DeviceUrl {
         }
         image.set_len(0)?;
         let made = device(Box::new(image)).and_then(|device| {
-            let renamed = std::fs::rename(&path, &self.path);
-            let place = self.path.display().to_string();
-            renamed.map_err(|source| FlashError::Image { what: "open", place, source })?;
+            let named = self.give_name(&path);
             // The lock goes when the image has its name.
             drop(device);
-            Ok(())
+            named
         });
         made.inspect_err(|_| {
             // An image that was not finished is no device; the next attempt starts afresh.
             let _ = std::fs::remove_file(&path);
         })
+    }
+
+    /// Gives a whole image its name, which it keeps whatever happens to the power.
+    fn give_name(&self, path: &Path) -> runstone_flash::Result<()> {
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let synced = |path: &Path| File::open(path)?.sync_all();
+        let named = synced(path)
+            .and_then(|()| std::fs::rename(path, &self.path))
+            .and_then(|()| synced(directory.unwrap_or(Path::new("."))));
+        let place = self.path.display().to_string();
+        named.map_err(|source| FlashError::Image { what: "rename", place, source })
     }
 
     /// The file beside the image in which the capacitor saves the memtable.
