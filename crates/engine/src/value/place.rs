@@ -27,7 +27,8 @@ const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
 /// The same where files are memory: enough that cache misses overlap, few to look for in vain.
 const MOST_IN_MEMORY: usize = 8;
-const BYTES_IN_MEMORY: u64 = 32 << 10;
+/// Larger values wait for copying, not for their first lines.
+const BYTES_IN_MEMORY: u64 = 16 << 10;
 
 /// How far a walk looks ahead.
 #[derive(Clone, Copy, Debug)]
