@@ -158,43 +158,50 @@ fn a_scan_reads_ahead_unless_it_is_told_not_to() {
 
 /// A cursor remembers where values lie that it was to read later.
 struct Walk {
-    storage: Arc<SimStorage>,
     store: Store,
     cursor: Cursor,
     /// The key on which it stands.
     at: u64,
-}
-
-/// Large enough that no two of them are read together.
-fn large(number: u64, turn: u64) -> Vec<u8> {
-    value(number, turn).repeat(40)
+    /// How long its values are.
+    times: usize,
 }
 
 impl Walk {
-    /// Some steps into a walk over everything.
+    /// Values are large enough that no two of them are read together.
     fn begun(change: impl FnOnce(&mut ValueOptions)) -> Walk {
-        let storage = Arc::new(SimStorage::new(1));
-        let on: Arc<dyn Storage> = Arc::<SimStorage>::clone(&storage);
-        let store = open_on(on, |values| {
-            (values.slot_bytes, values.vlog_chunk_bytes) = (64 << 10, 128 << 10);
+        Walk::begun_on(Arc::new(SimStorage::new(1)), 40, change)
+    }
+
+    /// Some steps into a walk over everything, whose values have so many kilobytes.
+    fn begun_on(
+        storage: Arc<dyn Storage>,
+        times: usize,
+        change: impl FnOnce(&mut ValueOptions),
+    ) -> Walk {
+        let store = open_on(storage, |values| {
+            // One value to a slot.
+            values.slot_bytes = times as u32 * 1638;
+            values.vlog_chunk_bytes = 2 * u64::from(values.slot_bytes);
             values.reserve_permille = 100_000;
             change(values);
         });
-        (0..KEYS).for_each(|k| store.put(key(k), large(k, 0)).expect("puts"));
+        let put = |k| store.put(key(k), value(k, 0).repeat(times)).expect("puts");
+        (0..KEYS).for_each(put);
         store.flush().expect("flushes");
         let options = ReadOptions::default().fill_cache(false);
         let mut cursor = store.default_keyspace().cursor(options).expect("opens");
         cursor.seek_to_first().expect("seeks");
-        // One, then two, then four, then seven at once: it stands on the first of those.
+        // One, then two, then four, then seven at once: it stands on the first of those. In memory
+        // one, two, three, and of the four that come next the first.
         (0..7).for_each(|_| cursor.next().expect("steps"));
-        Walk { storage, store, cursor, at: 7 }
+        Walk { store, cursor, at: 7, times }
     }
 
     /// Everything is written anew, moved and collected, until slots were used again.
     fn disturb(&self) {
         for turn in 1..8 {
             for k in (0..KEYS).filter(|k| turn % 2 == 0 || k % 2 == 0) {
-                self.store.put(key(k), large(k, turn)).expect("puts");
+                self.store.put(key(k), value(k, turn).repeat(self.times)).expect("puts");
             }
             self.store.flush().expect("flushes");
             self.store.collect_values().expect("collects");
@@ -205,7 +212,7 @@ impl Walk {
     fn ends_well(&mut self) {
         for k in self.at..KEYS {
             assert!(self.cursor.valid() && self.cursor.key() == key(k).as_bytes(), "key {k}");
-            assert!(self.cursor.value() == large(k, 0), "key {k}");
+            assert!(self.cursor.value() == value(k, 0).repeat(self.times), "key {k}");
             self.cursor.next().expect("steps");
         }
         assert!(!self.cursor.valid());
@@ -237,6 +244,32 @@ fn what_is_read_later_is_looked_for_again_if_its_slot_was_used_again() {
     walk.ends_well();
 }
 
+/// In memory, where only lines are asked for ahead.
+#[test]
+fn what_was_found_in_memory_is_looked_for_again_if_its_slot_was_used_again() {
+    type Change = fn(&mut ValueOptions);
+    let placements: [Change; 4] = [
+        |values| values.placement = ValuePlacement::Vlog,
+        |_| {},
+        |values| values.cold_stream = true,
+        |values| values.gc_pointers = GcPointers::Writeback,
+    ];
+    for (change, times) in placements.iter().flat_map(|change| [5, 40].map(|n| (change, n))) {
+        let mut walk = Walk::begun_on(Arc::new(MemoryStorage::new()), times, change);
+        walk.disturb();
+        walk.ends_well();
+    }
+    // Four were found at once, and the first is read: each is read, and again where it is now.
+    let mut walk = Walk::begun_on(Arc::new(MemoryStorage::new()), 5, |_| {});
+    walk.disturb();
+    let before = reads(&walk.store).1;
+    (0..3).for_each(|_| walk.cursor.next().expect("steps"));
+    let again = reads(&walk.store).1 - before;
+    assert!(again > 3, "{again} reads: no slot was used again");
+    walk.at += 3;
+    walk.ends_well();
+}
+
 #[test]
 fn what_is_read_later_is_found_after_a_change_of_placement() {
     for placement in [ValuePlacement::Inline, ValuePlacement::Vlog] {
@@ -252,11 +285,12 @@ fn what_is_read_later_is_found_after_a_change_of_placement() {
 
 #[test]
 fn a_damaged_value_that_is_read_later_is_told_and_ends_the_walk() {
-    let mut walk = Walk::begun(|_| {});
+    let storage = Arc::new(SimStorage::new(1));
+    let mut walk = Walk::begun_on(Arc::<SimStorage>::clone(&storage), 40, |_| {});
     let name = walk.store.default_keyspace().value_usage().swap_remove(0).file;
-    let mut bytes = walk.storage.read_all(&name).expect("is there");
+    let mut bytes = storage.read_all(&name).expect("is there");
     bytes.iter_mut().skip(4096).for_each(|byte| *byte ^= 1);
-    walk.storage.overwrite(&name, &bytes).expect("is there");
+    storage.overwrite(&name, &bytes).expect("is there");
     let before = reads(&walk.store).1;
     let error = walk.cursor.next().expect_err("nothing is right");
     assert!(error.to_string().contains("is corrupt"), "{error}");

@@ -236,6 +236,17 @@ pub trait StorageFile: Send + Sync + Debug {
         false
     }
 
+    /// Shows the range as it is now and says so, if the file is memory of the process and has the
+    /// range. Writes wait meanwhile. Not a read: nothing is counted.
+    fn show(&self, _offset: u64, _len_bytes: u64, _see: &mut dyn FnMut(&[u8])) -> bool {
+        false
+    }
+
+    /// Whether the file is memory of the process, so that `show` shows it.
+    fn is_memory(&self) -> bool {
+        false
+    }
+
     /// Makes sure that writes in `[offset, offset + len_bytes)` of a mapped file cost a memory
     /// copy and cannot fault; an error here is an ordinary I/O error. A no-op on other files.
     fn prepare(&self, _offset: u64, _len_bytes: u64) -> Result<()> {

@@ -256,6 +256,17 @@ impl StorageFile for MemoryFile {
         Ok(content[offset as usize..end as usize].to_vec())
     }
 
+    fn show(&self, offset: u64, len_bytes: u64, see: &mut dyn FnMut(&[u8])) -> bool {
+        let content = self.content.read();
+        let end = offset.saturating_add(len_bytes);
+        let range = content.get(offset as usize..end as usize);
+        range.map(see).is_some()
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.try_write(offset, data).map_err(|source| self.failed(Operation::Write, source))?;
         self.counters.wrote(self.category, data.len());

@@ -27,6 +27,26 @@ fn each(check: impl Fn(&dyn Storage, &Path)) {
 
 tests_of_checks!(each);
 
+/// What is in memory is shown as it is read, and uncounted; nothing else is.
+#[test]
+fn memory_is_shown() {
+    each(|storage, _| {
+        let file = put(storage, "shown", b"0123456789");
+        let mut seen = Vec::new();
+        let mut show = |offset, len| {
+            seen.clear();
+            let was_shown = file.show(offset, len, &mut |bytes| seen.extend_from_slice(bytes));
+            was_shown.then(|| seen.clone())
+        };
+        let is_memory = file.is_memory();
+        assert_eq!(show(2, 3), is_memory.then(|| b"234".to_vec()));
+        assert_eq!(show(10, 0), is_memory.then(Vec::new));
+        assert_eq!((show(8, 3), show(11, 0), show(u64::MAX, 2)), (None, None, None));
+        assert_eq!(storage.counters().snapshot(Category::Table).reads, 0);
+    });
+    assert!(put(&MemoryStorage::new(), "memory", b"").is_memory());
+}
+
 /// More reads than are under way at once, in any order, of all sizes, some of the same place.
 #[test]
 fn many_reads_fill_their_buffers() {

@@ -19,13 +19,9 @@ use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::batch::{Found, Spare, Wanted};
-use crate::value::place::Values;
+use crate::value::place::{Pace, Values};
 use crate::value::record::Pointer;
 use crate::version::ReadLevel;
-
-/// Entries read ahead at first, and at most: a walk that goes on reads more at once.
-const LEAST_AHEAD: usize = 2;
-const MOST_AHEAD: usize = 256;
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -113,10 +109,10 @@ pub struct Cursor {
     ahead: Ahead,
     /// How separated values are read.
     access: Access,
-    /// How many to read ahead next time; doubles.
+    /// How many to read ahead next time.
     ahead_count: usize,
-    /// Values read ahead are no more than this together, but for the last.
-    ahead_bytes: u64,
+    /// How that grows.
+    pace: Pace,
     /// Where separated values are.
     values: Arc<Values>,
     keys_only: bool,
@@ -133,7 +129,7 @@ impl Cursor {
         let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
         let now = keyspace.store.visible_seq.load(Acquire);
         let access = Access::Cached { fill: options.fill_cache };
-        let ahead_bytes = keyspace.inner.options.load().values.scan_ahead_bytes;
+        let pace = values.pace(keyspace.inner.options.load().values.scan_ahead_bytes);
         let seq = held.as_ref().map_or(now, Snapshot::seq);
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
@@ -152,8 +148,8 @@ impl Cursor {
             _view: view,
             ahead: Ahead::default(),
             access,
-            ahead_count: LEAST_AHEAD,
-            ahead_bytes: if values.gain_by_ahead() { ahead_bytes } else { 0 },
+            ahead_count: pace.least,
+            pace,
             values,
             keys_only: options.keys_only,
             _held: held,
@@ -301,7 +297,7 @@ impl Cursor {
         self.ahead.clear();
         let mut bytes = 0;
         let count = self.ahead_count;
-        while (self.ahead.is_spent() || self.ahead.len() < count && bytes < self.ahead_bytes)
+        while (self.ahead.is_spent() || self.ahead.len() < count && bytes < self.pace.bytes)
             && self.find_forward(true)?
         {
             self.save_current_key();
@@ -320,8 +316,9 @@ impl Cursor {
             self.ahead.push(&self.saved_key, value);
             self.merge.step()?;
         }
-        self.ahead_count = (count * 2).min(MOST_AHEAD);
-        if self.ahead_bytes > 0 {
+        self.ahead_count = self.pace.after(count);
+        // A lone value is read when it is shown.
+        if self.ahead.len() > 1 {
             self.ahead.fetch(&self.values, self.access);
         }
         self.show_ahead()
@@ -343,7 +340,7 @@ impl Cursor {
     fn settle_forward(&mut self, skipping: bool) -> Result<()> {
         self.saved_value = None;
         self.ahead.clear();
-        self.ahead_count = LEAST_AHEAD;
+        self.ahead_count = self.pace.least;
         if !self.find_forward(skipping)? {
             return Ok(());
         }

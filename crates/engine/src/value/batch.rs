@@ -7,6 +7,8 @@
 //!    once what is joined: a lone record is read when the walk gets there, so that nothing is read
 //!    in vain, and its bytes are still near when they are looked at.
 //! 4. Check each record and give its value to whom it was asked for.
+//!
+//! Where the file is memory, there is nothing to read ahead but cache lines: `look_ahead`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +16,22 @@ use std::sync::Arc;
 use runstone_storage::ReadRequest;
 
 use crate::error::Result;
+use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::table::iterator::Access;
 use crate::value::Value;
 use crate::value::layout::Segment;
 use crate::value::read::{SCRATCH_BYTES, with_scratch};
-use crate::value::record::{Pointer, record_bytes};
-use crate::value::store::{Segments, ValueStore};
+use crate::value::record::{self, Footer, Pointer, record_bytes};
+use crate::value::store::{Segments, ValueStore, place_in, segment_of};
 
 /// Records closer than this are read together.
 const MOST_GAP_BYTES: u64 = 16 << 10;
 /// No read is longer, unless a record is.
 const MOST_READ_BYTES: u64 = 1 << 20;
+
+/// Lines of a record in memory are asked for up to here: by then the processor has seen that they
+/// are read in a row.
+const MOST_ASKED_BYTES: u64 = 4 << 10;
 
 /// A value that is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +85,9 @@ impl ValueStore {
         access: Access,
         give: &mut Give<'_>,
     ) {
+        if self.file.is_memory() {
+            return self.look_ahead(wanted, &which, give);
+        }
         if let [index] = which[..] {
             return give(index, self.read_one(&wanted[index], access));
         }
@@ -104,6 +114,33 @@ impl ValueStore {
                     Err(_) => self.read_each(wanted, places, access, give),
                 }
             });
+        }
+    }
+
+    /// Where the file is memory: finds the records in two steps, each of which asks for the lines
+    /// of the next, so that those of many come side by side. What is not found at once is left for
+    /// when the walk gets there. So are the checks: nothing holds the slots until then.
+    fn look_ahead(&self, wanted: &[Wanted<'_>], which: &[usize], give: &mut Give<'_>) {
+        let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
+        for index in which {
+            let pointer = &wanted[*index].pointer;
+            // Held while the footer is read: its slot is not used again meanwhile.
+            let Some(segments) = self.load(pointer.group) else { continue };
+            let Some(segment) = segment_of(&segments, pointer.voff) else { continue };
+            let footer = segment.collected.then(|| self.footer(&segment));
+            let Ok(footer) = footer.transpose() else { continue };
+            footer.iter().for_each(|footer| footer.ask_for(pointer.voff));
+            near.push((*index, segment, footer));
+        }
+        for (index, segment, footer) in near {
+            let one = &wanted[index];
+            let found = place_in(&segment, footer.as_deref(), one.pointer.voff);
+            let Some(record::Place::Here(offset)) = found else { continue };
+            let Ok(Some(place)) = self.place(index, one, Some((segment, offset))) else { continue };
+            self.file.show(place.position, place.bytes.min(MOST_ASKED_BYTES), &mut |bytes| {
+                (0..bytes.len()).step_by(LINE_BYTES).for_each(|at| prefetch(bytes, at));
+            });
+            give(index, Ok(Found::Later(Some(place))));
         }
     }
 

@@ -22,6 +22,34 @@ use crate::value::record::Pointer;
 use crate::value::store::{ValueStore, values_name};
 use crate::version::Version;
 
+/// Entries read ahead at first, and at most: a walk that goes on reads more at once.
+const LEAST_AHEAD: usize = 2;
+const MOST_AHEAD: usize = 256;
+/// The same where files are memory: enough that cache misses overlap, few to look for in vain.
+const MOST_IN_MEMORY: usize = 8;
+/// Larger values wait for copying, not for their first lines.
+const BYTES_IN_MEMORY: u64 = 16 << 10;
+
+/// How far a walk looks ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Entries gathered at first.
+    pub(crate) least: usize,
+    /// And at most.
+    most: usize,
+    /// Their values have no more bytes together, but for the last.
+    pub(crate) bytes: u64,
+}
+
+impl Pace {
+    /// Entries to gather after so many. In memory what was looked for in vain costs about as much
+    /// as looking ahead gains, so a short walk goes carefully.
+    pub(crate) fn after(&self, count: usize) -> usize {
+        let more = if self.most == MOST_IN_MEMORY { count + 1 } else { count * 2 };
+        more.min(self.most)
+    }
+}
+
 /// The value files of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
@@ -52,9 +80,17 @@ impl Values {
         self.current.is_none() && self.retired.is_empty()
     }
 
-    /// Whether there is something to gain by knowing early what will be read.
-    pub(crate) fn gain_by_ahead(&self) -> bool {
-        self.all().any(|store| store.file.heeds_hints() || store.file.reads_together())
+    /// How far a walk looks ahead, if `bytes` of values are the most.
+    pub(crate) fn pace(&self, bytes: u64) -> Pace {
+        let gains =
+            |store: &Arc<ValueStore>| store.file.heeds_hints() || store.file.reads_together();
+        if self.all().any(gains) {
+            return Pace { least: LEAST_AHEAD, most: MOST_AHEAD, bytes };
+        }
+        match self.all().any(|store| store.file.is_memory()) {
+            true => Pace { least: 1, most: MOST_IN_MEMORY, bytes: bytes.min(BYTES_IN_MEMORY) },
+            false => Pace { least: 1, most: 1, bytes: 0 },
+        }
     }
 
     /// Tables below this number were written under another placement.

@@ -20,6 +20,7 @@
 use crate::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
 use crate::error::Error;
 use crate::key::{MAX_SEQ, SeqNo};
+use crate::prefetch::{LINE_BYTES, prefetch};
 
 /// Bytes of a record before its key.
 pub(crate) const HEADER_BYTES: usize = 18;
@@ -28,6 +29,8 @@ const FOOTER_ENTRY_BYTES: usize = 8;
 /// Bytes of one footer entry of a tag.
 const FOOTER_TAG_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
+/// Footer entries to each side of the place where one is expected.
+const NEAR: usize = 8;
 /// A value.
 const KIND_VALUE: u8 = 1;
 /// A tag.
@@ -205,7 +208,11 @@ impl Seal {
         let tags_at = entries.len().checked_sub(tags as usize * FOOTER_TAG_BYTES)?;
         let fits = tags_at.is_multiple_of(FOOTER_ENTRY_BYTES);
         let right = fits && u32_at(sum, 0)? == self.checksum(offset, entries);
-        right.then(|| Footer { voff, entries: entries.into(), tags_at })
+        let values = &entries[..tags_at];
+        let first = u32_at(values, 0).unwrap_or(0);
+        let last = tags_at.checked_sub(FOOTER_ENTRY_BYTES).and_then(|at| u32_at(values, at));
+        let last = last.unwrap_or(0).max(first);
+        right.then(|| Footer { voff, entries: entries.into(), tags_at, first, last })
     }
 }
 
@@ -258,6 +265,9 @@ pub struct Footer {
     entries: Box<[u8]>,
     /// Where in `entries` those of tags begin.
     tags_at: usize,
+    /// The least and the largest voff of those before them.
+    first: u32,
+    last: u32,
 }
 
 impl Footer {
@@ -265,13 +275,39 @@ impl Footer {
     pub(crate) fn find(&self, voff: u64) -> Option<Place> {
         let voff = u32::try_from(voff.checked_sub(self.voff)?).ok()?;
         let (values, tags) = self.entries.split_at(self.tags_at);
-        match search(values, FOOTER_ENTRY_BYTES, voff) {
+        let voff_at = |i: usize| u32_at(values, i * FOOTER_ENTRY_BYTES);
+        let (mut low, mut high) = self.near(voff);
+        if low > 0 && voff_at(low).is_none_or(|first| voff < first) {
+            (low, high) = (0, low);
+        } else if voff_at(high).is_some_and(|behind| behind <= voff) {
+            (low, high) = (high, values.len() / FOOTER_ENTRY_BYTES);
+        }
+        match search(values, FOOTER_ENTRY_BYTES, (low, high), voff) {
             Some(at) => Some(Place::Here(u32_at(values, at + 4)?.into())),
             None => {
-                let at = search(tags, FOOTER_TAG_BYTES, voff)?;
+                let at = search(tags, FOOTER_TAG_BYTES, (0, tags.len() / FOOTER_TAG_BYTES), voff)?;
                 Some(Place::Cold(u64_at(tags, at + 4)?))
             }
         }
+    }
+
+    /// Asks for the lines that `find` will most likely look at.
+    pub(crate) fn ask_for(&self, voff: u64) {
+        let (low, high) = self.near(voff.saturating_sub(self.voff).min(u32::MAX.into()) as u32);
+        let bytes = low * FOOTER_ENTRY_BYTES..high * FOOTER_ENTRY_BYTES;
+        bytes.step_by(LINE_BYTES).for_each(|at| prefetch(&self.entries, at));
+        // Compared as well.
+        prefetch(&self.entries, high * FOOTER_ENTRY_BYTES);
+    }
+
+    /// Entries among which that of a voff is to be expected. Records of one size that died here and
+    /// there leave the others spread evenly; where they are not, `find` searches all.
+    fn near(&self, voff: u32) -> (usize, usize) {
+        let count = self.tags_at / FOOTER_ENTRY_BYTES;
+        let (first, span) = (self.first, u64::from(self.last - self.first).max(1));
+        let at = u64::from(voff.clamp(first, self.last) - first) * count as u64 / span;
+        let at = at as usize;
+        (at.saturating_sub(NEAR), (at + NEAR).min(count))
     }
 
     /// The i-th (voff, offset).
@@ -297,8 +333,13 @@ impl Footer {
 }
 
 /// Where in a table of `stride` bytes per entry, sorted by a leading voff, that of `voff` begins.
-fn search(table: &[u8], stride: usize, voff: u32) -> Option<usize> {
-    let (mut low, mut high) = (0, table.len() / stride);
+/// Looks at these entries only.
+fn search(
+    table: &[u8],
+    stride: usize,
+    (mut low, mut high): (usize, usize),
+    voff: u32,
+) -> Option<usize> {
     while low < high {
         let middle = low + (high - low) / 2;
         match u32_at(table, middle * stride)?.cmp(&voff) {
@@ -397,6 +438,28 @@ mod tests {
         assert!(seal.take_footer(&bytes, 100, first, u32::MAX).is_none());
         assert!(seal.take_footer(&bytes[1..], 100, first, 31).is_none());
         assert!(seal.take_footer(&[], 0, first, 0).is_none());
+    }
+
+    #[test]
+    fn footers_find_what_is_spread_unevenly() {
+        let seal = Seal::new(1, 1);
+        let spreads: [fn(u32) -> u32; 4] =
+            [|i| i * i * i, |i| u32::MAX - (100 - i).pow(3), |i| ((i / 50) << 31) | i, |i| 3 * i];
+        for (spread, count) in spreads.iter().flat_map(|one| [1, 2, 15, 99].map(|n| (one, n))) {
+            let places: Vec<(u32, u32)> = (1..=count).map(|i| (spread(i), i)).collect();
+            let mut bytes = Vec::new();
+            seal.put_footer(&mut bytes, 100, &places, &[]);
+            let footer = seal.take_footer(&bytes, 100, 7, 0).expect("whole");
+            for (voff, offset) in &places {
+                let voff = 7 + u64::from(*voff);
+                footer.ask_for(voff);
+                assert_eq!(footer.find(voff), Some(Place::Here(u64::from(*offset))));
+                for other in [voff - 1, voff + 1] {
+                    let is_there = places.iter().any(|(one, _)| u64::from(*one) + 7 == other);
+                    assert_eq!(footer.find(other).is_some(), is_there);
+                }
+            }
+        }
     }
 
     #[test]

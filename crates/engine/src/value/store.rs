@@ -334,14 +334,9 @@ impl ValueStore {
     }
 
     fn find_in(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, Place)>> {
-        let at = segments.partition_point(|segment| segment.voff <= voff);
-        let Some(segment) = at.checked_sub(1).map(|at| segments[at]) else { return Ok(None) };
-        if segment.collected {
-            let place = self.footer(&segment)?.find(voff);
-            return Ok(place.map(|place| (segment, place)));
-        }
-        let offset = voff - segment.voff;
-        Ok((offset < segment.bytes).then_some((segment, Place::Here(offset))))
+        let Some(segment) = segment_of(segments, voff) else { return Ok(None) };
+        let footer = segment.collected.then(|| self.footer(&segment)).transpose()?;
+        Ok(place_in(&segment, footer.as_deref(), voff).map(|place| (segment, place)))
     }
 
     /// The footer of a collected segment, through the cache.
@@ -622,6 +617,21 @@ impl ValueUsage {
     pub fn used_bytes(&self) -> u64 {
         self.used_slots * self.slot_bytes
     }
+}
+
+/// The segment that has this voff, if any has.
+pub(super) fn segment_of(segments: &[Segment], voff: u64) -> Option<Segment> {
+    let at = segments.partition_point(|segment| segment.voff <= voff);
+    Some(segments[at.checked_sub(1)?])
+}
+
+/// Where in its segment the record of this voff lies; `footer`: of one that was collected.
+pub(super) fn place_in(segment: &Segment, footer: Option<&Footer>, voff: u64) -> Option<Place> {
+    if let Some(footer) = footer {
+        return footer.find(voff);
+    }
+    let offset = voff - segment.voff;
+    (offset < segment.bytes).then_some(Place::Here(offset))
 }
 
 /// Every committed byte lies inside the file.
