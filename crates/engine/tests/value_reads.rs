@@ -219,55 +219,46 @@ impl Walk {
     }
 }
 
+/// All ways in which values are collected.
+const PLACEMENTS: [fn(&mut ValueOptions); 4] = [
+    |values| values.placement = ValuePlacement::Vlog,
+    |_| {},
+    |values| values.cold_stream = true,
+    |values| values.gc_pointers = GcPointers::Writeback,
+];
+
+/// Of a walk that found `found` values at once and read the first: each of the others is read, and
+/// again where it is now.
+fn reads_again(mut walk: Walk, found: u64) {
+    walk.disturb();
+    let before = reads(&walk.store).1;
+    (1..found).for_each(|_| walk.cursor.next().expect("steps"));
+    let again = reads(&walk.store).1 - before;
+    assert!(again > found - 1, "{again} reads: no slot was used again");
+    walk.at += found - 1;
+    walk.ends_well();
+}
+
 #[test]
 fn what_is_read_later_is_looked_for_again_if_its_slot_was_used_again() {
-    type Change = fn(&mut ValueOptions);
-    let placements: [Change; 4] = [
-        |values| values.placement = ValuePlacement::Vlog,
-        |_| {},
-        |values| values.cold_stream = true,
-        |values| values.gc_pointers = GcPointers::Writeback,
-    ];
-    for change in placements {
+    for change in PLACEMENTS {
         let mut walk = Walk::begun(change);
         walk.disturb();
         walk.ends_well();
     }
-    // Seven were found at once, and the first is read: each is read, and again where it is now.
-    let mut walk = Walk::begun(|_| {});
-    walk.disturb();
-    let before = reads(&walk.store).1;
-    (0..6).for_each(|_| walk.cursor.next().expect("steps"));
-    let again = reads(&walk.store).1 - before;
-    assert!(again > 6, "{again} reads: no slot was used again");
-    walk.at += 6;
-    walk.ends_well();
+    reads_again(Walk::begun(|_| {}), 7);
 }
 
 /// In memory, where only lines are asked for ahead.
 #[test]
 fn what_was_found_in_memory_is_looked_for_again_if_its_slot_was_used_again() {
-    type Change = fn(&mut ValueOptions);
-    let placements: [Change; 4] = [
-        |values| values.placement = ValuePlacement::Vlog,
-        |_| {},
-        |values| values.cold_stream = true,
-        |values| values.gc_pointers = GcPointers::Writeback,
-    ];
-    for (change, times) in placements.iter().flat_map(|change| [5, 40].map(|n| (change, n))) {
-        let mut walk = Walk::begun_on(Arc::new(MemoryStorage::new()), times, change);
+    let begun = |times, change| Walk::begun_on(Arc::new(MemoryStorage::new()), times, change);
+    for (change, times) in PLACEMENTS.into_iter().flat_map(|change| [5, 40].map(|n| (change, n))) {
+        let mut walk = begun(times, change);
         walk.disturb();
         walk.ends_well();
     }
-    // Four were found at once, and the first is read: each is read, and again where it is now.
-    let mut walk = Walk::begun_on(Arc::new(MemoryStorage::new()), 5, |_| {});
-    walk.disturb();
-    let before = reads(&walk.store).1;
-    (0..3).for_each(|_| walk.cursor.next().expect("steps"));
-    let again = reads(&walk.store).1 - before;
-    assert!(again > 3, "{again} reads: no slot was used again");
-    walk.at += 3;
-    walk.ends_well();
+    reads_again(begun(5, |_| {}), 4);
 }
 
 #[test]

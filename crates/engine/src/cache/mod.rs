@@ -184,8 +184,8 @@ impl Cache {
     /// Whether the cache should hear of the use of an object by [`Cache::get`], so that others
     /// leave before it. `told` is the turn in which it last heard, 0 for never.
     ///
-    /// Once in a turn is enough: the cache only remembers whether an object was used since it last
-    /// looked at it, and it looks at few twice in a turn.
+    /// Once in a turn is enough: the cache remembers little more than whether an object was used
+    /// since it last looked at it, and it looks at few twice in a turn.
     #[inline]
     pub fn is_due(&self, told: &AtomicU32) -> bool {
         told.load(Relaxed) != self.turn.load(Relaxed)

@@ -3,8 +3,8 @@
 //!
 //! A Bloom filter of one word a key: four bits of a word of 64, set by one atomic operation before
 //! the entry is inserted, so that whoever may see an entry finds its bits (the visible number is
-//! published after, and read before). With 16 bits a key 0.6% of other keys pass. Not here: the
-//! filters of tables, which are built once and by the number of their keys.
+//! published after, and read before). With 16 bits a key less than 1% of other keys pass. Not here:
+//! the filters of tables, which are built once and by the number of their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -23,7 +23,7 @@ const WORD_BYTES: usize = size_of::<u64>();
 const MOST_FREE: usize = 2;
 
 /// A filter; see the module docs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KeyFilter {
     words: Box<[AtomicU64]>,
     _reservation: Option<Reservation>,
@@ -75,7 +75,7 @@ impl FilterPool {
         if is_last {
             self.wanted_words.store(count, Relaxed);
         }
-        filter.map(|filter| PooledFilter { filter: Some(filter), pool: Arc::clone(self) })
+        filter.map(|filter| PooledFilter { filter, pool: Arc::clone(self) })
     }
 
     /// Whether [`FilterPool::prepare`] has something to do.
@@ -118,8 +118,7 @@ impl FilterPool {
 /// A filter that goes back to its pool, emptied.
 #[derive(Debug)]
 pub(super) struct PooledFilter {
-    /// There until dropped.
-    filter: Option<KeyFilter>,
+    filter: KeyFilter,
     pool: Arc<FilterPool>,
 }
 
@@ -127,17 +126,14 @@ impl PooledFilter {
     /// Asks for the word that [`PooledFilter::add`] changes.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        if let Some(filter) = &self.filter {
-            prefetch(&filter.words, filter.at(hash));
-        }
+        prefetch(&self.filter.words, self.filter.at(hash));
     }
 
     /// Adds a key by its hash.
     #[inline]
     pub(super) fn add(&self, hash: u64) {
-        let Some(filter) = &self.filter else { return };
-        let (word, bits) = filter.place(hash);
-        // Most bits of a filter that is nearly full are set: looking costs less than writing.
+        let (word, bits) = self.filter.place(hash);
+        // A key that is written again finds its bits set: looking costs less than writing.
         if word.load(Relaxed) & bits != bits {
             word.fetch_or(bits, Relaxed);
         }
@@ -146,18 +142,14 @@ impl PooledFilter {
     /// Whether the key may have been added.
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| {
-            let (word, bits) = filter.place(hash);
-            word.load(Relaxed) & bits == bits
-        })
+        let (word, bits) = self.filter.place(hash);
+        word.load(Relaxed) & bits == bits
     }
 }
 
 impl Drop for PooledFilter {
     fn drop(&mut self) {
-        if let Some(filter) = self.filter.take() {
-            self.pool.give(filter);
-        }
+        self.pool.give(std::mem::take(&mut self.filter));
     }
 }
 

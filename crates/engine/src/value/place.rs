@@ -37,6 +37,8 @@ pub(crate) struct Pace {
     pub(crate) least: usize,
     /// And at most.
     most: usize,
+    /// Whether each time twice as many as before, or one more.
+    doubles: bool,
     /// Their values have no more bytes together, but for the last.
     pub(crate) bytes: u64,
 }
@@ -45,7 +47,7 @@ impl Pace {
     /// Entries to gather after so many. In memory what was looked for in vain costs about as much
     /// as looking ahead gains, so a short walk goes carefully.
     pub(crate) fn after(&self, count: usize) -> usize {
-        let more = if self.most == MOST_IN_MEMORY { count + 1 } else { count * 2 };
+        let more = if self.doubles { count * 2 } else { count + 1 };
         more.min(self.most)
     }
 }
@@ -85,12 +87,12 @@ impl Values {
         let gains =
             |store: &Arc<ValueStore>| store.file.heeds_hints() || store.file.reads_together();
         if self.all().any(gains) {
-            return Pace { least: LEAST_AHEAD, most: MOST_AHEAD, bytes };
+            return Pace { least: LEAST_AHEAD, most: MOST_AHEAD, doubles: true, bytes };
         }
-        match self.all().any(|store| store.file.is_memory()) {
-            true => Pace { least: 1, most: MOST_IN_MEMORY, bytes: bytes.min(BYTES_IN_MEMORY) },
-            false => Pace { least: 1, most: 1, bytes: 0 },
-        }
+        let is_memory = self.all().any(|store| store.file.is_memory());
+        let (most, bytes) =
+            if is_memory { (MOST_IN_MEMORY, bytes.min(BYTES_IN_MEMORY)) } else { (1, 0) };
+        Pace { least: 1, most, doubles: false, bytes }
     }
 
     /// Tables below this number were written under another placement.
