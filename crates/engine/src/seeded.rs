@@ -97,6 +97,8 @@ pub enum Bug {
     LookupNotChecked,
     /// A writer makes its batch visible without waiting for the earlier ones.
     PublishedOutOfOrder,
+    /// A batch's mark takes the place of one that is not visible yet.
+    MarkOverwritten,
     /// Who waited for a sync of another writer takes it for one of its own record.
     SyncNotChecked,
     /// A failed sync is forgotten: the next writer tries again.

@@ -328,7 +328,7 @@ impl Inner {
             return 1;
         }
         let others = self.scheduler.state.lock().running.len().saturating_sub(1);
-        let writers = usize::from(self.scheduler.sees_writers(self.visible_seq.load(Relaxed)));
+        let writers = usize::from(self.scheduler.sees_writers(self.tickets.visible()));
         let idle = CORES.saturating_sub(others + writers);
         slice_count(*CORES, idle, bytes, table_bytes)
     }
@@ -441,7 +441,7 @@ impl Inner {
 
     /// Gives memory and files back that only writers need, if none came since `last_seq`.
     fn trim_if_idle(&self, last_seq: &mut SeqNo) {
-        let seq = self.visible_seq.load(Relaxed);
+        let seq = self.tickets.visible();
         if std::mem::replace(last_seq, seq) != seq {
             return;
         }

@@ -6,7 +6,6 @@
 //! and the merge then already stands on the key before.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use crate::error::{Error, Result};
 use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
@@ -125,9 +124,9 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
-        let before = keyspace.store.visible_seq.load(Acquire);
+        let before = keyspace.store.tickets.visible();
         let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
-        let now = keyspace.store.visible_seq.load(Acquire);
+        let now = keyspace.store.tickets.visible();
         let access = Access::Cached { fill: options.fill_cache };
         let pace = values.pace(keyspace.inner.options.load().values.scan_ahead_bytes);
         let seq = held.as_ref().map_or(now, Snapshot::seq);

@@ -437,6 +437,6 @@ impl super::Keyspace {
 
     /// Sequence number of the newest visible write.
     pub fn visible_seq(&self) -> u64 {
-        self.store.visible_seq.load(Acquire)
+        self.store.tickets.visible()
     }
 }

@@ -112,7 +112,7 @@ impl Keyspace {
         // that were visible when the view was made.
         let key = key.as_ref();
         let view = self.inner.view.load();
-        let seq = self.store.visible_seq.load(Acquire);
+        let seq = self.store.tickets.visible();
         reached!(GetBegun);
         match self.get_in(&view, key, seq)? {
             Got::Value(value) => Ok(value),
@@ -154,7 +154,7 @@ impl Keyspace {
     /// sorted order, so that neighbours share blocks while those are in the processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         let Moment { view, held, .. } = self.moment(None);
-        let now = || self.store.visible_seq.load(Acquire);
+        let now = || self.store.tickets.visible();
         let seq = held.as_ref().map_or_else(now, Snapshot::seq);
         reached!(GetBegun);
         let mut order: Vec<usize> = (0..keys.len()).collect();

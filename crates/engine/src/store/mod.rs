@@ -50,7 +50,7 @@ use crate::version::handle::TableContext;
 use crate::version::manifest::Manifest;
 use crate::write::commit::{CommitState, Share};
 use crate::write::pressure::Throttle;
-use crate::write::tickets::Syncer;
+use crate::write::tickets::{Syncer, Tickets};
 use crate::write::wal::WalFiles;
 
 /// Name of the keyspace that every store has.
@@ -118,8 +118,8 @@ pub(crate) struct Inner {
     pub(crate) wal_files: Arc<WalFiles>,
     pub(crate) keyspaces: RwLock<BTreeMap<KeyspaceId, Arc<KeyspaceInner>>>,
     pub(crate) commit: CachePadded<Mutex<CommitState>>,
-    /// Largest sequence number that readers may see.
-    pub(crate) visible_seq: CachePadded<AtomicU64>,
+    /// What readers may see.
+    pub(crate) tickets: Tickets,
     /// Largest sequence number known to survive a power loss.
     pub(crate) durable_seq: CachePadded<AtomicU64>,
     /// Set when the log passes its limit; cleared by the writer that asks for flushes.

@@ -51,7 +51,7 @@ use crate::version::record::Change;
 use crate::write::commit::CommitState;
 use crate::write::pressure::Throttle;
 use crate::write::recovery::{self, LogStart};
-use crate::write::tickets::Syncer;
+use crate::write::tickets::{Syncer, Tickets};
 use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
@@ -219,7 +219,7 @@ fn assemble(
         next_file,
         wal_files,
         keyspaces: RwLock::new(keyspaces),
-        visible_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
+        tickets: Tickets::new(state.last_seq),
         durable_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
         log_too_long: AtomicBool::new(false),
         flush_limit: AtomicU64::new(u64::MAX),
@@ -466,14 +466,14 @@ fn replay_log(inner: &Inner, same_boot: bool, new_tables: &mut NewTables) -> Res
         let user_bytes = (operation.key.len() + operation.value.len()) as u64;
         active.announce(seq, 1, 1, user_bytes, 0);
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
-        inner.visible_seq.store(seq, Release);
+        inner.tickets.set_visible(seq);
         if active.is_full() && !inner.options.read_only {
             spill(inner, keyspace, &active, new_tables)?;
         }
         Ok(())
     })?;
-    let last_seq = recovered.last_seq.max(inner.visible_seq.load(Relaxed));
-    inner.visible_seq.store(last_seq, Release);
+    let last_seq = recovered.last_seq.max(inner.tickets.visible());
+    inner.tickets.set_visible(last_seq);
     inner.durable_seq.store(last_seq, Release);
     inner.commit.lock().next_seq = last_seq + 1;
     if recovered.torn {
@@ -661,7 +661,7 @@ impl Inner {
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
-            let (next_file, last_seq) = (&self.next_file, self.visible_seq.load(Acquire));
+            let (next_file, last_seq) = (&self.next_file, self.tickets.visible());
             let values =
                 settle_values(keyspace, &options.values, &self.tables, next_file, last_seq)?;
             let mut changes = vec![Change::Keyspace {

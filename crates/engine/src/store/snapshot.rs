@@ -1,7 +1,6 @@
 //! A registered point in the store's history: merges keep what it can see, until it is dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use super::Inner;
 use crate::key::SeqNo;
@@ -19,7 +18,7 @@ impl Snapshot {
         // Reading the number and registering it is one step for the merges, which collect live
         // snapshots under the same lock.
         let mut live = store.snapshots.lock();
-        let seq = store.visible_seq.load(Acquire);
+        let seq = store.tickets.visible();
         *live.entry(seq).or_default() += 1;
         drop(live);
         Snapshot { store, seq }
@@ -58,7 +57,7 @@ impl Inner {
     /// Sequence numbers that merges must keep visible, ascending: live snapshots and "now".
     pub(crate) fn visible_points(&self) -> Vec<SeqNo> {
         let live = self.snapshots.lock();
-        let now = self.visible_seq.load(Acquire);
+        let now = self.tickets.visible();
         let mut points: Vec<SeqNo> = live.keys().copied().collect();
         points.push(now);
         points.dedup();

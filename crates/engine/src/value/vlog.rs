@@ -132,7 +132,7 @@ impl Inner {
         let mut live = Vec::new();
         for entry in scanned.entries.iter().filter(|entry| !entry.is_marker) {
             let view = keyspace.view.load();
-            let now = self.visible_seq.load(std::sync::atomic::Ordering::Acquire);
+            let now = self.tickets.visible();
             let newest = newest_pointer(&view, scanned.key(entry), now)?;
             if let Some((pointer, seq)) = newest
                 && pointer.store == store.number

@@ -31,7 +31,6 @@ use crate::options::Durability;
 use crate::read::gap::{Sees, Walk};
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::value::store::ValueStore;
-use crate::write::tickets::{self, publish};
 use crate::write::wal::{SyncWork, Wal};
 
 /// Looks at the commit lock before a writer gives way: 2 to 5 us, by processor.
@@ -135,7 +134,7 @@ impl Inner {
             _ => insert(batch, shares, views.as_slice(), first_seq),
         }
         drop(early_view);
-        publish(&self.visible_seq, first_seq, last_seq);
+        self.tickets.publish(first_seq, last_seq);
         for (share, view) in shares.iter().zip(views.as_slice()) {
             if view.active.is_full() {
                 self.rotate_if_active(share.keyspace, &view.active);
@@ -219,7 +218,7 @@ impl Inner {
         let (first_seq, views) = self.log_locked(state, &batch, &shares)?;
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, &shares, views.as_slice(), first_seq);
-        publish(&self.visible_seq, first_seq, last_seq);
+        self.tickets.publish(first_seq, last_seq);
         for view in views.as_slice() {
             if view.active.is_full() {
                 self.rotate_if_active(keyspace, &view.active);
@@ -325,7 +324,7 @@ impl Inner {
 
     /// Waits until `seq` is visible; its writer has only memory to write.
     pub(crate) fn wait_visible(&self, seq: SeqNo) {
-        tickets::wait_visible(&self.visible_seq, seq);
+        self.tickets.wait_visible(seq);
     }
 
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
@@ -375,7 +374,7 @@ impl Inner {
     /// Returns once everything acknowledged so far is durable.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.check_writable()?;
-        self.sync_through(self.visible_seq.load(Acquire))
+        self.sync_through(self.tickets.visible())
     }
 
     /// Returns once everything up to `seq` is durable.

@@ -27,15 +27,17 @@ mod tests {
 
     use shuttle::scheduler::RandomScheduler;
     use shuttle::sync::Mutex;
-    use shuttle::sync::atomic::{AtomicU64, Ordering::*};
+    use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
     use shuttle::{Config, Runner, thread};
 
-    use super::tickets::{Syncer, publish, wait_visible};
+    use super::tickets::{Syncer, Tickets};
     use crate::key::{Kind, pack, seek_trailer};
     use crate::memtable::arena::{Arena, ChunkPool};
     use crate::memtable::model::btree::Tree;
 
     const WRITERS: u64 = 3;
+    /// Numbers that an earlier life of the store gave out.
+    const RECOVERED: u64 = 7;
 
     fn run(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
         let scheduler = RandomScheduler::new_from_seed(0x5eed, executions);
@@ -46,7 +48,7 @@ mod tests {
     struct Store {
         tree: Tree,
         next_seq: Mutex<u64>,
-        visible_seq: AtomicU64,
+        tickets: Tickets,
     }
 
     /// Steps 2 to 5 of the commit pipeline, with batches of one and of two.
@@ -69,13 +71,14 @@ mod tests {
                 }
             }
         }
-        publish(&store.visible_seq, first_seq, last_seq);
-        wait_visible(&store.visible_seq, last_seq);
+        store.tickets.publish(first_seq, last_seq);
+        assert!(store.tickets.visible() >= last_seq, "a writer sees what it wrote");
+        look(store);
     }
 
     /// Whatever is visible is inserted, and all that came before.
     fn look(store: &Store) {
-        let visible = store.visible_seq.load(Acquire);
+        let visible = store.tickets.visible();
         let writers = (0..WRITERS).map(|writer| vec![b'w', writer as u8]);
         let batches = (1..=visible).map(|seq| seq.to_be_bytes().to_vec());
         let seen = writers.chain(batches).filter_map(|key| {
@@ -90,7 +93,7 @@ mod tests {
         let store = Arc::new(Store {
             tree: Tree::new(Arena::new(pool, 1 << 20)),
             next_seq: Mutex::new(1),
-            visible_seq: AtomicU64::new(0),
+            tickets: Tickets::new(0),
         });
         let writers = (0..WRITERS).map(|writer| {
             let store = Arc::clone(&store);
@@ -100,13 +103,75 @@ mod tests {
         look(&store);
         look(&store);
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
-        assert_eq!(store.visible_seq.load(Acquire), 4, "two of one, one of two");
+        assert_eq!(store.tickets.visible(), 4, "two of one, one of two");
         look(&store);
     }
 
     #[test]
     fn what_is_visible_is_there() {
         run(1_000, commit_and_look);
+    }
+
+    /// Numbers alone, with so few marks that batches meet in them.
+    struct Numbers {
+        next_seq: Mutex<u64>,
+        inserted: [AtomicBool; 16],
+        tickets: Tickets<2>,
+    }
+
+    impl Numbers {
+        fn look(&self) {
+            let visible = self.tickets.visible();
+            let recent = &self.inserted[..(visible - RECOVERED) as usize];
+            let all = recent.iter().all(|inserted| inserted.load(Acquire));
+            assert!(all, "{visible} is visible, and something below it not inserted");
+        }
+
+        fn write(&self, count: u64) {
+            let first_seq = {
+                let mut next_seq = self.next_seq.lock().expect("no panic under the lock");
+                *next_seq += count;
+                *next_seq - count
+            };
+            let recent = &self.inserted[(first_seq - RECOVERED - 1) as usize..];
+            recent[..count as usize].iter().for_each(|inserted| inserted.store(true, Release));
+            self.tickets.publish(first_seq, first_seq + count - 1);
+            let visible = self.tickets.visible();
+            assert!(visible >= first_seq + count - 1, "a writer sees what it wrote");
+            self.look();
+        }
+    }
+
+    fn publish_in_order() {
+        let numbers = Arc::new(Numbers {
+            next_seq: Mutex::new(RECOVERED + 1),
+            inserted: Default::default(),
+            tickets: Tickets::new(0),
+        });
+        numbers.tickets.set_visible(RECOVERED);
+        let writers = (0..4).map(|writer| {
+            let numbers = Arc::clone(&numbers);
+            thread::spawn(move || {
+                numbers.write(1);
+                numbers.write(1 + writer % 2);
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        for count in [2, 6] {
+            numbers.tickets.wait_visible(RECOVERED + count);
+            numbers.look();
+        }
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        assert_eq!(
+            numbers.tickets.visible(),
+            RECOVERED + 10,
+            "four of one, two of one, two of two"
+        );
+    }
+
+    #[test]
+    fn numbers_become_visible_in_order_and_to_those_who_took_them() {
+        run(5_000, publish_in_order);
     }
 
     /// A log as numbers, whose second sync fails if `fails`.
@@ -176,8 +241,10 @@ mod tests {
     #[test]
     fn each_seeded_bug_is_found() {
         use crate::seeded::{Bug, with};
-        let works: [(Bug, fn()); 3] = [
+        let works: [(Bug, fn()); 5] = [
             (Bug::PublishedOutOfOrder, commit_and_look),
+            (Bug::PublishedOutOfOrder, publish_in_order),
+            (Bug::MarkOverwritten, publish_in_order),
             (Bug::SyncNotChecked, || sync_in_groups(false)),
             (Bug::FailedSyncForgotten, || sync_in_groups(true)),
         ];
