@@ -21,7 +21,7 @@ const BUSY: SeqNo = SeqNo::MAX;
 #[derive(Debug)]
 pub struct Tickets<const MARKS: usize = 64> {
     visible: CachePadded<AtomicU64>,
-    /// Not a line each: a writer alone looks at a mark with each write, and finds the next close by.
+    /// Not a cache line each: a writer alone looks at the next one with each write.
     marks: [Mark; MARKS],
 }
 
