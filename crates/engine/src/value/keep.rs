@@ -557,7 +557,8 @@ mod tests {
             (mask, mix, cools) in (0u64..16, any::<u64>(), any::<bool>()),
         ) {
             points.sort_unstable();
-            let names: Vec<String> = records.iter().map(|one| format!("key-{:03}", one.0)).collect();
+            let names = records.iter().map(|one| format!("key-{:03}", one.0));
+            let names: Vec<String> = names.collect();
             let records = names.iter().zip(&records).zip(0..);
             let records = records.map(|((name, one), voff)| (&name[..], one.1, voff, one.2));
             let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
