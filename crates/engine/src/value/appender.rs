@@ -24,6 +24,9 @@ use crate::value::store::ValueStore;
 /// Buffered bytes of one group after which they are written.
 const WRITE_BYTES: usize = 64 << 10;
 
+/// Room for that from the start: most flushes bring a group about as much.
+const FIRST_BYTES: usize = 16 << 10;
+
 /// Records that are being added to a value file.
 #[derive(Debug)]
 pub(crate) struct Appender {
@@ -118,7 +121,7 @@ impl Appender {
                 open: found,
                 found,
                 full: Vec::new(),
-                buffer: Vec::new(),
+                buffer: Vec::with_capacity(FIRST_BYTES),
                 keys: Sketch::of_nothing(),
             }
         });

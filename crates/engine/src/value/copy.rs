@@ -5,11 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::value::appender::Appender;
 use crate::value::keep::{Entry, Scanned, Tag, rewritten};
 use crate::value::layout::{Segment, ValueEdit};
-use crate::value::record::{Record, footer_bytes, record_bytes, tag_bytes};
+use crate::value::record::{Record, footer_bytes, tag_bytes};
 use crate::value::store::ValueStore;
+
+/// Lines of the next record that are asked for while one is copied.
+const MOST_LINES: usize = 32;
 
 /// What was copied, durably; no edit names it yet.
 pub(super) struct Copied {
@@ -38,27 +42,17 @@ impl ValueStore {
             store: self,
             done: Vec::new(),
             open: None,
-            spare: Vec::new(),
+            spare: Default::default(),
             cold: None,
             cooled_bytes: 0,
             tag_bytes: 0,
         };
-        let moving = survivors.iter().filter(|entry| leaving.contains(&(entry.segment as usize)));
-        let outcome = moving.into_iter().try_for_each(|entry| {
-            let segment = &segments[entry.segment as usize];
-            let place = self.position(segment) + u64::from(entry.offset);
-            let bad = |what| self.corrupt(place, what);
-            match &scanned.held[entry.segment as usize] {
-                // The scan has checked it.
-                Some(bytes) => {
-                    let record = Record::of_checked(&bytes[entry.offset as usize..]);
-                    writer.add(&record.map_err(bad)?, entry)
-                }
-                None => {
-                    let bytes = self.file.read_vec(place, entry.bytes as usize)?;
-                    let record = self.seal(segment).take(&bytes, entry.offset.into());
-                    writer.add(&record.map_err(bad)?, entry)
-                }
+        let mut runs = survivors.chunk_by(|one, next| one.segment == next.segment);
+        let outcome = runs.try_for_each(|run| {
+            let at = run[0].segment as usize;
+            match leaving.contains(&at) {
+                true => self.copy_run(&segments[at], scanned.held[at].as_deref(), run, &mut writer),
+                false => Ok(()),
             }
         });
         match outcome.and_then(|()| writer.finish()) {
@@ -75,6 +69,47 @@ impl ValueStore {
         }
     }
 
+    /// Copies records of one segment, as many at a time as the output has room for: who is shown
+    /// the file must not write to it. So a record that cools goes alone.
+    fn copy_run(
+        &self,
+        segment: &Segment,
+        held: Option<&[u8]>,
+        mut left: &[Entry],
+        writer: &mut OutputWriter<'_>,
+    ) -> Result<()> {
+        while let Some(first) = left.first() {
+            writer.open_for(first)?;
+            let mut outcome = Ok(0);
+            let mut see = |bytes: &[u8]| outcome = writer.put_run(segment, bytes, left);
+            let is_seen = match held {
+                _ if first.cools => false,
+                Some(bytes) => {
+                    see(bytes);
+                    true
+                }
+                None => self.file.show(self.position(segment), segment.bytes, &mut see),
+            };
+            if is_seen {
+                left = &left[outcome?..];
+                continue;
+            }
+            let place = self.position(segment) + u64::from(first.offset);
+            let read;
+            let record = match held {
+                // The scan has checked it.
+                Some(bytes) => Record::of_checked(&bytes[first.offset as usize..]),
+                None => {
+                    read = self.file.read_vec(place, first.bytes as usize)?;
+                    self.seal(segment).take(&read, first.offset.into())
+                }
+            };
+            writer.add(&record.map_err(|what| self.corrupt(place, what))?, first)?;
+            left = &left[1..];
+        }
+        Ok(())
+    }
+
     /// Frees the slots of segments that no edit names.
     pub(super) fn give_back<'a>(&self, segments: impl Iterator<Item = &'a Segment>) {
         let mut state = self.state.lock();
@@ -88,7 +123,7 @@ struct OutputWriter<'a> {
     done: Vec<Segment>,
     open: Option<OpenOutput>,
     /// Memory of the last output, for the next one.
-    spare: Vec<u8>,
+    spare: (Vec<u8>, Vec<(u32, u32)>),
     cold: Option<Appender>,
     cooled_bytes: u64,
     tag_bytes: u64,
@@ -103,6 +138,29 @@ struct OpenOutput {
 }
 
 impl OutputWriter<'_> {
+    /// Puts records of a segment that the scan has checked, as long as they need nothing but room
+    /// in the open output. How many they were.
+    fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[Entry]) -> Result<usize> {
+        let store = self.store;
+        let bad = |entry: &Entry, what| {
+            store.corrupt(store.position(segment) + u64::from(entry.offset), what)
+        };
+        for (i, entry) in run.iter().enumerate() {
+            if entry.cools || !self.has_room(entry) {
+                return Ok(i);
+            }
+            if let Some(next) = run.get(i + 1) {
+                let lines = next.offset as usize..(next.offset + next.bytes) as usize;
+                lines.step_by(LINE_BYTES).take(MOST_LINES).for_each(|at| prefetch(bytes, at));
+            }
+            let record = Record::of_checked(&bytes[entry.offset as usize..]);
+            let record = record.map_err(|what| bad(entry, what))?;
+            self.put(&record, entry, entry.tag);
+        }
+        Ok(run.len())
+    }
+
+    /// Puts a record, for which there is room, or its tag, if it cools.
     fn add(&mut self, record: &Record<'_>, entry: &Entry) -> Result<()> {
         let tag = match (entry.tag, self.store.cold) {
             (None, Some(cold)) if entry.cools => {
@@ -114,10 +172,12 @@ impl OutputWriter<'_> {
             }
             (tag, _) => tag,
         };
-        let value_bytes = if tag.is_some() { 0 } else { record.value.len() };
-        let bytes = record_bytes(record.key.len(), value_bytes);
-        self.open_for(bytes, entry.voff, tag.is_some())?;
-        let Some(open) = &mut self.open else { return Ok(()) };
+        self.put(record, entry, tag);
+        Ok(())
+    }
+
+    fn put(&mut self, record: &Record<'_>, entry: &Entry, tag: Option<Tag>) {
+        let Some(open) = &mut self.open else { return };
         let (seal, offset) = (self.store.seal(&open.segment), open.segment.bytes);
         let voff = (entry.voff - open.segment.voff) as u32;
         match tag {
@@ -133,31 +193,35 @@ impl OutputWriter<'_> {
                 seal.put_tag(&mut open.bytes, offset, record.seq, record.key, value_bytes);
             }
         }
-        open.segment.bytes += bytes;
+        open.segment.bytes = open.bytes.len() as u64;
         open.segment.records += 1;
-        Ok(())
     }
 
-    /// Sees to it that an output with room for a record is open.
-    fn open_for(&mut self, bytes: u64, voff: u64, is_tag: bool) -> Result<()> {
-        let store = self.store;
-        let tag = u32::from(is_tag);
-        let has_room = self.open.as_ref().is_some_and(|OpenOutput { segment, .. }| {
+    /// Whether the open output has room for what becomes of a record.
+    fn has_room(&self, entry: &Entry) -> bool {
+        self.open.as_ref().is_some_and(|OpenOutput { segment, .. }| {
+            let tag = u32::from(entry.becomes_tag());
             let footer = footer_bytes(segment.records + 1, segment.tags + tag);
-            segment.bytes + bytes + footer <= u64::from(segment.slots) * store.slot_bytes
-                && voff - segment.voff <= u64::from(u32::MAX)
-        });
-        if has_room {
+            let room = u64::from(segment.slots) * self.store.slot_bytes;
+            segment.bytes + entry.kept_bytes() + footer <= room
+                && entry.voff - segment.voff <= u64::from(u32::MAX)
+        })
+    }
+
+    /// Sees to it that an output with room for what becomes of a record is open.
+    fn open_for(&mut self, entry: &Entry) -> Result<()> {
+        if self.has_room(entry) {
             return Ok(());
         }
         self.close()?;
-        let slots = (bytes + footer_bytes(1, tag)).div_ceil(store.slot_bytes) as u32;
-        let segment = Segment { voff, ..store.state.lock().take_output(slots)? };
+        let store = self.store;
+        let bytes = entry.kept_bytes() + footer_bytes(1, u32::from(entry.becomes_tag()));
+        let slots = bytes.div_ceil(store.slot_bytes) as u32;
+        let segment = Segment { voff: entry.voff, ..store.state.lock().take_output(slots)? };
         let (position, room) = (store.position(&segment), u64::from(slots) * store.slot_bytes);
-        let (places, tags) = (Vec::new(), Vec::new());
-        let mut bytes = std::mem::take(&mut self.spare);
+        let (mut bytes, places) = std::mem::take(&mut self.spare);
         bytes.reserve(room as usize);
-        self.open = Some(OpenOutput { segment, bytes, places, tags });
+        self.open = Some(OpenOutput { segment, bytes, places, tags: Vec::new() });
         Ok(store.file.allocate(position, room)?)
     }
 
@@ -168,7 +232,8 @@ impl OutputWriter<'_> {
         let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
         self.done.push(open.segment);
         open.bytes.clear();
-        self.spare = open.bytes;
+        open.places.clear();
+        self.spare = (open.bytes, open.places);
         Ok(written?)
     }
 

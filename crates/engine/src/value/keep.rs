@@ -1,7 +1,7 @@
 //! What a collection of a hash group keeps, and which segments it rewrites for that. Pure: no I/O,
 //! no locks.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ pub(super) struct Tag {
 
 impl Entry {
     /// Bytes that the group keeps of it.
-    fn kept_bytes(&self) -> u64 {
+    pub(super) fn kept_bytes(&self) -> u64 {
         if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
     }
 
@@ -51,7 +51,7 @@ impl Entry {
     }
 
     /// Whether the group keeps a tag of it.
-    fn becomes_tag(&self) -> bool {
+    pub(super) fn becomes_tag(&self) -> bool {
         self.cools || self.tag.is_some()
     }
 }
@@ -63,6 +63,8 @@ pub(super) struct Scanned {
     pub(super) entries: Vec<Entry>,
     /// Bytes of segments, as far as they are held.
     pub(super) held: Vec<Option<Vec<u8>>>,
+    /// Spreads hashes of keys: nobody outside knows it, so nobody can choose keys that meet.
+    pub(super) mix: u64,
 }
 
 impl Scanned {
@@ -70,21 +72,71 @@ impl Scanned {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
     }
 
-    /// Indices of the entries by key; of a key the newest version first, and of two records of
-    /// one version the later. A record goes before a marker of its version: that lay inline once,
-    /// and was separated since. Sorted are heads and indices: most comparisons end there, and they
-    /// are small.
+    /// Indices of the entries by key, and as `order` has it. Sorted are heads and indices: most
+    /// comparisons end there, and they are small.
     fn by_key(&self) -> Vec<u32> {
-        let order = |entry: &Entry| {
-            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.voff))
-        };
         let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
         let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
-        sorted.sort_unstable_by(|a, b| {
-            let (one, other) = (&self.entries[a.1 as usize], &self.entries[b.1 as usize]);
-            a.0.cmp(&b.0).then_with(|| order(one).cmp(&order(other)))
-        });
+        sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| self.order(a.1, b.1)));
         sorted.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// By key; of a key the newest version first, and of two records of one version the later. A
+    /// record goes before a marker of its version: that lay inline once, and was separated since.
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let order = |at: u32| {
+            let entry = &self.entries[at as usize];
+            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.voff))
+        };
+        order(one).cmp(&order(other))
+    }
+
+    fn is_same_key(&self, one: u32, other: u32) -> bool {
+        self.key(&self.entries[one as usize]) == self.key(&self.entries[other as usize])
+    }
+
+    fn hashes(&self) -> Vec<u64> {
+        self.entries.iter().map(|entry| ValueStore::sketch_hash(self.key(entry))).collect()
+    }
+}
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// Entries by hash: each leads to the one before it with the same hash, mostly of the same key.
+struct Chains {
+    before: Vec<u32>,
+    /// Whether no later entry has its hash.
+    is_last: Vec<bool>,
+}
+
+impl Chains {
+    /// At most half of the slots are taken, so that a search is short.
+    fn of(hashes: &[u64], mix: u64) -> Chains {
+        let bits = (2 * hashes.len()).next_power_of_two().trailing_zeros().max(1);
+        let mut slots = vec![NONE; 1 << bits];
+        let mut chains =
+            Chains { before: vec![NONE; hashes.len()], is_last: vec![true; hashes.len()] };
+        for (i, hash) in (0..).zip(hashes) {
+            let mut at = (hash.wrapping_mul(mix | 1) >> (u64::BITS - bits)) as usize;
+            while slots[at] != NONE && hashes[slots[at] as usize] != *hash {
+                at = (at + 1) % slots.len();
+            }
+            let before = std::mem::replace(&mut slots[at], i);
+            chains.before[i as usize] = before;
+            if before != NONE {
+                chains.is_last[before as usize] = false;
+            }
+        }
+        chains
+    }
+
+    /// Puts the entries of the chain that ends with `last` there.
+    fn list(&self, last: u32, out: &mut Vec<u32>) {
+        out.clear();
+        out.extend(std::iter::successors(Some(last), |at| {
+            Some(self.before[*at as usize]).filter(|before| *before != NONE)
+        }));
     }
 }
 
@@ -194,43 +246,76 @@ pub(super) fn survivors(
     dead: &BTreeMap<u64, u32>,
     cools: bool,
 ) -> Survivors {
-    let mut out = Survivors::none();
-    // Index, and whether it cools.
-    let mut kept: Vec<(u32, bool)> = Vec::with_capacity(scanned.entries.len());
-    let mut last: Option<(&[u8], usize)> = None;
-    for at in scanned.by_key() {
-        let entry = &scanned.entries[at as usize];
-        let own = scanned.key(entry);
-        let stripe = points.partition_point(|point| *point < entry.seq);
-        let newest = last.is_none_or(|(key, _)| key != own);
-        let shadowed = !newest && last.is_some_and(|(_, s)| s == stripe && stripe < points.len());
-        last = Some((own, stripe));
-        let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
-        let is_dead = dead.contains_key(&entry.voff);
-        if !newest && !is_dead {
-            // Its key was updated: the newest version is hot.
-            let is_own =
-                |(at, _): &&mut (u32, bool)| scanned.key(&scanned.entries[*at as usize]) == own;
-            kept.last_mut().filter(is_own).into_iter().for_each(|(_, cools)| *cools = false);
+    let kept = Vec::with_capacity(scanned.entries.len());
+    let judge = Judge { scanned, points, dead, cools, out: Survivors::none(), kept };
+    judge.by_hash(&scanned.hashes())
+}
+
+/// Finds survivors, key by key.
+struct Judge<'a> {
+    scanned: &'a Scanned,
+    points: &'a [SeqNo],
+    dead: &'a BTreeMap<u64, u32>,
+    cools: bool,
+    out: Survivors,
+    /// Index, and whether it cools.
+    kept: Vec<(u32, bool)>,
+}
+
+impl Judge<'_> {
+    /// Keys are found by their hashes; sorted is only what has a hash in common.
+    fn by_hash(mut self, hashes: &[u64]) -> Survivors {
+        let scanned = self.scanned;
+        let chains = Chains::of(hashes, scanned.mix);
+        let mut same = Vec::new();
+        for (last, hash) in (0..).zip(hashes).filter(|(i, _)| chains.is_last[*i as usize]) {
+            chains.list(last, &mut same);
+            same.sort_unstable_by(|a, b| scanned.order(*a, *b));
+            let keys = same.chunk_by(|a, b| scanned.is_same_key(*a, *b));
+            keys.for_each(|versions| self.see(versions, *hash));
         }
-        if shadowed || is_dead {
-            out.dropped_tags.extend(entry.tag.map(|_| *entry));
-            continue;
-        }
-        if newest {
-            out.live_bytes += u64::from(entry.bytes);
-        } else {
-            out.pinned_bytes += u64::from(entry.bytes);
-        }
-        out.keys.add(ValueStore::sketch_hash(own));
-        kept.push((at, cools && newest && entry.tag.is_none()));
+        self.finish()
     }
-    // As scanned, which is by voff.
-    kept.sort_unstable();
-    let entry = |(at, cools)| Entry { cools, ..scanned.entries[at as usize] };
-    out.entries = kept.into_iter().map(entry).collect();
-    debug_assert!(out.entries.is_sorted_by_key(|entry| entry.voff));
-    out
+
+    /// All versions of a key, the newest first.
+    fn see(&mut self, versions: &[u32], hash: u64) {
+        let before = self.kept.len();
+        let mut last = None;
+        for at in versions {
+            let entry = &self.scanned.entries[*at as usize];
+            let stripe = self.points.partition_point(|point| *point < entry.seq);
+            let newest = last.is_none();
+            let shadowed = last == Some(stripe) && stripe < self.points.len();
+            last = Some(stripe);
+            let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
+            let is_dead = self.dead.contains_key(&entry.voff);
+            if !newest && !is_dead {
+                // Its key was updated: the newest version is hot.
+                self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
+            }
+            if shadowed || is_dead {
+                self.out.dropped_tags.extend(entry.tag.map(|_| *entry));
+                continue;
+            }
+            if newest {
+                self.out.live_bytes += u64::from(entry.bytes);
+            } else {
+                self.out.pinned_bytes += u64::from(entry.bytes);
+            }
+            self.out.keys.add(hash);
+            self.kept.push((*at, self.cools && newest && entry.tag.is_none()));
+        }
+    }
+
+    fn finish(self) -> Survivors {
+        let Judge { scanned, mut out, mut kept, .. } = self;
+        // As scanned, which is by voff.
+        kept.sort_unstable();
+        let entry = |(at, cools)| Entry { cools, ..scanned.entries[at as usize] };
+        out.entries = kept.into_iter().map(entry).collect();
+        debug_assert!(out.entries.is_sorted_by_key(|entry| entry.voff));
+        out
+    }
 }
 
 /// Of a group whose pointers are written back: the newest version of each key, by key, unless a
@@ -240,8 +325,7 @@ pub(super) fn survivors(
 pub(super) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
     let entry = |at: &u32| &scanned.entries[*at as usize];
-    let is_same_key = |a: &u32, b: &u32| scanned.key(entry(a)) == scanned.key(entry(b));
-    for versions in scanned.by_key().chunk_by(is_same_key) {
+    for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
         let newest = entry(&versions[0]);
         let mut same = versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
         if newest.is_marker || same.any(|one| dead.contains_key(&one.voff)) {
@@ -259,8 +343,8 @@ pub(super) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors 
 pub(super) fn newest_markers(scanned: &Scanned) -> Vec<Entry> {
     let entry = |at: &u32| &scanned.entries[*at as usize];
     let sorted = scanned.by_key();
-    let is_same_key = |a: &u32, b: &u32| scanned.key(entry(a)) == scanned.key(entry(b));
-    let newest = sorted.chunk_by(is_same_key).map(|versions| entry(&versions[0]));
+    let keys = sorted.chunk_by(|a, b| scanned.is_same_key(*a, *b));
+    let newest = keys.map(|versions| entry(&versions[0]));
     newest.filter(|entry| entry.is_marker).copied().collect()
 }
 
@@ -309,6 +393,11 @@ pub(super) fn emptiest(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     const SLOT_BYTES: u64 = 4096;
@@ -446,6 +535,54 @@ mod tests {
         assert_eq!((voffs(&kept), dropped(&kept)), (vec![(1, false), (9, false)], vec![2]));
         let kept = judged(&tags, &[5, 10], &[1]);
         assert_eq!((voffs(&kept), dropped(&kept)), (vec![(2, false), (9, false)], vec![1]));
+    }
+
+    /// Survivors as they were found before there were hashes: by sorting all that was scanned.
+    fn by_key(mut judge: Judge<'_>, hashes: &[u64]) -> Survivors {
+        let scanned = judge.scanned;
+        for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
+            judge.see(versions, hashes[versions[0] as usize]);
+        }
+        judge.finish()
+    }
+
+    proptest! {
+        /// Chains are sorted where hashes have something in common, and only there. Here most have
+        /// all but a few bits in common, so that chains hold several keys.
+        #[test]
+        fn survivors_are_the_same_by_hash_and_by_key(
+            records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),
+            mut points in vec(0u64..10, 1..4),
+            dead in vec(0u64..60, 0..10),
+            (mask, mix, cools) in (0u64..16, any::<u64>(), any::<bool>()),
+        ) {
+            points.sort_unstable();
+            let names = records.iter().map(|one| format!("key-{:03}", one.0));
+            let names: Vec<String> = names.collect();
+            let records = names.iter().zip(&records).zip(0..);
+            let records = records.map(|((name, one), voff)| (&name[..], one.1, voff, one.2));
+            let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
+            let dead: BTreeMap<u64, u32> = dead.iter().map(|voff| (*voff, 100)).collect();
+            let judge = || {
+                let (out, kept) = (Survivors::none(), Vec::new());
+                Judge { scanned: &scanned, points: &points, dead: &dead, cools, out, kept }
+            };
+            let hashes: Vec<u64> = scanned.hashes().iter().map(|hash| hash & mask).collect();
+            let (one, other) = (judge().by_hash(&hashes), by_key(judge(), &hashes));
+            let dropped = |kept: &Survivors| {
+                let tags = kept.dropped_tags.iter().map(|entry| entry.voff);
+                tags.collect::<BTreeSet<u64>>()
+            };
+            prop_assert_eq!(dropped(&one), dropped(&other));
+            let kept = |kept: &Survivors| -> Vec<(u64, bool)> {
+                kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+            };
+            prop_assert_eq!(kept(&one), kept(&other));
+            prop_assert_eq!(
+                (one.live_bytes, one.pinned_bytes, one.keys),
+                (other.live_bytes, other.pinned_bytes, other.keys)
+            );
+        }
     }
 
     #[test]

@@ -182,9 +182,13 @@ impl Group {
         let mut next = self.clone();
         let mut leaving: BTreeSet<u64> = edit.remove.iter().copied().collect();
         let mut segments = Vec::with_capacity(self.segments.len() + edit.place.len());
-        segments.extend(
-            self.segments.iter().filter(|segment| !leaving.remove(&segment.generation)).copied(),
-        );
+        if leaving.is_empty() {
+            // Appends are most edits.
+            segments.extend_from_slice(&self.segments);
+        } else {
+            let stays = |segment: &&Segment| !leaving.remove(&segment.generation);
+            segments.extend(self.segments.iter().filter(stays));
+        }
         if let Some(generation) = leaving.first() {
             return Err(format!("removes unknown segment {generation}"));
         }

@@ -9,7 +9,8 @@ use crate::value::record::{Footer, HEADER_BYTES, Record, record_bytes};
 use crate::value::store::ValueStore;
 
 /// Segments of a group are held in memory between scan and copy up to this size; beyond it
-/// survivors are read again.
+/// survivors are read again. Where the file is memory, nothing is held: both look at it in place,
+/// since a sealed segment stays as it is until nobody holds it.
 const HELD_BYTES: u64 = 64 << 20;
 
 impl ValueStore {
@@ -19,37 +20,49 @@ impl ValueStore {
         segments: &[Segment],
         cancelled: &dyn Fn() -> Result<()>,
     ) -> Result<Scanned> {
-        let mut scanned = Scanned::default();
+        let mut scanned = Scanned { mix: self.uid, ..Scanned::default() };
         let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
         scanned.entries.reserve(segments.iter().map(records).sum::<u64>() as usize);
         let mut held_bytes = 0;
         for (i, segment) in (0..).zip(segments) {
             cancelled()?;
-            let bytes = self.read_segment(segment)?;
-            self.scan_segment(i, segment, &bytes, &mut scanned)?;
+            let bytes = self.scan_segment(i, segment, &mut scanned)?;
             held_bytes += segment.bytes;
-            scanned.held.push((held_bytes <= HELD_BYTES).then_some(bytes));
+            scanned.held.push(bytes.filter(|_| held_bytes <= HELD_BYTES));
         }
         Ok(scanned)
     }
 
-    fn read_segment(&self, segment: &Segment) -> Result<Vec<u8>> {
-        Ok(self.file.read_vec(self.position(segment), segment.bytes as usize)?)
-    }
-
+    /// All records of a segment. Its bytes, if they had to be read.
     fn scan_segment(
         &self,
         index: u32,
         segment: &Segment,
+        scanned: &mut Scanned,
+    ) -> Result<Option<Vec<u8>>> {
+        // First of all: who is shown a file must not read it.
+        let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
+        let voffs = || Voffs { segment, footer: footer.clone(), values: 0, tags: 0 };
+        let place = self.position(segment);
+        let mut outcome = Ok(());
+        let mut see = |bytes: &[u8]| outcome = self.scan_records(index, voffs(), bytes, scanned);
+        if self.file.show(place, segment.bytes, &mut see) {
+            return outcome.map(|()| None);
+        }
+        let bytes = self.file.read_vec(place, segment.bytes as usize)?;
+        self.scan_records(index, voffs(), &bytes, scanned)?;
+        Ok(Some(bytes))
+    }
+
+    fn scan_records(
+        &self,
+        index: u32,
+        mut voffs: Voffs<'_>,
         bytes: &[u8],
         scanned: &mut Scanned,
     ) -> Result<()> {
-        let footer = match segment.collected {
-            true => Some(self.footer(segment)?),
-            false => None,
-        };
+        let segment = voffs.segment;
         let place = self.position(segment);
-        let mut voffs = Voffs { segment, footer, values: 0, tags: 0 };
         let mut offset = 0;
         while offset < segment.bytes {
             let record = self.seal(segment).take(&bytes[offset as usize..], offset);
@@ -86,7 +99,7 @@ impl ValueStore {
         let mut records = 0;
         for segment in segments {
             let mut scanned = Scanned::default();
-            self.scan_segment(0, segment, &self.read_segment(segment)?, &mut scanned)?;
+            self.scan_segment(0, segment, &mut scanned)?;
             records += scanned.entries.len() as u64;
         }
         Ok(records)
