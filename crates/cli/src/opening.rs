@@ -137,13 +137,16 @@ impl Location {
             options.keyspace.clone_from(&given);
         }
         let store = self.open(options)?;
-        let mut opened = store.open_keyspace(keyspace, given)?;
+        let change = |to| {
+            store.open_keyspace(keyspace, to).map_err(|error| explain(&self.path, error, true))
+        };
+        let mut opened = change(given)?;
         if let Some(policy) = &make.policy
             && opened.options().policy != *policy
         {
             let stored = KeyspaceOptions::clone(&opened.options());
             let changed = KeyspaceOptions { policy: policy.clone(), ..stored };
-            opened = store.open_keyspace(keyspace, Some(changed))?;
+            opened = change(Some(changed))?;
         }
         Ok((store, opened))
     }
@@ -285,6 +288,8 @@ fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
             };
             Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
         }
+        // Options that do not suit what is there.
+        Error::InvalidArgument { .. } => Failure::from(error).at(path),
         _ => Failure::from(error),
     }
 }

@@ -1,5 +1,8 @@
 //! The error type of the store: what happened, where, and what to do about it.
 
+/// How the place of a full reserve for values begins.
+pub(crate) const VALUES_OF: &str = "the value file of keyspace";
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -147,6 +150,11 @@ impl Error {
             Error::NoSpace { path, .. } if path.ends_with(".wal") => {
                 "free some space, 8 MiB or more for a segment of the log; writes then work again \
                  by themselves"
+                    .into()
+            }
+            Error::NoSpace { path, .. } if path.starts_with(VALUES_OF) => {
+                "let snapshots go, or raise values.capacity_bytes or values.reserve_permille; \
+                 writes then work again by themselves"
                     .into()
             }
             Error::NoSpace { .. } => "free some space; writes then work again by themselves".into(),

@@ -865,9 +865,9 @@ fn slots(storage: &MemoryStorage, store: &Store, mut show: impl FnMut(u64, Vec<u
 /// Bytes of a record changed one at a time: a get tells, or shows what is right.
 #[test]
 fn a_changed_record_is_told() {
-    holds_and_finds(Bug::RecordsUnchecked, || {
+    let changes = |keyspace: KeyspaceOptions| {
         let storage = Arc::<MemoryStorage>::default();
-        let store = open(&storage, ValuePlacement::HashGrouped);
+        let store = open_with(&storage, keyspace);
         write(&store, 0);
         let file = value_file(&storage, &store);
         for at in (4096..4096 + 2 * SLOT_BYTES).step_by(61) {
@@ -881,12 +881,34 @@ fn a_changed_record_is_told() {
             }
             file.write_at(at, &byte).expect("memory");
         }
-    });
+    };
+    for keyspace in [
+        keyspace_options(ValuePlacement::HashGrouped),
+        keyspace_options(ValuePlacement::Vlog),
+        writing_back(),
+    ] {
+        holds_and_finds(Bug::RecordsUnchecked, || changes(keyspace.clone()));
+    }
 }
 
 fn in_groups(seed: u64) -> Options {
     placed(options(seed, Background::Manual), ValuePlacement::HashGrouped)
 }
+
+fn in_a_log(seed: u64) -> Options {
+    placed(options(seed, Background::Manual), ValuePlacement::Vlog)
+}
+
+fn cooling(seed: u64) -> Options {
+    cooled(options(seed, Background::Manual))
+}
+
+fn moving_pointers(seed: u64) -> Options {
+    written_back(options(seed, Background::Manual))
+}
+
+/// Every way in which values lie apart.
+const APART: [fn(u64) -> Options; 4] = [in_groups, in_a_log, cooling, moving_pointers];
 
 /// Whether a crash at some operation breaks a promise.
 fn crash_finds(bug: Bug) -> bool {
@@ -911,7 +933,9 @@ fn crash_finds_in(options: fn(u64) -> Options, bug: Bug) -> bool {
 
 #[test]
 fn pointers_without_their_values_are_found() {
-    assert!(crash_finds(Bug::PointersLoggedBeforeValues));
+    for (i, options) in APART.into_iter().enumerate() {
+        assert!(crash_finds_in(options, Bug::PointersLoggedBeforeValues), "placement {i}");
+    }
 }
 
 #[test]
@@ -931,19 +955,20 @@ fn slots_freed_before_the_edit_are_found() {
 
 #[test]
 fn tags_without_their_records_are_found() {
-    let cooling = |seed| cooled(options(seed, Background::Manual));
     assert!(crash_finds_in(cooling, Bug::TagsLoggedBeforeColdRecords));
 }
 
 #[test]
 fn pointers_that_are_not_durable_before_old_slots_go_are_found() {
-    let writing_back = |seed| written_back(options(seed, Background::Manual));
-    assert!(crash_finds_in(writing_back, Bug::RelocationsNotSynced));
+    assert!(crash_finds_in(moving_pointers, Bug::RelocationsNotSynced));
+    assert!(crash_finds_in(in_a_log, Bug::RelocationsNotSynced));
 }
 
 #[test]
 fn appends_that_are_not_synced_are_found() {
-    assert!(crash_finds(Bug::AppendsNotSynced));
+    for (i, options) in APART.into_iter().enumerate() {
+        assert!(crash_finds_in(options, Bug::AppendsNotSynced), "placement {i}");
+    }
 }
 
 /// Reopening must bring back what collections made of the groups.
@@ -969,8 +994,8 @@ fn a_collection_that_is_not_logged_is_found() {
 }
 
 /// Each sync of a value file fails in turn: nothing is acknowledged on the strength of it.
-fn fail_value_syncs(seed: u64) {
-    let (options, operations) = (in_groups(seed), generate(seed, 120));
+fn fail_value_syncs(options: fn(u64) -> Options, seed: u64) {
+    let (options, operations) = (options(seed), generate(seed, 120));
     let (count, _) = count_operations(&options, &operations);
     let mut fired = 0;
     for at_op in 0..count {
@@ -988,9 +1013,10 @@ fn fail_value_syncs(seed: u64) {
 
 #[test]
 fn a_failed_sync_of_values_is_heeded() {
-    SEEDS.into_iter().for_each(fail_value_syncs);
-    let bug = || SEEDS.into_iter().for_each(fail_value_syncs);
-    assert!(panics(|| seeded::with(Bug::FailedSyncIgnored, bug)));
+    for options in APART {
+        let check = || SEEDS.into_iter().for_each(|seed| fail_value_syncs(options, seed));
+        holds_and_finds(Bug::FailedSyncIgnored, check);
+    }
 }
 
 /// A collection that the user asked for met a failed sync, its error was returned, and writes went

@@ -212,6 +212,12 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Current length in bytes.
     fn len(&self) -> Result<u64>;
 
+    /// Bytes that the file takes where it lies, if that is known: holes take none, reserved space
+    /// does. Else its length.
+    fn disk_bytes(&self) -> Result<u64> {
+        self.len()
+    }
+
     /// Whether the file has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)

@@ -1,10 +1,10 @@
 //! Open files of a directory: an ordinary one and a mapped one. How they are created and found is
 //! in `posix.rs`, what makes a mapping safe in `mapped.rs`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ use crate::mapped::{self, Mapping};
 use crate::names::{checked_end, fixed_capacity};
 use crate::uring::Rings;
 use crate::{Category, Counters, Error, Operation, ReadRequest, Result, StorageFile, announce};
+
+/// Unit in which `stat` counts the space of a file, whatever the file system's own is.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// What every handle needs besides its file: for errors and for counting.
 #[derive(Debug)]
@@ -57,6 +60,10 @@ impl PosixFile {
             return Err(fixed_capacity());
         }
         mapped::refuse_if_mapped(&self.file)
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.file.metadata().map_err(|source| self.context.failed(Operation::Length, source))
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -146,8 +153,11 @@ impl StorageFile for PosixFile {
     }
 
     fn len(&self) -> Result<u64> {
-        let metadata = self.file.metadata();
-        Ok(metadata.map_err(|source| self.context.failed(Operation::Length, source))?.len())
+        Ok(self.metadata()?.len())
+    }
+
+    fn disk_bytes(&self) -> Result<u64> {
+        Ok(self.metadata()?.blocks() * STAT_BLOCK_BYTES)
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {

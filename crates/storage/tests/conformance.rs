@@ -47,6 +47,24 @@ fn memory_is_shown() {
     assert!(put(&MemoryStorage::new(), "memory", b"").is_memory());
 }
 
+/// Holes take no space in a directory, whatever the length says; elsewhere the length counts.
+#[test]
+fn punched_bytes_take_no_space() {
+    each(|storage, _| {
+        let file = put(storage, "punched", &[7; 256 << 10]);
+        file.sync().unwrap();
+        assert!(file.disk_bytes().unwrap() >= 256 << 10);
+        file.punch(64 << 10, 128 << 10).unwrap();
+        assert_eq!(file.len().unwrap(), 256 << 10);
+        assert!(file.disk_bytes().unwrap() <= 256 << 10);
+    });
+    let root = tempfile::tempdir().unwrap();
+    let posix = PosixStorage::open(root.path(), Access::CreateIfMissing).unwrap();
+    let file = put(&posix, "punched", &[7; 256 << 10]);
+    file.punch(64 << 10, 128 << 10).unwrap();
+    assert!(file.disk_bytes().unwrap() < 256 << 10);
+}
+
 /// More reads than are under way at once, in any order, of all sizes, some of the same place.
 #[test]
 fn many_reads_fill_their_buffers() {

@@ -225,6 +225,7 @@ impl Args {
                 Codec::Zstd => Compression::Zstd,
             }];
         }
+        options.check()?;
         Ok(options)
     }
 

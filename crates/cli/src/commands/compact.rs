@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use runstone::DEFAULT_KEYSPACE;
+use runstone::{DEFAULT_KEYSPACE, Store};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
@@ -24,7 +24,7 @@ impl Args {
             return kvssd::compact(&device, output);
         }
         let store = opening::to_change(&self.store)?;
-        let before = store.default_keyspace().store_disk_bytes();
+        let before = bytes_without_log(&store);
         let spinner = output.count_bar("compact", 0);
         spinner.enable_steady_tick(Duration::from_millis(200));
         let started = Instant::now();
@@ -32,7 +32,7 @@ impl Args {
         spinner.finish_and_clear();
         outcome?;
         let took = started.elapsed();
-        let after = store.default_keyspace().store_disk_bytes();
+        let after = bytes_without_log(&store);
         store.close()?;
         match output.is_json {
             true => output.json(&json!({
@@ -43,4 +43,9 @@ impl Args {
         }
         Ok(Exit::Ok)
     }
+}
+
+/// What the store takes when it is closed: it leaves no log.
+fn bytes_without_log(store: &Store) -> u64 {
+    store.default_keyspace().store_disk_bytes().saturating_sub(store.metrics().wal_bytes)
 }

@@ -167,7 +167,7 @@ fn values_text(store: &Store) -> Result<String> {
                 size(file.garbage_bytes()),
                 size(file.sum(|group| group.pinned_bytes)),
                 size(file.sum(|group| group.cold_bytes)),
-                size(file.file_slots * file.slot_bytes),
+                size(file.disk_bytes),
             ));
         }
     }

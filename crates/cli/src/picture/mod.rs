@@ -390,6 +390,7 @@ pub mod tests {
             slot_bytes: 4096,
             used_slots: 3,
             file_slots: 4,
+            disk_bytes: 5 * 4096,
             groups: vec![group(1000, 500, 200, 250), group(100, 0, 0, 0)],
             cold: Some(group(250, 0, 0, 0)),
         }

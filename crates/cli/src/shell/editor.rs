@@ -1,4 +1,4 @@
-//! The line editor: history in the user's home, completion of commands and keys.
+//! The line editor: history in the user's home, completion of commands, keys and names.
 
 use std::path::PathBuf;
 
@@ -21,6 +21,8 @@ const MOST_KEYS: usize = 50;
 
 struct Completion {
     commands: Vec<String>,
+    keyspaces: Vec<String>,
+    snapshots: Vec<String>,
     keyspace: Keyspace,
 }
 
@@ -36,11 +38,14 @@ impl Completer for Completion {
         let typed = line.get(..position).unwrap_or(line);
         let start = typed.rfind(' ').map_or(0, |blank| blank + 1);
         let word = &typed[start..];
-        if start == 0 {
-            let commands = self.commands.iter().filter(|name| name.starts_with(word));
-            return Ok((0, commands.cloned().collect()));
-        }
-        Ok((start, self.keys(word)))
+        let names = match typed[..start].split_whitespace().next() {
+            None => &self.commands,
+            Some("keyspace") => &self.keyspaces,
+            Some("at" | "release") => &self.snapshots,
+            Some(_) => return Ok((start, self.keys(word))),
+        };
+        let fitting = names.iter().filter(|name| name.starts_with(word));
+        Ok((start, fitting.cloned().collect()))
     }
 }
 
@@ -75,8 +80,12 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
         let _ = editor.load_history(path);
     }
     let outcome = loop {
-        let keyspace = session.keyspace.clone();
-        editor.set_helper(Some(Completion { commands: command_names(), keyspace }));
+        editor.set_helper(Some(Completion {
+            commands: command_names(),
+            keyspaces: session.store.keyspaces(),
+            snapshots: session.snapshot_names(),
+            keyspace: session.keyspace.clone(),
+        }));
         match editor.readline(&session.prompt()) {
             Ok(line) => {
                 // A full history is no error of the line.
@@ -98,4 +107,38 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
         let _ = editor.save_history(path);
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use runstone::{Options, Store};
+    use rustyline::history::MemHistory;
+
+    use super::*;
+
+    /// `keyspace` makes what it does not find: a name must not have to be typed.
+    #[test]
+    fn words_are_completed_by_what_they_name() {
+        let storage = std::sync::Arc::new(runstone::storage::MemoryStorage::new());
+        let store = Store::open_on(storage, Options::default()).expect("opens");
+        store.put("other key", "").expect("puts");
+        store.put("other", "").expect("puts");
+        let completion = Completion {
+            commands: command_names(),
+            keyspaces: vec!["default".into(), "others".into()],
+            snapshots: vec!["morning".into()],
+            keyspace: store.default_keyspace().clone(),
+        };
+        let history = MemHistory::new();
+        let complete = |line: &str| {
+            let found = completion.complete(line, line.len(), &Context::new(&history));
+            found.expect("completes")
+        };
+        let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        assert_eq!(complete("ke"), (0, names(&["keyspace"])));
+        assert_eq!(complete("get o"), (4, names(&["other"])));
+        assert_eq!(complete("keyspace o"), (9, names(&["others"])));
+        assert_eq!(complete("at "), (3, names(&["morning"])));
+        assert_eq!(complete("release x"), (8, vec![]));
+    }
 }

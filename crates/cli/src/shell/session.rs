@@ -108,6 +108,11 @@ impl<'a> Session<'a> {
         Session { store, keyspace, format, output, snapshots: BTreeMap::new(), at: None }
     }
 
+    /// Names of the snapshots, for completion.
+    pub fn snapshot_names(&self) -> Vec<String> {
+        self.snapshots.keys().cloned().collect()
+    }
+
     /// What stands before the line.
     pub fn prompt(&self) -> String {
         let at = self.at.as_ref().map_or(String::new(), |at| format!("@{at}"));

@@ -222,6 +222,25 @@ fn every_error_says_where_under_json() {
     }
 }
 
+/// What a keyspace keeps for ever is told with the store that has it, and what to do instead.
+#[test]
+fn options_that_a_store_cannot_take_name_the_store() {
+    let place = Place::new();
+    let options = |groups| {
+        format!("[values]\nplacement = \"hash-grouped\"\ngroups = {groups}\nseparate_at = 1\n")
+    };
+    place.write("8.toml", options(8));
+    place.write("9.toml", options(9));
+    for keyspace in ["default", "other"] {
+        let put = ["put", "s", "k", "v", "--keyspace", keyspace, "--json", "--options"];
+        place.ok(&[&put[..], &["8.toml"]].concat());
+        let ran = place.run(&[&put[..], &["9.toml"]].concat());
+        let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("an object");
+        assert_eq!((ran.code, &error["where"]), (3, &"s".into()), "{error}");
+        assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("into a new keyspace")));
+    }
+}
+
 #[test]
 fn bounds_the_wrong_way_round_are_refused() {
     let place = Place::new();

@@ -421,7 +421,7 @@ impl super::Keyspace {
             .collect()
     }
 
-    /// Bytes that the store takes on disk now: tables, log and manifest.
+    /// Bytes that the store takes on disk now: tables, values, log and manifest.
     pub fn store_disk_bytes(&self) -> u64 {
         let log = self.store.commit.lock().wal.bytes();
         let manifest = self.store.manifest.lock().log.as_ref().map_or(0, Manifest::bytes);

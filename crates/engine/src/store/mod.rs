@@ -251,9 +251,10 @@ impl Store {
         self.inner.run_one_job()
     }
 
-    /// Collects garbage of value files until no group promises a slot, and gives the space back.
+    /// Collects garbage of value files until no group promises a slot, and gives the space back,
+    /// on a full disk as well: it is what makes room.
     pub fn collect_values(&self) -> Result<()> {
-        self.inner.check_writable()?;
+        self.inner.check_not_stopped()?;
         let all: Vec<_> = self.inner.keyspaces.read().values().cloned().collect();
         let outcome = all.iter().try_for_each(|keyspace| self.inner.collect_all_values(keyspace));
         self.inner.note_outcome(outcome)

@@ -374,7 +374,10 @@ fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
         if stored != given {
             return Err(Error::invalid(
                 format!("option {name} is {given}, but the keyspace was made with {stored}"),
-                format!("it cannot change: set {name} to {stored}, or dump and reload"),
+                format!(
+                    "it cannot change: set {name} to {stored}, or copy the entries into a new \
+                     keyspace"
+                ),
             ));
         }
     }
@@ -394,7 +397,8 @@ fn settle_prefixer(
         return Err(Error::invalid(
             format!("tables of this keyspace are cut by prefix {stored}, not by {given}"),
             format!(
-                "the rule cannot change: set prefix to \"{stored}\" or \"auto\", or dump and reload"
+                "the rule cannot change: set prefix to \"{stored}\" or \"auto\", or copy the \
+                 entries into a new keyspace"
             ),
         ));
     }

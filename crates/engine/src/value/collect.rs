@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::*;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, VALUES_OF};
 use crate::event::Event;
 use crate::key::SeqNo;
 use crate::memtable::{Memtable, MemtableIter};
@@ -516,7 +516,7 @@ impl Inner {
             return Ok(());
         }
         Err(Error::NoSpace {
-            path: format!("the value file of keyspace {:?}", keyspace.name),
+            path: format!("{VALUES_OF} {:?}", keyspace.name),
             what: format!(
                 "{} bytes and the reserve are taken, and no garbage is free of snapshots",
                 options.capacity_bytes

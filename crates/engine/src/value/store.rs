@@ -401,6 +401,7 @@ impl ValueStore {
 
     /// What the file holds and what collection knows about it, by group.
     pub(crate) fn usage(&self, points: &[SeqNo]) -> ValueUsage {
+        let disk_bytes = self.file_bytes();
         let state = self.state.lock();
         let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
             let pinned = state.pinned_bytes(i, points);
@@ -424,6 +425,7 @@ impl ValueStore {
             slot_bytes: self.slot_bytes,
             used_slots: state.pool.used(),
             file_slots: state.pool.end().into(),
+            disk_bytes,
             groups,
             cold,
         }
@@ -452,9 +454,10 @@ impl ValueStore {
         slots + if follows { 2 * in_use } else { 0 }
     }
 
-    /// Bytes that the file takes on disk.
+    /// Bytes that the file takes on disk: free slots that were punched take none.
     pub(crate) fn file_bytes(&self) -> u64 {
-        FIRST_SLOT + u64::from(self.state.lock().pool.end()) * self.slot_bytes
+        let whole = || FIRST_SLOT + u64::from(self.state.lock().pool.end()) * self.slot_bytes;
+        self.file.disk_bytes().unwrap_or_else(|_| whole())
     }
 
     /// Cuts free slots off the end of the file; punches the others if asked. Space that will be
@@ -570,6 +573,8 @@ pub struct ValueUsage {
     pub used_slots: u64,
     /// Slots of the file.
     pub file_slots: u64,
+    /// Bytes that the file takes on disk, without free slots that were given back.
+    pub disk_bytes: u64,
     /// One entry per group.
     pub groups: Vec<GroupUsage>,
     /// Of hash groups: the cold stream that they share.
