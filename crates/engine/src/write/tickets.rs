@@ -97,7 +97,8 @@ impl<const MARKS: usize> Tickets<MARKS> {
         if is_used || mark.first_seq.compare_exchange(old, BUSY, Acquire, Relaxed).is_err() {
             return false;
         }
-        mark.last_seq.store(last_seq, Relaxed);
+        // Release: whoever reads this number knows, as this writer does, that the old one is visible.
+        mark.last_seq.store(last_seq, Release);
         // Release: who publishes the batch passes on what its writer inserted.
         mark.first_seq.store(first_seq, Release);
         true
@@ -113,7 +114,7 @@ impl<const MARKS: usize> Tickets<MARKS> {
             if mark.first_seq.load(Acquire) != last_seq + 1 {
                 return;
             }
-            let next_seq = mark.last_seq.load(Relaxed);
+            let next_seq = mark.last_seq.load(Acquire);
             if self.visible.compare_exchange(last_seq, next_seq, AcqRel, Relaxed).is_err() {
                 return;
             }
