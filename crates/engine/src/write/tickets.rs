@@ -97,7 +97,7 @@ impl<const MARKS: usize> Tickets<MARKS> {
         if is_used || mark.first_seq.compare_exchange(old, BUSY, Acquire, Relaxed).is_err() {
             return false;
         }
-        // Release: whoever reads this number knows, as this writer does, that the old one is visible.
+        // Release: whoever reads this knows, as this writer does, that the old batch is visible.
         mark.last_seq.store(last_seq, Release);
         // Release: who publishes the batch passes on what its writer inserted.
         mark.first_seq.store(first_seq, Release);
