@@ -73,6 +73,13 @@ pub enum Cached {
     Value(Arc<Vec<u8>>),
 }
 
+/// What an allocator sets aside for so many bytes: usual ones have four sizes for each doubling.
+/// Blocks of three values of 1,000 bytes take 3,584 bytes, not 3,100.
+pub(crate) fn allocated_bytes(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 8).max(16);
+    bytes.next_multiple_of(step)
+}
+
 #[derive(Clone, Debug)]
 struct Weight;
 
@@ -83,7 +90,7 @@ impl Weighter<CacheKey, Cached> for Weight {
                 Cached::Block(block) => block.size_bytes() as u64,
                 Cached::Partition(partition) => partition.size_bytes() as u64,
                 Cached::Footer(footer) => footer.size_bytes() as u64,
-                Cached::Value(record) => record.capacity() as u64,
+                Cached::Value(record) => allocated_bytes(record.capacity()) as u64,
             }
     }
 }
@@ -214,7 +221,7 @@ impl Cache {
     /// Adds a block that was just written, if there is room that nobody uses: readers of fresh data
     /// then find it warm, and no block that was read leaves for one that may never be.
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
-        let wanted = raw.len() as u64 + ENTRY_OVERHEAD_BYTES;
+        let wanted = allocated_bytes(raw.len()) as u64 + ENTRY_OVERHEAD_BYTES;
         let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
         if self.map.weight() + wanted > room.min(self.map.capacity()) {
             return;
@@ -337,6 +344,15 @@ mod tests {
         }
         assert!(cache.get(unused).is_none());
         assert!((300..600).contains(&heard), "{heard} times, of 200,000 uses");
+    }
+
+    #[test]
+    fn sizes_of_an_allocator_are_four_for_each_doubling() {
+        for (asked, given) in [(0, 0), (1, 16), (100, 112), (2049, 2560), (3100, 3584)] {
+            assert_eq!(allocated_bytes(asked), given, "{asked}");
+        }
+        let exact = [3072, 3584, 4096, 1 << 20];
+        assert!(exact.into_iter().all(|bytes| allocated_bytes(bytes) == bytes));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! where tables are cut and which part goes where is planned by `runstone_policy::partition`; here
 //! the index blocks are read for it, and the parts are executed.
 //!
-//! 1. The histogram: every data block of the inputs, from their index partitions.
+//! 1. The histogram: every data block of the inputs, from their index partitions; of very many,
+//!    stretches of neighbours.
 //! 2. Cells and slices. The cells do not depend on the number of slices, and the table of cell i
 //!    gets the i-th of a row of ids: so the files are the same, byte by byte, for every number.
 //! 3. Threads take the slices in key order, a few each. If one fails, what the others wrote goes.
@@ -30,6 +31,12 @@ use crate::version::handle::TableHandle;
 /// Slices for each thread: one that is held up, by its disk or by other work on its core, takes
 /// fewer of them, instead of being waited for.
 const SLICES_PER_THREAD: usize = 4;
+
+/// A merge is planned from about so many stretches of blocks at most: each takes some 150 bytes
+/// while it is, which the budget does not count.
+const PLANNED_BLOCKS: u64 = 1 << 17;
+/// And from stretches of at most this fraction of a table.
+const GRAINS_PER_TABLE: u64 = 64;
 
 /// How many slices are wanted for so many threads.
 pub(crate) fn slices_for(threads: usize) -> usize {
@@ -161,18 +168,31 @@ pub(crate) fn panicked() -> Error {
 /// The inputs with their blocks, as far as their indexes tell. A separator is at or above the last
 /// key of its block and below the first key of the next: as good as either, as a bound.
 pub(crate) fn slice_inputs(version: &Version, merge: &Merge) -> Result<Vec<SliceInput>> {
+    let missing = |id| Error::corruption("manifest", 0, format!("no table {id} to merge"));
+    let handles: Vec<_> = merge
+        .input_ids()
+        .map(|id| version.handle(id).ok_or_else(|| missing(id)))
+        .collect::<Result<_>>()?;
+    let (partitioner, table_bytes) = merge.cut.cells();
+    let bytes: u64 = handles.iter().map(|handle| handle.meta().bytes).sum();
+    let grain_bytes = grain(bytes, partitioner.usual_bytes(table_bytes));
     let mut inputs = Vec::new();
-    for id in merge.input_ids() {
-        let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
-        let handle = version.handle(id).ok_or_else(missing)?;
-        inputs.push(SliceInput { table: handle.shared_meta(), blocks: blocks_of(handle)? });
+    for handle in handles {
+        let blocks = blocks_of(handle, grain_bytes)?;
+        inputs.push(SliceInput { table: handle.shared_meta(), blocks });
     }
     Ok(inputs)
 }
 
-fn blocks_of(handle: &TableHandle) -> Result<Vec<Block>> {
+/// Neighbouring blocks are planned as one up to this size: a small part of an output, and nothing
+/// where there are few blocks. Follows from the inputs alone, as cells have to.
+fn grain(input_bytes: u64, usual_bytes: u64) -> u64 {
+    (input_bytes / PLANNED_BLOCKS).min(usual_bytes / GRAINS_PER_TABLE)
+}
+
+fn blocks_of(handle: &TableHandle, grain_bytes: u64) -> Result<Vec<Block>> {
     let reader = handle.reader()?;
-    let mut blocks = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
     let mut from_key = handle.meta().min_key.clone();
     for part in 0..reader.partition_count() {
         let partition = reader.partition(part)?;
@@ -183,9 +203,27 @@ fn blocks_of(handle: &TableHandle) -> Result<Vec<Block>> {
                 continue;
             }
             let bytes = partition.block_range(i).map_or(0, |(_, len)| len);
-            blocks.push(Block { from_key, last_key: last_key.clone(), bytes });
+            match blocks.last_mut().filter(|last| last.bytes + bytes <= grain_bytes) {
+                Some(last) => {
+                    last.last_key = last_key.clone();
+                    last.bytes += bytes;
+                }
+                None => blocks.push(Block { from_key, last_key: last_key.clone(), bytes }),
+            }
             from_key = last_key;
         }
     }
     Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_planned_one_by_one_unless_there_are_very_many() {
+        assert_eq!(grain(256 << 20, 64 << 20), 2 << 10, "less than a block");
+        assert_eq!(grain(5 << 30, 64 << 20), 40 << 10);
+        assert_eq!(grain(5 << 30, 1 << 20), 16 << 10, "a small part of a table");
+    }
 }

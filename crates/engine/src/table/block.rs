@@ -265,7 +265,7 @@ impl Block {
 
     /// Memory that the block takes.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Block>()
+        crate::cache::allocated_bytes(self.bytes.len()) + size_of::<Block>()
     }
 
     /// The bytes of a value that [`Block::get`] or a cursor located.
