@@ -32,8 +32,8 @@ use crate::version::handle::TableHandle;
 /// fewer of them, instead of being waited for.
 const SLICES_PER_THREAD: usize = 4;
 
-/// A merge is planned from about so many stretches of blocks at most: each takes some 150 bytes
-/// while it is, which the budget does not count.
+/// A merge is planned from at most about twice so many stretches of blocks: each takes some 150
+/// bytes while it is, which the budget does not count.
 const PLANNED_BLOCKS: u64 = 1 << 17;
 /// And from stretches of at most this fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
