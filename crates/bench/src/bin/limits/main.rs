@@ -1,7 +1,8 @@
 //! Measures the steps that a put is made of, each beside what it replaced: the memtable against an
 //! arena skiplist and a lock-free one, the mapped log segment against a write per record, and two
 //! writers of a store against one. Not a test: it asserts nothing, it prints ratios from
-//! interleaved rounds. The results are in docs/limits.md.
+//! interleaved rounds. The results are in docs/limits.md. Arguments are the parts wanted
+//! (`memtables`, `logs`, `writers`); without one, all.
 
 mod skiplist;
 mod writers;
@@ -156,8 +157,21 @@ fn logs() {
     std::fs::remove_dir_all(place).expect("own directory");
 }
 
+/// What can be measured, by name.
+const PARTS: [(&str, fn()); 3] =
+    [("memtables", memtables), ("logs", logs), ("writers", writers::compare)];
+
 fn main() {
-    memtables();
-    logs();
-    writers::compare();
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let is_part = |name: &str| PARTS.iter().any(|(part, _)| *part == name);
+    if let Some(unknown) = wanted.iter().find(|name| !is_part(name)) {
+        let parts = PARTS.map(|(part, _)| part).join(", ");
+        eprintln!("limits: no part is called {unknown}; the parts are {parts}");
+        std::process::exit(2);
+    }
+    for (part, measure) in PARTS {
+        if wanted.is_empty() || wanted.iter().any(|name| name == part) {
+            measure();
+        }
+    }
 }

@@ -1,11 +1,14 @@
 //! Two writers of a store against one. Each round fills most of one memtable, and what that sets
 //! off is waited for before the next, so that no flush or merge runs meanwhile: the second core is
 //! idle but for the next log segments and chunks. What is left of that, waiting for a core, is told
-//! apart.
+//! apart. Both depend on how far apart the two cores are, which a host may change from one minute
+//! to the next: what passes a cache line from one to the other is printed beside.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use runstone::{KeyspaceOptions, Options, Store};
 use runstone_bench::process;
 
@@ -14,12 +17,37 @@ use crate::{VALUE, keys_from, median};
 const PUTS: usize = 400_000;
 const WARM_UPS: usize = 4;
 const ROUNDS: usize = 10;
+/// How often a cache line goes there and back.
+const PASSES: u64 = 100_000;
 
 /// Thousands of puts a second: by the clock, and had nobody waited for a core.
 #[derive(Clone, Copy)]
 struct Rate {
     by_clock: f64,
     on_cores: f64,
+}
+
+/// Nanoseconds until the other of two threads sees what one stored.
+fn line_pass_ns() -> f64 {
+    let line = CachePadded::new(AtomicU64::new(0));
+    let answer = |to: u64| {
+        let mut looks = 0u32;
+        while line.load(Acquire) != to {
+            looks += 1;
+            // Both may be on one core, where only the other's turn helps.
+            if looks.is_multiple_of(1_000) {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        line.store(to + 1, Release);
+    };
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..PASSES).for_each(|pass| answer(2 * pass + 1)));
+        (0..PASSES).for_each(|pass| answer(2 * pass));
+    });
+    started.elapsed().as_nanos() as f64 / (2 * PASSES) as f64
 }
 
 /// Loads with `writers` threads, in equal shares.
@@ -56,6 +84,7 @@ pub fn compare() {
         Options { memory_budget_bytes: 576 << 20, keyspace: Some(keyspace), ..Options::default() };
     let store = Store::open(&place, options).expect("temporary directory");
     let mut rates: [Vec<Rate>; 2] = Default::default();
+    let mut passes = Vec::new();
     for round in 0..WARM_UPS + 2 * ROUNDS {
         // One, two, two, one: what drifts meets both alike.
         let writers = 1 + (round + round / 2) % 2;
@@ -63,6 +92,7 @@ pub fn compare() {
         store.flush().and_then(|()| store.wait_idle()).expect("the disk has room");
         if round >= WARM_UPS {
             rates[writers - 1].push(rate);
+            passes.push(line_pass_ns());
         }
     }
     let print = |name: &str, of: fn(&Rate) -> f64| {
@@ -78,6 +108,13 @@ pub fn compare() {
     };
     print("by the clock", |rate| rate.by_clock);
     print("less what they waited for a core", |rate| rate.on_cores);
+    let [least, most] = [f64::min, f64::max].map(|of| passes.iter().copied().reduce(of));
+    println!(
+        "a cache line passes between the cores in {:.0} ns (median; {:.0} to {:.0})",
+        median(passes.clone()),
+        least.unwrap_or_default(),
+        most.unwrap_or_default(),
+    );
     drop(store);
     std::fs::remove_dir_all(place).expect("own directory");
 }
