@@ -202,6 +202,42 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
     }
 }
 
+/// Under a small budget, memtables were flushed too late and then too often: writers stopped for a
+/// quarter of a second until the first flush was over, with small memtables waiting behind it.
+#[test]
+fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 4 << 20;
+    let options = Options {
+        // From half of it on, memtables are written out early.
+        memory_budget_bytes: 8 << 20,
+        wal_mode: WalMode::Write,
+        background: Background::Manual,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
+    let mut keys = 0..u32::MAX;
+    let mut fill = |up_to_bytes: u64| {
+        while store.default_keyspace().memtable_bytes() < up_to_bytes {
+            let key = keys.next().expect("enough").to_be_bytes();
+            store.put(key, [7; 1000]).expect("put");
+        }
+    };
+    let flushes = || {
+        store.wait_idle().expect("idle");
+        store.metrics().counters.flushes
+    };
+    fill(3 << 19);
+    assert_eq!(flushes(), 0, "before half of the half");
+    fill(9 << 18);
+    assert_eq!(flushes(), 1, "behind it");
+    // One waits, and another beside it would wait for the same: it goes on filling.
+    fill(9 << 19);
+    assert_eq!(flushes(), 2, "nobody flushed meanwhile");
+    assert!(store.default_keyspace().memtable_bytes() > 1 << 20, "the rest is in one memtable");
+}
+
 /// A listener that panics at a flush.
 #[derive(Debug)]
 struct Panics;

@@ -447,6 +447,7 @@ impl Inner {
         }
         self.pool.trim();
         self.wal_files.trim();
+        self.cache.forget_memtable_peak();
     }
 
     /// One collection of a keyspace runs at a time.

@@ -181,7 +181,16 @@ struct Buffers {
     used_bytes: u64,
     /// Whether a flush will give some back.
     is_any_waiting: bool,
-    largest: Option<(Arc<KeyspaceInner>, Arc<Memtable>)>,
+    /// The largest that is written to: of a keyspace that waits for no flush, if there is one.
+    largest: Option<Largest>,
+}
+
+struct Largest {
+    keyspace: Arc<KeyspaceInner>,
+    memtable: Arc<Memtable>,
+    bytes: u64,
+    /// Behind another of its keyspace, its flush would not begin at once.
+    is_first: bool,
 }
 
 /// From here on memtables are flushed early and writers slowed down, and there they stop: half and
@@ -217,35 +226,39 @@ impl Inner {
 
     fn buffers(&self) -> Buffers {
         let mut buffers = Buffers { used_bytes: 0, is_any_waiting: false, largest: None };
-        let mut largest_bytes = 0;
         for keyspace in self.keyspaces.read().values() {
             let view = keyspace.view.load();
-            buffers.is_any_waiting |= !view.immutable.is_empty();
+            let is_first = view.immutable.is_empty();
+            buffers.is_any_waiting |= !is_first;
             let waiting = view.immutable.iter().map(|memtable| memtable.reserved_bytes() as u64);
-            let active_bytes = view.active.reserved_bytes() as u64;
-            buffers.used_bytes += waiting.sum::<u64>() + active_bytes;
-            if active_bytes > largest_bytes && !view.active.is_empty() {
-                largest_bytes = active_bytes;
-                buffers.largest = Some((Arc::clone(keyspace), Arc::clone(&view.active)));
+            let bytes = view.active.reserved_bytes() as u64;
+            buffers.used_bytes += waiting.sum::<u64>() + bytes;
+            let rank = |largest: &Largest| (largest.is_first, largest.bytes);
+            if !view.active.is_empty()
+                && buffers.largest.as_ref().map(rank) < Some((is_first, bytes))
+            {
+                let (keyspace, memtable) = (Arc::clone(keyspace), Arc::clone(&view.active));
+                buffers.largest = Some(Largest { keyspace, memtable, bytes, is_first });
             }
         }
         buffers
     }
 
-    /// Memtables have grown. Beyond their share of the budget the largest is flushed before it is
-    /// full, unless others wait and it is small yet.
+    /// Memtables have grown. Once the largest takes half of what is meant for all, its flush
+    /// begins, full or not, so that the other half lasts until that is done; a later start ends in
+    /// a stop. Once all together take what is meant for them, the same, unless others wait and it
+    /// is small yet.
     pub(crate) fn relieve_memory(&self) {
         let (soft, _) = buffer_limits(&self.options);
-        let buffers = self.buffers();
-        let Some((keyspace, memtable)) = buffers.largest.filter(|_| buffers.used_bytes >= soft)
-        else {
-            return;
-        };
-        let is_small = (memtable.reserved_bytes() as u64) < soft / 4;
-        if is_small && buffers.is_any_waiting {
-            self.refresh_pressure(&keyspace);
-        } else {
+        let Buffers { used_bytes, is_any_waiting, largest } = self.buffers();
+        let Some(Largest { keyspace, memtable, bytes, is_first }) = largest else { return };
+        let least_bytes = if is_any_waiting { soft / 4 } else { 0 };
+        let is_wanted = used_bytes >= soft && bytes >= least_bytes;
+        let is_half = !is_any_waiting && bytes >= soft / 2;
+        if is_first && (is_wanted || is_half) {
             self.rotate_if_active(&keyspace, &memtable);
+        } else if used_bytes >= soft {
+            self.refresh_pressure(&keyspace);
         }
     }
 
