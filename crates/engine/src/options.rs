@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::event::EventListener;
 use crate::table::builder::TableLayout;
 use crate::value::options::{ValueOptions, ValuePlacement};
+use crate::write::wal::MAPPED_SEGMENTS;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +94,8 @@ pub struct Options {
     /// Threads that one large merge may use (W); `None`: as many as there are cores that nobody
     /// uses. The outputs are the same for every number.
     pub merge_slices: Option<usize>,
-    /// Size of a log segment; a larger batch gets a segment of its own.
+    /// Size of a log segment; a larger batch gets a segment of its own. Mapped segments are smaller
+    /// where five of them would take more than a quarter of the memory budget.
     pub wal_segment_bytes: u64,
     /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
     pub max_wal_bytes: u64,
@@ -153,12 +155,24 @@ impl std::fmt::Debug for Options {
 
 /// More than any machine has.
 const MAX_BUDGET_BYTES: u64 = 1 << 46;
+const MIN_SEGMENT_BYTES: u64 = 64 << 10;
+/// Mapped segments take at most this fraction of the budget, all together.
+const MAPPED_LOG_FRACTION: u64 = 4;
 /// Each is prepared as a whole, up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// Of the background, or of one merge.
 const MAX_THREADS: u64 = 256;
 
 impl Options {
+    /// What segments of the log take.
+    pub(crate) fn log_segment_bytes(&self) -> u64 {
+        let share = self.memory_budget_bytes / MAPPED_LOG_FRACTION / MAPPED_SEGMENTS;
+        match self.wal_mode {
+            WalMode::Mapped => self.wal_segment_bytes.min(share.max(MIN_SEGMENT_BYTES)),
+            WalMode::Write => self.wal_segment_bytes,
+        }
+    }
+
     /// Refuses numbers that cannot work, saying which and why.
     pub fn check(&self) -> Result<()> {
         let least = |name: &str, value: u64, min: u64| match value < min {
@@ -177,7 +191,7 @@ impl Options {
         };
         least("memory_budget_bytes", self.memory_budget_bytes, 1 << 20)?;
         most("memory_budget_bytes", self.memory_budget_bytes, MAX_BUDGET_BYTES)?;
-        least("wal_segment_bytes", self.wal_segment_bytes, 64 << 10)?;
+        least("wal_segment_bytes", self.wal_segment_bytes, MIN_SEGMENT_BYTES)?;
         most("wal_segment_bytes", self.wal_segment_bytes, MAX_SEGMENT_BYTES)?;
         least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
         least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;

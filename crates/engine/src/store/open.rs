@@ -185,7 +185,7 @@ fn assemble(
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
         options.wal_mode,
-        options.wal_segment_bytes,
+        options.log_segment_bytes(),
         Arc::clone(&next_file),
         Arc::clone(&cache),
         Arc::clone(&bell),

@@ -23,7 +23,7 @@ use crate::metrics::{Counter, PressureState};
 use crate::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::value::options::WhenFull;
-use crate::write::wal::READY_SEGMENTS;
+use crate::write::wal::MAPPED_SEGMENTS;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;
@@ -33,9 +33,6 @@ const MIN_SLEEP: Duration = Duration::from_micros(100);
 /// the first, whichever is more; the rest is carried over. A small write then meets no more than
 /// the first, however slow the store has become.
 const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
-
-/// Mapped segments of the log at a time: the current one, spares, one not given back yet.
-const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
 /// No more than this is carried over, or one large write would slow small ones long after pressure
 /// has gone.
@@ -198,7 +195,7 @@ struct Largest {
 fn buffer_limits(options: &Options) -> (u64, u64) {
     let budget = options.memory_budget_bytes;
     let log = match options.wal_mode {
-        WalMode::Mapped => (options.wal_segment_bytes * MAPPED_SEGMENTS).min(budget / 4),
+        WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
         WalMode::Write => 0,
     };
     let rest = budget - log;

@@ -40,7 +40,9 @@ const MAX_PARKED: usize = 16;
 const IDLE_PARKED: usize = 8;
 /// So many segments are prepared ahead where writers keep using them up: at a million small writes
 /// a second a segment lasts 60 ms, and the background may need as long for one.
-pub(crate) const READY_SEGMENTS: usize = 3;
+const READY_SEGMENTS: usize = 3;
+/// Mapped segments at a time: the current one, spares, one not given back yet.
+pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
