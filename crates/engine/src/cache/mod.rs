@@ -8,7 +8,6 @@
 mod doorkeeper;
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -48,10 +47,6 @@ const WATCHED_FRACTION: u64 = 4;
 /// zipfian gets (theta 0.99) of 5 million keys with three fifths of the data in memory: told of
 /// every use, 9.7% of them read a block; with a quarter 9.9%, with the whole capacity 12.3%.
 const TURN_FRACTION: u64 = 4;
-/// What a merge reads of each input run at once: at most this, and of a small budget this fraction,
-/// so that two merges of twenty runs each take little beside it.
-const MERGE_READ_BYTES: RangeInclusive<u64> = 64 << 10..=512 << 10;
-const MERGE_READ_FRACTION: u64 = 512;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
@@ -302,12 +297,6 @@ impl Cache {
     /// Writers pause: what their memtables took at most tells nothing about the next ones.
     pub fn forget_memtable_peak(&self) {
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
-    }
-
-    /// What a merge reads of each input run at once. Not counted against the budget.
-    pub fn merge_read_bytes(&self) -> u64 {
-        let (least, most) = MERGE_READ_BYTES.into_inner();
-        (self.budget_bytes / MERGE_READ_FRACTION).clamp(least, most)
     }
 
     /// Current use.

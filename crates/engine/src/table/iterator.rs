@@ -12,6 +12,9 @@ use crate::table::copy::WholeBlock;
 use crate::table::index::Partition;
 use crate::table::reader::{ProbeStats, TableReader};
 
+/// What a merge reads of each input run at once: eight of them fit the cache of a core (measured,
+/// docs/limits.md).
+const MERGE_READ_BYTES: u64 = 128 << 10;
 const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
 const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
 
@@ -319,12 +322,7 @@ impl TableIter {
         if offset < self.window_at || offset + len > window_end {
             let last = partition.block_range(partition.block_count() - 1);
             let data_end = last.map_or(offset + len, |(offset, len)| offset + len);
-            let wanted = self
-                .table
-                .merge_read_bytes()
-                .max(len)
-                .min(data_end.saturating_sub(offset))
-                .max(len);
+            let wanted = MERGE_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
             self.window_at = offset;
             if let Err(error) = self.table.read_raw(offset, wanted, &mut self.window) {
                 self.window.clear();

@@ -329,11 +329,6 @@ impl TableReader {
         raw
     }
 
-    /// What a merge should read at once.
-    pub fn merge_read_bytes(&self) -> u64 {
-        self.cache.merge_read_bytes()
-    }
-
     /// Reads raw file bytes into a buffer that is used again: clearing memory, and fetching it from
     /// the system, costs a merge more than reading. After an error its content means nothing.
     pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
