@@ -156,7 +156,8 @@ impl std::fmt::Debug for Options {
 /// More than any machine has.
 const MAX_BUDGET_BYTES: u64 = 1 << 46;
 const MIN_SEGMENT_BYTES: u64 = 64 << 10;
-/// Mapped segments take at most this fraction of the budget, all together.
+/// Mapped segments take at most this fraction of the budget, all together, or else the least that
+/// they can.
 const MAPPED_LOG_FRACTION: u64 = 4;
 /// Each is prepared as a whole, up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;

@@ -2,7 +2,7 @@
 //! off is waited for before the next, so that no flush or merge runs meanwhile: the second core is
 //! idle but for the next log segments and chunks. What is left of that, waiting for a core, is told
 //! apart. Both depend on how far apart the two cores are, which a host may change from one minute
-//! to the next: what passes a cache line from one to the other is printed beside.
+//! to the next: how long a cache line takes from one to the other is printed beside.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -108,12 +108,13 @@ pub fn compare() {
     };
     print("by the clock", |rate| rate.by_clock);
     print("less what they waited for a core", |rate| rate.on_cores);
-    let [least, most] = [f64::min, f64::max].map(|of| passes.iter().copied().reduce(of));
+    passes.sort_by(f64::total_cmp);
+    let at = |part: usize| passes[(passes.len() - 1) * part / 2];
     println!(
         "a cache line passes between the cores in {:.0} ns (median; {:.0} to {:.0})",
-        median(passes.clone()),
-        least.unwrap_or_default(),
-        most.unwrap_or_default(),
+        at(1),
+        at(0),
+        at(2),
     );
     drop(store);
     std::fs::remove_dir_all(place).expect("own directory");
