@@ -9,7 +9,7 @@ use runstone::policy::policy::MergePolicy;
 use runstone::policy::simulator::{
     Coarsening, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };
-use runstone_bench::chart::{Axis, BarChart, Bars, Chart, Line, LineChart};
+use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};

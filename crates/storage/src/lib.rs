@@ -23,6 +23,7 @@ mod memory;
 mod names;
 mod posix;
 mod posix_file;
+pub mod process;
 mod sim;
 pub mod support;
 #[allow(unsafe_code)]

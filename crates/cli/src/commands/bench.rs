@@ -1,5 +1,5 @@
 //! `bench`: db_bench's benchmarks under its names and flags, with its output line. The workloads
-//! are in the crate `runstone-bench`; here are the store, the flags and the progress.
+//! are in the crate `runstone-workloads`; here are the store, the flags and the progress.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::{Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, Store};
-use runstone_bench::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
 use runstone_device::KvSsdStore;
+use runstone_workloads::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
 use serde_json::json;
 
 use crate::arguments::{MakeArguments, parse_size};
@@ -326,7 +326,7 @@ fn list(output: &Output) -> Result<Exit> {
         output.json(&json!({ "workloads": all.collect::<Vec<_>>() }))?;
         return Ok(Exit::Ok);
     }
-    let row = |w: &runstone_bench::Workload| vec![w.name.to_string(), w.doc.to_string()];
+    let row = |w: &runstone_workloads::Workload| vec![w.name.to_string(), w.doc.to_string()];
     let rows: Vec<Vec<String>> = WORKLOADS.iter().map(row).collect();
     output.bytes(columns(&["benchmark", "what it does"], &rows).as_bytes())?;
     Ok(Exit::Ok)

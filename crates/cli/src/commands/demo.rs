@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use runstone::policy::options::PolicyOptions;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
-use runstone_bench::generators::Rng;
 use runstone_device::KvSsdStore;
+use runstone_workloads::generators::Rng;
 
 use crate::arguments::{MakeArguments, parse_size};
 use crate::demo::costs::FileCosts;

@@ -1,10 +1,9 @@
-//! `paper`: a paper's claims beside what is measured here. The papers are in `runstone-bench`; here
+//! `paper`: a paper's claims beside what is measured here. The papers are in `runstone-papers`; here
 //! are the flags, the table and the figures' files.
 
 use std::path::{Path, PathBuf};
 
-use runstone_bench::chart;
-use runstone_bench::papers::{self, Context, PAPERS, PaperReport, PaperRow, Scale};
+use runstone_papers::{Context, PAPERS, PaperReport, PaperRow, Scale};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -42,7 +41,7 @@ impl Args {
         let Some(name) = &self.name else {
             return list(output);
         };
-        let paper = papers::find(name)?;
+        let paper = runstone_papers::find(name)?;
         let say = |text: &str| note(format!("{}: {text}", paper.name));
         let context = Context::new(self.scale, &say)?.only(self.only.clone());
         let report = paper.measure(&context)?;
@@ -88,7 +87,11 @@ fn write_figures(
         .map_err(|error| Failure::file(directory, "create the directory", &error))?;
     for figure in &report.figures {
         let path = directory.join(format!("{}-{}.svg", report.paper, figure.name));
-        output.write_file(&path, &chart::svg(std::slice::from_ref(&figure.chart)), force)?;
+        output.write_file(
+            &path,
+            &runstone_plot::svg(std::slice::from_ref(&figure.chart)),
+            force,
+        )?;
     }
     Ok(())
 }
@@ -99,7 +102,7 @@ fn list(output: &Output) -> Result<Exit> {
         output.json(&json!({ "papers": all.collect::<Vec<_>>() }))?;
         return Ok(Exit::Ok);
     }
-    let row = |paper: &papers::Paper| vec![paper.name.to_string(), paper.doc.to_string()];
+    let row = |paper: &runstone_papers::Paper| vec![paper.name.to_string(), paper.doc.to_string()];
     let rows: Vec<Vec<String>> = PAPERS.iter().map(row).collect();
     output.bytes(columns(&["paper", "what it is"], &rows).as_bytes())?;
     Ok(Exit::Ok)

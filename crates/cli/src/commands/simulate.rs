@@ -9,7 +9,6 @@ use runstone::policy::options::{OptionError, PolicyOptions};
 use runstone::policy::policy::MergePolicy;
 use runstone::policy::registry;
 use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload};
-use runstone_bench::chart;
 
 use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
@@ -113,7 +112,7 @@ impl Args {
         }
         let simulation = Simulation::run(&setup, &policies, output)?;
         if let Some(path) = &self.svg {
-            output.write_file(path, &chart::svg(&simulation.charts()), self.force)?;
+            output.write_file(path, &runstone_plot::svg(&simulation.charts()), self.force)?;
         }
         match output.is_json {
             true => output.json(&simulation.to_json())?,

@@ -1,7 +1,7 @@
 //! What a demonstration cost the store that it ran on, in the words of that store.
 
+use runstone::storage::process;
 use runstone::{Keyspace, MetricsSnapshot};
-use runstone_bench::process;
 use serde_json::{Value, json};
 
 use super::phases::{FULL_SCAN, Phase};

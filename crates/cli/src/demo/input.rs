@@ -4,8 +4,8 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use runstone_bench::generators::Rng;
 use runstone_device::KvSsdStore;
+use runstone_workloads::generators::Rng;
 
 use crate::failure::{Failure, Result};
 use crate::transfer::directory::Tree;

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::metrics::{Histogram, Percentiles};
 use runstone::{Durability, Value};
-use runstone_bench::generators::Rng;
+use runstone_workloads::generators::Rng;
 
 use super::input::{Input, State, shuffle};
 use crate::encoding::shown;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use runstone::ValueUsage;
-use runstone_bench::chart::escape;
+use runstone_plot::escape;
 
 use super::{LevelPicture, Picture, value_rows};
 use crate::encoding::shown;

@@ -1,0 +1,428 @@
+//! Line and bar charts as SVG, written by hand: axes, ticks, legend, title. The same chart gives
+//! the same text on every machine. Not a plotting library: two kinds of chart, one size, no styles.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 80.0;
+const TOP: f64 = 44.0;
+const PLOT_WIDTH: f64 = 480.0;
+const PLOT_HEIGHT: f64 = 290.0;
+/// Told apart by people who see colours differently too (Okabe and Ito).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
+/// Beyond the eighth series, colours come again with another dash.
+const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
+/// About so many ticks on an axis.
+const TICKS: f64 = 6.0;
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Even; from 0 if all values are positive.
+    #[default]
+    Linear,
+    /// Each doubling takes the same space, labels are sizes: `64M`, `1T`. Less than 1 counts as 1.
+    Bytes,
+}
+
+/// One axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Axis {
+    /// What it shows, and the unit unless the labels carry it.
+    pub title: String,
+    /// How it is divided.
+    pub scale: Scale,
+}
+
+impl Axis {
+    /// An even axis.
+    pub fn linear(title: impl Into<String>) -> Axis {
+        Axis { title: title.into(), scale: Scale::Linear }
+    }
+
+    /// A doubling axis of sizes.
+    pub fn bytes(title: impl Into<String>) -> Axis {
+        Axis { title: title.into(), scale: Scale::Bytes }
+    }
+}
+
+/// A line of a [`LineChart`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
+    /// In the order in which they are joined. Points that are no numbers are left out.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over a common axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineChart {
+    /// Above the chart.
+    pub title: String,
+    /// Horizontal.
+    pub x: Axis,
+    /// Vertical.
+    pub y: Axis,
+    /// In the order of the legend.
+    pub lines: Vec<Line>,
+}
+
+/// The bars of one colour of a [`BarChart`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bars {
+    /// Name in the legend.
+    pub name: String,
+    /// One per category; what is no number draws no bar.
+    pub values: Vec<f64>,
+}
+
+/// Groups of bars.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BarChart {
+    /// Above the chart.
+    pub title: String,
+    /// What the categories are.
+    pub x: String,
+    /// Vertical.
+    pub y: Axis,
+    /// Below each group.
+    pub categories: Vec<String>,
+    /// In the order of the legend.
+    pub bars: Vec<Bars>,
+}
+
+/// A chart of either kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chart {
+    /// Lines.
+    Line(LineChart),
+    /// Bars.
+    Bar(BarChart),
+}
+
+impl Chart {
+    /// The title.
+    pub fn title(&self) -> &str {
+        match self {
+            Chart::Line(chart) => &chart.title,
+            Chart::Bar(chart) => &chart.title,
+        }
+    }
+}
+
+/// An SVG document with the charts one below the other.
+pub fn svg(charts: &[Chart]) -> String {
+    let height = HEIGHT * charts.len() as f64;
+    let mut text = String::new();
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>"
+    );
+    for (i, chart) in charts.iter().enumerate() {
+        let _ = writeln!(text, "<g transform=\"translate(0 {})\">", HEIGHT * i as f64);
+        match chart {
+            Chart::Line(chart) => draw_lines(&mut text, chart),
+            Chart::Bar(chart) => draw_bars(&mut text, chart),
+        }
+        text.push_str("</g>\n");
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// Characters that markup gives a meaning, or XML forbids, made harmless.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push(c),
+            c if c.is_control() || c == '\u{fffe}' || c == '\u{ffff}' => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// An axis with its range: where values lie on it, from 0 to 1.
+struct Range {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Range {
+    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Range {
+        let place = |value: f64| match scale {
+            Scale::Linear => value,
+            Scale::Bytes => value.max(1.0).log2(),
+        };
+        let placed = values.filter(|value| value.is_finite()).map(place);
+        let low = placed.clone().fold(f64::INFINITY, f64::min);
+        let high = placed.fold(f64::NEG_INFINITY, f64::max);
+        let (mut low, mut high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+        if scale == Scale::Linear {
+            low = low.min(0.0);
+        }
+        if high <= low {
+            high = low + 1.0;
+        }
+        let step = match scale {
+            Scale::Linear => nice((high - low) / TICKS),
+            Scale::Bytes => ((high - low) / TICKS).ceil(),
+        };
+        // Lines end inside the plot on the vertical axis; on a doubling axis the data is the range.
+        if scale == Scale::Linear {
+            (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        }
+        let first = (low / step).ceil();
+        let count = ((high / step) - first + 1e-9).floor().max(0.0) as u64;
+        let ticks = (0..=count).map(|i| (first + i as f64) * step).collect();
+        Range { scale, low, high, ticks }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let placed = match self.scale {
+            Scale::Linear => value,
+            Scale::Bytes => value.max(1.0).log2(),
+        };
+        (placed - self.low) / (self.high - self.low)
+    }
+
+    /// Ticks as (position from 0 to 1, label).
+    fn labels(&self) -> Vec<(f64, String)> {
+        let step = self.ticks.get(1).map_or(1.0, |second| second - self.ticks[0]);
+        let label = |tick: f64| match self.scale {
+            Scale::Linear => decimal(tick, step),
+            Scale::Bytes => runstone_policy::text::format_bytes(tick.exp2().round() as u64),
+        };
+        let position = |tick: f64| (tick - self.low) / (self.high - self.low);
+        self.ticks.iter().map(|tick| (position(*tick), label(*tick))).collect()
+    }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `step`.
+fn nice(step: f64) -> f64 {
+    let power = 10_f64.powf(step.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999_999);
+    factor.unwrap_or(10.0) * power
+}
+
+/// A number with as many decimals as steps of this size need.
+fn decimal(value: f64, step: f64) -> String {
+    let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+fn draw_lines(text: &mut String, chart: &LineChart) {
+    let points = || chart.lines.iter().flat_map(|line| &line.points).filter(|p| is_drawn(p));
+    let x = Range::of(chart.x.scale, points().map(|point| point.0));
+    let y = Range::of(chart.y.scale, points().map(|point| point.1));
+    frame(text, &chart.title, &chart.x.title, &chart.y.title, &y);
+    for (position, label) in x.labels() {
+        let at = LEFT + position * PLOT_WIDTH;
+        let bottom = TOP + PLOT_HEIGHT;
+        let _ = writeln!(
+            text,
+            "<path d=\"M{at:.1} {bottom:.1}v5\" stroke=\"#444\"/>\
+             <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            escape(&label)
+        );
+    }
+    for (i, line) in chart.lines.iter().enumerate() {
+        let (colour, dash) = look(i);
+        let place = |point: &&(f64, f64)| {
+            let (right, up) = (x.at(point.0) * PLOT_WIDTH, y.at(point.1) * PLOT_HEIGHT);
+            (LEFT + right, TOP + PLOT_HEIGHT - up)
+        };
+        let places: Vec<(f64, f64)> =
+            line.points.iter().filter(|p| is_drawn(p)).map(|point| place(&point)).collect();
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            text,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
+            path.join(" ")
+        );
+        for (x, y) in places {
+            let _ =
+                writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
+        }
+        legend(text, i, &line.name);
+    }
+}
+
+fn draw_bars(text: &mut String, chart: &BarChart) {
+    let values = chart.bars.iter().flat_map(|bars| bars.values.iter().copied());
+    let y = Range::of(chart.y.scale, values);
+    frame(text, &chart.title, &chart.x, &chart.y.title, &y);
+    let group = PLOT_WIDTH / chart.categories.len().max(1) as f64;
+    let bar = group * 0.8 / chart.bars.len().max(1) as f64;
+    let base = y.at(0.0).clamp(0.0, 1.0);
+    for (at, category) in chart.categories.iter().enumerate() {
+        let left = LEFT + group * at as f64;
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            left + group / 2.0,
+            TOP + PLOT_HEIGHT + 18.0,
+            escape(category)
+        );
+        for (i, bars) in chart.bars.iter().enumerate() {
+            let Some(value) = bars.values.get(at).filter(|value| value.is_finite()) else {
+                continue;
+            };
+            let (from, to) = (base.min(y.at(*value)), base.max(y.at(*value)));
+            let _ = writeln!(
+                text,
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" fill=\"{}\">\
+                 <title>{}: {value}</title></rect>",
+                left + group * 0.1 + bar * i as f64,
+                TOP + PLOT_HEIGHT * (1.0 - to),
+                PLOT_HEIGHT * (to - from),
+                look(i).0,
+                escape(&bars.name)
+            );
+        }
+    }
+    for (i, bars) in chart.bars.iter().enumerate() {
+        legend(text, i, &bars.name);
+    }
+}
+
+/// Title, axis titles, horizontal lines with their labels.
+fn frame(text: &mut String, title: &str, x: &str, y: &str, range: &Range) {
+    let (right, bottom) = (LEFT + PLOT_WIDTH, TOP + PLOT_HEIGHT);
+    let middle = TOP + PLOT_HEIGHT / 2.0;
+    let _ = writeln!(
+        text,
+        "<text x=\"{LEFT}\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{}</text>\n\
+         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
+         <text transform=\"translate(18 {middle:.1}) rotate(-90)\" \
+         text-anchor=\"middle\">{}</text>",
+        escape(title),
+        LEFT + PLOT_WIDTH / 2.0,
+        bottom + 42.0,
+        escape(x),
+        escape(y)
+    );
+    for (position, label) in range.labels() {
+        let at = bottom - position * PLOT_HEIGHT;
+        let _ = writeln!(
+            text,
+            "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            escape(&label)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#444\"/>"
+    );
+}
+
+fn legend(text: &mut String, index: usize, name: &str) {
+    let (colour, dash) = look(index);
+    let (x, y) = (LEFT + PLOT_WIDTH + 16.0, TOP + 8.0 + 18.0 * index as f64);
+    let _ = writeln!(
+        text,
+        "<path d=\"M{x} {y}h20\" stroke=\"{colour}\" stroke-width=\"3\"{dash}/>\
+         <text x=\"{}\" y=\"{}\">{}</text>",
+        x + 26.0,
+        y + 4.0,
+        escape(name)
+    );
+}
+
+fn look(index: usize) -> (&'static str, &'static str) {
+    (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
+}
+
+fn is_drawn(point: &(f64, f64)) -> bool {
+    point.0.is_finite() && point.1.is_finite()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> LineChart {
+        let line = |name: &str, factor: f64| Line {
+            name: name.into(),
+            points: (26..44).map(|i| (f64::from(i).exp2(), factor * f64::from(i))).collect(),
+        };
+        LineChart {
+            title: "a < b & c".into(),
+            x: Axis::bytes("data written"),
+            y: Axis::linear("bytes written per byte"),
+            lines: vec![line("one", 1.0), line("two", 0.5)],
+        }
+    }
+
+    #[test]
+    fn a_line_chart_is_whole_and_the_same_each_time() {
+        let text = svg(&[Chart::Line(lines()), Chart::Line(lines())]);
+        assert_eq!(text, svg(&[Chart::Line(lines()), Chart::Line(lines())]));
+        for name in ["svg", "text", "g "] {
+            let closing = name.trim();
+            let opened = text.matches(&format!("<{name}")).count();
+            assert_eq!(opened, text.matches(&format!("</{closing}>")).count(), "{name}");
+        }
+        assert_eq!(text.matches("<polyline").count(), 4);
+        assert_eq!(text.matches("<circle").count(), 72);
+        for shown in ["a &lt; b &amp; c", "data written", "bytes written per byte", ">one<", ">4T<"]
+        {
+            assert!(text.contains(shown), "{shown}");
+        }
+        assert!(!text.contains("NaN") && !text.contains("inf"));
+    }
+
+    #[test]
+    fn bars_stand_on_zero_and_reach_their_values() {
+        let chart = BarChart {
+            title: "bars".into(),
+            x: "policy".into(),
+            y: Axis::linear("tables"),
+            categories: vec!["a".into(), "b".into()],
+            bars: vec![Bars { name: "n".into(), values: vec![10.0, f64::NAN] }],
+        };
+        let text = svg(&[Chart::Bar(chart)]);
+        let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
+        assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
+        assert_eq!(text.matches("<title>").count(), 1, "what is no number draws no bar");
+    }
+
+    #[test]
+    fn ticks_are_round_and_enclose_the_values() {
+        let range = Range::of(Scale::Linear, [3.0, 17.2].into_iter());
+        assert_eq!(range.ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
+        let range = Range::of(Scale::Linear, [0.02].into_iter());
+        let labels: Vec<String> = range.labels().into_iter().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["0.000", "0.005", "0.010", "0.015", "0.020"]);
+        assert_eq!(Range::of(Scale::Linear, std::iter::empty()).at(1.0), 1.0);
+        let range = Range::of(Scale::Bytes, [1024.0, 4096.0].into_iter());
+        assert_eq!(range.labels()[0], (0.0, "1K".to_string()));
+        assert!((range.at(2048.0) - 0.5).abs() < 1e-9);
+        let flat = Range::of(Scale::Bytes, [1024.0].into_iter());
+        assert!(flat.at(1024.0).is_finite());
+    }
+
+    #[test]
+    fn nothing_to_draw_is_still_a_chart() {
+        let text = svg(&[Chart::Line(LineChart::default()), Chart::Bar(BarChart::default())]);
+        assert!(text.ends_with("</svg>\n") && !text.contains("NaN"), "{text}");
+        assert!(svg(&[]).contains("viewBox=\"0 0 760 0\""));
+    }
+}

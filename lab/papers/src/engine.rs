@@ -1,0 +1,259 @@
+//! The real engine, driven so that every counter is a function of the options: nothing runs in the
+//! background, memtables are flushed at fixed counts, and all jobs are done before the next write.
+//! Its files are in memory: counters are the same there, and thousands of small tables need no
+//! sync.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone::metrics::CounterValues;
+use runstone::policy::shape::Shape;
+use runstone::storage::MemoryStorage;
+use runstone::{Background, Compression, KeyspaceOptions, Options, Result, Store, WalMode};
+
+use runstone_workloads::generators::rng::mix64;
+use runstone_workloads::generators::{Rng, ValueGenerator};
+
+/// Memory of a memtable: never reached, since flushes come by count.
+const WRITE_BUFFER_BYTES: u64 = 16 << 20;
+
+/// Level 0 is emptied once in so many flushes, whatever its trigger here.
+const MOST_EXTRA_FLUSHES: u64 = 64;
+
+/// What a tree is loaded with.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// Records, each with a key of its own.
+    pub records: u64,
+    /// Bytes of a key; at least 8.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Key and value bytes per flush.
+    pub flush_bytes: u64,
+}
+
+impl Data {
+    fn entry_bytes(&self) -> u64 {
+        (self.key_bytes + self.value_bytes) as u64
+    }
+
+    fn records_per_flush(&self) -> u64 {
+        (self.flush_bytes / self.entry_bytes()).max(1)
+    }
+}
+
+/// A store with its load.
+pub struct Loaded {
+    /// The store.
+    pub store: Store,
+    storage: Arc<MemoryStorage>,
+    data: Data,
+    values: ValueGenerator,
+    rng: Rng,
+    /// Records written so far: numbers below it are present.
+    records: u64,
+    unflushed: u64,
+}
+
+/// Options of a keyspace without compression, filters and back-pressure, so that sizes are exact.
+pub fn plain_options(policy: &str) -> KeyspaceOptions {
+    KeyspaceOptions {
+        policy: policy.into(),
+        write_buffer_bytes: WRITE_BUFFER_BYTES,
+        filter_bits_per_key_x10: 0,
+        compression: vec![Compression::None],
+        l0_slowdown_runs: 1 << 18,
+        l0_stop_runs: 1 << 19,
+        debt_slowdown_bytes: 0,
+        ..KeyspaceOptions::default()
+    }
+}
+
+impl Loaded {
+    /// Makes a store and writes all records, and a few more until level 0 is empty: how many runs
+    /// wait there at the end is chance, and they would count as much as the levels below. Then
+    /// nothing is left to be merged.
+    pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
+        let mut loaded = Loaded::empty(keyspace, data, None)?;
+        while loaded.records < loaded.data.records {
+            loaded.insert()?;
+        }
+        loaded.settle()?;
+        loaded.insert_until_calm()?;
+        Ok(loaded)
+    }
+
+    /// Makes a store; its merges are split into so many slices.
+    pub fn empty(
+        keyspace: KeyspaceOptions,
+        data: &Data,
+        merge_slices: Option<usize>,
+    ) -> Result<Loaded> {
+        let options = Options {
+            background: Background::Manual,
+            seed: Some(1),
+            merge_slices,
+            wal_mode: WalMode::Write,
+            memory_budget_bytes: 256 << 20,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let storage = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage.clone(), options)?;
+        let mut rng = Rng::new(1);
+        let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
+        let data = data.clone();
+        Ok(Loaded { store, storage, data, values, rng, records: 0, unflushed: 0 })
+    }
+
+    /// The same tree with a cache of next to nothing, so that block reads count what reads need,
+    /// and with fresh counters.
+    pub fn without_cache(self) -> Result<Loaded> {
+        let Loaded { store, storage, data, values, rng, records, unflushed } = self;
+        store.close()?;
+        let options = Options {
+            background: Background::Manual,
+            seed: Some(1),
+            wal_mode: WalMode::Write,
+            memory_budget_bytes: 1 << 20,
+            ..Options::default()
+        };
+        let store = Store::open_on(storage.clone(), options)?;
+        Ok(Loaded { store, storage, data, values, rng, records, unflushed })
+    }
+
+    /// Writes all records and does all jobs; level 0 stays as it is, which is the tree of a stack.
+    pub fn load(&mut self) -> Result<()> {
+        while self.records < self.data.records {
+            self.insert()?;
+        }
+        self.settle()
+    }
+
+    /// The same in ascending order.
+    pub fn load_ascending(&mut self) -> Result<()> {
+        while self.records < self.data.records {
+            let mut key = self.records.to_be_bytes().to_vec();
+            key.resize(self.data.key_bytes.max(8), 0);
+            self.put(key)?;
+        }
+        self.settle()
+    }
+
+    /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.
+    pub fn insert(&mut self) -> Result<()> {
+        self.put(key(self.records, self.data.key_bytes))
+    }
+
+    fn put(&mut self, key: Vec<u8>) -> Result<()> {
+        self.store.put(key, self.values.next(self.data.value_bytes))?;
+        self.records += 1;
+        self.unflushed += 1;
+        if self.unflushed >= self.data.records_per_flush() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on until memtable and level 0 are empty.
+    pub fn insert_until_calm(&mut self) -> Result<()> {
+        for _ in 0..MOST_EXTRA_FLUSHES * self.data.records_per_flush() {
+            if self.unflushed == 0 && self.shape().level(0).is_empty() {
+                break;
+            }
+            self.insert()?;
+        }
+        Ok(())
+    }
+
+    /// Records present.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes of all live tables over key and value bytes of all records.
+    pub fn space_amplification(&self) -> f64 {
+        let user = self.records * self.data.entry_bytes();
+        self.store.default_keyspace().shape().bytes() as f64 / user as f64
+    }
+
+    /// Bytes written to tables over key and value bytes written.
+    pub fn write_amplification(&self) -> f64 {
+        let counters = self.counters();
+        let written = counters.flush_bytes_written + counters.merge_bytes_written;
+        written as f64 / counters.user_bytes_written.max(1) as f64
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> CounterValues {
+        self.store.metrics().counters
+    }
+
+    /// The tree.
+    pub fn shape(&self) -> Shape {
+        self.store.default_keyspace().shape()
+    }
+
+    /// The key of a record; numbers that were never written are absent keys, spread as evenly.
+    pub fn key(&self, record: u64) -> Vec<u8> {
+        key(record, self.data.key_bytes)
+    }
+
+    /// Gets that many absent keys; returns how many.
+    pub fn get_absent(&mut self, gets: u64) -> Result<u64> {
+        for _ in 0..gets {
+            let record = (1 << 40) + self.rng.below(1 << 40);
+            let value = self.store.get(self.key(record))?;
+            assert!(value.is_none(), "record {record} was never written");
+        }
+        Ok(gets)
+    }
+
+    /// Gets that many records that are there.
+    pub fn get_present(&mut self, gets: u64) -> Result<()> {
+        for _ in 0..gets {
+            let record = self.rng.below(self.records);
+            let value = self.store.get(self.key(record))?;
+            assert!(value.is_some(), "record {record} was written");
+        }
+        Ok(())
+    }
+
+    /// Seeks that many times and reads `length` entries each.
+    pub fn scan(&mut self, scans: u64, length: u64) -> Result<()> {
+        let mut cursor = self.store.default_keyspace().cursor(Default::default())?;
+        for _ in 0..scans {
+            cursor.seek(&self.rng.next_u64().to_be_bytes())?;
+            for _ in 0..length {
+                if !cursor.valid() {
+                    break;
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes, and does all jobs.
+    fn settle(&mut self) -> Result<()> {
+        self.unflushed = 0;
+        self.store.flush()?;
+        while self.store.run_one_job()? {}
+        Ok(())
+    }
+}
+
+/// What this thread, which does everything here, has spent on a processor: time that the machine
+/// gives to others is not the policy's.
+pub fn cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// A number as a key: eight mixed bytes, so that keys are spread evenly in no order, then zeros.
+fn key(record: u64, key_bytes: usize) -> Vec<u8> {
+    let mut key = mix64(record).to_be_bytes().to_vec();
+    key.resize(key_bytes.max(8), 0);
+    key
+}

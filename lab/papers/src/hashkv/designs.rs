@@ -1,0 +1,181 @@
+//! The designs that are compared, and what they are given to store.
+
+use runstone::policy::options::PolicyOptions;
+use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
+
+use crate::engine::plain_options;
+
+/// The specification's sizes are divided by this.
+const DIVISOR: u64 = 8;
+pub(super) const KEY_BYTES: usize = 24;
+/// What the paper counts to a pair beside key and value.
+const METADATA_BYTES: usize = 8;
+/// Header of a record.
+const HEADER_BYTES: u64 = 18;
+/// The paper's pairs of 1 KiB, times 2^20 as in the specification.
+pub(super) const RECORDS: u64 = (1 << 20) / DIVISOR;
+/// 1.6 MiB of write cache.
+pub(super) const CACHE_BYTES: u64 = (1600 << 10) / DIVISOR;
+/// Main segment of a group: groups are as large as in the specification, but fewer.
+pub(super) const MAIN_BYTES: u64 = 8 << 20;
+/// Log segment.
+pub(super) const SLOT_BYTES: u32 = 128 << 10;
+/// Level-0 tables that start a merge where values are separated. The paper's LevelDB gathers keys
+/// and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache of
+/// whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would be
+/// merged with 28 times their size.
+const POINTER_TABLES: u32 = 16;
+/// As LevelDB has it.
+const TABLES: u32 = 4;
+/// A slot takes at least so many pairs.
+const PAIRS_PER_SLOT: u64 = 8;
+
+/// Records and the sizes of their values, which take turns.
+#[derive(Clone, Debug)]
+pub(super) struct Workload {
+    pub(super) records: u64,
+    value_bytes: Vec<usize>,
+}
+
+impl Workload {
+    /// Pairs of so many bytes, as the paper counts them.
+    pub(super) fn of_pairs(records: u64, pair_bytes: usize) -> Workload {
+        Workload::of_mix(records, &[pair_bytes])
+    }
+
+    /// Pairs whose sizes take turns.
+    pub(super) fn of_mix(records: u64, pair_bytes: &[usize]) -> Workload {
+        let values = pair_bytes.iter().map(|bytes| bytes - KEY_BYTES - METADATA_BYTES);
+        Workload { records, value_bytes: values.collect() }
+    }
+
+    pub(super) fn value_bytes(&self, record: u64) -> usize {
+        self.value_bytes[(record % self.value_bytes.len() as u64) as usize]
+    }
+
+    pub(super) fn most_value_bytes(&self) -> usize {
+        self.value_bytes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes of the records of values that are separated.
+    pub(super) fn data_bytes(&self, separate_at: u32) -> u64 {
+        let apart = self.value_bytes.iter().filter(|bytes| **bytes >= separate_at as usize);
+        let turn: u64 = apart.map(|bytes| (KEY_BYTES + bytes) as u64 + HEADER_BYTES).sum();
+        turn * self.records / self.value_bytes.len() as u64
+    }
+}
+
+/// One design.
+#[derive(Clone)]
+pub(super) struct Design {
+    pub(super) keyspace: KeyspaceOptions,
+    pub(super) memory_bytes: u64,
+    pub(super) io_uring: bool,
+}
+
+impl Design {
+    /// All values in a leveled tree.
+    pub(super) fn inline() -> Design {
+        let keyspace = KeyspaceOptions {
+            write_buffer_bytes: CACHE_BYTES,
+            shape: PolicyOptions {
+                l0_trigger: TABLES,
+                base_bytes: (10 << 20) / DIVISOR,
+                table_bytes: (2 << 20) / DIVISOR,
+                ..PolicyOptions::default()
+            },
+            filter_bits_per_key_x10: 100,
+            ..plain_options("fragmented-leveling")
+        };
+        Design { keyspace, memory_bytes: 16 << 20, io_uring: false }
+    }
+
+    /// Hash groups of 8 MiB, 30% reserve.
+    pub(super) fn hashkv(workload: &Workload) -> Design {
+        let values = ValueOptions {
+            placement: ValuePlacement::HashGrouped,
+            separate_at: 1,
+            reserve_permille: 300,
+            when_full: WhenFull::Grow,
+            vlog_chunk_bytes: CACHE_BYTES,
+            ..ValueOptions::default()
+        };
+        let mut design = Design::inline();
+        design.keyspace.values = values;
+        design.keyspace.shape.l0_trigger = POINTER_TABLES;
+        design.sized(workload, MAIN_BYTES, SLOT_BYTES)
+    }
+
+    /// A value log in the same space.
+    pub(super) fn vlog(workload: &Workload) -> Design {
+        let mut design = Design::hashkv(workload);
+        design.keyspace.values.placement = ValuePlacement::Vlog;
+        design
+    }
+
+    /// Groups and slots of these sizes, with room for the values that are separated.
+    pub(super) fn sized(mut self, workload: &Workload, main_bytes: u64, slot_bytes: u32) -> Design {
+        let values = &mut self.keyspace.values;
+        let data_bytes = workload.data_bytes(values.separate_at);
+        let largest = (workload.most_value_bytes() as u64 + 1024) * PAIRS_PER_SLOT;
+        values.slot_bytes = (largest.min(1 << 30) as u32).max(slot_bytes);
+        values.groups = (workload.data_bytes(1) / main_bytes).max(1) as u32;
+        // Only runs at a small scale have less data than a group.
+        let least_bytes = 2 * u64::from(values.groups) * u64::from(values.slot_bytes);
+        values.capacity_bytes = data_bytes.max(least_bytes);
+        self
+    }
+
+    pub(super) fn with_reserve(mut self, permille: u32) -> Design {
+        self.keyspace.values.reserve_permille = permille;
+        self
+    }
+
+    /// What is not updated moves to the cold stream.
+    pub(super) fn with_cold_stream(mut self) -> Design {
+        self.keyspace.values.cold_stream = true;
+        self
+    }
+
+    /// Collections write pointers into the tree, as the paper's do.
+    pub(super) fn writing_back(mut self) -> Design {
+        self.keyspace.values.gc_pointers = GcPointers::Writeback;
+        self
+    }
+
+    /// Scans read each value when they come to it.
+    pub(super) fn without_read_ahead(mut self) -> Design {
+        self.keyspace.values.scan_ahead_bytes = 0;
+        self
+    }
+
+    pub(super) fn with_cache(mut self, bytes: u64) -> Design {
+        self.keyspace.write_buffer_bytes = bytes;
+        self
+    }
+
+    /// Smaller values stay in the tree.
+    pub(super) fn separating_at(mut self, workload: &Workload, bytes: u32) -> Design {
+        self.keyspace.values.separate_at = bytes;
+        self.sized(workload, MAIN_BYTES, SLOT_BYTES)
+    }
+
+    /// Merges as often, by tables, as the tree with inline values does.
+    pub(super) fn merging_like_leveldb(mut self) -> Design {
+        self.keyspace.shape.l0_trigger = TABLES;
+        self
+    }
+
+    /// Waits as long, by tables, as the trees of pointers do.
+    pub(super) fn merging_late(mut self) -> Design {
+        self.keyspace.shape.l0_trigger = POINTER_TABLES;
+        self
+    }
+
+    /// As the paper's LevelDB ran: no filters, hardly any cache.
+    pub(super) fn without_filters(mut self) -> Design {
+        self.keyspace.filter_bits_per_key_x10 = 0;
+        self.memory_bytes = 1 << 20;
+        self
+    }
+}

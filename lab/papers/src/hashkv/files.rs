@@ -1,0 +1,234 @@
+//! On real files, by the clock: updates with background threads (experiment 1), and scans of what
+//! the page cache does not hold (experiment 5). In turns, so that what disturbs the machine
+//! disturbs all.
+
+use std::fs::File;
+use std::path::Path;
+
+use runstone::{Error, Result};
+use rustix::fs::{Advice, fadvise};
+
+use super::bench::{Bench, Phase};
+use super::designs::{Design, RECORDS, Workload};
+use super::parameters::list;
+use crate::{Context, PaperReport};
+use runstone_plot::{Axis, BarChart, Bars, Chart};
+
+pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
+    let designs = [("inline", Design::inline()), ("HashKV", Design::hashkv(&workload))];
+    let mut speeds = [Vec::new(), Vec::new()];
+    let mut syncs = [0.0; 2];
+    for turn in 1..=2 {
+        for (at, (name, design)) in designs.iter().enumerate() {
+            context.say(&format!("experiment 1 on files: {name}, turn {turn}"));
+            let path = context.directory();
+            let mut bench = Bench::on_files(&on_files(design), &workload, &path)?;
+            let phase = bench.through(2)?;
+            syncs[at] = phase.io.syncs as f64 / (phase.user_bytes as f64 / f64::from(1 << 20));
+            speeds[at].push(phase.per_second());
+            drop(bench);
+            remove(&path)?;
+        }
+    }
+    let ratio = median(&speeds[1]) / median(&speeds[0]);
+    report.judge(
+        "1: updates on files, HashKV against leveled, two threads, in turns (figure 5a)",
+        "6.3 to 7.9",
+        format!(
+            "{} / {} per second; medians {ratio:.2}; syncs per MiB {:.1} / {:.1}",
+            list(speeds[1].iter().copied(), 0),
+            list(speeds[0].iter().copied(), 0),
+            syncs[1],
+            syncs[0]
+        ),
+        "at least 3",
+        ratio >= 3.0,
+    );
+    Ok(())
+}
+
+/// Back-pressure, six and twelve times the trigger: without it a phase ends in debt.
+fn on_files(design: &Design) -> Design {
+    let mut design = design.clone();
+    design.keyspace.l0_slowdown_runs = 6 * design.keyspace.shape.l0_trigger;
+    design.keyspace.l0_stop_runs = 12 * design.keyspace.shape.l0_trigger;
+    design
+}
+
+const DATA_BYTES: u64 = 64 << 20;
+const PAIR_BYTES: [usize; 3] = [256, 1 << 10, 4 << 10];
+/// A scan reads 1 MiB of pairs.
+const SCAN_BYTES: u64 = 1 << 20;
+const SCANS: u64 = 8;
+const TURNS: usize = 3;
+
+pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut bars = ["inline", "vLog (B)", "HashKV", "HashKV, io_uring", "HashKV, none ahead"]
+        .map(|name| Bars { name: name.into(), values: Vec::new() });
+    let mut ratios = Vec::new();
+    let mut by_rings = Vec::new();
+    let mut one_by_one = Vec::new();
+    let mut reads = Vec::new();
+    for pair_bytes in PAIR_BYTES {
+        let records = context.scaled(DATA_BYTES / pair_bytes as u64);
+        let workload = Workload::of_pairs(records, pair_bytes);
+        context.say(&format!("experiment 5: pairs of {pair_bytes} bytes"));
+        let hashkv = Design::hashkv(&workload);
+        let by_ring = Design { io_uring: true, ..hashkv.clone() };
+        let none_ahead = hashkv.clone().without_read_ahead();
+        let designs = [Design::inline(), Design::vlog(&workload), hashkv, by_ring, none_ahead];
+        let seen = scan_cold(context, &designs, &workload, (pair_bytes, 0))?;
+        let speeds = seen.each_ref().map(|phases| speed(phases));
+        bars.iter_mut().zip(speeds).for_each(|(bars, speed)| bars.values.push(speed));
+        ratios.push(speeds[2] / speeds[0]);
+        by_rings.push(speeds[3] / speeds[0]);
+        one_by_one.push(100.0 * (speeds[2] / speeds[4] - 1.0));
+        let of = |design: usize| reads_of(&seen[design][TURNS - 1]);
+        let ((count, mib), (leveled_count, leveled_mib)) = (of(2), of(0));
+        reads.push(format!(
+            "{pair_bytes} B {count:.0} / {leveled_count:.0} reads, {mib:.2} / {leveled_mib:.2} MiB",
+        ));
+    }
+    report.judge(
+        "5: cold scans of 1 MiB on files, HashKV against leveled: 256 B, 1, 4 KiB (figure 9)",
+        "0.30, 0.64, 1.94",
+        list(ratios.iter().copied(), 2),
+        "below 1 at 256 B, at least 0.6 at 1 KiB, at least 1 at 4 KiB",
+        ratios[0] < 1.0 && ratios[1] >= 0.6 && ratios[2] >= 1.0,
+    );
+    report.show(
+        "5: the same with io_uring",
+        "not measured",
+        list(by_rings.iter().copied(), 2),
+        "at least as fast",
+    );
+    report.show(
+        "5: gain of read-ahead in %: 256 B, 1, 4 KiB (figure 9)",
+        "+81% at 256 B",
+        list(one_by_one.iter().copied(), 0),
+        "without it, each value is read when the scan comes to it",
+    );
+    report.show(
+        "5: reads per scan, HashKV / leveled",
+        "not measured",
+        reads.join("; "),
+        "about one read per separated value: neighbours in key order are none in a group",
+    );
+    let chart = BarChart {
+        title: "Cold scans of 1 MiB".into(),
+        x: "pair".into(),
+        y: Axis::linear("MiB per second"),
+        categories: PAIR_BYTES.iter().map(|bytes| format!("{bytes} B")).collect(),
+        bars: bars.to_vec(),
+    };
+    report.draw("figure-9", Chart::Bar(chart));
+    Ok(())
+}
+
+/// Scans of a store that collections have rewritten: those that write pointers back order what
+/// they move by key, since a record's place in its stream is a new one anyway.
+pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let pair_bytes = 1 << 10;
+    let workload = Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);
+    context.say("experiment 5: scans after updates");
+    let hashkv = Design::hashkv(&workload);
+    let designs = [Design::inline(), hashkv.clone(), hashkv.writing_back()];
+    let seen = scan_cold(context, &designs, &workload, (pair_bytes, 2))?;
+    let [inline, stable, back] = seen.each_ref().map(|phases| speed(phases));
+    let reads = seen.each_ref().map(|phases| reads_of(&phases[TURNS - 1]).0);
+    report.show(
+        "5: cold scans of 1 KiB pairs after updates, HashKV and written back against leveled",
+        "not measured",
+        format!(
+            "{:.2}, {:.2}; reads per scan {:.0}, {:.0}, leveled {:.0}",
+            stable / inline,
+            back / inline,
+            reads[1],
+            reads[2],
+            reads[0]
+        ),
+        "fewer reads where collections put neighbours together",
+    );
+    Ok(())
+}
+
+/// Reads of a scan, and MiB that it reads.
+fn reads_of(phase: &Phase) -> (f64, f64) {
+    let per_scan = |count: u64| count as f64 / phase.operations as f64;
+    (per_scan(phase.io.reads), per_scan(phase.io.read_bytes) / f64::from(1 << 20))
+}
+
+/// MiB per second, the median of the turns.
+fn speed(phases: &[Phase]) -> f64 {
+    median(&phases.iter().map(mib_per_second).collect::<Vec<_>>())
+}
+
+/// Loads each design with pairs of so many bytes and updates it in so many phases; then all scan in
+/// turns, each time from a page cache without their files.
+fn scan_cold<const N: usize>(
+    context: &Context<'_>,
+    designs: &[Design; N],
+    workload: &Workload,
+    (pair_bytes, updates): (usize, usize),
+) -> Result<[Vec<Phase>; N]> {
+    let entries = SCAN_BYTES / pair_bytes as u64;
+    let paths = [(); N].map(|()| context.directory());
+    for (design, path) in designs.iter().zip(&paths) {
+        let mut bench = Bench::on_files(&on_files(design), workload, path)?;
+        bench.through(updates)?;
+        bench.store.flush()?;
+        bench.store.wait_idle()?;
+        bench.store.close()?;
+    }
+    let mut seen = [(); N].map(|()| Vec::new());
+    for _ in 0..TURNS {
+        for ((design, path), phases) in designs.iter().zip(&paths).zip(&mut seen) {
+            forget_pages(path)?;
+            let mut design = on_files(design);
+            design.memory_bytes = 2 << 20;
+            let mut bench = Bench::on_files(&design, workload, path)?;
+            phases.push(bench.scans(SCANS, entries)?);
+            bench.store.close()?;
+        }
+    }
+    paths.iter().try_for_each(|path| remove(path))?;
+    Ok(seen)
+}
+
+fn mib_per_second(phase: &Phase) -> f64 {
+    phase.user_bytes as f64 / f64::from(1 << 20) / phase.took.as_secs_f64()
+}
+
+/// Takes the files of a directory out of the page cache.
+fn forget_pages(path: &Path) -> Result<()> {
+    let forget = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(path)? {
+            let file = File::open(entry?.path())?;
+            // Only clean pages go.
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
+    };
+    forget().map_err(|error| failed(path, "take out of the page cache", &error))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    std::fs::remove_dir_all(path).map_err(|error| failed(path, "remove", &error))
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
+    let what = format!("cannot {what} {}: {error}", path.display());
+    Error::invalid(what, "set TMPDIR to a directory that takes files")
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[half - 1] + sorted[half]) / 2.0,
+        _ => sorted[half],
+    }
+}

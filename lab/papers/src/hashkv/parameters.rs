@@ -1,0 +1,255 @@
+//! Experiments 2, 6 and 9: the reserve; the cold stream; sizes of main segments, log segments and
+//! write cache.
+
+use runstone::Result;
+
+use super::bench::{Bench, Phase};
+use super::designs::{CACHE_BYTES, Design, MAIN_BYTES, RECORDS, SLOT_BYTES, Workload};
+use crate::{Context, PaperReport};
+use runstone_plot::{Axis, Chart, Line, LineChart};
+
+const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
+
+/// Half of the first experiment: half as many groups.
+fn workload(context: &Context<'_>) -> Workload {
+    Workload::of_pairs(context.scaled(RECORDS / 2), 1024)
+}
+
+pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = workload(context);
+    let designs = [("HashKV", Design::hashkv(&workload)), ("vLog (B)", Design::vlog(&workload))];
+    let mut seen: Vec<(&str, Vec<Phase>)> = Vec::new();
+    for (name, design) in designs {
+        let mut phases = Vec::new();
+        for permille in RESERVES {
+            context.say(&format!("experiment 2: {name}, reserve {}%", permille / 10));
+            let design = design.clone().with_reserve(permille);
+            phases.push(Bench::in_memory(&design, &workload)?.through(3)?);
+        }
+        seen.push((name, phases));
+    }
+    let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
+    let speeds: Vec<f64> =
+        hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
+    report.judge(
+        "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV against vLog (B) (figure 6a)",
+        "3.1 to 4.7",
+        list(speeds.iter().copied(), 2),
+        "at least 1.2 at each; vLog (B) has filters",
+        speeds.iter().all(|ratio| *ratio >= 1.2),
+    );
+    let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
+    let falls = values.windows(2).all(|pair| pair[1] <= pair[0]);
+    report.judge(
+        "2: value bytes of updates at these reserves (figure 6b)",
+        "falls",
+        format!(
+            "{}; vLog {}",
+            list(values.iter().copied(), 2),
+            list(vlog.iter().map(Phase::value_amplification), 2)
+        ),
+        "falls, from 4.2 to 5.4 down to at most 1.3",
+        falls && (4.2..=5.4).contains(&values[0]) && values[values.len() - 1] <= 1.3,
+    );
+    let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
+        let points = |phases: &[Phase]| {
+            RESERVES.iter().map(|r| f64::from(*r) / 10.0).zip(phases.iter().map(value)).collect()
+        };
+        seen.iter().map(|(name, phases)| line(name, points(phases))).collect()
+    };
+    draw(report, "figure-6a", "Updates", "reserve, %", lines(|phase| phase.per_second() / 1e3));
+    draw(report, "figure-6b", "Bytes of updates", "reserve, %", lines(Phase::amplification));
+    Ok(())
+}
+
+/// The first is the paper's for its features; the last has room for the cold stream beside that.
+const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
+
+/// What a run with or without a cold stream took.
+struct Hotness {
+    update: Phase,
+    peak_mib: f64,
+    cold_mib: f64,
+}
+
+impl Hotness {
+    fn of(design: &Design, workload: &Workload) -> Result<Hotness> {
+        let mut bench = Bench::in_memory(design, workload)?;
+        let update = bench.through(3)?;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let cold = |file: &runstone::ValueUsage| file.cold.map_or(0, |cold| cold.bytes);
+        let cold_bytes = bench.store.default_keyspace().value_usage().iter().map(cold).sum();
+        let peak_mib = mib(bench.peak().map_or(0, |peak| peak.value_bytes()));
+        Ok(Hotness { update, peak_mib, cold_mib: mib(cold_bytes) })
+    }
+}
+
+pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = workload(context);
+    let (mut plain, mut cooling) = (Vec::new(), Vec::new());
+    for permille in HOTNESS_RESERVES {
+        context.say(&format!("experiment 6: reserve {}%", permille / 10));
+        let design = Design::hashkv(&workload).with_reserve(permille);
+        plain.push(Hotness::of(&design, &workload)?);
+        cooling.push(Hotness::of(&design.with_cold_stream(), &workload)?);
+    }
+    let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
+    let gain = 100.0 * (last.update.per_second() / first.update.per_second() - 1.0);
+    let (before, after) = (first.update.amplification(), last.update.amplification());
+    let fewer = 100.0 * (after / before - 1.0);
+    report.judge(
+        "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
+        "+113% to +121%, bytes -43%",
+        format!(
+            "{gain:+.0}%; bytes {before:.2}, {after:.2} = {fewer:+.0}%; \
+             value file {:.0}, {:.0} MiB, cold {:.0}",
+            first.peak_mib, last.peak_mib, last.cold_mib
+        ),
+        "more updates, fewer bytes",
+        gain > 0.0 && fewer < 0.0,
+    );
+    let column =
+        |seen: &[Hotness], of: fn(&Hotness) -> f64, digits| list(seen.iter().map(of), digits);
+    let values = |one: &Hotness| one.update.value_amplification();
+    let pairs = plain.iter().zip(&cooling);
+    report.judge(
+        "6: value bytes at equal space, reserves of 20, 50, 100%: without, with a cold stream",
+        "not measured",
+        format!("{}; {}", column(&plain, values, 2), column(&cooling, values, 2)),
+        "plain reserve wins; off by default",
+        pairs.clone().all(|(plain, cooling)| values(plain) <= values(cooling)),
+    );
+    let speeds = pairs.map(|(a, b)| b.update.per_second() / a.update.per_second());
+    report.show(
+        "6: updates at equal space, with a cold stream against without; value file, MiB",
+        "not measured",
+        format!(
+            "{}; {}; {}",
+            list(speeds, 2),
+            column(&plain, |one| one.peak_mib, 0),
+            column(&cooling, |one| one.peak_mib, 0)
+        ),
+        "cold bytes always count as space",
+    );
+    let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
+        let reserves = HOTNESS_RESERVES.iter().map(|permille| f64::from(*permille) / 10.0);
+        line(name, reserves.zip(seen.iter().map(|one| one.update.amplification())).collect())
+    });
+    draw(report, "figure-10", "Bytes of updates", "reserve, %", lines.into());
+    Ok(())
+}
+
+/// One parameter of experiment 9.
+struct Sweep {
+    name: &'static str,
+    figure: char,
+    kib: [u64; 3],
+    with: fn(Design, &Workload, u64) -> Design,
+    paper: &'static str,
+    expected: &'static str,
+    /// Change of bytes from the least to the largest, in percent, at reserves of 20% and 50%.
+    holds: fn(f64, f64) -> bool,
+}
+
+const SWEEPS: [Sweep; 3] = [
+    Sweep {
+        name: "main segments",
+        figure: 'd',
+        // 16, 64 and 256 log segments, as in the paper.
+        kib: [512, 2 << 10, MAIN_BYTES >> 10],
+        with: |design, workload, bytes| design.sized(workload, bytes, SLOT_BYTES / 4),
+        paper: "bytes fall",
+        expected: "-5% or less at 20%, falls at 50%",
+        holds: |at_20, at_50| at_20 <= -5.0 && at_50 < 0.0,
+    },
+    Sweep {
+        name: "log segments",
+        figure: 'e',
+        kib: [32, SLOT_BYTES as u64 >> 10, 512],
+        with: |design, workload, bytes| design.sized(workload, MAIN_BYTES, bytes as u32),
+        paper: "+10.4% at 20%, about 0 at 50%",
+        expected: "rises at 20%, by less at 50%",
+        holds: |at_20, at_50| at_20 > 0.0 && at_50 < at_20,
+    },
+    Sweep {
+        name: "write cache",
+        figure: 'f',
+        kib: [64, CACHE_BYTES >> 10, 1 << 10],
+        with: |design, _, bytes| design.with_cache(bytes),
+        paper: "-16.3% at 20%",
+        expected: "-10% or less at both",
+        holds: |at_20, at_50| at_20 <= -10.0 && at_50 <= -10.0,
+    },
+];
+
+pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = workload(context);
+    for sweep in &SWEEPS {
+        let mut seen: [Vec<Phase>; 2] = [Vec::new(), Vec::new()];
+        for (phases, reserve) in seen.iter_mut().zip([200, 500]) {
+            for kib in sweep.kib {
+                let what = format!("{} of {kib} KiB, reserve {}%", sweep.name, reserve / 10);
+                context.say(&format!("experiment 9: {what}"));
+                let design = Design::hashkv(&workload).with_reserve(reserve);
+                let design = (sweep.with)(design, &workload, kib << 10);
+                phases.push(Bench::in_memory(&design, &workload)?.through(2)?);
+            }
+        }
+        judge_sweep(report, sweep, &seen);
+    }
+    Ok(())
+}
+
+fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) {
+    let change = |phases: &[Phase]| {
+        let [first, .., last] = phases else { return 0.0 };
+        100.0 * (last.amplification() / first.amplification() - 1.0)
+    };
+    let (at_20, at_50) = (change(&seen[0]), change(&seen[1]));
+    let [least, .., most] = sweep.kib;
+    let name = sweep.name;
+    let figure = sweep.figure;
+    report.judge(
+        &format!("9: bytes of updates, {name} {least} to {most} KiB (figure 12{figure})"),
+        sweep.paper,
+        format!(
+            "20%: {} = {at_20:+.1}%; 50%: {} = {at_50:+.1}%",
+            list(seen[0].iter().map(Phase::amplification), 2),
+            list(seen[1].iter().map(Phase::amplification), 2)
+        ),
+        sweep.expected,
+        (sweep.holds)(at_20, at_50),
+    );
+    let lines = seen.iter().zip(["20% reserve", "50% reserve"]).map(|(phases, name)| {
+        let points = sweep.kib.iter().zip(phases);
+        line(
+            name,
+            points.map(|(kib, phase)| ((*kib << 10) as f64, phase.amplification())).collect(),
+        )
+    });
+    let chart = LineChart {
+        title: format!("Bytes of updates: {name}"),
+        x: Axis::bytes(name),
+        y: Axis::linear("bytes per byte of the user"),
+        lines: lines.collect(),
+    };
+    report.draw(&format!("figure-12{figure}"), Chart::Line(chart));
+}
+
+fn draw(report: &mut PaperReport, figure: &str, title: &str, x: &str, lines: Vec<Line>) {
+    let unit = match title {
+        "Updates" => "1000 per second of processor time",
+        _ => "bytes per byte of the user",
+    };
+    let chart = LineChart { title: title.into(), x: Axis::linear(x), y: Axis::linear(unit), lines };
+    report.draw(figure, Chart::Line(chart));
+}
+
+fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
+    Line { name: name.into(), points }
+}
+
+/// Numbers, separated.
+pub(super) fn list(numbers: impl Iterator<Item = f64>, digits: usize) -> String {
+    numbers.map(|number| format!("{number:.digits$}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,361 @@
+//! The workload of the KVSSD paper over the device and over the engine on a block SSD, and what
+//! each layer wrote. Not the paper's rows.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, Options, Result, Store, WalMode};
+use runstone_flash::baseline::{Model, ModelSizes};
+use runstone_flash::block::{BlockOptions, BlockStorage};
+use runstone_flash::ftl::{FtlOptions, GcFrontier};
+use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
+
+use super::context::Context;
+use super::engine::plain_options;
+use super::kvssd::failed;
+use super::log_apart::LogApart;
+use runstone::storage::process;
+use runstone_workloads::generators::Rng;
+use runstone_workloads::generators::keys::ycsb_key;
+use runstone_workloads::generators::zipfian::Latest;
+
+const KEY_BYTES: u64 = 24;
+/// What a record takes in a page beside key and value: its slot.
+const RECORD_OVERHEAD_BYTES: u64 = 20;
+
+/// Largest device whose image is kept in memory, where pages are shared instead of copied.
+const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
+
+/// How large the workload is, and which records it touches.
+pub(super) struct Load {
+    pub(super) loads: u64,
+    pub(super) operations: u64,
+    pub(super) block_count: u32,
+    value_bytes: usize,
+    page_bytes: u32,
+    /// Pages of a block and of a table.
+    table_pages: u32,
+    memtable_pages: u32,
+    level1_pages: u32,
+    is_latest: bool,
+}
+
+/// What a run wrote and read.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome {
+    pub(super) compaction: f64,
+    pub(super) rmw: f64,
+    pub(super) gc: f64,
+    /// In simulated time.
+    pub(super) operations_per_s: f64,
+    /// The emulator itself, in time of the processor.
+    pub(super) emulated_per_cpu_s: f64,
+    pub(super) pages_per_get: f64,
+    pub(super) ram_bytes_per_16_gb: f64,
+}
+
+impl Outcome {
+    /// Flash bytes per user byte.
+    pub(super) fn total(&self) -> f64 {
+        self.compaction * self.rmw * self.gc
+    }
+}
+
+impl Load {
+    /// Updates and reads of any record.
+    pub(super) fn uniform(context: &Context<'_>) -> Load {
+        if context.is_t1 {
+            return Load::t1();
+        }
+        // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
+        // open blocks and a compaction want as much room as ever.
+        let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
+        let blocks = 384.0 * context.scale + work_blocks;
+        Load {
+            loads: context.scaled(1_000_000),
+            operations: context.scaled(500_000),
+            block_count: (blocks.round() as u32).max(40),
+            value_bytes: 1000,
+            page_bytes: Geometry::default().page_bytes,
+            table_pages: Geometry::default().block_pages,
+            memtable_pages: 128,
+            level1_pages: 320,
+            is_latest: false,
+        }
+    }
+
+    /// T1: the paper's operations, with an eighth of the bytes of everything: 3,840 blocks of
+    /// 512 KiB, records of 130 bytes in their page, level 1 of 1.25 MiB. So tables hold as many
+    /// records as at T0. Pages are a quarter, not an eighth: a metadata page must name all pages
+    /// of a table, keys included, and keys stay at 24 bytes.
+    fn t1() -> Load {
+        Load {
+            loads: 10_000_000,
+            operations: 5_000_000,
+            block_count: 3840,
+            value_bytes: 86,
+            page_bytes: 8 << 10,
+            table_pages: 64,
+            memtable_pages: 64,
+            level1_pages: 160,
+            is_latest: false,
+        }
+    }
+
+    /// Bytes of a key and its value.
+    fn user_bytes(&self) -> u64 {
+        KEY_BYTES + self.value_bytes as u64
+    }
+
+    fn records_per_page(&self) -> u64 {
+        const PAGE_HEADER_BYTES: u64 = 16;
+        let record_bytes = RECORD_OVERHEAD_BYTES + self.user_bytes();
+        (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / record_bytes
+    }
+
+    /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
+    /// a quarter of all sizes. For models, which have no device.
+    pub(super) fn as_deep_as_the_paper(context: &Context<'_>) -> Load {
+        let load = Load::uniform(context);
+        Load {
+            loads: load.loads * 5 / 2,
+            operations: load.operations * 5 / 2,
+            table_pages: load.table_pages / 4,
+            memtable_pages: load.memtable_pages / 4,
+            level1_pages: load.level1_pages / 4,
+            ..load
+        }
+    }
+
+    /// Updates and reads of recent records.
+    pub(super) fn latest(context: &Context<'_>) -> Load {
+        Load { is_latest: true, ..Load::uniform(context) }
+    }
+
+    /// The model's sizes.
+    fn model_sizes(&self) -> ModelSizes {
+        ModelSizes {
+            page_records: self.records_per_page() as u32,
+            table_pages: self.table_pages,
+            level1_pages: self.level1_pages,
+            size_ratio: 10,
+            l0_trigger: 4,
+        }
+    }
+
+    /// Half of the records, so that policies that keep several versions of a key fit too.
+    pub(super) fn half(context: &Context<'_>) -> Load {
+        let load = Load::uniform(context);
+        Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
+    }
+
+    /// As in the paper, tables are cut by size.
+    pub(super) fn device_options(&self) -> KvSsdOptions {
+        KvSsdOptions {
+            cuts: Partitioner::Size,
+            memtable_pages: self.memtable_pages,
+            level1_pages: self.level1_pages,
+            ..KvSsdOptions::default()
+        }
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_count: self.block_count,
+            page_bytes: self.page_bytes,
+            block_pages: self.table_pages,
+            ..Geometry::default()
+        }
+    }
+
+    /// Calls `put` or `get` for each operation. Returns how many there were.
+    fn run(&self, mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>) -> Result<u64> {
+        let mut rng = Rng::new(1);
+        let mut latest = Latest::new(self.loads);
+        let mut value = vec![0; self.value_bytes];
+        let mut key = Vec::new();
+        let mut records = 0;
+        for operation in 0..self.loads + self.operations {
+            let kind = if operation < self.loads { 0 } else { rng.below(100) };
+            let number = match kind {
+                0..25 => {
+                    records += 1;
+                    records - 1
+                }
+                _ if self.is_latest => latest.next(&mut rng, records),
+                _ => rng.below(records),
+            };
+            ycsb_key(number, &mut key);
+            if kind < 90 {
+                value[..8].copy_from_slice(&operation.to_le_bytes());
+                step(&key, Some(&value))?;
+            } else {
+                step(&key, None)?;
+            }
+        }
+        Ok(self.loads + self.operations)
+    }
+}
+
+/// The workload on a device of its own.
+pub(super) fn run_device(
+    context: &Context<'_>,
+    load: &Load,
+    options: &KvSsdOptions,
+) -> Result<Outcome> {
+    let geometry = load.geometry();
+    let (image, path) = scratch_image(context, &geometry)?;
+    let side = Box::new(MemoryImage::new());
+    let cpu_s = process::cpu_seconds();
+    let made = KvSsd::create(image, side, geometry, Timing::PAPER, options.clone());
+    let mut device = made.map_err(failed)?;
+    let operations = load.run(|key, value| match value {
+        Some(value) => device.put(key, value).map_err(failed),
+        None => {
+            let found = device.get(key).map_err(failed)?;
+            assert!(found.is_some(), "every record that is read was written");
+            Ok(())
+        }
+    })?;
+    let (layers, counters) = (device.write_amplification(), device.counters());
+    let outcome = Outcome {
+        compaction: layers.tree_bytes as f64 / layers.user_bytes as f64,
+        rmw: 1.0,
+        gc: layers.flash_bytes as f64 / layers.tree_bytes as f64,
+        operations_per_s: operations as f64 * 1e9 / device.nand().elapsed_ns() as f64,
+        emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
+        pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
+        ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
+            / geometry.data_bytes() as f64,
+    };
+    drop(device);
+    remove(path);
+    Ok(outcome)
+}
+
+/// The image of a device for one run, and its path if it is a file.
+fn scratch_image(
+    context: &Context<'_>,
+    geometry: &Geometry,
+) -> Result<(Box<dyn Image>, Option<PathBuf>)> {
+    if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
+        return Ok((Box::new(MemoryImage::new()), None));
+    }
+    let path = context.directory();
+    Ok((Box::new(FileImage::create(&path).map_err(failed)?), Some(path)))
+}
+
+/// What is left is removed with the scratch directory.
+fn remove(path: Option<PathBuf>) {
+    let _ = path.map(fs::remove_file);
+}
+
+/// What a model says of the workload.
+pub(super) struct ModelOutcome {
+    pub(super) compaction: f64,
+    pub(super) pages_per_get: f64,
+    /// Space that tables had reserved, over what the device has.
+    pub(super) volume: f64,
+}
+
+/// The workload on a model.
+pub(super) fn run_model(
+    load: &Load,
+    over_provision_percent: u32,
+    make: impl FnOnce(ModelSizes) -> Box<dyn Model>,
+) -> Result<ModelOutcome> {
+    let mut model = make(load.model_sizes());
+    load.run(|key, value| {
+        // "user" and decimal digits: the order of the numbers is that of the keys.
+        let number = key[4..].iter().fold(0, |n: u64, digit| n * 10 + u64::from(digit - b'0'));
+        match value {
+            Some(_) => model.put(number),
+            None => assert!(model.get(number).is_some(), "every record that is read was written"),
+        }
+        Ok(())
+    })?;
+    let (counts, geometry) = (model.counts(), load.geometry());
+    let user_bytes = counts.puts * load.user_bytes();
+    let written_bytes = counts.written_pages * u64::from(geometry.page_bytes);
+    let percent = f64::from(100 - over_provision_percent) / 100.0;
+    Ok(ModelOutcome {
+        compaction: written_bytes as f64 / user_bytes as f64,
+        pages_per_get: counts.get_pages as f64 / counts.gets.max(1) as f64,
+        volume: counts.most_reserved_pages as f64 / (geometry.page_count() as f64 * percent),
+    })
+}
+
+/// The workload on the engine over a block SSD; memtables are flushed at the device's count.
+pub(super) fn run_engine(
+    context: &Context<'_>,
+    load: &Load,
+    policy: &str,
+    gc_frontier: GcFrontier,
+    over_provision_percent: u32,
+) -> Result<Outcome> {
+    let (image, path) = scratch_image(context, &load.geometry())?;
+    let cpu_s = process::cpu_seconds();
+    let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
+    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
+    let store = open_store(load, policy, &storage)?;
+    let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);
+    let per_flush = u64::from(load.memtable_pages) * load.records_per_page();
+    let (mut unflushed, mut user_bytes, mut gets, mut get_pages) = (0, 0, 0_u64, 0);
+    let operations = load.run(|key, value| {
+        let Some(value) = value else {
+            let before = reads();
+            assert!(store.get(key)?.is_some(), "every record that is read was written");
+            gets += 1;
+            get_pages += reads() - before;
+            return Ok(());
+        };
+        store.put(key, value)?;
+        user_bytes += load.user_bytes();
+        unflushed += 1;
+        if unflushed == per_flush {
+            unflushed = 0;
+            store.flush()?;
+            while store.run_one_job()? {}
+        }
+        Ok(())
+    })?;
+    let layers = storage.layers();
+    let milli = |value: u64| value as f64 / 1000.0;
+    let outcome = Outcome {
+        compaction: layers.device.host_bytes as f64 / user_bytes as f64,
+        rmw: milli(layers.device.rmw_milli()),
+        gc: milli(layers.device.gc_milli()),
+        operations_per_s: operations as f64 * 1e9 / layers.elapsed_ns as f64,
+        emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
+        pages_per_get: get_pages as f64 / gets.max(1) as f64,
+        ram_bytes_per_16_gb: 0.0,
+    };
+    store.close()?;
+    drop(storage);
+    remove(path);
+    Ok(outcome)
+}
+
+/// The engine with the device's sizes, without filters and with next to no cache.
+fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
+    let mut keyspace = plain_options(policy);
+    keyspace.shape.table_bytes = u64::from(load.table_pages) * u64::from(load.page_bytes);
+    keyspace.shape.base_bytes = u64::from(load.level1_pages) * u64::from(load.page_bytes);
+    keyspace.shape.l0_trigger = 4;
+    let options = Options {
+        background: Background::Manual,
+        seed: Some(1),
+        merge_slices: Some(1),
+        wal_mode: WalMode::Write,
+        memory_budget_bytes: 48 << 20,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
+    let apart: Arc<dyn Storage> = Arc::new(apart);
+    Store::open_on(apart, options)
+}

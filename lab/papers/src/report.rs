@@ -1,0 +1,135 @@
+//! What reproducing a paper yields: rows of claim, paper, here, expectation and verdict; figures;
+//! notes. In JSON the rows only.
+
+use serde::Serialize;
+
+use runstone_plot::Chart;
+
+/// Whether a claim holds here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    /// It does.
+    #[serde(rename = "holds")]
+    Holds,
+    /// It does not.
+    #[serde(rename = "falls short")]
+    FallsShort,
+    /// For comparison; nothing was expected of it.
+    #[serde(rename = "shown")]
+    Shown,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::FallsShort => "falls short",
+            Verdict::Shown => "shown",
+        }
+    }
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PaperRow {
+    /// What is claimed, with its place in the paper.
+    pub claim: String,
+    /// What the paper measured.
+    pub paper: String,
+    /// What was measured here.
+    pub here: String,
+    /// What was expected here, and on which grounds.
+    pub expected: String,
+    /// Whether it holds.
+    pub verdict: Verdict,
+}
+
+/// A chart with the name of its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// File name without ending.
+    pub name: String,
+    /// The chart.
+    pub chart: Chart,
+}
+
+/// All of a paper's claims.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PaperReport {
+    /// Name of the paper.
+    pub paper: String,
+    /// By which factor the workloads were scaled; 1 is what the expectations are for.
+    pub scale: f64,
+    /// In the order of the paper.
+    pub rows: Vec<PaperRow>,
+    /// Not in JSON.
+    #[serde(skip)]
+    pub figures: Vec<Figure>,
+    /// What a reader should know of the method; not in JSON.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+impl PaperReport {
+    /// A report without rows yet.
+    pub fn new(paper: &str, scale: f64) -> PaperReport {
+        let (rows, figures, notes) = (Vec::new(), Vec::new(), Vec::new());
+        PaperReport { paper: paper.into(), scale, rows, figures, notes }
+    }
+
+    /// Adds a claim that either holds or falls short.
+    pub fn judge(&mut self, claim: &str, paper: &str, here: String, expected: &str, holds: bool) {
+        let verdict = if holds { Verdict::Holds } else { Verdict::FallsShort };
+        self.push(claim, paper, here, expected, verdict);
+    }
+
+    /// Adds a number of which nothing is expected.
+    pub fn show(&mut self, claim: &str, paper: &str, here: String, why: &str) {
+        self.push(claim, paper, here, why, Verdict::Shown);
+    }
+
+    /// Adds a chart.
+    pub fn draw(&mut self, name: &str, chart: Chart) {
+        self.figures.push(Figure { name: name.into(), chart });
+    }
+
+    /// Whether a row falls short.
+    pub fn falls_short(&self) -> bool {
+        self.rows.iter().any(|row| row.verdict == Verdict::FallsShort)
+    }
+
+    fn push(&mut self, claim: &str, paper: &str, here: String, expected: &str, verdict: Verdict) {
+        let (claim, paper, expected) = (claim.into(), paper.into(), expected.into());
+        self.rows.push(PaperRow { claim, paper, here, expected, verdict });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_the_rows_only() {
+        let mut report = PaperReport::new("x", 0.5);
+        report.judge("a", "1", "2".into(), "3", true);
+        report.show("b", "1", "2".into(), "");
+        assert!(!report.falls_short());
+        report.judge("c", "1", "2".into(), "3", false);
+        assert!(report.falls_short());
+        report.notes.push("hidden".into());
+        let json = serde_json::to_value(&report).expect("plain data");
+        let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
+        assert_eq!(fields, ["paper", "rows", "scale"]);
+        let verdicts: Vec<&str> = json["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .map(|row| {
+                assert_eq!(row.as_object().expect("an object").len(), 5);
+                row["verdict"].as_str().expect("text")
+            })
+            .collect();
+        assert_eq!(verdicts, ["holds", "shown", "falls short"]);
+    }
+}

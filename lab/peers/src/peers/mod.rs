@@ -1,0 +1,164 @@
+//! The stores compared, one registry line each. An adapter makes a store a `KvStore` and sets it up
+//! under the terms of [`Setup`]; it tunes nothing beyond them.
+
+use std::path::Path;
+
+use runstone::kv::KvStore;
+use runstone::{Error, Result};
+
+use crate::plan::Setup;
+
+mod fjall;
+mod rocksdb;
+mod runstone_store;
+
+/// Where the bytes written are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenFrom {
+    /// The kernel's count of bytes passed to `write` (`wchar` of /proc/self/io).
+    Process,
+    /// The store's own counter: what it stores through a mapping passes no `write`.
+    Store,
+}
+
+/// A store to compare.
+pub struct Peer {
+    /// Its name.
+    pub name: &'static str,
+    /// Where the bytes written are read from.
+    pub written_from: WrittenFrom,
+    /// Makes or opens a store.
+    pub open: fn(&Path, &Setup) -> Result<Box<dyn KvStore>>,
+}
+
+/// Every store.
+pub static PEERS: &[Peer] = &[
+    Peer { name: "runstone", written_from: WrittenFrom::Store, open: runstone_store::open },
+    Peer { name: "rocksdb", written_from: WrittenFrom::Process, open: rocksdb::open },
+    Peer {
+        name: "runstone-universal",
+        written_from: WrittenFrom::Store,
+        open: runstone_store::open_universal,
+    },
+    Peer {
+        name: "rocksdb-universal",
+        written_from: WrittenFrom::Process,
+        open: rocksdb::open_universal,
+    },
+    Peer {
+        name: "runstone-hashkv",
+        written_from: WrittenFrom::Store,
+        open: runstone_store::open_hashkv,
+    },
+    Peer { name: "rocksdb-blobdb", written_from: WrittenFrom::Process, open: rocksdb::open_blobdb },
+    Peer {
+        name: "rocksdb-blobdb-tight",
+        written_from: WrittenFrom::Process,
+        open: rocksdb::open_blobdb_tight,
+    },
+    Peer { name: "fjall", written_from: WrittenFrom::Process, open: fjall::open },
+];
+
+/// The store of a name.
+pub fn find(name: &str) -> Result<&'static Peer> {
+    PEERS.iter().find(|peer| peer.name == name).ok_or_else(|| {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        Error::invalid(
+            format!("no store is named {name:?}; known are {}", names.join(", ")),
+            "choose among the known",
+        )
+    })
+}
+
+/// An error of another store.
+fn foreign(engine: &str, error: impl std::fmt::Display) -> Error {
+    Error::Foreign { engine: engine.into(), what: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runstone::Durability;
+    use runstone::kv::{Direction, KvWrite};
+    use runstone_workloads::{BenchSpec, NoProgress, WORKLOADS};
+
+    fn setup() -> Setup {
+        Setup {
+            num: 1000,
+            value_bytes: 100,
+            reads: 0,
+            scans: 0,
+            scan_length: 10,
+            cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            background_threads: 2,
+            writers: 1,
+            runs: 0,
+            updates: 0,
+            pops: 0,
+            settle: false,
+            reopen: false,
+            runstone_policy: None,
+            runstone_toml: None,
+        }
+    }
+
+    /// Runs `check` on every peer, each in a directory of its own that does not survive.
+    fn on_each(name: &str, check: impl Fn(&dyn KvStore)) {
+        for peer in PEERS {
+            let directory = format!("peers-test-{name}-{}-{}", peer.name, std::process::id());
+            let path = std::env::temp_dir().join(directory);
+            let store = (peer.open)(&path, &setup()).expect("opens");
+            check(store.as_ref());
+            drop(store);
+            std::fs::remove_dir_all(&path).expect("is removed");
+        }
+    }
+
+    fn keys(store: &dyn KvStore, from: Option<&[u8]>, direction: Direction) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let mut visit = |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            keys.len() < 3
+        };
+        store.scan(from, direction, &mut visit).expect("scans");
+        keys
+    }
+
+    #[test]
+    fn adapters_mean_the_same() {
+        on_each("same", |store| {
+            let put = |key, value| store.put(key, value, Durability::Buffered).expect("puts");
+            for key in [b"a", b"c", b"e", b"g"] {
+                put(key, b"1");
+            }
+            let batch = [KvWrite::Put { key: b"i", value: b"2" }, KvWrite::Delete { key: b"e" }];
+            store.write(&batch, Durability::Sync).expect("writes");
+            store.delete(b"absent", Durability::Sync).expect("deletes");
+            let get = |key: &[u8]| store.get(key).expect("gets").map(|value| value.to_vec());
+            assert_eq!(get(b"i"), Some(b"2".to_vec()));
+            assert_eq!(get(b"e"), None);
+            let several = store.multi_get(&[b"a", b"e"]).expect("gets");
+            assert_eq!((several[0].is_some(), several[1].is_none()), (true, true));
+            assert_eq!(keys(store, None, Direction::Forward), [b"a", b"c", b"g"]);
+            assert_eq!(keys(store, Some(b"d"), Direction::Forward), [b"g", b"i"]);
+            assert_eq!(keys(store, Some(b"d"), Direction::Reverse), [b"c", b"a"]);
+            assert_eq!(keys(store, None, Direction::Reverse), [b"i", b"g", b"c"]);
+            store.flush().expect("flushes");
+            store.wait_idle().expect("waits");
+            store.compact().expect("compacts");
+            assert_eq!(keys(store, Some(b"c"), Direction::Reverse), [b"c", b"a"]);
+            assert!(store.metrics().expect("counts").disk_bytes > 0);
+        });
+    }
+
+    #[test]
+    fn every_workload_runs_on_every_peer() {
+        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        let spec = BenchSpec { num: 1000, scan_length: 10, ..BenchSpec::default() };
+        on_each("workloads", |store| {
+            let report = runstone_workloads::run(store, &names, &spec, &NoProgress).expect("runs");
+            assert_eq!(report.benchmarks.len(), names.len());
+        });
+    }
+}
