@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use runstone_storage::{Category, Storage};
 
-use crate::batch::take_operation;
-use crate::cache::Cache;
-use crate::codec::Reader;
-use crate::error::{Error, Result};
-use crate::key::{Kind, kind_of, seq_of};
+use crate::base::cache::Cache;
+use crate::base::codec::Reader;
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, kind_of, seq_of};
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
-use crate::value::dump::dump_values;
-use crate::version::manifest::CURRENT;
-use crate::version::record::{self, BadRecord};
+use crate::tree::manifest::CURRENT;
+use crate::tree::record::{self, BadRecord};
+use crate::values::dump::dump_values;
+use crate::wal::batch::take_operation;
 
 /// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
 /// entry, record or operation.

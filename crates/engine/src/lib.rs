@@ -48,7 +48,7 @@
 #[cfg(feature = "seeded-bugs")]
 macro_rules! seeded {
     ($bug:ident) => {
-        $crate::seeded::is_on($crate::seeded::Bug::$bug)
+        $crate::base::seeded::is_on($crate::base::seeded::Bug::$bug)
     };
 }
 #[cfg(not(feature = "seeded-bugs"))]
@@ -61,7 +61,7 @@ macro_rules! seeded {
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {
     ($place:ident) => {
-        $crate::seeded::at($crate::seeded::Place::$place)
+        $crate::base::seeded::at($crate::base::seeded::Place::$place)
     };
 }
 #[cfg(not(feature = "seeded-bugs"))]
@@ -69,49 +69,42 @@ macro_rules! reached {
     ($place:ident) => {};
 }
 
-mod batch;
-pub mod cache;
-mod codec;
-#[cfg(feature = "seeded-bugs")]
-#[doc(hidden)]
-pub mod doors;
+mod base;
+mod catalog;
 pub mod dump;
-mod error;
-mod event;
-mod key;
-pub mod kv;
+mod jobs;
 mod log;
 #[doc(hidden)]
 pub mod memtable;
-mod merge;
-pub mod metrics;
-mod options;
-mod prefetch;
-mod random;
 mod read;
-#[cfg(feature = "seeded-bugs")]
-pub mod seeded;
 mod store;
-mod sync;
 mod table;
-mod threads;
-mod value;
-mod version;
+#[cfg(feature = "seeded-bugs")]
+#[doc(hidden)]
+pub mod testing;
+mod tree;
+mod values;
+mod visibility;
+mod wal;
 mod write;
 
-pub use batch::{Batch, KeyspaceId, Operation};
-pub use error::{Error, Result};
-pub use event::{Event, EventListener};
-pub use key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
-pub use metrics::MetricsSnapshot;
-pub use options::{
+pub use base::error::{Error, Result};
+pub use base::event::{Event, EventListener};
+pub use base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use base::metrics::MetricsSnapshot;
+pub use base::options::{
     Background, Compression, Durability, KeyspaceOptions, MergeInstall, Options, PRESETS, Preset,
     SubMerges, WalMode, WriteOptions,
 };
+#[cfg(feature = "seeded-bugs")]
+pub use base::seeded;
+pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
+pub use base::{cache, metrics};
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
+pub use store::kv;
 pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, TableDump, VerifyReport};
-pub use value::Value;
-pub use value::options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
-pub use value::store::{GroupUsage, ValueUsage};
+pub use values::Value;
+pub use values::file::{GroupUsage, ValueUsage};
+pub use wal::batch::{Batch, KeyspaceId, Operation};

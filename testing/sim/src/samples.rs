@@ -335,7 +335,7 @@ pub fn formats(files: &Files) -> BTreeSet<String> {
 fn manifest_tags(storage: &MemoryStorage, number: u64) -> BTreeSet<String> {
     let mut tags = BTreeSet::new();
     for record in crate::fuzz::seeds::manifest_records(storage, number) {
-        let mut reader = runstone::doors::Reader::new(&record);
+        let mut reader = runstone::testing::Reader::new(&record);
         reader.take_varint().expect("own bytes");
         while !reader.is_empty() {
             let tag = reader.take_varint().expect("own bytes");

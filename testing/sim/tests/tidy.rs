@@ -14,7 +14,7 @@ const MAX_FUNCTION_LINES: usize = 70;
 const UNSAFE_MODULES: [&str; 6] = [
     "crates/engine/src/memtable/arena.rs",
     "crates/engine/src/memtable/btree.rs",
-    "crates/engine/src/prefetch.rs",
+    "crates/engine/src/base/prefetch.rs",
     "testing/sim/tests/power_cut.rs",
     "crates/storage/src/mapped.rs",
     "crates/storage/src/uring.rs",

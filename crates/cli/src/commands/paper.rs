@@ -1,5 +1,5 @@
-//! `paper`: a paper's claims beside what is measured here. The papers are in `runstone-papers`; here
-//! are the flags, the table and the figures' files.
+//! `paper`: what a paper claims beside what is measured here. The papers are in `runstone-papers`;
+//! here are the flags, the table and the files of the figures.
 
 use std::path::{Path, PathBuf};
 

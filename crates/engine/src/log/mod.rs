@@ -21,8 +21,8 @@ mod writer;
 pub use reader::{LogReader, Next};
 pub use writer::LogWriter;
 
-use crate::codec::{NUMBER_LIMIT, u32_at, u64_at};
-use crate::error::{Error, Result};
+use crate::base::codec::{NUMBER_LIMIT, u32_at, u64_at};
+use crate::base::error::{Error, Result};
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u64 = 32 << 10;

@@ -8,7 +8,7 @@ use super::{
     FIRST, FRAGMENT_HEADER_BYTES, FRAME_BYTES, FULL, HEADER_BYTES, LAST, LogHeader, LogResult,
     MIDDLE, checksum,
 };
-use crate::codec::u32_at;
+use crate::base::codec::u32_at;
 
 /// What the reader met.
 #[derive(Debug, PartialEq, Eq)]

@@ -19,9 +19,9 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, madvise};
 
-use crate::cache::{Cache, Reservation};
+use crate::base::cache::{Cache, Reservation};
+use crate::base::threads::{Bell, thread_number};
 use crate::memtable::filter::{FilterPool, PooledFilter};
-use crate::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;

@@ -35,9 +35,9 @@ use super::NODE_KEYS as CAP;
 use super::latch::{Latch, Restart};
 use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
-use crate::key::{common_prefix_len, compare, head};
+use crate::base::key::{common_prefix_len, compare, head};
+use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::memtable::arena::Arena;
-use crate::prefetch::{LINE_BYTES, prefetch};
 
 /// Header of an entry; key and value bytes follow it.
 #[repr(C)]

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::cache::{Cache, Reservation};
-use crate::prefetch::prefetch;
+use crate::base::cache::{Cache, Reservation};
+use crate::base::prefetch::prefetch;
 
 /// A filter takes this part of what its memtable may: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;

@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crossbeam_utils::CachePadded;
 
-use crate::key::{SeqNo, seek_trailer, seq_of};
+use crate::base::key::{SeqNo, seek_trailer, seq_of};
+use crate::base::sync;
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Prepared, Record, Tree};
 use crate::memtable::filter::PooledFilter;
-use crate::sync;
 use crate::table::filter::hash;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::Memtable;
 use super::arena::{Arena, ChunkPool};
 use super::btree::{Position, Tree};
-use crate::key::compare;
+use crate::base::key::compare;
 
 fn tree() -> Tree {
     Tree::new(Arena::new(ChunkPool::new(4 << 20, None, Arc::default()), usize::MAX))

@@ -7,20 +7,20 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
-use crate::metrics::Counter;
-use crate::read::gap::{Sees, Walk};
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
+use crate::base::metrics::Counter;
+use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::store::{Inner, Keyspace, KeyspaceInner, Moment, Snapshot, View};
 use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
-use crate::value::Value;
-use crate::value::batch::{Found, Spare, Wanted};
-use crate::value::place::{Pace, Values};
-use crate::value::record::Pointer;
-use crate::version::ReadLevel;
+use crate::tree::level::ReadLevel;
+use crate::values::Value;
+use crate::values::lookup::{Found, Spare, Wanted};
+use crate::values::record::Pointer;
+use crate::values::separation::{Pace, Values};
 
 /// How to read.
 #[derive(Clone, Debug)]

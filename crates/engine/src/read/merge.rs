@@ -7,11 +7,11 @@
 
 use std::cmp::Ordering;
 
-use crate::error::Result;
-use crate::key::{HeadRule, compare};
+use crate::base::error::Result;
+use crate::base::key::{HeadRule, compare};
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
-use crate::value::Value;
+use crate::values::Value;
 
 /// Streams merged into one.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::key::HeadRule;
+use crate::base::error::Result;
+use crate::base::key::HeadRule;
 use crate::memtable::btree::RecordRef;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};
-use crate::value::{INLINE_BYTES, Value};
-use crate::version::RunTables;
+use crate::tree::level::RunTables;
+use crate::values::{INLINE_BYTES, Value};
 
 /// A run, walked table by table.
 #[derive(Debug)]

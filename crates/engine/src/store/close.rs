@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Inner;
-use crate::error::{Error, Result};
-use crate::event::{Event, check_outside};
+use crate::base::error::{Error, Result};
+use crate::base::event::{Event, check_outside};
 
 const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;

@@ -13,19 +13,19 @@ use runstone_storage::Category;
 use serde::Serialize;
 
 use super::{Inner, KeyspaceInner, Snapshot, View};
-use crate::error::{Error, Result};
-use crate::event::check_outside;
-use crate::key::{Kind, SeqNo, compare, kind_of, seq_of};
-use crate::merge::slices::{is_sliced, slice_inputs};
-use crate::metrics::{IoCounters, MetricsSnapshot};
+use crate::base::error::{Error, Result};
+use crate::base::event::check_outside;
+use crate::base::key::{Kind, SeqNo, compare, kind_of, seq_of};
+use crate::base::metrics::{IoCounters, MetricsSnapshot};
+use crate::jobs::compaction::slices::{is_sliced, slice_inputs};
 use crate::read::cursor::ReadOptions;
 use crate::table::filter;
+use crate::table::handle::TableHandle;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::table::table_name;
-use crate::value::place::Values;
-use crate::version::handle::TableHandle;
-use crate::version::manifest::{Manifest, StoreState, read_current, read_manifest};
+use crate::tree::manifest::{Manifest, StoreState, read_current, read_manifest};
+use crate::values::separation::Values;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -207,7 +207,7 @@ impl Inner {
         state.log_floor = state.next_file;
         state.log_start_seq = state.last_seq + 1;
         let mut seed = state.uid ^ number.rotate_left(32);
-        let id = crate::random::next(&mut seed);
+        let id = crate::base::random::next(&mut seed);
         Manifest::create(target, number, id, &state)?.switch_current()
     }
 }

@@ -10,19 +10,19 @@ use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
 
 use super::{Inner, KeyspaceInner, Snapshot, View};
-use crate::batch::{Batch, KeyspaceId, check_sizes};
-use crate::error::{Error, Result};
-use crate::key::{Kind, SeqNo, is_pointer, kind_of};
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, SeqNo, is_pointer, kind_of};
+use crate::base::metrics::{Counter, sampled};
+use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::memtable::btree::RecordRef;
-use crate::metrics::{Counter, sampled};
-use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::table::filter;
 use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
-use crate::value::place::Values;
-use crate::value::store::ValueUsage;
-use crate::value::{INLINE_BYTES, Value};
+use crate::values::file::ValueUsage;
+use crate::values::separation::Values;
+use crate::values::{INLINE_BYTES, Value};
+use crate::wal::batch::{Batch, KeyspaceId, check_sizes};
 
 /// What a reader holds who looks more than once: see [`Keyspace::moment`].
 pub(crate) struct Moment {

@@ -23,36 +23,36 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
 use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
-use crate::batch::KeyspaceId;
-use crate::cache::Cache;
-use crate::codec::NUMBER_LIMIT;
-use crate::error::{Error, Result};
-use crate::event::check_outside;
-use crate::key::{SeqNo, pack};
+use crate::base::cache::Cache;
+use crate::base::codec::NUMBER_LIMIT;
+use crate::base::error::{Error, Result};
+use crate::base::event::check_outside;
+use crate::base::key::{SeqNo, pack};
+use crate::base::metrics::Metrics;
+use crate::base::options::{Background, KeyspaceOptions, Options};
+use crate::base::threads::Bell;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::catalog::dead_ranges::KnownGaps;
+use crate::jobs::flush::write_memtable;
+use crate::jobs::scheduler::{self, Scheduler};
 use crate::log::{LOG_FORMAT, LogHeader, newer_format, number_in};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
-use crate::merge::flush::write_memtable;
-use crate::merge::scheduler::{self, Scheduler};
-use crate::metrics::Metrics;
-use crate::options::{Background, KeyspaceOptions, Options};
-use crate::read::gap::KnownGaps;
-use crate::threads::Bell;
-use crate::value::layout::Layout;
-use crate::value::options::{ValueOptions, ValuePlacement};
-use crate::value::place::{Placed, Values};
-use crate::value::store::{FIRST_SLOT, ValueStore};
-use crate::version::Version;
-use crate::version::handle::{DiskUse, TableContext, TableHandle};
-use crate::version::manifest::{
+use crate::table::handle::{DiskUse, TableContext, TableHandle};
+use crate::tree::manifest::{
     CURRENT, Current, KeyspaceState, Manifest, StoreState, read_current, read_manifest,
 };
-use crate::version::record::Change;
+use crate::tree::record::Change;
+use crate::tree::version::Version;
+use crate::values::file::{FIRST_SLOT, ValueStore};
+use crate::values::layout::Layout;
+use crate::values::separation::{Placed, Values};
+use crate::visibility::publish::{Syncer, Tickets};
+use crate::wal::batch::KeyspaceId;
+use crate::wal::recovery::{self, LogStart};
+use crate::wal::segments::{Wal, WalFiles};
 use crate::write::commit::CommitState;
 use crate::write::pressure::Throttle;
-use crate::write::recovery::{self, LogStart};
-use crate::write::tickets::{Syncer, Tickets};
-use crate::write::wal::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
 /// Memtable chunks kept for the next memtable while there are writers, and the part of the budget
@@ -88,7 +88,7 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
     };
-    let mut random = options.seed.unwrap_or_else(crate::random::entropy);
+    let mut random = options.seed.unwrap_or_else(crate::base::random::entropy);
     let (mut state, same_boot) = match current {
         Some(current) => read_manifest(&*storage, current)?,
         None => (new_state(&mut random), true),
@@ -144,7 +144,7 @@ fn take_lock(storage: &dyn Storage, read_only: bool) -> Result<Box<dyn StorageLo
 
 fn new_state(random: &mut u64) -> StoreState {
     StoreState {
-        uid: crate::random::next(random),
+        uid: crate::base::random::next(random),
         next_file: 1,
         log_start_seq: 1,
         ..StoreState::default()
@@ -446,7 +446,7 @@ fn make_base_durable(inner: &Inner, same_boot: bool, random: u64) -> Result<()> 
         return Ok(());
     }
     let number = inner.next_file.fetch_add(1, Relaxed);
-    let id = crate::random::next(&mut (random ^ number));
+    let id = crate::base::random::next(&mut (random ^ number));
     let boot_id = if same_boot { storage.boot_id() } else { 0 };
     let state = inner.store_state(&manifest);
     let header = LogHeader { number, id, boot_id };
@@ -541,7 +541,7 @@ fn make_first_manifest(
     let number = inner.next_file.fetch_add(1, Relaxed);
     manifest.log_start = (inner.next_file.load(Relaxed), last_seq + 1);
     let state = inner.store_state(&manifest);
-    let id = crate::random::next(&mut random);
+    let id = crate::base::random::next(&mut random);
     Manifest::create(Arc::clone(&inner.storage), number, id, &state)
 }
 

@@ -18,10 +18,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
-use crate::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
-use crate::key::{common_prefix_len, compare, head, kind_of, seq_of};
-use crate::prefetch::{LINE_BYTES, prefetch};
+use crate::base::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
+use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
+use crate::base::key::{common_prefix_len, compare, head, kind_of, seq_of};
+use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::table::resident::Home;
 
 const FOOTER_BYTES: usize = 16;
@@ -265,7 +265,7 @@ impl Block {
 
     /// Memory that the block takes.
     pub fn size_bytes(&self) -> usize {
-        crate::cache::allocated_bytes(self.bytes.len()) + size_of::<Block>()
+        crate::base::cache::allocated_bytes(self.bytes.len()) + size_of::<Block>()
     }
 
     /// The bytes of a value that [`Block::get`] or a cursor located.
@@ -610,7 +610,7 @@ pub const BEFORE_ALL_VERSIONS: u64 = u64::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::pack;
+    use crate::base::key::pack;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

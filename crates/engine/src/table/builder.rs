@@ -15,19 +15,19 @@ use runstone_policy::shape::Table;
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, StorageFile};
 
-use crate::cache::{Cache, CacheKey};
-use crate::codec::put_varint;
-use crate::error::Result;
-use crate::key::{Kind, kind_of, separator, seq_of};
-use crate::options::Compression;
+use crate::base::cache::{Cache, CacheKey};
+use crate::base::codec::put_varint;
+use crate::base::error::Result;
+use crate::base::key::{Kind, kind_of, separator, seq_of};
+use crate::base::options::Compression;
 use crate::table::block::BlockBuilder;
 use crate::table::copy::{Summary, WholeBlock};
 use crate::table::filter::{self, Filter};
 use crate::table::frame;
+use crate::table::handle::{DiskUse, TableContext};
 use crate::table::index::{KeyArray, PartitionBuilder};
 use crate::table::properties::Properties;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
-use crate::version::handle::{DiskUse, TableContext};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.

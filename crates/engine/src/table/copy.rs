@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use crate::key::{Kind, is_pointer, kind_of, seq_of};
-use crate::options::Compression;
+use crate::base::key::{Kind, is_pointer, kind_of, seq_of};
+use crate::base::options::Compression;
 use crate::table::block::{BadBlock, Block, BlockCursor};
 use crate::table::builder::TableLayout;
 use crate::table::filter;
 use crate::table::frame;
-use crate::value::record::Pointer;
+use crate::values::record::Pointer;
 
 /// A block of which a merge is on the first entry.
 #[derive(Clone, Copy, Debug)]

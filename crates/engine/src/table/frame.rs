@@ -8,8 +8,8 @@
 //! The checksum is the low half of xxh3-64 over body and kind, seeded with the file's uid and the
 //! block's offset: a block swapped inside a file or between files does not verify.
 
-use crate::codec::u32_at;
-use crate::options::Compression;
+use crate::base::codec::u32_at;
+use crate::base::options::Compression;
 
 const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.

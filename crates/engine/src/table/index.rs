@@ -12,8 +12,8 @@
 //! The separator of a block is >= every user key inside and < the first user key of the next block,
 //! except where versions of one key span both: then it is that key, and a search goes on.
 
-use crate::codec::{Reader, put_bytes, put_varint};
-use crate::key::{common_prefix_len, head};
+use crate::base::codec::{Reader, put_bytes, put_varint};
+use crate::base::key::{common_prefix_len, head};
 use crate::table::filter::Filter;
 use crate::table::resident::Residents;
 
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn lower_bound_of_many_keys_agrees_with_a_sorted_vec() {
         let mut seed = 7;
-        let mut spread = |bits: u32| crate::random::next(&mut seed) >> (64 - bits);
+        let mut spread = |bits: u32| crate::base::random::next(&mut seed) >> (64 - bits);
         // As separators are, one of every thirty.
         let mut hashed: Vec<u64> = (0..512 * 30).map(|_| spread(64)).collect();
         hashed.sort_unstable();

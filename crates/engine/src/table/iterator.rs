@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::table::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
 use crate::table::copy::WholeBlock;
 use crate::table::index::Partition;

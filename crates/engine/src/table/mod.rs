@@ -12,6 +12,7 @@ pub mod builder;
 pub mod copy;
 pub mod filter;
 pub mod frame;
+pub mod handle;
 pub mod index;
 pub mod iterator;
 pub mod properties;

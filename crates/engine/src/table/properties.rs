@@ -10,7 +10,7 @@
 
 use runstone_policy::sketch::Sketch;
 
-use crate::codec::{Reader, put_bytes, put_varint};
+use crate::base::codec::{Reader, put_bytes, put_varint};
 
 const TAG_MIN_KEY: u64 = 1;
 const TAG_MAX_KEY: u64 = 2;

@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use runstone_policy::shape::Table;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::cache::{Cache, CacheKey, Cached, Reservation};
-use crate::codec::{Reader, u32_at, u64_at};
-use crate::error::{Error, Result};
+use crate::base::cache::{Cache, CacheKey, Cached, Reservation};
+use crate::base::codec::{Reader, u32_at, u64_at};
+use crate::base::error::{Error, Result};
 use crate::table::block::{Block, Found};
 use crate::table::frame;
 use crate::table::index::{KeyArray, Partition};
@@ -475,10 +475,10 @@ fn decode_root(raw: &[u8], data_end: u64) -> Option<(KeyArray, Vec<Slot>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Kind, pack};
-    use crate::options::KeyspaceOptions;
+    use crate::base::key::{Kind, pack};
+    use crate::base::options::KeyspaceOptions;
     use crate::table::builder::TableBuilder;
-    use crate::version::handle::TableContext;
+    use crate::table::handle::TableContext;
     use runstone_policy::shape::Shape;
     use runstone_storage::MemoryStorage;
 

@@ -22,16 +22,16 @@ use std::time::Instant;
 use arc_swap::Guard;
 use parking_lot::MutexGuard;
 
-use crate::batch::Batch;
-use crate::error::{Error, Result};
-use crate::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
+use crate::base::metrics::{Counter, sampled};
+use crate::base::options::Durability;
+use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::memtable::Memtable;
-use crate::metrics::{Counter, sampled};
-use crate::options::Durability;
-use crate::read::gap::{Sees, Walk};
 use crate::store::{Inner, KeyspaceInner, View};
-use crate::value::store::ValueStore;
-use crate::write::wal::{SyncWork, Wal};
+use crate::values::file::ValueStore;
+use crate::wal::batch::Batch;
+use crate::wal::segments::{SyncWork, Wal};
 
 /// Looks at the commit lock before a writer gives way: 2 to 5 us, by processor.
 const LOOKS: usize = 100;

@@ -1,11 +1,4 @@
-//! The write path: commit pipeline, write-ahead log, back-pressure, recovery of the log.
+//! The write path: the commit pipeline and back-pressure.
 
-pub mod commit;
-#[cfg(test)]
-mod model;
-pub mod pressure;
-pub mod recovery;
-pub mod tickets;
-pub mod wal;
-
-use crate::sync;
+pub(crate) mod commit;
+pub(crate) mod pressure;

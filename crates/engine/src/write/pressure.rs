@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use runstone_policy::policy::merge_debt_bytes;
 
-use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::base::error::{Error, Result};
+use crate::base::event::Event;
+use crate::base::metrics::{Counter, PressureState};
+use crate::base::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
+use crate::base::value_options::WhenFull;
 use crate::memtable::Memtable;
-use crate::metrics::{Counter, PressureState};
-use crate::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
 use crate::store::{Inner, KeyspaceInner, View};
-use crate::value::options::WhenFull;
-use crate::write::wal::MAPPED_SEGMENTS;
+use crate::wal::segments::MAPPED_SEGMENTS;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use runstone::doors::{Current, LogHeader, LogKind, LogWriter, StoreState};
-use runstone::doors::{Reader, decode, encode, read_manifest};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::testing::{Current, LogHeader, LogKind, LogWriter, StoreState};
+use runstone::testing::{Reader, decode, encode, read_manifest};
 use runstone::{Background, Options, ReadOptions, Store, WalMode};
 
 use super::parts::{parts, put_file};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use runstone::doors::{
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::testing::{
     Access, Cache, Change, LogHeader, LogKind, LogReader, Next, Reader, StoreState, TableIter,
     TableReader, decode, encode,
 };
-use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Batch, GcPointers, Options, Store, ValueOptions, ValuePlacement};
 
 use runstone_flash::block::{BlockOptions, BlockStorage};

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use runstone::doors::{
-    Access, Cache, DiskUse, KeyspaceOptions, ProbeStats, TableBuilder, TableContext, TableIter,
-    TableReader, hash,
-};
 use runstone::policy::shape::Shape;
 use runstone::seeded::{Bug, with};
 use runstone::storage::{Category, MemoryStorage};
+use runstone::testing::{
+    Access, Cache, DiskUse, KeyspaceOptions, ProbeStats, TableBuilder, TableContext, TableIter,
+    TableReader, hash,
+};
 use runstone::{Compression, Result};
 
 use super::parts::put_file;

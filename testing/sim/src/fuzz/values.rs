@@ -14,13 +14,13 @@
 
 use std::sync::Arc;
 
-use runstone::doors::{
-    Change, KeyspaceOptions, KeyspaceState, Layout, LogHeader, LogKind, LogWriter, StoreState,
-    decode, encode,
-};
 use runstone::dump::dump_file;
 use runstone::seeded::{Bug, with};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::testing::{
+    Change, KeyspaceOptions, KeyspaceState, Layout, LogHeader, LogKind, LogWriter, StoreState,
+    decode, encode,
+};
 use runstone::{GcPointers, ReadOptions, Result, Store};
 
 use super::manifest::{name_it, options, write_records};

@@ -5,8 +5,8 @@
 //!    must come out: which operations, or that it is damage, or that a suffix is lost.
 //! 3. What came out is written again, and must be replayed alike.
 
-use runstone::doors::{LogHeader, LogKind, LogStart, LogWriter, replay};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::testing::{LogHeader, LogKind, LogStart, LogWriter, replay};
 use runstone::{Error, Kind};
 
 use super::parts::{Part, parts, put_file};

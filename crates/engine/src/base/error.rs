@@ -1,0 +1,209 @@
+//! The error type of the store: what happened, where, and what to do about it.
+
+/// How the place of a full reserve for values begins.
+pub(crate) const VALUES_OF: &str = "the value file of keyspace";
+
+/// Result of a store operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed. Nothing that was acknowledged before is lost by any of these.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The storage refused an operation.
+    #[error("{0}")]
+    Storage(std::sync::Arc<runstone_storage::Error>),
+    /// Bytes on disk are not what was written (P6).
+    #[error("{file} is corrupt at byte {offset}: {what}")]
+    Corruption {
+        /// File name inside the store.
+        file: String,
+        /// Where in the file.
+        offset: u64,
+        /// What does not fit.
+        what: String,
+    },
+    /// An argument or option is out of range.
+    #[error("{what}")]
+    InvalidArgument {
+        /// What was given and what is allowed.
+        what: String,
+        /// What to do instead.
+        hint: String,
+    },
+    /// The path holds no store.
+    #[error("{path} is not a store")]
+    NotAStore {
+        /// The path as given.
+        path: String,
+    },
+    /// The directory holds other things; a store is not made among them.
+    #[error("{path} holds files that are not of a store, such as {example}")]
+    ForeignFiles {
+        /// The path as given.
+        path: String,
+        /// One of the files.
+        example: String,
+    },
+    /// The store was written by a newer release.
+    #[error("{file} has format {found}; this release reads up to {supported}")]
+    NewerFormat {
+        /// File name inside the store.
+        file: String,
+        /// Format found.
+        found: u32,
+        /// Newest format known.
+        supported: u32,
+    },
+    /// Another process (or another handle of this one) has the store open.
+    #[error("{path} is in use by another process")]
+    InUse {
+        /// The path as given.
+        path: String,
+    },
+    /// The handle was opened for reading only.
+    #[error("the store is open for reading only")]
+    ReadOnly,
+    /// The disk is full. Reads go on; writes work again once space is back (P9).
+    #[error("no space left on {path}: {what}")]
+    NoSpace {
+        /// Where.
+        path: String,
+        /// Which operation found it.
+        what: String,
+    },
+    /// A background job or a sync failed; the store reads but accepts no writes until reopened
+    /// (P7).
+    #[error("the store stopped accepting writes: {cause}")]
+    Stopped {
+        /// The first failure.
+        cause: Box<Error>,
+    },
+    /// No keyspace of that name.
+    #[error("keyspace {name:?} does not exist")]
+    UnknownKeyspace {
+        /// The name as given.
+        name: String,
+    },
+    /// Another store behind [`crate::store::kv::KvStore`] failed.
+    #[error("{engine}: {what}")]
+    Foreign {
+        /// Which store.
+        engine: String,
+        /// What it said.
+        what: String,
+    },
+    /// A listener called what may wait for it, or for a lock that is held for it.
+    #[error("a listener called into its store from inside an event")]
+    InsideEvent,
+    /// The store was closed while the operation waited.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Error {
+    /// An out-of-range argument.
+    pub fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Error {
+        Error::InvalidArgument { what: what.into(), hint: hint.into() }
+    }
+
+    /// Bytes that do not fit.
+    pub fn corruption(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Error {
+        Error::Corruption { file: file.into(), offset, what: what.into() }
+    }
+
+    /// Where it happened, if the error has a place.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            Error::Storage(error) => Some(error.path.clone()),
+            Error::Corruption { file, offset, .. } => Some(format!("{file} byte {offset}")),
+            Error::NewerFormat { file, .. } => Some(file.clone()),
+            Error::NotAStore { path }
+            | Error::ForeignFiles { path, .. }
+            | Error::InUse { path }
+            | Error::NoSpace { path, .. } => Some(path.clone()),
+            Error::Stopped { cause } => cause.place(),
+            _ => None,
+        }
+    }
+
+    /// What the user can do.
+    pub fn hint(&self) -> String {
+        match self {
+            Error::Storage(error) => match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "check the owner and mode of the directory, or open it read-only".into()
+                }
+                std::io::ErrorKind::ReadOnlyFilesystem => "open the store read-only".into(),
+                std::io::ErrorKind::NotFound => "check the path".into(),
+                _ => "check the device, then reopen the store".into(),
+            },
+            Error::Corruption { .. } => {
+                "restore this file from a checkpoint; `runstone verify` lists all damage".into()
+            }
+            Error::InvalidArgument { hint, .. } => hint.clone(),
+            Error::NotAStore { .. } => "check the path, or create the store first".into(),
+            Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
+            Error::NewerFormat { .. } => "use a newer release of runstone".into(),
+            Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
+            Error::ReadOnly => "open the store for writing".into(),
+            Error::NoSpace { path, .. } if path.ends_with(".wal") => {
+                "free some space, 8 MiB or more for a segment of the log; writes then work again \
+                 by themselves"
+                    .into()
+            }
+            Error::NoSpace { path, .. } if path.starts_with(VALUES_OF) => {
+                "let snapshots go, or raise values.capacity_bytes or values.reserve_permille; \
+                 writes then work again by themselves"
+                    .into()
+            }
+            Error::NoSpace { .. } => "free some space; writes then work again by themselves".into(),
+            Error::Stopped { cause } => format!("fix the cause and reopen: {}", cause.hint()),
+            Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),
+            Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
+            Error::InsideEvent => {
+                "a listener may read; note the event, and do the rest in another thread".into()
+            }
+            Error::Closed => "reopen the store".into(),
+        }
+    }
+
+    /// The error of a sync that failed. A full disk that only the sync found is not waited out:
+    /// what was to be synced is lost, and nobody tries again (P7).
+    pub(crate) fn of_failed_sync(self) -> Error {
+        if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
+    }
+
+    /// Whether the cause is damage on disk.
+    pub fn is_corruption(&self) -> bool {
+        match self {
+            Error::Corruption { .. } => true,
+            Error::Stopped { cause } => cause.is_corruption(),
+            _ => false,
+        }
+    }
+
+    /// Whether the cause is a full disk.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Error::NoSpace { .. } => true,
+            Error::Storage(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}
+
+impl From<runstone_storage::Error> for Error {
+    fn from(error: runstone_storage::Error) -> Self {
+        if error.is_no_space() {
+            return Error::NoSpace { path: error.path.clone(), what: error.operation.to_string() };
+        }
+        Error::Storage(std::sync::Arc::new(error))
+    }
+}
+
+impl From<runstone_policy::options::OptionError> for Error {
+    fn from(error: runstone_policy::options::OptionError) -> Self {
+        Error::invalid(error.to_string(), "see `runstone help options`")
+    }
+}

@@ -1,0 +1,436 @@
+//! Counters and histograms of a running store, and their Prometheus text.
+//!
+//! Counters of hot paths are striped over cache lines by thread, so that counting never makes two
+//! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use serde::Serialize;
+
+use crate::base::threads::thread_number;
+
+const STRIPES: usize = 16;
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        #[allow(non_camel_case_types)]
+        pub enum Counter { $($(#[doc = $doc])+ $name),+ }
+
+        const COUNTERS: &[(&str, &str)] = &[$((stringify!($name), concat!($($doc),+))),+];
+
+        /// All counters at one moment.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct CounterValues { $($(#[doc = $doc])+ pub $name: u64),+ }
+
+        impl CounterValues {
+            fn from_array(values: &[u64]) -> CounterValues {
+                let mut values = values.iter().copied();
+                CounterValues { $($name: values.next().unwrap_or(0)),+ }
+            }
+
+            fn to_vec(&self) -> Vec<u64> {
+                vec![$(self.$name),+]
+            }
+
+            /// What was counted since an earlier moment.
+            pub fn since(&self, earlier: &CounterValues) -> CounterValues {
+                CounterValues { $($name: self.$name.saturating_sub(earlier.$name)),+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Gets.
+    gets,
+    /// Gets that found a value.
+    get_hits,
+    /// Writes (operations of batches).
+    writes,
+    /// Bytes of records that flushes and merges appended to value files.
+    value_bytes_written,
+    /// Groups of value files collected, or chunks of logs.
+    value_collections,
+    /// Bytes read by collections.
+    value_gc_bytes_read,
+    /// Bytes written by collections.
+    value_gc_bytes_written,
+    /// Of those, bytes of records that moved to a cold stream.
+    value_cold_bytes_written,
+    /// Pointers to values that collections wrote into the tree.
+    value_pointers_written,
+    /// Times that a value file grew beyond its share, because nothing could be freed.
+    value_grown,
+    /// Reads of separated values.
+    values_read,
+    /// Commits (batches).
+    commits,
+    /// Key and value bytes written by users.
+    user_bytes_written,
+    /// Seeks of iterators.
+    seeks,
+    /// Entries returned by iterators.
+    iterated,
+    /// Hidden entries that iterators passed: deleted, overwritten or too new.
+    hidden_passed,
+    /// Runs of tables that seeks of iterators were positioned in.
+    runs_sought,
+    /// Gets that found the key (or that it was deleted) in a memtable.
+    hits_memtable,
+    /// Gets that found the key in level 0.
+    hits_level_0,
+    /// Gets that found the key in level 1.
+    hits_level_1,
+    /// Gets that found the key in level 2.
+    hits_level_2,
+    /// Gets that found the key in level 3.
+    hits_level_3,
+    /// Gets that found the key in level 4 or deeper.
+    hits_deeper,
+    /// Tables consulted by gets.
+    tables_probed,
+    /// Filters that spared a block read.
+    filter_negatives,
+    /// Blocks read in vain after a filter said maybe.
+    filter_false_positives,
+    /// Data blocks searched by gets.
+    blocks_searched,
+    /// Data blocks that gets and scans read from files.
+    blocks_read,
+    /// Flushes.
+    flushes,
+    /// Table bytes written by flushes.
+    flush_bytes_written,
+    /// Merges.
+    merges,
+    /// Table bytes read by merges.
+    merge_bytes_read,
+    /// Table bytes written by merges.
+    merge_bytes_written,
+    /// Data blocks that merges copied as they were, since no other input met them.
+    blocks_copied,
+    /// Their bytes; they count as read and as written as well.
+    block_bytes_copied,
+    /// Table bytes that changed level without being rewritten.
+    bytes_moved,
+    /// Slices that merges were split into.
+    merge_slices,
+    /// Table bytes that sliced merges read.
+    sliced_bytes,
+    /// Of these, what the busiest thread of each merge read: the critical path.
+    slice_critical_bytes,
+    /// The same if merges were split by whole tables only (components of key overlap).
+    component_critical_bytes,
+    /// Parts of merges that were installed by an edit of their own.
+    merge_parts,
+    /// Entries dropped by merges: shadowed versions and spent tombstones.
+    entries_dropped,
+    /// Syncs of the log.
+    wal_syncs,
+    /// Nanoseconds that writers were slowed down.
+    delayed_ns,
+    /// Nanoseconds that writers were stopped.
+    stopped_ns,
+}
+
+/// Striped counters and histograms of one store.
+#[derive(Debug)]
+pub struct Metrics {
+    stripes: Vec<CachePadded<[AtomicU64; COUNTERS.len()]>>,
+    /// Commit latency, one in 64.
+    pub(crate) commit_ns: Histogram,
+    /// Get latency, one in 64.
+    pub(crate) get_ns: Histogram,
+    /// Every wait of a writer for back-pressure.
+    pub(crate) stall_ns: Histogram,
+    /// Every log sync.
+    pub(crate) sync_ns: Histogram,
+}
+
+fn stripe() -> usize {
+    thread_number() % STRIPES
+}
+
+/// Whether this call is the one in 64 whose latency is measured: a clock read costs 25 ns, twice.
+#[inline]
+pub(crate) fn sampled() -> bool {
+    thread_local! {
+        static CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    CALLS.with(|calls| {
+        let next = calls.get().wrapping_add(1);
+        calls.set(next);
+        next.is_multiple_of(64)
+    })
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let zeros = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        Metrics {
+            stripes: (0..STRIPES).map(|_| zeros()).collect(),
+            commit_ns: Histogram::default(),
+            get_ns: Histogram::default(),
+            stall_ns: Histogram::default(),
+            sync_ns: Histogram::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(&self, counter: Counter, amount: u64) {
+        self.stripes[stripe()][counter as usize].fetch_add(amount, Relaxed);
+    }
+
+    /// Adds to several counters of this thread's stripe.
+    #[inline]
+    pub(crate) fn add_all(&self, amounts: &[(Counter, u64)]) {
+        let mine = &self.stripes[stripe()];
+        for (counter, amount) in amounts {
+            if *amount > 0 {
+                mine[*counter as usize].fetch_add(*amount, Relaxed);
+            }
+        }
+    }
+
+    /// All counters, summed over the stripes.
+    pub fn counters(&self) -> CounterValues {
+        let sum = |i: usize| self.stripes.iter().map(|stripe| stripe[i].load(Relaxed)).sum();
+        let sums: Vec<u64> = (0..COUNTERS.len()).map(sum).collect();
+        CounterValues::from_array(&sums)
+    }
+}
+
+const SUB_BUCKET_BITS: u32 = 4;
+const BUCKETS: usize = 64 << SUB_BUCKET_BITS;
+
+/// A histogram of nanoseconds.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: Vec<AtomicU64>,
+    max: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            max: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Percentiles of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Percentiles {
+    pub count: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Histogram {
+    /// Adds one measurement.
+    pub fn record(&self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        self.max.fetch_max(ns, Relaxed);
+    }
+
+    /// Percentiles of all measurements so far.
+    pub fn percentiles(&self) -> Percentiles {
+        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let count: u64 = counts.iter().sum();
+        let max_ns = self.max.load(Relaxed);
+        let at = |permille: u64| {
+            let wanted = (u128::from(count) * u128::from(permille)).div_ceil(1000) as u64;
+            let mut seen = 0;
+            for (i, bucket_count) in counts.iter().enumerate() {
+                seen += bucket_count;
+                if seen >= wanted && seen > 0 {
+                    return upper_bound(i).min(max_ns);
+                }
+            }
+            max_ns
+        };
+        Percentiles { count, p50_ns: at(500), p99_ns: at(990), p999_ns: at(999), max_ns }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let sub = 1 << SUB_BUCKET_BITS;
+    if ns < sub {
+        return ns as usize;
+    }
+    let power = 63 - ns.leading_zeros();
+    let within = (ns >> (power - SUB_BUCKET_BITS)) & (sub - 1);
+    (((power - SUB_BUCKET_BITS + 1) as u64 * sub + within) as usize).min(BUCKETS - 1)
+}
+
+fn upper_bound(bucket: usize) -> u64 {
+    let sub = 1usize << SUB_BUCKET_BITS;
+    if bucket < sub {
+        return bucket as u64;
+    }
+    let power = (bucket / sub - 1) as u32;
+    ((sub + bucket % sub + 1) as u64).checked_shl(power).map_or(u64::MAX, |bound| bound - 1)
+}
+
+/// One limit that holds writers back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PressureState {
+    /// 0 without pressure, 1000 when writers wait.
+    pub permille: u32,
+    /// Which limit, in words.
+    pub cause: &'static str,
+    /// How long this cause has held.
+    pub since_ms: u64,
+}
+
+/// Everything that the store measures about itself, at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricsSnapshot {
+    /// Counters.
+    pub counters: CounterValues,
+    /// Use of the memory budget.
+    pub memory: crate::base::cache::MemoryUse,
+    /// Bytes through the storage, by category name.
+    pub io: Vec<IoCounters>,
+    /// Bytes of live tables.
+    pub table_bytes: u64,
+    /// Bytes of all finished table files: also of those that a running merge has written, and of
+    /// those that have left the tree and still have readers.
+    pub table_file_bytes: u64,
+    /// The most of these since the store was opened.
+    pub peak_table_file_bytes: u64,
+    /// Entries in live tables.
+    pub table_entries: u64,
+    /// Memory of live filters, in bits.
+    pub filter_bits: u64,
+    /// Bytes of log segments in use.
+    pub wal_bytes: u64,
+    /// (table + WAL + manifest bytes written) / user bytes written, in thousandths.
+    pub write_amplification_permille: u64,
+    /// Whether writers are held back, and by what.
+    pub pressure: PressureState,
+    /// Estimated bytes still to be merged.
+    pub merge_debt_bytes: u64,
+    /// Commit latency (one in 64).
+    pub commit: Percentiles,
+    /// Get latency (one in 64).
+    pub get: Percentiles,
+    /// Waits of writers.
+    pub stall: Percentiles,
+    /// Log syncs.
+    pub sync: Percentiles,
+}
+
+/// I/O of one category of files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct IoCounters {
+    pub category: &'static str,
+    pub written_bytes: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub syncs: u64,
+}
+
+impl MetricsSnapshot {
+    /// The Prometheus exposition format.
+    pub fn to_prometheus(&self) -> String {
+        let mut text = String::new();
+        let mut metric = |name: &str, help: &str, kind: &str, value: u64| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# HELP runstone_{name} {}", help.trim());
+            let _ = writeln!(text, "# TYPE runstone_{name} {kind}");
+            let _ = writeln!(text, "runstone_{name} {value}");
+        };
+        for ((name, help), value) in COUNTERS.iter().zip(self.counters.to_vec()) {
+            metric(&format!("{name}_total"), help, "counter", value);
+        }
+        let gauges = [
+            ("memory_budget_bytes", "Memory budget.", self.memory.budget_bytes),
+            ("memtable_bytes", "Reserved by memtables and log.", self.memory.memtable_bytes),
+            ("pinned_bytes", "Pinned index and filters.", self.memory.pinned_bytes),
+            ("cache_bytes", "Block cache.", self.memory.cache_bytes),
+            ("table_bytes", "Live tables.", self.table_bytes),
+            ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
+            ("peak_table_file_bytes", "Most of these.", self.peak_table_file_bytes),
+            ("wal_bytes", "Log segments in use.", self.wal_bytes),
+            ("merge_debt_bytes", "Bytes still to be merged.", self.merge_debt_bytes),
+            ("pressure_permille", "Back-pressure.", u64::from(self.pressure.permille)),
+        ];
+        for (name, help, value) in gauges {
+            metric(name, help, "gauge", value);
+        }
+        for io in &self.io {
+            for (what, value) in [("written", io.written_bytes), ("read", io.read_bytes)] {
+                let _ = writeln!(
+                    text,
+                    "runstone_storage_bytes_total{{category=\"{}\",direction=\"{what}\"}} {value}",
+                    io.category
+                );
+            }
+        }
+        for (name, p) in
+            [("commit", self.commit), ("get", self.get), ("stall", self.stall), ("sync", self.sync)]
+        {
+            for (quantile, ns) in [("0.5", p.p50_ns), ("0.99", p.p99_ns), ("0.999", p.p999_ns)] {
+                let _ = writeln!(
+                    text,
+                    "runstone_{name}_seconds{{quantile=\"{quantile}\"}} {:.9}",
+                    ns as f64 / 1e9
+                );
+            }
+            let _ = writeln!(text, "runstone_{name}_seconds_count {}", p.count);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_bound_their_values_within_a_sixteenth() {
+        for shift in 0..63 {
+            for value in [1u64 << shift, (1 << shift) + (1 << shift) / 3, (2 << shift) - 1] {
+                let bound = upper_bound(bucket(value));
+                assert!(bound >= value && bound <= value + value / 16 + 1, "{value} {bound}");
+            }
+        }
+        let histogram = Histogram::default();
+        for us in 1..=1000 {
+            histogram.record(Duration::from_micros(us));
+        }
+        let p = histogram.percentiles();
+        assert!((500_000..540_000).contains(&p.p50_ns), "{p:?}");
+        assert!((990_000..=1_000_000).contains(&p.p99_ns), "{p:?}");
+        assert_eq!((p.count, p.max_ns), (1000, 1_000_000));
+    }
+
+    #[test]
+    fn counters_sum_over_threads() {
+        let metrics = Metrics::default();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..100).for_each(|_| metrics.add(Counter::gets, 1)));
+            }
+        });
+        assert_eq!(metrics.counters().gets, 800);
+        assert_eq!(metrics.counters().writes, 0);
+    }
+}

@@ -1,0 +1,17 @@
+//! What every room stands on: keys, errors, options, counters, the cache. Knows no tree, no log and
+//! no job.
+
+pub mod cache;
+pub(crate) mod codec;
+pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod key;
+pub mod metrics;
+pub(crate) mod options;
+pub(crate) mod prefetch;
+pub(crate) mod random;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
+pub(crate) mod sync;
+pub(crate) mod threads;
+pub(crate) mod value_options;

@@ -1,0 +1,649 @@
+//! Options of a store and of its keyspaces, their limits, and the presets.
+//!
+//! Keyspace options are stored in the manifest as TOML and come back at reopen; what is given then
+//! replaces what is stored where a change is legal. The axes: merge policy, table layout, filter
+//! memory, compression per level. Sizes are bytes, ratios integers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone_policy::filters::{self, FilterAllocation};
+use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
+use runstone_policy::partition::Partitioner;
+pub use runstone_policy::partition::slices::SubMerges;
+use runstone_policy::policy::MergePolicy;
+use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
+use runstone_policy::registry;
+use runstone_policy::shape::Shape;
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Result};
+use crate::base::event::EventListener;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::table::builder::TableLayout;
+use crate::wal::segments::MAPPED_SEGMENTS;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// A crash of the process: the log record has reached the operating system.
+    #[default]
+    Buffered,
+    /// A power loss: the log was synced (once per group of writers).
+    Sync,
+}
+
+/// Block compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Stored as is.
+    None,
+    /// LZ4: about 2 GB/s in, 15 GB/s out on one core.
+    Lz4,
+    /// Zstandard level 3: smaller, about half the speed.
+    Zstd,
+}
+
+/// When the outputs of a large merge become part of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeInstall {
+    /// All at once, when it is done. Until then the store holds inputs and outputs. A merge that
+    /// the store's close meets keeps the parts that are done; after a crash it starts anew.
+    #[default]
+    Atomic,
+    /// Part by part: inputs give back their space as the merge gets past them, and what is done is
+    /// not done again after a close or a crash. An edit of the manifest, hence a sync, per part.
+    Incremental,
+}
+
+/// How the write-ahead log reaches the operating system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WalMode {
+    /// A memory copy into a mapped, preallocated segment where the storage can do that safely.
+    #[default]
+    Mapped,
+    /// One positioned write per commit.
+    Write,
+}
+
+/// Who runs flushes and merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// This many threads.
+    Threads(usize),
+    /// Nobody: the owner calls [`crate::Store::run_one_job`]; a write that would wait runs jobs
+    /// itself. For tests and simulation.
+    Manual,
+}
+
+/// Options of a store. Not stored; given at every open.
+#[derive(Clone)]
+pub struct Options {
+    /// Make the store if the directory does not hold one.
+    pub create_if_missing: bool,
+    /// Open for reading only: nothing on disk changes, the log is replayed into memory.
+    pub read_only: bool,
+    /// Bound on memtables, log segments, block cache, index and filters together.
+    pub memory_budget_bytes: u64,
+    /// Flush and merge threads. At least 2 keep a long merge from delaying flushes.
+    pub background: Background,
+    /// Threads that one large merge may use (W); `None`: as many as there are cores that nobody
+    /// uses. The outputs are the same for every number.
+    pub merge_slices: Option<usize>,
+    /// Size of a log segment; a larger batch gets a segment of its own. Mapped segments are smaller
+    /// where five of them would take more than a quarter of the memory budget.
+    pub wal_segment_bytes: u64,
+    /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
+    pub max_wal_bytes: u64,
+    /// How log records reach the operating system.
+    pub wal_mode: WalMode,
+    /// Whether scans of separated values read many places at once by io_uring, where the kernel
+    /// allows it. Else the reads are announced and done one after another.
+    pub io_uring: bool,
+    /// Durability of writes that do not say.
+    pub durability: Durability,
+    /// Highest ingest rate while back-pressure acts, in bytes per second; it falls from here.
+    pub max_delayed_bytes_per_second: u64,
+    /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
+    pub seed: Option<u64>,
+    /// Hears of flushes, merges, stalls and errors.
+    pub listener: Option<Arc<dyn EventListener>>,
+    /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
+    pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
+    /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
+    pub keyspace: Option<KeyspaceOptions>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
+        Options {
+            create_if_missing: true,
+            read_only: false,
+            memory_budget_bytes: 512 << 20,
+            background: Background::Threads(cores.clamp(2, 8)),
+            merge_slices: None,
+            wal_segment_bytes: 8 << 20,
+            max_wal_bytes: 1 << 30,
+            wal_mode: WalMode::Mapped,
+            io_uring: false,
+            durability: Durability::Buffered,
+            max_delayed_bytes_per_second: 256 << 20,
+            seed: None,
+            listener: None,
+            prefix_extractors: Vec::new(),
+            keyspace: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("create_if_missing", &self.create_if_missing)
+            .field("read_only", &self.read_only)
+            .field("memory_budget_bytes", &self.memory_budget_bytes)
+            .field("background", &self.background)
+            .field("keyspace", &self.keyspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// More than any machine has.
+const MAX_BUDGET_BYTES: u64 = 1 << 46;
+const MIN_SEGMENT_BYTES: u64 = 64 << 10;
+/// Mapped segments take at most this fraction of the budget, all together, or else the least that
+/// they can.
+const MAPPED_LOG_FRACTION: u64 = 4;
+/// Each is prepared as a whole, up to three of them ahead.
+const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+/// Of the background, or of one merge.
+const MAX_THREADS: u64 = 256;
+
+impl Options {
+    /// What segments of the log take.
+    pub(crate) fn log_segment_bytes(&self) -> u64 {
+        let share = self.memory_budget_bytes / MAPPED_LOG_FRACTION / MAPPED_SEGMENTS;
+        match self.wal_mode {
+            WalMode::Mapped => self.wal_segment_bytes.min(share.max(MIN_SEGMENT_BYTES)),
+            WalMode::Write => self.wal_segment_bytes,
+        }
+    }
+
+    /// Refuses numbers that cannot work, saying which and why.
+    pub fn check(&self) -> Result<()> {
+        let least = |name: &str, value: u64, min: u64| match value < min {
+            true => Err(Error::invalid(
+                format!("option {name} is {value}, but must be at least {min}"),
+                format!("set {name} to {min} or more"),
+            )),
+            false => Ok(()),
+        };
+        let most = |name: &str, value: u64, max: u64| match value > max {
+            true => Err(Error::invalid(
+                format!("option {name} is {value}, but must be at most {max}"),
+                format!("set {name} to {max} or less"),
+            )),
+            false => Ok(()),
+        };
+        least("memory_budget_bytes", self.memory_budget_bytes, 1 << 20)?;
+        most("memory_budget_bytes", self.memory_budget_bytes, MAX_BUDGET_BYTES)?;
+        least("wal_segment_bytes", self.wal_segment_bytes, MIN_SEGMENT_BYTES)?;
+        most("wal_segment_bytes", self.wal_segment_bytes, MAX_SEGMENT_BYTES)?;
+        least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
+        least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
+        if let Some(slices) = self.merge_slices {
+            least("merge_slices", slices as u64, 1)?;
+            most("merge_slices", slices as u64, MAX_THREADS)?;
+        }
+        if let Background::Threads(threads) = self.background {
+            least("background threads", threads as u64, 1)?;
+            most("background threads", threads as u64, MAX_THREADS)?;
+        }
+        let Some(keyspace) = &self.keyspace else { return Ok(()) };
+        keyspace.check()?;
+        least("memory_budget_bytes", self.memory_budget_bytes, keyspace.write_buffer_bytes * 2)
+            .map_err(|_| {
+                Error::invalid(
+                    format!(
+                        "memory_budget_bytes is {}, but two write buffers alone take {}",
+                        self.memory_budget_bytes,
+                        keyspace.write_buffer_bytes * 2
+                    ),
+                    "raise memory_budget_bytes or lower write_buffer_bytes",
+                )
+            })
+    }
+}
+
+/// Leaves the choice of the prefix rule to the first merge.
+pub const AUTO_PREFIX: &str = "auto";
+
+/// Options of one keyspace. Stored with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyspaceOptions {
+    /// Name of the merge policy; `runstone help policies` lists them.
+    pub policy: String,
+    /// Numbers of the merge policy.
+    pub shape: PolicyOptions,
+    /// A memtable is flushed when it takes this much memory.
+    pub write_buffer_bytes: u64,
+    /// Memtables that may wait for their flush before writers are held up.
+    pub max_immutable_memtables: u32,
+    /// Raw size of a data block.
+    pub block_bytes: u32,
+    /// Every so many entries of a block the key is stored whole.
+    pub restart_interval: u32,
+    /// Whether blocks carry a hash index for point reads.
+    pub hash_index: bool,
+    /// Filter memory in tenths of a bit per key; 0 for none.
+    pub filter_bits_per_key_x10: u32,
+    /// How that memory is divided: `none`, `uniform`, or `optimal` (small levels get more, so that
+    /// a get of an absent key reads least; Autumn, Monkey).
+    pub filter_allocation: FilterAllocation,
+    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a
+    /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
+    /// by it.
+    pub prefix: String,
+    /// When the outputs of a large merge become part of the tree: `atomic` or `incremental`.
+    pub merge_install: MergeInstall,
+    /// How a merge falls into parts that run side by side: `slices` of equal size, or `components`
+    /// of whole tables that overlap, as in the coordinated-partitioning paper (for comparison: a
+    /// table that spans all keys joins everything).
+    pub sub_merges: SubMerges,
+    /// Compression by level; the last entry holds for all deeper levels.
+    pub compression: Vec<Compression>,
+    /// Level-0 runs at which writers begin to be slowed down.
+    pub l0_slowdown_runs: u32,
+    /// Level-0 runs at which writers wait.
+    pub l0_stop_runs: u32,
+    /// Where values lie.
+    pub values: ValueOptions,
+    /// Merge debt at which writers begin to be slowed down; twice as much stops them. 0: no limit.
+    pub debt_slowdown_bytes: u64,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> Self {
+        KeyspaceOptions {
+            policy: "fragmented-leveling".into(),
+            shape: PolicyOptions::default(),
+            write_buffer_bytes: 64 << 20,
+            max_immutable_memtables: 2,
+            block_bytes: 4096,
+            restart_interval: 4,
+            hash_index: false,
+            filter_bits_per_key_x10: 100,
+            filter_allocation: FilterAllocation::Uniform,
+            prefix: AUTO_PREFIX.into(),
+            merge_install: MergeInstall::Atomic,
+            sub_merges: SubMerges::Slices,
+            compression: vec![Compression::Lz4],
+            l0_slowdown_runs: 24,
+            l0_stop_runs: 48,
+            debt_slowdown_bytes: 16 << 30,
+            values: ValueOptions::default(),
+        }
+    }
+}
+
+/// A named set of options.
+#[derive(Clone, Copy)]
+pub struct Preset {
+    /// Name.
+    pub name: &'static str,
+    /// One line for help.
+    pub doc: &'static str,
+    make: fn() -> KeyspaceOptions,
+}
+
+/// Every preset, in the order of help.
+pub static PRESETS: &[Preset] = &[
+    Preset {
+        name: "balanced",
+        doc: "partial leveling, 10 filter bits, lz4: a sound choice without further knowledge",
+        make: KeyspaceOptions::default,
+    },
+    Preset {
+        name: "write-heavy",
+        doc: "larger write buffer and level-0 trigger: fewer, larger merges; reads probe more runs",
+        make: || KeyspaceOptions {
+            write_buffer_bytes: 128 << 20,
+            shape: PolicyOptions {
+                l0_trigger: 16,
+                base_bytes: 1 << 30,
+                ..PolicyOptions::default()
+            },
+            l0_slowdown_runs: 48,
+            l0_stop_runs: 96,
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "read-heavy",
+        doc: "16 filter bits, hash index in blocks, early merges: fewest probes per get",
+        make: || KeyspaceOptions {
+            filter_bits_per_key_x10: 160,
+            hash_index: true,
+            restart_interval: 2,
+            shape: PolicyOptions { l0_trigger: 2, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "large-values",
+        doc: "values from 1 KiB on lie apart, in hash groups: a fraction of the bytes written",
+        make: || apart(ValuePlacement::HashGrouped, 1 << 10, 256 << 10),
+    },
+    Preset {
+        name: "small-space",
+        doc: "full leveling, zstd, 16 KiB blocks: least space, most merging",
+        make: || KeyspaceOptions {
+            policy: "leveling".into(),
+            block_bytes: 16 << 10,
+            restart_interval: 16,
+            compression: vec![Compression::Zstd],
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "ptierdb",
+        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the merges they need",
+        make: || KeyspaceOptions {
+            policy: "adaptive-tiering".into(),
+            write_buffer_bytes: 16 << 20,
+            shape: PolicyOptions {
+                l0_trigger: 4,
+                base_bytes: 10 << 20,
+                split_bytes: 4 << 20,
+                table_bytes: 4 << 20,
+                ..PolicyOptions::default()
+            },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "autumn",
+        doc: "Garnering with c = 0.8 (Autumn): fewer levels as data grows, optimal filters",
+        make: || KeyspaceOptions {
+            policy: "garnering".into(),
+            filter_allocation: FilterAllocation::Optimal,
+            shape: PolicyOptions { size_ratio: 5, c_permille: 800, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "autumn-read",
+        doc: "Garnering with c = 0.4: fewest levels, for scans and gets of absent keys",
+        make: || KeyspaceOptions {
+            policy: "garnering".into(),
+            filter_allocation: FilterAllocation::Optimal,
+            shape: PolicyOptions { size_ratio: 5, c_permille: 400, ..PolicyOptions::default() },
+            ..KeyspaceOptions::default()
+        },
+    },
+    Preset {
+        name: "hashkv",
+        doc: "every value in hash groups (HashKV), log segments of 1 MiB, 30% reserve",
+        make: || apart(ValuePlacement::HashGrouped, 1, 1 << 20),
+    },
+    Preset {
+        name: "wisckey",
+        doc: "every value in one log that is collected at its tail (WiscKey), 30% reserve",
+        make: || apart(ValuePlacement::Vlog, 1, 1 << 20),
+    },
+    Preset {
+        name: "global-range",
+        doc: "universal compaction whose runs share their bounds: merges fall apart into parts",
+        make: || stack("universal", Partitioner::GlobalRange),
+    },
+    Preset {
+        name: "binomial",
+        doc: "a stack of at most 6 runs, least writing for few flushes (Binomial), shared bounds",
+        make: || stack("binomial", Partitioner::GlobalRange),
+    },
+    Preset {
+        name: "min-latency",
+        doc: "a stack of at most 6 runs, least writing for any number of flushes, shared bounds",
+        make: || stack("min-latency", Partitioner::GlobalRange),
+    },
+];
+
+/// Values of `separate_at` bytes and more apart from the default tree.
+fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> KeyspaceOptions {
+    KeyspaceOptions {
+        values: ValueOptions {
+            placement,
+            separate_at,
+            slot_bytes,
+            vlog_chunk_bytes: 64 << 20,
+            ..ValueOptions::default()
+        },
+        ..KeyspaceOptions::default()
+    }
+}
+
+fn stack(policy: &str, partitioner: Partitioner) -> KeyspaceOptions {
+    KeyspaceOptions {
+        policy: policy.into(),
+        shape: PolicyOptions { partitioner, ..PolicyOptions::default() },
+        ..KeyspaceOptions::default()
+    }
+}
+
+impl KeyspaceOptions {
+    /// The options of a preset.
+    pub fn preset(name: &str) -> Result<KeyspaceOptions> {
+        let known = PRESETS.iter().find(|preset| preset.name == name);
+        known.map(|preset| (preset.make)()).ok_or_else(|| {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Error::invalid(
+                format!("no preset is named {name:?}"),
+                format!("choose one of: {}", names.join(", ")),
+            )
+        })
+    }
+
+    /// Reads TOML; unknown names are refused with the known ones.
+    pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
+        let options: KeyspaceOptions = toml::from_str(text).map_err(|error| {
+            Error::invalid(
+                format!("options do not parse: {}", error.to_string().trim()),
+                "`runstone help options` lists every option with its default",
+            )
+        })?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// The options as TOML.
+    pub fn to_toml(&self) -> String {
+        // Plain numbers, strings and lists always serialise.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Refuses values and combinations that cannot work.
+    pub fn check(&self) -> Result<()> {
+        let policy = self.merge_policy()?;
+        policy.check(&self.shape)?;
+        self.prefix_rule()?;
+        self.values.check()?;
+        let ranges: [(&str, u64, u64, u64); 8] = [
+            ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
+            ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
+            ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
+            ("restart_interval", self.restart_interval.into(), 1, 1024),
+            ("filter_bits_per_key_x10", self.filter_bits_per_key_x10.into(), 0, 400),
+            ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
+            ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
+            ("debt_slowdown_bytes", self.debt_slowdown_bytes, 0, MAX_OPTION_BYTES),
+        ];
+        for (name, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(Error::invalid(
+                    format!("option {name} is {value}; allowed are {min} to {max}"),
+                    format!("set {name} between {min} and {max}"),
+                ));
+            }
+        }
+        if self.shape.table_bytes < u64::from(self.block_bytes) {
+            return Err(Error::invalid(
+                format!(
+                    "table_bytes is {}, less than a block ({})",
+                    self.shape.table_bytes, self.block_bytes
+                ),
+                "raise table_bytes or lower block_bytes: a table is cut between blocks at best",
+            ));
+        }
+        let ordered = self.shape.l0_trigger < self.l0_slowdown_runs
+            && self.l0_slowdown_runs < self.l0_stop_runs;
+        if !ordered {
+            return Err(Error::invalid(
+                format!(
+                    "l0_trigger {} < l0_slowdown_runs {} < l0_stop_runs {} does not hold",
+                    self.shape.l0_trigger, self.l0_slowdown_runs, self.l0_stop_runs
+                ),
+                "a merge must start before writers are slowed, and slow before they stop",
+            ));
+        }
+        // A stack keeps all its runs in level 0: below its limit nobody would merge, and writers
+        // would wait for ever.
+        let resting = policy.targets(&Shape::default(), &self.shape)[0].max_runs;
+        if resting >= self.l0_slowdown_runs {
+            return Err(Error::invalid(
+                format!(
+                    "{} lets {resting} runs rest in level 0; l0_slowdown_runs is {}",
+                    self.policy, self.l0_slowdown_runs
+                ),
+                "raise l0_slowdown_runs and l0_stop_runs, or lower stack_runs",
+            ));
+        }
+        if self.compression.is_empty() {
+            return Err(Error::invalid(
+                "compression is an empty list",
+                "name one codec per level, such as [\"lz4\"]; the last holds for deeper levels",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The prefix rule named; `None` for `auto`.
+    pub fn prefix_rule(&self) -> Result<Option<PrefixRule>> {
+        if self.prefix == AUTO_PREFIX {
+            return Ok(None);
+        }
+        self.prefix.parse().map(Some).map_err(|error: PrefixError| {
+            Error::invalid(format!("option prefix: {error}"), "or write auto")
+        })
+    }
+
+    /// The policy named.
+    pub fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
+        registry::find(&self.policy).map_err(|unknown| {
+            Error::invalid(unknown.to_string(), "`runstone help policies` describes them")
+        })
+    }
+
+    /// The layout of tables that are about to be written to `level` of a tree.
+    pub fn layout(&self, shape: &Shape, level: u32) -> TableLayout {
+        let last = self.compression.last().copied().unwrap_or(Compression::None);
+        TableLayout {
+            block_bytes: self.block_bytes as usize,
+            restart_interval: self.restart_interval as usize,
+            hash_index: self.hash_index,
+            compression: self.compression.get(level as usize).copied().unwrap_or(last),
+            filter_millibits_per_key: self.filter_millibits_per_key(shape, level),
+            prefixer: None,
+        }
+    }
+
+    fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
+        let targets = match (self.filter_allocation, self.merge_policy()) {
+            // Only the optimum looks at them.
+            (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
+            _ => Vec::new(),
+        };
+        let (allocation, budget) = (self.filter_allocation, self.filter_bits_per_key_x10);
+        filters::millibits_per_key(shape, &targets, allocation, budget, level)
+    }
+}
+
+/// Options of a single write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Overrides the store's durability.
+    pub durability: Option<Durability>,
+}
+
+impl WriteOptions {
+    /// Survives power loss once acknowledged.
+    pub fn sync() -> WriteOptions {
+        WriteOptions { durability: Some(Durability::Sync) }
+    }
+}
+
+/// How long a stalled writer waits between looks at the state, when nobody wakes it.
+pub(crate) const STALL_POLL: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_valid_and_survive_toml() {
+        for preset in PRESETS {
+            let options = KeyspaceOptions::preset(preset.name).expect("known");
+            options.check().expect("valid");
+            assert_eq!(KeyspaceOptions::from_toml(&options.to_toml()).expect("own text"), options);
+        }
+        assert!(KeyspaceOptions::preset("balancd").is_err());
+    }
+
+    #[test]
+    fn senseless_options_are_refused_with_a_reason() {
+        let refused = |text: &str| KeyspaceOptions::from_toml(text).expect_err(text).to_string();
+        assert!(refused("polcy = 'leveling'").contains("policy"), "names what is known");
+        assert!(refused("policy = 'levelling'").contains("did you mean leveling"));
+        assert!(refused("block_bytes = 1").contains("256"));
+        assert!(refused("compression = []").contains("empty"));
+        assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
+        let tall = "policy = \"bigtable\"\n[shape]\nstack_runs = 24";
+        assert!(refused(tall).contains("24 runs rest in level 0; l0_slowdown_runs is 24"));
+        assert!(refused("[shape]\nsize_ratio = 1").contains("size_ratio"));
+        assert!(refused("[shape]\nsplit_bytes = 0").contains("split_bytes"));
+        assert!(refused("[shape]\ntable_bytes = 4095").contains("at least 4096"));
+        let coarse = "block_bytes = 65536\n[shape]\ntable_bytes = 32768";
+        assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
+        assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
+        assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
+        assert!(refused("[shape]\nl0_share_percent = 101").contains("at most 100"));
+        let tight = refused("[shape]\nmax_space_percent = 109");
+        assert!(tight.contains("max_space_percent is 109, but must be 0 (none) or at least 110"));
+        assert!(refused("[shape]\nmax_space_percent = 10001").contains("at most 10000"));
+        assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
+        assert!(refused("prefix = 'fixed(0)'").contains("between 1 and 64"));
+        assert!(refused("prefix = 'first eight'").contains("fixed(8)"));
+        let tight = Options {
+            memory_budget_bytes: 64 << 20,
+            keyspace: Some(KeyspaceOptions::default()),
+            ..Options::default()
+        };
+        assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
+        assert!(refused(&format!("[shape]\nbase_bytes = {}", 1u64 << 61)).contains("at most"));
+        assert!(refused(&format!("debt_slowdown_bytes = {}", 1u64 << 61)).contains("allowed are"));
+        let beyond = |options: Options| options.check().expect_err("beyond sense").to_string();
+        let most = u64::MAX;
+        let wide = Options { wal_segment_bytes: most, max_wal_bytes: most, ..Options::default() };
+        assert!(beyond(wide).contains("at most 1073741824"));
+        let many = Options { merge_slices: Some(usize::MAX), ..Options::default() };
+        assert!(beyond(many).contains("at most 256"));
+        let none = Options { merge_slices: Some(0), ..Options::default() };
+        let none = none.check().expect_err("no slice merges nothing").to_string();
+        assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");
+    }
+}

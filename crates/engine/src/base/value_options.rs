@@ -1,0 +1,182 @@
+//! Where a keyspace's values lie, and the numbers of each placement.
+
+use runstone_policy::options::MAX_OPTION_BYTES;
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Result};
+
+/// Where values lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValuePlacement {
+    /// In the tables, beside their keys.
+    #[default]
+    Inline,
+    /// Appended to one log; collection reads its tail and asks the tree what is live (WiscKey).
+    Vlog,
+    /// In groups by the hash of the key; collection decides by the group alone (HashKV).
+    HashGrouped,
+}
+
+impl ValuePlacement {
+    /// As options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValuePlacement::Inline => "inline",
+            ValuePlacement::Vlog => "vlog",
+            ValuePlacement::HashGrouped => "hash-grouped",
+        }
+    }
+}
+
+/// How the tree follows the records of `hash-grouped` that a collection moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GcPointers {
+    /// Pointers are places in a stream that a record keeps when it moves: the tree is not written.
+    #[default]
+    Stable,
+    /// Collections write new pointers into the tree, as the paper does (HashKV §3.3): about one per
+    /// update of a user, and a marker of 18 bytes and the key in the value file for each deletion
+    /// and each inline value. For comparison.
+    Writeback,
+}
+
+impl GcPointers {
+    /// As options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GcPointers::Stable => "stable",
+            GcPointers::Writeback => "writeback",
+        }
+    }
+}
+
+/// What happens when collection can free nothing and the space is used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// The value file grows beyond its share.
+    #[default]
+    Grow,
+    /// Flushes wait up to `stall_ms` for snapshots to go, then the file grows.
+    Stall,
+    /// While snapshots hold garbage, flushes fail as on a full disk: writes are refused until the
+    /// snapshots go (P9), reads go on. Data that are larger than the capacity grow the file.
+    Error,
+}
+
+/// Value options of a keyspace. Stored with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ValueOptions {
+    /// `inline`, `vlog` or `hash-grouped`.
+    pub placement: ValuePlacement,
+    /// Values of this many bytes and more are separated from their keys.
+    pub separate_at: u32,
+    /// Segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
+    pub groups: u32,
+    /// Unit in which the value file is given to groups. Fixed likewise.
+    pub slot_bytes: u32,
+    /// Value bytes that the file is made for; the file then takes (1 + reserve) times as much and
+    /// no more. 0: as much as is live.
+    pub capacity_bytes: u64,
+    /// Space for garbage, in thousandths of the capacity.
+    pub reserve_permille: u32,
+    /// What to do when all of that is taken and nothing can be freed.
+    pub when_full: WhenFull,
+    /// Longest wait of `when_full = "stall"`.
+    pub stall_ms: u32,
+    /// Collections of `hash-grouped` move records that were not updated since they were written or
+    /// last moved to a stream that all groups share; the group keeps a tag of each. Worth it where
+    /// few keys get most updates and the reserve is ample.
+    pub cold_stream: bool,
+    /// How the tree follows what collections of `hash-grouped` move. A change of it is a change of
+    /// placement: a new value file, and merges bring the values along.
+    pub gc_pointers: GcPointers,
+    /// Bytes that one collection of a `vlog` takes from its tail.
+    pub vlog_chunk_bytes: u64,
+    /// Separated values that a scan reads at once, in bytes; 0: each when the scan comes to it.
+    pub scan_ahead_bytes: u64,
+}
+
+impl Default for ValueOptions {
+    fn default() -> Self {
+        ValueOptions {
+            placement: ValuePlacement::Inline,
+            separate_at: 1024,
+            groups: 64,
+            slot_bytes: 256 << 10,
+            capacity_bytes: 0,
+            reserve_permille: 300,
+            when_full: WhenFull::Grow,
+            stall_ms: 1000,
+            cold_stream: false,
+            gc_pointers: GcPointers::Stable,
+            vlog_chunk_bytes: 16 << 20,
+            // More is read in vain by a scan that ends.
+            scan_ahead_bytes: 256 << 10,
+        }
+    }
+}
+
+impl ValueOptions {
+    /// Refuses numbers that cannot work.
+    pub fn check(&self) -> Result<()> {
+        let ranges: [(&str, u64, u64, u64); 7] = [
+            ("values.groups", self.groups.into(), 1, 1 << 16),
+            ("values.slot_bytes", self.slot_bytes.into(), 4 << 10, 1 << 30),
+            ("values.reserve_permille", self.reserve_permille.into(), 1, 100_000),
+            ("values.separate_at", self.separate_at.into(), 1, u32::MAX.into()),
+            ("values.scan_ahead_bytes", self.scan_ahead_bytes, 0, 1 << 30),
+            ("values.vlog_chunk_bytes", self.vlog_chunk_bytes, 4 << 10, 1 << 40),
+            ("values.capacity_bytes", self.capacity_bytes, 0, MAX_OPTION_BYTES),
+        ];
+        for (name, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(Error::invalid(
+                    format!("option {name} is {value}; allowed are {min} to {max}"),
+                    format!("set {name} between {min} and {max}"),
+                ));
+            }
+        }
+        if self.cold_stream && self.writes_back() {
+            return Err(Error::invalid(
+                "option values.cold_stream needs values.gc_pointers = \"stable\": a tag keeps its \
+                 place in the stream of its group",
+                "set values.gc_pointers to \"stable\" or values.cold_stream to false",
+            ));
+        }
+        let least = self.least_capacity_bytes();
+        if self.capacity_bytes != 0 && self.capacity_bytes < least {
+            return Err(Error::invalid(
+                format!(
+                    "option values.capacity_bytes is {}; {} groups with slots of {} bytes need \
+                     {least} or more",
+                    self.capacity_bytes, self.groups, self.slot_bytes
+                ),
+                "raise it, lower values.groups or values.slot_bytes, or set 0 to follow the data",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether collections of hash groups write pointers.
+    pub fn writes_back(&self) -> bool {
+        self.placement == ValuePlacement::HashGrouped && self.gc_pointers == GcPointers::Writeback
+    }
+
+    /// Groups of this placement; 0 for inline.
+    pub fn group_count(&self) -> u32 {
+        match self.placement {
+            ValuePlacement::Inline => 0,
+            ValuePlacement::Vlog => 1,
+            ValuePlacement::HashGrouped => self.groups,
+        }
+    }
+
+    /// Two slots per group: one being filled, and one full.
+    fn least_capacity_bytes(&self) -> u64 {
+        2 * u64::from(self.group_count()) * u64::from(self.slot_bytes)
+    }
+}

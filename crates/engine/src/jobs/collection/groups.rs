@@ -1,0 +1,552 @@
+//! Garbage collection of a hash group, by the group alone (HashKV §3.3; spec: value placement §3).
+//!
+//! 1. Choose the group that promises to free most; less than a slot is not worth it.
+//! 2. Seal it: what is appended from now on goes to new segments behind.
+//! 3. Only then take the numbers that readers look from. A version that is written later lies
+//!    behind the seal.
+//! 4. Scan the sealed segments. Of each key keep the newest version and, for each snapshot, the
+//!    newest that it sees; of those drop what merges found dead.
+//! 5. Copy the survivors, in order, to fresh slots, each with its voff; sync. Segments at the front
+//!    and at the end whose copying would free nothing stay as they are (`keep`).
+//! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
+//!    voffs, and a put that happens meanwhile cannot be lost.
+//! 7. Slots are free when the last reader of the old segments has gone.
+//!
+//! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::error::{Error, Result, VALUES_OF};
+use crate::base::event::Event;
+use crate::base::key::SeqNo;
+use crate::base::metrics::Counter;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::memtable::{Memtable, MemtableIter};
+use crate::store::{Inner, KeyspaceInner};
+use crate::tree::manifest::Manifest;
+use crate::tree::record::Change;
+use crate::values::appender::Appender;
+use crate::values::copy::Copied;
+use crate::values::file::{State, ValueStore};
+use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
+use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
+use crate::values::record::record_bytes;
+
+/// How an attempt to collect ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// Slots were freed, or will be when readers let go.
+    Freed,
+    /// Another collection, or a flush, is at work.
+    Busy,
+    /// No group promises a slot.
+    Nothing,
+}
+
+/// A sealed group.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) group: u32,
+    pub(crate) segments: Arc<Vec<Segment>>,
+    pub(crate) dead: BTreeMap<u64, u32>,
+    /// The segment that was being filled, if there was one.
+    open: Option<Segment>,
+}
+
+impl ValueStore {
+    /// Whether collection should run before `need_slots` more are taken.
+    pub(crate) fn wants_collection(
+        &self,
+        options: &ValueOptions,
+        need_slots: u64,
+        points: &[SeqNo],
+    ) -> bool {
+        if self.retired_at() != 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.reclaim();
+        state.pool.used() + need_slots > self.limit_slots(&state, options)
+            && self.choose(&state, points).is_some()
+    }
+
+    /// Slots that these bytes take beyond the open segments.
+    fn planned_slots(&self, state: &State, bytes: &BTreeMap<u32, u64>) -> u64 {
+        let slots = |(group, bytes): (&u32, &u64)| {
+            let open = state.open.get(group);
+            let room = open.map_or(0, |open| self.slot_bytes.saturating_sub(open.bytes));
+            bytes.saturating_sub(room).div_ceil(self.slot_bytes)
+        };
+        bytes.iter().map(slots).sum()
+    }
+
+    /// Whether neither a collection nor an appender runs. If so, looking further is worth it.
+    pub(crate) fn may_collect(&self) -> bool {
+        let state = self.state.lock();
+        !state.collecting && state.appenders == 0
+    }
+
+    /// The group to collect. A linear look at some hundred numbers costs less than keeping a heap
+    /// right over every append would.
+    fn choose(&self, state: &State, points: &[SeqNo]) -> Option<u32> {
+        if self.placement == ValuePlacement::Vlog {
+            return self.log_wants_collection(state, points).then_some(0);
+        }
+        if let Some(may_go) = state.condemned_may_go(points) {
+            return state.condemned.front().map(|front| front.group).filter(|_| may_go);
+        }
+        let gain = |(i, group): (u32, &Group)| {
+            let freed = match self.cold == Some(i) {
+                true => self.cold_window(state, group).map_or(0, |(_, bytes)| bytes),
+                false => group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points)),
+            };
+            (freed >= self.slot_bytes).then_some((freed, i))
+        };
+        let groups = (0..).zip(&state.layout.groups);
+        let best = groups.filter(|(i, _)| !state.quarantined.contains(i)).filter_map(gain).max()?;
+        Some(best.1)
+    }
+
+    /// The part of the cold stream that is worth rewriting, as large as a group: more than an
+    /// eighth of it is dead or not used. Only collections append to the stream, and only to the
+    /// segment that is being filled: that one is left out. Looked for once per change.
+    fn cold_window(&self, state: &State, cold: &Group) -> Option<(Range<usize>, u64)> {
+        if state.cold_settled.get() == cold.fingerprint() {
+            return None;
+        }
+        let open = self.cold.and_then(|group| state.open.get(&group)).map(|open| open.generation);
+        let full = cold.segments.iter().take_while(|one| Some(one.generation) != open).count();
+        let most = (self.part_slots(state), self.slot_bytes);
+        let (window, bytes) = emptiest(&cold.segments, full, &cold.dead, most);
+        let slots: u64 = cold.segments[window.clone()].iter().map(|one| u64::from(one.slots)).sum();
+        if bytes < self.slot_bytes || bytes * 8 < slots * self.slot_bytes {
+            state.cold_settled.set(cold.fingerprint());
+            return None;
+        }
+        Some((window, bytes))
+    }
+
+    /// Slots of a mean hash group.
+    fn part_slots(&self, state: &State) -> u64 {
+        let count = state.layout.group_count();
+        let groups = &state.layout.groups[..count as usize];
+        let slots: u64 = groups.iter().map(Group::slots).sum();
+        (slots / u64::from(count.max(1))).max(2)
+    }
+
+    /// Steps 1 and 2.
+    pub(crate) fn seal_group(&self, points: &[SeqNo]) -> std::result::Result<Sealed, Collected> {
+        let mut state = self.state.lock();
+        if state.collecting || state.appenders > 0 {
+            return Err(Collected::Busy);
+        }
+        let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
+        if self.cold == Some(group) {
+            let window = self.cold_window(&state, &state.layout.groups[group as usize]);
+            let (window, _) = window.ok_or(Collected::Nothing)?;
+            state.collecting = true;
+            return Ok(self.seal_cold(&state, group, window));
+        }
+        state.collecting = true;
+        let seals = !seeded!(CollectionWithoutSeal);
+        let open = if seals { state.open.remove(&group) } else { None };
+        state.fresh = Some((group, Sketch::of_nothing()));
+        state.dirty = self.writes_back.then(|| (group, BTreeMap::new()));
+        let at = &state.layout.groups[group as usize];
+        Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
+    }
+
+    fn seal_cold(&self, state: &State, group: u32, window: Range<usize>) -> Sealed {
+        let cold = &state.layout.groups[group as usize];
+        let voff_at = |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.voff);
+        let voffs = voff_at(window.start)..voff_at(window.end);
+        let dead = cold.dead.range(voffs).map(|(voff, bytes)| (*voff, *bytes));
+        let dead = dead.collect();
+        Sealed { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
+    }
+
+    fn unseal(&self) {
+        let mut state = self.state.lock();
+        state.collecting = false;
+        state.dirty = None;
+        if self.placement == ValuePlacement::HashGrouped {
+            state.fresh = None;
+        }
+        drop(state);
+        self.ended.notify_all();
+    }
+}
+
+impl ValueStore {
+    /// What a collection changes: its group, and the cold stream if records went there or tags were
+    /// dropped. Lets go of the segments.
+    fn edit_of(&self, sealed: Sealed, kept: Survivors, copied: &Copied) -> ValueEdit {
+        let Copied { leaving, outputs, .. } = copied;
+        // Segments at the end may stay, with what is dead in them: that is known to be garbage and
+        // must not be taken for written since as well.
+        let end_voff = sealed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.voff);
+        let mut buried = sealed.dead;
+        let known = buried.split_off(&end_voff);
+        let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
+        let removed = &sealed.segments[leaving.clone()];
+        let left_bytes = match self.cold == Some(sealed.group) {
+            true => self.cold_bytes_after(removed, outputs),
+            false => kept.live_bytes + known_bytes - copied.cooled_bytes + copied.tag_bytes,
+        };
+        let edit = GroupEdit {
+            group: sealed.group,
+            remove: removed.iter().map(|one| one.generation).collect(),
+            place: outputs.clone(),
+            buried: buried.keys().copied().collect(),
+            collected: Some((left_bytes, kept.keys.estimate().unwrap_or(0))),
+            keys: kept.keys,
+            ..GroupEdit::default()
+        };
+        // Tags in segments that stay are dropped another time.
+        let dropped = kept.dropped_tags.iter();
+        let dropped = dropped.filter(|entry| leaving.contains(&(entry.segment as usize)));
+        let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.voff, tag.bytes));
+        let groups = std::iter::once(edit).chain(self.cold_edit(copied, dead.collect()));
+        ValueEdit { store: self.number, groups: groups.collect() }
+    }
+
+    /// What records that cooled, and tags that were dropped, mean for the cold stream. Of its
+    /// records it is always known which are dead, so all that is not counts as left.
+    fn cold_edit(&self, copied: &Copied, dead: Vec<(u64, u32)>) -> Option<GroupEdit> {
+        let group = self.cold?;
+        let dead = if seeded!(DroppedTagsForgotten) { Vec::new() } else { dead };
+        let appended = copied.cold.as_ref().and_then(|(_, edit)| edit.groups.first());
+        if appended.is_none() && dead.is_empty() {
+            return None;
+        }
+        let edit = GroupEdit { group, ..appended.cloned().unwrap_or_default() };
+        let left_bytes = self.cold_bytes_after(&[], &[]) + copied.cooled_bytes;
+        Some(GroupEdit {
+            dead,
+            keys: Sketch::of_nothing(),
+            collected: Some((left_bytes, 0)),
+            ..edit
+        })
+    }
+
+    /// Bytes of the cold stream when segments have come and gone.
+    fn cold_bytes_after(&self, removed: &[Segment], placed: &[Segment]) -> u64 {
+        let state = self.state.lock();
+        let cold = self.cold.map_or(0, |group| state.layout.groups[group as usize].bytes());
+        let bytes = |segments: &[Segment]| segments.iter().map(|one| one.bytes).sum::<u64>();
+        (cold + bytes(placed)).saturating_sub(bytes(removed))
+    }
+}
+
+impl Inner {
+    /// Collects the group of a keyspace's value file that promises most.
+    pub(crate) fn collect_values(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        store: &Arc<ValueStore>,
+    ) -> Result<Collected> {
+        if store.placement == ValuePlacement::Vlog {
+            return self.collect_log(keyspace, store);
+        }
+        if store.writes_back {
+            return self.collect_and_write_back(keyspace, store);
+        }
+        let sealed = match store.seal_group(&self.visible_points()) {
+            Ok(sealed) => sealed,
+            Err(outcome) => return Ok(outcome),
+        };
+        let group = sealed.group;
+        let outcome = self.collect_sealed(keyspace, store, sealed);
+        self.end_collection(store, group, outcome)
+    }
+
+    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before gains
+    /// nothing by another try.
+    pub(crate) fn end_collection(
+        &self,
+        store: &ValueStore,
+        group: u32,
+        outcome: Result<()>,
+    ) -> Result<Collected> {
+        store.unseal();
+        match outcome {
+            Err(error @ Error::Corruption { .. }) => {
+                if !store.state.lock().quarantined.insert(group) {
+                    return Err(error);
+                }
+                tracing::error!(%error, group, "a group is damaged; it is not collected");
+                self.emit(|| Event::BackgroundError { error });
+                Ok(Collected::Freed)
+            }
+            other => other.map(|()| Collected::Freed),
+        }
+    }
+
+    /// Steps 3 to 6.
+    fn collect_sealed(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &Arc<ValueStore>,
+        sealed: Sealed,
+    ) -> Result<()> {
+        let points = self.visible_points();
+        let scanned = store.scan(&sealed.segments, &|| self.check_wanted(keyspace))?;
+        let kept = match store.cold == Some(sealed.group) {
+            true => cold_survivors(&scanned, &sealed.dead),
+            false => {
+                let cools = keyspace.options.load().values.cold_stream;
+                survivors(&scanned, &points, &sealed.dead, cools)
+            }
+        };
+        if seeded!(SlotsFreedBeforeTheEdit) {
+            store.give_back(sealed.segments.iter());
+        }
+        let mut copied = store.copy(&sealed.segments, &scanned, &kept.entries)?;
+        reached!(GroupCopied);
+        let bytes = |segments: &[Segment], of: fn(&Segment) -> u64| segments.iter().map(of).sum();
+        let (before, read): (u64, u64) = (
+            bytes(&sealed.segments, |one| one.bytes),
+            bytes(&sealed.segments, Segment::stored_bytes),
+        );
+        let cold_bytes = copied.cooled_bytes;
+        let written = bytes(&copied.outputs, Segment::stored_bytes) + cold_bytes;
+        let after = kept.live_bytes + kept.pinned_bytes;
+        let (group, pinned_bytes) = (sealed.group, kept.pinned_bytes);
+        let reopened = sealed.open.filter(|open| {
+            let staying = &sealed.segments[copied.leaving.end..];
+            staying.iter().any(|one| one.generation == open.generation)
+        });
+        let slots = |segments: &[Segment]| -> i64 {
+            segments.iter().map(|segment| i64::from(segment.slots)).sum()
+        };
+        let removed = &sealed.segments[copied.leaving.clone()];
+        let freed_slots = slots(removed) - slots(&copied.outputs);
+        let edit = store.edit_of(sealed, kept, &copied);
+        self.install_collection(keyspace, store, edit, &mut copied)?;
+        {
+            let mut state = store.state.lock();
+            state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
+            if store.cold == Some(group) && freed_slots <= 0 {
+                // Its records do not pack any closer; nobody tries again before it changes.
+                state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
+            }
+            if let Some(open) = reopened {
+                // An appender may have opened another meanwhile; then this one stays as it is.
+                state.open.entry(group).or_insert(open);
+            }
+        }
+        self.metrics.add_all(&[
+            (Counter::value_collections, 1),
+            (Counter::value_gc_bytes_read, read),
+            (Counter::value_gc_bytes_written, written),
+            (Counter::value_cold_bytes_written, cold_bytes),
+        ]);
+        self.emit(|| Event::ValuesCollected {
+            keyspace: keyspace.name.clone(),
+            group,
+            bytes_before: before,
+            bytes_after: after,
+            bytes_written: written,
+        });
+        self.refresh_pressure(keyspace);
+        store.shrink(false)
+    }
+
+    /// Step 6. What was copied is free again if the edit is not logged.
+    fn install_collection(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &ValueStore,
+        mut edit: ValueEdit,
+        copied: &mut Copied,
+    ) -> Result<()> {
+        let cold = copied.cold.take().map(|(appender, _)| appender);
+        if cold.is_some() && seeded!(TagsLoggedBeforeColdRecords) {
+            let later = ValueEdit { store: store.number, groups: edit.groups.split_off(1) };
+            self.install_values(keyspace, store, edit)?;
+            edit = later;
+        }
+        match self.install_values(keyspace, store, edit) {
+            Ok(()) => {
+                cold.into_iter().for_each(Appender::commit);
+                Ok(())
+            }
+            Err(error) => {
+                // The manifest may name the slots all the same.
+                if self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
+                    cold.into_iter().for_each(Appender::abandon);
+                } else {
+                    store.give_back(copied.outputs.iter());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Logs an edit of a value file and makes it visible.
+    pub(crate) fn install_values(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &ValueStore,
+        mut edit: ValueEdit,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        self.check_wanted(keyspace)?;
+        // Keys that flushes added behind the seal count as well; no edit comes between now.
+        if let Some((sealed, fresh)) = &store.state.lock().fresh {
+            let own = edit.groups.iter_mut().filter(|group| group.group == *sealed);
+            own.for_each(|group| group.keys.merge(fresh));
+        }
+        store.check(&edit)?;
+        if seeded!(CollectionNotLogged) {
+            store.publish(&edit);
+            return Ok(());
+        }
+        manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
+        store.publish(&edit);
+        Ok(())
+    }
+
+    /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
+    /// when nothing can be freed is the keyspace's choice.
+    pub(crate) fn make_value_room(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        memtable: &Arc<Memtable>,
+    ) -> Result<()> {
+        let values = keyspace.values.load_full();
+        let Some(store) = &values.current else { return Ok(()) };
+        if self.scheduler.is_closing() {
+            return Ok(());
+        }
+        let options = &keyspace.options.load().values;
+        let follows = options.capacity_bytes == 0;
+        let bytes = if follows { BTreeMap::new() } else { planned_bytes(store, options, memtable) };
+        let started = std::time::Instant::now();
+        loop {
+            let points = self.visible_points();
+            let over = {
+                let mut state = store.state.lock();
+                state.reclaim();
+                let need = store.planned_slots(&state, &bytes);
+                state.pool.used() + need > store.limit_slots(&state, options)
+            };
+            if !over {
+                return Ok(());
+            }
+            match self.collect_values(keyspace, store)? {
+                Collected::Freed => {}
+                Collected::Busy => {
+                    self.scheduler.while_held_up(|| self.wait_for_collection(store))?;
+                }
+                Collected::Nothing if follows => return Ok(()),
+                Collected::Nothing => {
+                    if !self.wait_for_snapshots(options, started, &points)? {
+                        return self.values_full(keyspace, options, &points);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Collects as long as that frees something, then gives free slots back to the file system.
+    pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
+        loop {
+            let collected = self.collect_exclusively(keyspace, |store| {
+                match self.collect_values(keyspace, store)? {
+                    Collected::Nothing => store.shrink(true).map(|()| Collected::Nothing),
+                    other => Ok(other),
+                }
+            })?;
+            match (collected, &keyspace.values.load().current) {
+                (Collected::Nothing, _) => return Ok(()),
+                (Collected::Busy, Some(store)) => self.wait_for_collection(store)?,
+                _ => {}
+            }
+        }
+    }
+
+    fn wait_for_collection(&self, store: &ValueStore) -> Result<()> {
+        self.check_open()?;
+        // One that panicked has not ended.
+        self.check_not_stopped()?;
+        let mut state = store.state.lock();
+        if state.collecting || state.appenders > 0 {
+            store.ended.wait_for(&mut state, std::time::Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// With `when_full = "stall"`: waits a little; `false` when the wait is over.
+    fn wait_for_snapshots(
+        &self,
+        options: &ValueOptions,
+        started: std::time::Instant,
+        points: &[SeqNo],
+    ) -> Result<bool> {
+        use crate::base::value_options::WhenFull;
+        let waits = options.when_full == WhenFull::Stall
+            && started.elapsed().as_millis() < u128::from(options.stall_ms)
+            && points.len() > 1;
+        if waits {
+            self.check_open()?;
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Ok(waits)
+    }
+
+    /// Data that are larger than the capacity grow the file in any case: were the flush refused,
+    /// so would be the deletions that could help. So does the flush for a checkpoint, if no other
+    /// snapshot holds garbage than the checkpoint's own, which goes when it has its state.
+    fn values_full(
+        &self,
+        keyspace: &KeyspaceInner,
+        options: &ValueOptions,
+        points: &[SeqNo],
+    ) -> Result<()> {
+        use crate::base::value_options::WhenFull;
+        let own_snapshots = usize::from(self.flush_limit.load(Acquire) != u64::MAX);
+        if options.when_full != WhenFull::Error || points.len() <= 1 + own_snapshots {
+            self.metrics.add(Counter::value_grown, 1);
+            return Ok(());
+        }
+        Err(Error::NoSpace {
+            path: format!("{VALUES_OF} {:?}", keyspace.name),
+            what: format!(
+                "{} bytes and the reserve are taken, and no garbage is free of snapshots",
+                options.capacity_bytes
+            ),
+        })
+    }
+}
+
+/// Bytes of records that a flush of the memtable adds to each group, at most.
+fn planned_bytes(
+    store: &ValueStore,
+    options: &ValueOptions,
+    memtable: &Arc<Memtable>,
+) -> BTreeMap<u32, u64> {
+    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek_to_first();
+    while let Some(record) = iter.record() {
+        let (key, value) = (record.key(), record.value());
+        let is_apart = value.len() >= options.separate_at as usize;
+        if is_apart || store.writes_back {
+            let value_bytes = if is_apart { value.len() } else { 0 };
+            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
+        }
+        iter.next();
+    }
+    bytes
+}
+
+/// Snapshots among the points: all but the present.
+fn snapshots_of(points: &[SeqNo]) -> Vec<SeqNo> {
+    points.split_last().map(|(_, snapshots)| snapshots.to_vec()).unwrap_or_default()
+}

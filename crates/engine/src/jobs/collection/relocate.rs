@@ -1,0 +1,204 @@
+//! Moving live values whose pointers are then written into the tree: what collections of a log
+//! (`vlog`) and of groups that write back (`writeback`) have in common. Which values are live is
+//! theirs to say.
+//!
+//! 1. Append the live records to the end of their stream, under their numbers, and make them part
+//!    of the file.
+//! 2. Write their new pointers into the tree, each unless a user wrote its key since
+//!    (`commit_relocations`): a version of a number of its own, so that a snapshot from before goes
+//!    on seeing the old one.
+//! 3. Sync the log of writes. The old segments are condemned: they go, all of them by one edit,
+//!    when no snapshot is older than the new pointers, and no reader holds them.
+//!
+//! A crash before 3 leaves both copies of a version; either may be what the tree points to. Which
+//! segments are condemned is not stored: after a crash the next collection finds them dead.
+
+use std::sync::Arc;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::error::Result;
+use crate::base::event::Event;
+use crate::base::key::SeqNo;
+use crate::base::metrics::Counter;
+use crate::store::{Inner, KeyspaceInner};
+use crate::values::appender::Appender;
+use crate::values::file::{Condemned, State, ValueStore};
+use crate::values::layout::{GroupEdit, Segment, ValueEdit};
+use crate::values::liveness::{Entry, Scanned};
+use crate::write::commit::Relocation;
+
+/// A live record, and the number of the version that points to it, or of the record itself: every
+/// later write of a user has a larger one.
+pub(crate) struct Live<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) seq: SeqNo,
+}
+
+/// Segments that are being emptied.
+pub(crate) struct Emptied<'a> {
+    pub(crate) group: u32,
+    pub(crate) segments: &'a [Segment],
+    pub(crate) scanned: &'a Scanned,
+    /// Markers that stay.
+    pub(crate) markers: Vec<Entry>,
+    /// Of a group whose every record was judged: the keys that stay.
+    pub(crate) left: Option<Sketch>,
+}
+
+impl State {
+    /// Whether the segments that wait for snapshots may go; `None` if none waits. As long as they
+    /// wait nothing else is emptied: it would have to wait for the same snapshots.
+    pub(crate) fn condemned_may_go(&self, points: &[SeqNo]) -> Option<bool> {
+        let last = self.condemned.front()?.seq;
+        Some(points.first().is_some_and(|oldest| *oldest >= last))
+    }
+
+    /// Bytes of segments that only snapshots keep.
+    pub(crate) fn condemned_bytes(&self, points: &[SeqNo]) -> u64 {
+        let Some(front) = self.condemned.front() else { return 0 };
+        if self.condemned_may_go(points) == Some(true) {
+            return 0;
+        }
+        let segments = self.layout.groups[front.group as usize].segments.iter();
+        let is_condemned = |segment: &&Segment| {
+            self.condemned.iter().any(|condemned| condemned.generation == segment.generation)
+        };
+        segments.filter(is_condemned).map(|segment| segment.bytes).sum()
+    }
+}
+
+impl Inner {
+    /// Steps 1 to 3.
+    pub(crate) fn relocate(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        store: &Arc<ValueStore>,
+        emptied: &Emptied<'_>,
+        live: &[Live<'_>],
+    ) -> Result<()> {
+        let (moves, written) = self.move_to_end(keyspace, store, emptied, live)?;
+        reached!(GroupCopied);
+        let last_seq = self.commit_relocations(keyspace, store, &moves)?;
+        if !seeded!(RelocationsNotSynced) {
+            self.sync_through(last_seq)?;
+        }
+        let (group, segments) = (emptied.group, emptied.segments);
+        let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let mut state = store.state.lock();
+        let seq = if seeded!(OldSlotsFreedUnderSnapshots) { 0 } else { last_seq };
+        state.condemned.extend(segments.iter().map(|one| Condemned {
+            group,
+            generation: one.generation,
+            seq,
+        }));
+        if let Some(pass) = &mut state.pass {
+            pass.dead_bytes += read - written.min(read);
+        }
+        drop(state);
+        self.metrics.add_all(&[
+            (Counter::value_collections, 1),
+            (Counter::value_gc_bytes_read, read),
+            (Counter::value_gc_bytes_written, written),
+        ]);
+        self.emit(|| Event::ValuesCollected {
+            keyspace: keyspace.name.clone(),
+            group,
+            bytes_before: read,
+            bytes_after: written,
+            bytes_written: written,
+        });
+        Ok(())
+    }
+
+    /// Step 1: what `commit_relocations` takes, and the bytes appended.
+    fn move_to_end(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &Arc<ValueStore>,
+        emptied: &Emptied<'_>,
+        live: &[Live<'_>],
+    ) -> Result<(Vec<Relocation>, u64)> {
+        let mut appender = Appender::of_copies(store);
+        let mut moves = Vec::new();
+        for Live { entry, seq } in live {
+            let segment = &emptied.segments[entry.segment as usize];
+            let (at, len) = (entry.offset as usize, entry.bytes as usize);
+            let read;
+            let bytes = match &emptied.scanned.held[entry.segment as usize] {
+                Some(bytes) => &bytes[at..at + len],
+                None => {
+                    read = store.file.read_vec(store.position(segment) + at as u64, len)?;
+                    &read[..]
+                }
+            };
+            let record = store.seal(segment).take(bytes, entry.offset.into());
+            let place = store.position(segment) + u64::from(entry.offset);
+            let record = record.map_err(|what| store.corrupt(place, what))?;
+            let mut pointer = Vec::new();
+            appender.append(record.key, record.seq, record.value)?.encode(&mut pointer);
+            moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
+        }
+        for marker in &emptied.markers {
+            appender.mark(emptied.scanned.key(marker), marker.seq)?;
+        }
+        let mut edit = appender.finish()?;
+        let written = appender.bytes;
+        if let Some(keys) = &emptied.left {
+            // From now on the old segments count as garbage, also for who opens the store next.
+            let copies = edit.groups.pop().unwrap_or_default();
+            let collected = Some((written, keys.estimate().unwrap_or(0)));
+            let (group, keys) = (emptied.group, keys.clone());
+            edit.groups.push(GroupEdit { group, keys, collected, ..copies });
+        }
+        if !edit.groups.is_empty() {
+            self.install_values(keyspace, store, edit)?;
+        }
+        appender.commit();
+        Ok((moves, written))
+    }
+
+    /// Step 3, second half: removes the condemned segments that no snapshot needs.
+    pub(crate) fn free_condemned(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &ValueStore,
+    ) -> Result<()> {
+        let points = self.visible_points();
+        let mut remove = Vec::new();
+        let mut buried = Vec::new();
+        let ended;
+        let group_number;
+        {
+            let state = store.state.lock();
+            let Some(front) = state.condemned.front() else { return Ok(()) };
+            group_number = front.group;
+            let group = &state.layout.groups[group_number as usize];
+            let may_go = |one: &&Condemned| points.first().is_some_and(|oldest| *oldest >= one.seq);
+            let ready = state.condemned.iter().take_while(may_go);
+            remove.extend(ready.map(|condemned| condemned.generation));
+            let stays = group.segments.iter().find(|one| !remove.contains(&one.generation));
+            let tail = stays.map_or(group.end_voff, |segment| segment.voff);
+            buried.extend(group.dead.range(..tail).map(|(voff, _)| *voff));
+            ended = state.pass.is_some_and(|pass| tail >= pass.end_voff);
+        }
+        if remove.is_empty() {
+            return Ok(());
+        }
+        let count = remove.len();
+        // After a pass, the keys written since it began are all that there are.
+        let collected = ended.then_some((0, 0));
+        let group =
+            GroupEdit { group: group_number, remove, buried, collected, ..GroupEdit::default() };
+        let edit = ValueEdit { store: store.number, groups: vec![group] };
+        self.install_values(keyspace, store, edit)?;
+        let mut state = store.state.lock();
+        state.condemned.drain(..count);
+        if ended {
+            state.end_pass(store.slot_bytes);
+        }
+        drop(state);
+        self.refresh_pressure(keyspace);
+        store.shrink(false)
+    }
+}

@@ -1,0 +1,177 @@
+//! Garbage collection of a log at its tail (WiscKey §3.3.2): the baseline that hash groups are
+//! compared with, and a sound choice for large values that are rarely replaced.
+//!
+//! 1. Take segments from the tail, up to a chunk.
+//! 2. Wait until the edit that may have brought some of them is in the tree. Look each record's key
+//!    up there. Live is what the newest version points to.
+//! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
+//!    into the tree, each unless its key was written since the look-up: under the commit lock,
+//!    against the memtables. No flush may take a newer version out of those in between, so flushes
+//!    wait (`flushing`).
+
+use std::sync::Arc;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::error::Result;
+use crate::base::key::{SeqNo, is_pointer, seq_of};
+use crate::jobs::collection::groups::Collected;
+use crate::jobs::collection::relocate::{Emptied, Live};
+use crate::store::{Inner, KeyspaceInner, View};
+use crate::table::filter;
+use crate::table::reader::ProbeStats;
+use crate::values::file::{Pass, State, ValueStore};
+use crate::values::layout::Segment;
+use crate::values::liveness::Scanned;
+use crate::values::record::Pointer;
+
+impl ValueStore {
+    /// Whether collecting the tail may free something.
+    pub(crate) fn log_wants_collection(&self, state: &State, points: &[SeqNo]) -> bool {
+        if let Some(may_go) = state.condemned_may_go(points) {
+            return may_go;
+        }
+        let group = &state.layout.groups[0];
+        group.garbage_bytes() >= self.slot_bytes
+            && state.quiet_at.saturating_add(self.slot_bytes) <= group.end_voff
+            && !state.quarantined.contains(&0)
+    }
+
+    /// Step 1. The segments stay part of the file; appenders append behind them.
+    fn take_tail(
+        &self,
+        chunk_bytes: u64,
+        points: &[SeqNo],
+    ) -> std::result::Result<Tail, Collected> {
+        let mut state = self.state.lock();
+        if state.collecting || state.appenders > 0 {
+            return Err(Collected::Busy);
+        }
+        if self.retired_at() != 0 || !self.log_wants_collection(&state, points) {
+            return Err(Collected::Nothing);
+        }
+        let only_frees = state.condemned_may_go(points).is_some();
+        if state.pass.is_none() {
+            state.pass = Some(Pass { end_voff: state.layout.groups[0].end_voff, dead_bytes: 0 });
+            state.fresh = Some((0, Sketch::of_nothing()));
+        }
+        let mut chunk = Vec::new();
+        if !only_frees {
+            let mut bytes = 0;
+            for segment in state.layout.groups[0].segments.iter() {
+                if bytes >= chunk_bytes {
+                    break;
+                }
+                bytes += segment.bytes;
+                chunk.push(*segment);
+            }
+            let open = state.open.get(&0).map(|open| open.generation);
+            if chunk.iter().any(|segment| Some(segment.generation) == open) {
+                state.open.remove(&0);
+            }
+        }
+        state.collecting = true;
+        Ok(Tail { only_frees, chunk })
+    }
+}
+
+/// What one collection works on: segments that can go now, or else ones to look at.
+struct Tail {
+    only_frees: bool,
+    chunk: Vec<Segment>,
+}
+
+impl Inner {
+    /// Collects a chunk of the tail.
+    pub(crate) fn collect_log(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        store: &Arc<ValueStore>,
+    ) -> Result<Collected> {
+        let _no_flush = store.flushing.lock();
+        let chunk_bytes = keyspace.options.load().values.vlog_chunk_bytes;
+        let tail = match store.take_tail(chunk_bytes, &self.visible_points()) {
+            Ok(tail) => tail,
+            Err(outcome) => return Ok(outcome),
+        };
+        let outcome = match tail.only_frees {
+            false => self.collect_chunk(keyspace, store, &tail.chunk),
+            true => Ok(()),
+        };
+        let outcome = outcome.and_then(|()| self.free_condemned(keyspace, store));
+        self.end_collection(store, 0, outcome)
+    }
+
+    /// Steps 2 and 3.
+    fn collect_chunk(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        store: &Arc<ValueStore>,
+        chunk: &[Segment],
+    ) -> Result<()> {
+        let scanned = store.scan(chunk, &|| self.check_wanted(keyspace))?;
+        let live = self.live_records(keyspace, store, &scanned)?;
+        reached!(LiveValuesFound);
+        let (scanned, markers) = (&scanned, Vec::new());
+        let emptied = Emptied { group: 0, segments: chunk, scanned, markers, left: None };
+        self.relocate(keyspace, store, &emptied, &live)
+    }
+
+    /// Step 2. In the order of the scan.
+    pub(crate) fn live_records<'a>(
+        &self,
+        keyspace: &KeyspaceInner,
+        store: &ValueStore,
+        scanned: &'a Scanned,
+    ) -> Result<Vec<Live<'a>>> {
+        if !seeded!(CollectionBesideInstall) {
+            // A merge publishes values before the tree that points to them, both under this lock.
+            // Looked up in between, they would all seem dead.
+            drop(self.manifest.lock());
+        }
+        let mut live = Vec::new();
+        for entry in scanned.entries.iter().filter(|entry| !entry.is_marker) {
+            let view = keyspace.view.load();
+            let now = self.tickets.visible();
+            let newest = newest_pointer(&view, scanned.key(entry), now)?;
+            if let Some((pointer, seq)) = newest
+                && pointer.store == store.number
+                && pointer.voff == entry.voff
+            {
+                live.push(Live { entry, seq });
+            }
+        }
+        Ok(live)
+    }
+}
+
+impl State {
+    /// A whole pass that found less than a slot ends collection until the log has grown.
+    pub(crate) fn end_pass(&mut self, slot_bytes: u64) {
+        self.fresh = None;
+        if self.pass.take().is_some_and(|pass| pass.dead_bytes < slot_bytes) {
+            self.quiet_at = self.layout.groups[0].end_voff;
+        }
+    }
+}
+
+/// The newest version of a key, if its value is separated: where, and its number.
+fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer, SeqNo)>> {
+    let decode = |trailer: u64, bytes: &[u8]| {
+        if !is_pointer(trailer) {
+            return Ok(None);
+        }
+        let pointer = Pointer::of_entry(bytes)?;
+        Ok(Some((pointer, seq_of(trailer))))
+    };
+    for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+        if let Some(record) = memtable.get(key, now) {
+            return decode(record.trailer(), record.value());
+        }
+    }
+    let mut stats = ProbeStats::default();
+    match view.version.get(key, filter::hash(key), now, &mut stats)? {
+        Some((found, block)) => decode(found.trailer, block.slice(found.value_at, found.value_len)),
+        None => Ok(None),
+    }
+}

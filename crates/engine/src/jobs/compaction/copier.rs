@@ -1,0 +1,87 @@
+//! Blocks of one input that no other input of a merge meets go into the output as they are stored,
+//! without being built and compressed anew. Which blocks: decided here; how one is copied: in
+//! `table/copy.rs`.
+//!
+//! A block is copied if
+//!
+//! 1. the merge is on its first entry, and no version of that entry's key came before;
+//! 2. every other input goes on above its last key, and so does the next cut between tables;
+//! 3. each of its keys has one version, and none is a tombstone. With 1 and 2, that is the only
+//!    version of the key in the merge, which stays whatever the snapshots are (I4); what follows of
+//!    its last key, in the next block, meets the state that it would have met anyhow;
+//! 4. the layout would make the same of it ([`WholeBlock::fits`]), and asks for no prefixes;
+//! 5. the open output block is empty or nearly full, or so many blocks can be copied in a row that
+//!    one short block is cheap.
+//!
+//! All of this follows from the inputs and from where the table began, which is at a cell's start:
+//! so files stay the same for every number of slices.
+
+use crate::base::error::Result;
+use crate::jobs::cutter::Cutter;
+use crate::read::merge::MergeIter;
+use crate::table::builder::{TableBuilder, TableLayout};
+use crate::table::copy::{Summary, WholeBlock};
+
+/// So many blocks in a row are worth that the open one ends short.
+const ROW_BLOCKS: usize = 4;
+
+/// Copies blocks, one merge long.
+#[derive(Debug, Default)]
+pub(crate) struct Copier {
+    summary: Summary,
+    /// Blocks copied.
+    pub(crate) blocks: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Copier {
+    /// Looks whether the current entry begins a block to be copied, and sums it up. The key of the
+    /// entry is new.
+    pub(crate) fn finds(
+        &mut self,
+        streams: &MergeIter,
+        cutter: &Cutter,
+        layout: &TableLayout,
+        open: Option<&TableBuilder>,
+    ) -> Result<bool> {
+        let Some((table, block)) = streams.table().and_then(|t| Some((t, t.whole_block()?))) else {
+            return Ok(false);
+        };
+        let is_near_end = open.is_none_or(TableBuilder::is_near_block_end);
+        let Some(bound) = table.bound_of_blocks(if is_near_end { 0 } else { ROW_BLOCKS - 1 })
+        else {
+            return Ok(false);
+        };
+        if !streams.others_are_above(&bound)
+            || !cutter.allows_up_to(&bound)
+            || layout.prefixer.is_some()
+            || !block.fits(layout)
+        {
+            return Ok(false);
+        }
+        block.summarize(layout.restart_interval, &mut self.summary).map_err(|e| table.bad_block(e))
+    }
+
+    /// The last key of the block found, its trailer, and how many entries there are.
+    pub(crate) fn last(&self) -> (&[u8], u64, u64) {
+        let Summary { last_key, last_trailer, hashes, .. } = &self.summary;
+        (last_key, *last_trailer, hashes.len() as u64)
+    }
+
+    /// Where its value lies, if it is apart.
+    pub(crate) fn last_place(&self) -> Option<(u64, u64)> {
+        self.summary.last_place
+    }
+
+    /// Copies the block found.
+    pub(crate) fn copy(&mut self, streams: &MergeIter, to: &mut TableBuilder) -> Result<()> {
+        let block: Option<WholeBlock<'_>> = streams.table().and_then(|table| table.whole_block());
+        if let Some(block) = block {
+            to.add_whole(&block, &self.summary)?;
+            self.blocks += 1;
+            self.bytes += block.stored.len() as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! The third seam: what every key-value store can do, whatever it is made of. The command line, the
+//! benchmarks and the peers speak this trait; [`crate::Store`] offers more.
+
+use crate::base::error::Result;
+use crate::base::key::Kind;
+use crate::base::options::{Durability, WriteOptions};
+use crate::read::cursor::ReadOptions;
+use crate::store::Store;
+use crate::values::Value;
+use crate::wal::batch::Batch;
+
+/// One write of an atomic batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvWrite<'a> {
+    /// Stores a value.
+    Put {
+        /// Key.
+        key: &'a [u8],
+        /// Value.
+        value: &'a [u8],
+    },
+    /// Removes a key.
+    Delete {
+        /// Key.
+        key: &'a [u8],
+    },
+}
+
+/// Direction of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Reverse,
+}
+
+/// Called with each key and value of a scan; `false` ends it.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+
+/// What a store costs, as far as it can tell. Zero where it cannot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvMetrics {
+    /// Bytes written to the device or file system, log included.
+    pub bytes_written: u64,
+    /// Bytes read from the device or file system.
+    pub bytes_read: u64,
+    /// Key and value bytes that users wrote.
+    pub user_bytes_written: u64,
+    /// Bytes that the store takes on disk, log included.
+    pub disk_bytes: u64,
+    /// Memory that the store accounts for: buffers, cache, index, filters.
+    pub memory_bytes: u64,
+    /// Table bytes written by flushes.
+    pub flush_bytes_written: u64,
+    /// Table bytes written by merges.
+    pub merge_bytes_written: u64,
+    /// Log bytes written.
+    pub log_bytes_written: u64,
+}
+
+/// A key-value store.
+pub trait KvStore: Send + Sync {
+    /// Name for reports.
+    fn name(&self) -> String;
+
+    /// Stores a value.
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        self.write(&[KvWrite::Put { key, value }], durability)
+    }
+
+    /// Removes a key; removing an absent one is legal.
+    fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
+        self.write(&[KvWrite::Delete { key }], durability)
+    }
+
+    /// Applies all writes or none.
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+
+    /// Looks a key up.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>>;
+
+    /// Looks several keys up; results are in the order of the keys.
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
+    /// Visits entries from the first key >= `from` (or the last key <= `from` in reverse; `None`
+    /// starts at the end) until `visit` returns false. One consistent view.
+    fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()>;
+
+    /// Makes all acknowledged writes durable and moves them to tables where the store has any.
+    fn flush(&self) -> Result<()>;
+
+    /// Merges until the store's policy has nothing left to do.
+    fn wait_idle(&self) -> Result<()>;
+
+    /// Rewrites everything into its smallest form.
+    fn compact(&self) -> Result<()>;
+
+    /// What the store costs so far.
+    fn metrics(&self) -> Result<KvMetrics>;
+}
+
+impl KvStore for Store {
+    fn name(&self) -> String {
+        "runstone".to_string()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let options = WriteOptions { durability: Some(durability) };
+        self.default_keyspace().put_with(key, value, options)
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
+        let options = WriteOptions { durability: Some(durability) };
+        self.default_keyspace().delete_with(key, options)
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        let mut batch = Batch::new();
+        let id = self.default_keyspace().id();
+        for write in writes {
+            match write {
+                KvWrite::Put { key, value } => batch.push(Kind::Put, id, key, value)?,
+                KvWrite::Delete { key } => batch.push(Kind::Delete, id, key, &[])?,
+            }
+        }
+        Store::write(self, &batch, WriteOptions { durability: Some(durability) })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.default_keyspace().get(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        self.default_keyspace().multi_get(keys)
+    }
+
+    fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        let mut cursor = self.default_keyspace().cursor(ReadOptions::default())?;
+        match (from, direction) {
+            (Some(key), Direction::Forward) => cursor.seek(key)?,
+            (None, Direction::Forward) => cursor.seek_to_first()?,
+            (Some(key), Direction::Reverse) => cursor.seek_for_prev(key)?,
+            (None, Direction::Reverse) => cursor.seek_to_last()?,
+        }
+        while cursor.valid() && visit(cursor.key(), cursor.value()) {
+            match direction {
+                Direction::Forward => cursor.next()?,
+                Direction::Reverse => cursor.prev()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Store::flush(self)
+    }
+
+    fn wait_idle(&self) -> Result<()> {
+        Store::wait_idle(self)
+    }
+
+    fn compact(&self) -> Result<()> {
+        Store::compact(self)
+    }
+
+    fn metrics(&self) -> Result<KvMetrics> {
+        let metrics = Store::metrics(self);
+        let written = |name: &str| {
+            let found = metrics.io.iter().find(|io| io.category == name);
+            found.map_or(0, |io| io.written_bytes)
+        };
+        let memory = &metrics.memory;
+        Ok(KvMetrics {
+            bytes_written: metrics.io.iter().map(|io| io.written_bytes).sum(),
+            bytes_read: metrics.io.iter().map(|io| io.read_bytes).sum(),
+            user_bytes_written: metrics.counters.user_bytes_written,
+            disk_bytes: self.default_keyspace().store_disk_bytes(),
+            memory_bytes: memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes,
+            flush_bytes_written: metrics.counters.flush_bytes_written,
+            merge_bytes_written: metrics.counters.merge_bytes_written,
+            log_bytes_written: written("wal"),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! A table file with a life time. Versions and iterators share handles; when an obsolete table's
+//! last holder lets go, its name goes to the purge list, and a background job removes the file.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use runstone_policy::options::Charge;
+use runstone_policy::shape::Table;
+use runstone_storage::Storage;
+
+use crate::base::cache::Cache;
+use crate::base::error::Result;
+use crate::table::reader::TableReader;
+
+/// No policy asks about fewer accesses than this.
+const LEAST_HEAT: u64 = 16;
+
+/// What all tables of a store share.
+#[derive(Debug)]
+pub struct TableContext {
+    /// Where the files are.
+    pub storage: Arc<dyn Storage>,
+    /// Block cache and memory budget.
+    pub cache: Arc<Cache>,
+    /// Random id of the store; with the table id it makes the file's uid.
+    pub store_uid: u64,
+    /// Tables whose files may be removed.
+    pub purge: Mutex<Vec<Obsolete>>,
+    /// What all table files take, those of no tree included.
+    pub disk: Arc<DiskUse>,
+}
+
+/// Bytes of finished table files, whoever still needs them, and the most that there were since the
+/// store was opened. The difference to what the tree holds is what merges borrow.
+#[derive(Debug, Default)]
+pub struct DiskUse {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl DiskUse {
+    /// At open: what the trees hold.
+    pub fn of(bytes: u64) -> DiskUse {
+        DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
+    }
+
+    /// A file was finished.
+    pub fn add(&self, bytes: u64) {
+        let now = self.now.fetch_add(bytes, Relaxed) + bytes;
+        self.peak.fetch_max(now, Relaxed);
+    }
+
+    /// A file was removed.
+    pub fn remove(&self, bytes: u64) {
+        self.now.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes now, and at the most.
+    pub fn now_and_peak(&self) -> (u64, u64) {
+        (self.now.load(Relaxed), self.peak.load(Relaxed))
+    }
+}
+
+/// The uid of a file of a store.
+pub fn file_uid(store_uid: u64, number: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), store_uid)
+}
+
+impl TableContext {
+    /// The uid of a table's file: bound into every block's checksum.
+    pub fn table_uid(&self, id: u64) -> u64 {
+        file_uid(self.store_uid, id)
+    }
+
+    fn open(&self, meta: &Table) -> Result<TableReader> {
+        let uid = self.table_uid(meta.id);
+        TableReader::open(&*self.storage, meta, uid, Arc::clone(&self.cache))
+    }
+}
+
+/// A table that nobody needs any more.
+#[derive(Debug)]
+pub struct Obsolete {
+    /// What it was.
+    pub meta: Arc<Table>,
+    reader: Option<Arc<TableReader>>,
+}
+
+impl Obsolete {
+    /// Forgets its blocks, which would else fill the cache until they are the oldest. A table that
+    /// cannot be read has none to speak of.
+    pub fn evict(&self, context: &TableContext) {
+        let reader = match &self.reader {
+            Some(reader) => Ok(Arc::clone(reader)),
+            None => context.open(&self.meta).map(Arc::new),
+        };
+        if let Ok(reader) = reader {
+            reader.evict();
+        }
+    }
+}
+
+/// A table file in use, however many versions show however much of it.
+#[derive(Debug)]
+struct TableFile {
+    /// All of it.
+    meta: Arc<Table>,
+    context: Arc<TableContext>,
+    /// Opened at the first read: opening a store touches no table.
+    reader: OnceLock<Arc<TableReader>>,
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+    /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
+    probes: AtomicU64,
+    /// Of those, the ones that read a block and found nothing in it.
+    vain_reads: AtomicU64,
+}
+
+/// A table of the tree: a file, or what lies from some key on in it.
+#[derive(Debug)]
+pub struct TableHandle {
+    meta: Arc<Table>,
+    file: Arc<TableFile>,
+}
+
+impl TableHandle {
+    /// A handle of a table that the manifest (or an edit about to be written) names.
+    pub fn new(context: Arc<TableContext>, meta: Arc<Table>) -> TableHandle {
+        let file = TableFile {
+            meta: Arc::clone(&meta),
+            context,
+            reader: OnceLock::new(),
+            opening: Mutex::new(()),
+            obsolete: AtomicBool::new(false),
+            probes: AtomicU64::new(0),
+            vain_reads: AtomicU64::new(0),
+        };
+        TableHandle { meta, file: Arc::new(file) }
+    }
+
+    /// A handle of the same file that shows less of it.
+    pub fn trimmed(&self, meta: Arc<Table>) -> TableHandle {
+        TableHandle { meta, file: Arc::clone(&self.file) }
+    }
+
+    /// Whether both show parts of one file, by one reader.
+    #[cfg(test)]
+    pub(crate) fn is_same_file(&self, other: &TableHandle) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+
+    /// Charges a get's look; tells whether it is time to ask the policy again. That is at powers
+    /// of two only: asking costs more than a get, and a policy's limit is a rough number.
+    #[inline]
+    pub fn charge(&self, in_vain: bool) -> bool {
+        let step = |counter: &AtomicU64| {
+            let count = counter.fetch_add(1, Relaxed) + 1;
+            count.is_power_of_two() && count >= LEAST_HEAT
+        };
+        // Both are counted, since which one a policy goes by may change.
+        step(&self.file.probes) | (in_vain && step(&self.file.vain_reads))
+    }
+
+    /// Accesses charged so far.
+    pub fn accesses(&self, charge: Charge) -> u64 {
+        match charge {
+            Charge::Probes => self.file.probes.load(Relaxed),
+            Charge::BlockReads => self.file.vain_reads.load(Relaxed),
+        }
+    }
+
+    /// Metadata.
+    #[inline]
+    pub fn meta(&self) -> &Table {
+        &self.meta
+    }
+
+    /// Metadata, to be kept.
+    pub fn shared_meta(&self) -> Arc<Table> {
+        Arc::clone(&self.meta)
+    }
+
+    /// Metadata of the whole file.
+    pub fn file_meta(&self) -> &Table {
+        &self.file.meta
+    }
+
+    /// The smallest key that is shown, if the file holds smaller ones.
+    pub fn trim_key(&self) -> Option<&[u8]> {
+        (self.meta.min_key != self.file.meta.min_key).then_some(&*self.meta.min_key)
+    }
+
+    /// The open file; it knows nothing of a trim.
+    #[inline]
+    pub fn reader(&self) -> Result<&Arc<TableReader>> {
+        match self.file.reader.get() {
+            Some(reader) => Ok(reader),
+            None => self.file.open(),
+        }
+    }
+
+    /// The open file, if a read has opened it.
+    #[inline]
+    pub fn opened(&self) -> Option<&Arc<TableReader>> {
+        self.file.reader.get()
+    }
+
+    /// The tree no longer names this table; the file goes when the last holder lets go.
+    pub fn mark_obsolete(&self) {
+        self.file.obsolete.store(true, Release);
+    }
+}
+
+impl TableFile {
+    fn open(&self) -> Result<&Arc<TableReader>> {
+        let _one_at_a_time = self.opening.lock();
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let reader = self.context.open(&self.meta)?;
+        Ok(self.reader.get_or_init(|| Arc::new(reader)))
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            let reader = self.reader.take();
+            self.context.purge.lock().push(Obsolete { meta: Arc::clone(&self.meta), reader });
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What tests of the crate `runstone-sim` reach inside: the readers of each file format, for fuzz
+//! targets. Re-exports only. Compiled with the feature `seeded-bugs`, which no user turns on; no
+//! promise is made about any of it.
+
+pub use crate::base::cache::Cache;
+pub use crate::base::codec::Reader;
+pub use crate::base::options::KeyspaceOptions;
+pub use crate::log::{LogHeader, LogKind, LogReader, LogWriter, Next};
+pub use crate::table::TABLE_FORMAT;
+pub use crate::table::builder::{TableBuilder, TableLayout};
+pub use crate::table::filter::hash;
+pub use crate::table::handle::{DiskUse, TableContext};
+pub use crate::table::iterator::{Access, TableIter};
+pub use crate::table::reader::{ProbeStats, TableReader};
+pub use crate::tree::manifest::{Current, KeyspaceState, Manifest, StoreState, read_manifest};
+pub use crate::tree::record::{BadRecord, Change, decode, encode};
+pub use crate::values::layout::Layout;
+pub use crate::wal::recovery::{LogStart, Recovered, replay};

@@ -1,0 +1,488 @@
+//! The manifest: a log of edits, and the `CURRENT` file that names it. The sole commit point: a
+//! table exists if and only if the manifest says so.
+//!
+//! * An edit is durable when `append` returns: everything it names was synced before, then the
+//!   record is. A seal (a record without changes) follows unsynced, so that damage to the last edit
+//!   is not taken for a torn tail.
+//! * Every record says up to which offset the log was synced before it. A damaged record is rot if
+//!   a valid later one says that it was synced, or if no power was lost since it was written.
+//! * `CURRENT` also says how long the manifest was when it was written, at creation and at close: a
+//!   manifest that is shorter than that lost its end.
+//! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
+//!   sync, then `CURRENT` is replaced by rename. A crash in between leaves the old one in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::shape::{SeqNo, Shape};
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::base::codec::{Reader, put_varint};
+use crate::base::error::{Error, Result};
+use crate::log::{
+    FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
+};
+use crate::tree::record::{self, BadRecord, Change};
+use crate::values::layout::Layout;
+use crate::wal::batch::KeyspaceId;
+
+/// Names the manifest in force.
+pub const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+/// A manifest is not rewritten below this size.
+const MIN_ROTATE_BYTES: u64 = 1 << 20;
+
+/// File name of a manifest.
+pub fn manifest_name(number: u64) -> String {
+    format!("{number:06}.manifest")
+}
+
+/// A keyspace as the manifest describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceState {
+    /// Name.
+    pub name: String,
+    /// Options as TOML.
+    pub options: String,
+    /// All writes up to this number are in tables.
+    pub flushed_seq: SeqNo,
+    /// The tree.
+    pub shape: Shape,
+    /// Value files; at most one of them, the last, is not retired.
+    pub values: Vec<Layout>,
+}
+
+impl KeyspaceState {
+    /// A keyspace without data.
+    pub fn new(name: String, options: String) -> KeyspaceState {
+        KeyspaceState { name, options, flushed_seq: 0, shape: Shape::default(), values: Vec::new() }
+    }
+
+    fn value_file(&mut self, number: u64) -> std::result::Result<&mut Layout, String> {
+        let found = self.values.iter_mut().find(|layout| layout.number == number);
+        found.ok_or_else(|| format!("names unknown value file {number}"))
+    }
+}
+
+/// Everything that the manifest says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// Random id of the store.
+    pub uid: u64,
+    /// Next file number.
+    pub next_file: u64,
+    /// Largest sequence number in a table.
+    pub last_seq: SeqNo,
+    /// First log segment still needed.
+    pub log_floor: u64,
+    /// Sequence number of the first record of that segment.
+    pub log_start_seq: SeqNo,
+    /// Keyspaces by id.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
+}
+
+impl StoreState {
+    /// Applies one change.
+    pub fn apply(&mut self, change: &Change) -> std::result::Result<(), String> {
+        match change {
+            Change::Store { uid } => self.uid = *uid,
+            Change::Counters { next_file, last_seq, log_floor, log_start_seq } => {
+                self.next_file = self.next_file.max(*next_file);
+                self.last_seq = self.last_seq.max(*last_seq);
+                self.log_floor = *log_floor;
+                self.log_start_seq = *log_start_seq;
+            }
+            Change::Keyspace { id, name, options } => {
+                let fresh = || KeyspaceState::new(String::new(), String::new());
+                let entry = self.keyspaces.entry(*id).or_insert_with(fresh);
+                entry.name.clone_from(name);
+                entry.options.clone_from(options);
+            }
+            Change::Dropped { id } => {
+                self.keyspaces.remove(id).ok_or("drops a keyspace that does not exist")?;
+            }
+            Change::Edit { id, flushed_seq, edit } => {
+                let entry = self.keyspace(*id)?;
+                let shape = std::mem::take(&mut entry.shape);
+                entry.shape = shape.into_applied(edit).map_err(|bad| bad.to_string())?;
+                entry.flushed_seq = entry.flushed_seq.max(*flushed_seq);
+            }
+            Change::Shape { id, flushed_seq, shape } => {
+                let entry = self.keyspace(*id)?;
+                entry.shape = check_shape(shape)?;
+                entry.flushed_seq = *flushed_seq;
+            }
+            Change::ValueFile { id, layout } => {
+                layout.check()?;
+                let entry = self.keyspace(*id)?;
+                entry.values.retain(|known| known.number != layout.number);
+                entry.values.push(layout.clone());
+                entry.values.sort_by_key(|layout| layout.number);
+            }
+            Change::Values { id, edit } => {
+                self.keyspace(*id)?.value_file(edit.store)?.apply(edit)?;
+            }
+            Change::ValueFileGone { id, number } => {
+                let entry = self.keyspace(*id)?;
+                entry.value_file(*number)?;
+                entry.values.retain(|known| known.number != *number);
+            }
+        }
+        Ok(())
+    }
+
+    fn keyspace(&mut self, id: KeyspaceId) -> std::result::Result<&mut KeyspaceState, String> {
+        self.keyspaces.get_mut(&id).ok_or_else(|| format!("names unknown keyspace {id}"))
+    }
+
+    /// The changes that say all of this in one record.
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes = vec![
+            Change::Store { uid: self.uid },
+            Change::Counters {
+                next_file: self.next_file,
+                last_seq: self.last_seq,
+                log_floor: self.log_floor,
+                log_start_seq: self.log_start_seq,
+            },
+        ];
+        for (id, keyspace) in &self.keyspaces {
+            changes.push(Change::Keyspace {
+                id: *id,
+                name: keyspace.name.clone(),
+                options: keyspace.options.clone(),
+            });
+            changes.push(Change::Shape {
+                id: *id,
+                flushed_seq: keyspace.flushed_seq,
+                shape: keyspace.shape.clone(),
+            });
+            let files = keyspace.values.iter().cloned();
+            changes.extend(files.map(|layout| Change::ValueFile { id: *id, layout }));
+        }
+        changes
+    }
+}
+
+/// Rebuilds a decoded shape through `apply`, which checks every invariant.
+fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
+    use runstone_policy::shape::{Edit, Level, Placement, RunSlot};
+    let mut edit = Edit::default();
+    for (level, tables) in (0u32..).zip(&shape.levels) {
+        let mut place = |slot, table: &Arc<_>| {
+            edit.place.push(Placement { level, slot, table: Arc::clone(table) });
+        };
+        match tables {
+            // New runs go on top, so the oldest is placed first.
+            Level::Runs(runs) => runs.iter().rev().for_each(|run| {
+                run.tables.iter().for_each(|table| place(RunSlot::New(run.id), table));
+            }),
+            Level::Overlapping(tables) => {
+                tables.iter().for_each(|table| place(RunSlot::Overlapping, table));
+            }
+        }
+    }
+    let mut checked = Shape::default().into_applied(&edit).map_err(|bad| bad.to_string())?;
+    for (new, old) in checked.levels.iter_mut().zip(&shape.levels) {
+        let Level::Runs(runs) = new else { continue };
+        for run in runs {
+            let stored = old.runs().iter().find(|stored| stored.id == run.id);
+            run.last_flush = stored.map_or(0, |stored| stored.last_flush);
+        }
+        if old.runs().iter().any(|run| run.last_flush > shape.state.flush_count) {
+            return Err("a run says that it was flushed after the last flush".to_owned());
+        }
+    }
+    checked.state = shape.state.clone();
+    check_pending(shape)?;
+    checked.trims = shape.trims.clone();
+    checked.pending = shape.pending.clone();
+    Ok(checked)
+}
+
+/// Trims and a pending plan name tables of the tree.
+fn check_pending(shape: &Shape) -> std::result::Result<(), String> {
+    let keys: BTreeMap<u64, &[u8]> =
+        shape.tables().map(|(_, table)| (table.id, &*table.min_key)).collect();
+    for (id, file_min_key) in &shape.trims {
+        if keys.get(id).is_none_or(|min_key| **file_min_key > **min_key) {
+            return Err(format!("table {id} is trimmed to more than its file, or not there"));
+        }
+    }
+    let named = shape.pending.iter().flat_map(|plan| plan.table_ids());
+    match named.into_iter().find(|id| !keys.contains_key(id)) {
+        Some(id) => Err(format!("a pending plan names table {id}, which is not in the tree")),
+        None => Ok(()),
+    }
+}
+
+/// The open manifest.
+#[derive(Debug)]
+pub struct Manifest {
+    storage: Arc<dyn Storage>,
+    number: u64,
+    log: LogWriter,
+    /// Everything before this offset is synced.
+    synced_to: u64,
+    /// Size at which a new manifest is written.
+    rotate_at_bytes: u64,
+    /// Set by a failed append: what is on disk is unknown, nothing more may be appended.
+    broken: bool,
+}
+
+impl Manifest {
+    /// Writes a new manifest with the whole `state`; `switch_current` then puts it in force.
+    /// `state.next_file` must be above the manifest's own number.
+    pub fn create(
+        storage: Arc<dyn Storage>,
+        number: u64,
+        id: u64,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        let header = LogHeader { number, id, boot_id: storage.boot_id() };
+        Manifest::create_for(storage, header, state)
+    }
+
+    /// The same with another boot: that of the log which belongs to it.
+    pub fn create_for(
+        storage: Arc<dyn Storage>,
+        header: LogHeader,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        let number = header.number;
+        debug_assert!(state.next_file > number);
+        let file = storage.create(&manifest_name(number), Category::Manifest)?;
+        let made = Manifest::fill(Arc::clone(&storage), file, header, state);
+        // On a full disk what is half made would hold the space it did get.
+        made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
+    }
+
+    fn fill(
+        storage: Arc<dyn Storage>,
+        file: Arc<dyn StorageFile>,
+        header: LogHeader,
+        state: &StoreState,
+    ) -> Result<Manifest> {
+        let number = header.number;
+        let log = LogWriter::create(file, LogKind::Manifest, header)?;
+        let mut manifest =
+            Manifest { storage, number, log, synced_to: 0, rotate_at_bytes: 0, broken: false };
+        manifest.try_append(&state.snapshot())?;
+        // The seal of the snapshot is synced too: the first record has no earlier copy.
+        manifest.log.file().sync()?;
+        manifest.rotate_at_bytes = (manifest.log.position() * 2).max(MIN_ROTATE_BYTES);
+        manifest.prepare_current()?;
+        Ok(manifest)
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Appends an edit and syncs it. Files that the edit names must be synced, and so is the
+    /// directory here, before the record is written.
+    pub fn append(&mut self, changes: &[Change]) -> Result<()> {
+        if self.broken {
+            let what = "the manifest may lack an edit that failed";
+            let cause = Box::new(Error::invalid(what, "reopen the store"));
+            return Err(Error::Stopped { cause });
+        }
+        let appended = self.try_append(changes);
+        appended.map_err(|error| if self.broken { error.of_failed_sync() } else { error })
+    }
+
+    /// Whether an append failed in a way that leaves open what is on disk.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn try_append(&mut self, changes: &[Change]) -> Result<()> {
+        // Any failure, and a panic, leaves open what is on disk (P7), but for the one below.
+        self.broken = true;
+        if !seeded!(DirectoryNotSynced) {
+            self.storage.sync_dir()?;
+        }
+        // A full disk is found by the write; what it left is garbage behind the end, and the next
+        // record overwrites it.
+        let put = self.put(&record::encode(changes));
+        put.inspect_err(|error| self.broken = !error.is_no_space())?;
+        if !seeded!(EditNotSynced) {
+            self.log.file().sync()?;
+        }
+        self.broken = false;
+        self.synced_to = self.log.position();
+        // The edit is committed. A seal that cannot be written is no loss of it.
+        let _ = self.put(&[]);
+        Ok(())
+    }
+
+    fn put(&mut self, changes: &[u8]) -> Result<()> {
+        let mut head = Vec::new();
+        put_varint(&mut head, self.synced_to);
+        self.log.append(&[&head, changes])
+    }
+
+    /// Writes what `CURRENT` will say of this manifest: its name and synced length.
+    pub fn prepare_current(&self) -> Result<()> {
+        let storage = &*self.storage;
+        match storage.remove(CURRENT_NEW) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        let file = storage.create(CURRENT_NEW, Category::Manifest)?;
+        let said = format!("{} {}", manifest_name(self.number), self.synced_to);
+        let sum = xxhash_rust::xxh3::xxh3_64(said.as_bytes());
+        file.write_at(0, format!("{said} {sum:016x}\n").as_bytes())?;
+        file.sync()?;
+        Ok(())
+    }
+
+    /// Makes this manifest the one in force. After an error either one may be.
+    pub fn switch_current(&self) -> Result<()> {
+        self.storage.rename(CURRENT_NEW, CURRENT)?;
+        self.storage.sync_dir()?;
+        Ok(())
+    }
+
+    /// Nothing more may be appended here: what is in force is unknown.
+    pub fn set_broken(&mut self) {
+        self.broken = true;
+    }
+
+    /// Whether it is time for a new manifest.
+    pub fn wants_rotation(&self) -> bool {
+        !self.broken && self.log.position() >= self.rotate_at_bytes
+    }
+
+    /// Bytes of the file in use.
+    pub fn bytes(&self) -> u64 {
+        self.log.position()
+    }
+}
+
+/// What `CURRENT` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Number of the manifest in force.
+    pub number: u64,
+    /// The manifest is valid at least to this offset.
+    pub least_bytes: u64,
+}
+
+/// Reads `CURRENT`; `None` if there is none.
+pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
+    let file = match storage.open(CURRENT, Category::Manifest) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let bad = |what: &str| Error::corruption(CURRENT, 0, what);
+    let len = file.len()?;
+    if len > 128 {
+        return Err(bad("longer than a file name"));
+    }
+    let bytes = file.read_vec(0, len as usize)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
+    let (said, sum) = text
+        .strip_suffix('\n')
+        .and_then(|line| line.rsplit_once(' '))
+        .ok_or_else(|| bad("not of the form `NAME LENGTH CHECKSUM`"))?;
+    if sum != format!("{:016x}", xxhash_rust::xxh3::xxh3_64(said.as_bytes())) {
+        return Err(bad("checksum does not match"));
+    }
+    let parsed = said.split_once(' ').and_then(|(name, len)| {
+        let number = crate::log::number_in(name, "manifest")?;
+        Some(Current { number, least_bytes: len.parse().ok()? })
+    });
+    parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
+}
+
+/// Reads a manifest to its end; also tells whether the machine has not lost power since it was
+/// made. A torn last record is ignored: it was never acknowledged.
+pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, bool)> {
+    let Current { number, least_bytes } = current;
+    let name = manifest_name(number);
+    let file = storage.open(&name, Category::Manifest).map_err(|error| {
+        if error.is_not_found() {
+            return Error::corruption(CURRENT, 0, format!("names {name}, which does not exist"));
+        }
+        error.into()
+    })?;
+    let header = read_header(&*file, &name)?;
+    if header.number != number {
+        return Err(Error::corruption(name, 0, "header has another number than the name"));
+    }
+    // Zero is what a system without boot ids says.
+    let same_boot = header.boot_id != 0 && header.boot_id == storage.boot_id();
+    let mut reader = LogReader::new(file, &header)?;
+    let mut state = StoreState::default();
+    let mut records = 0;
+    loop {
+        match reader.next()? {
+            Next::Record { offset, bytes } => {
+                records += 1;
+                apply_record(&mut state, &name, offset, &bytes)?;
+            }
+            Next::End { offset } => {
+                refuse_rot(&mut reader, &name, offset, same_boot)?;
+                if records == 0 {
+                    return Err(Error::corruption(name, offset, "the first record is damaged"));
+                }
+                if state.log_start_seq == 0 {
+                    return Err(Error::corruption(name, offset, "no record says where the log is"));
+                }
+                if offset < least_bytes {
+                    let what = format!("valid to here, but {least_bytes} bytes were written");
+                    return Err(Error::corruption(name, offset, what));
+                }
+                return Ok((state, same_boot));
+            }
+        }
+    }
+}
+
+/// Looks behind the end of the valid part for proof that more was there.
+fn refuse_rot(reader: &mut LogReader, name: &str, offset: u64, same_boot: bool) -> Result<()> {
+    let mut proof = None;
+    reader.scan_after(offset, |at, bytes| {
+        let synced_to = Reader::new(bytes).take_varint().unwrap_or(0);
+        if same_boot || synced_to > offset {
+            proof = proof.or(Some(at));
+        }
+    })?;
+    match proof {
+        Some(at) => {
+            let what = format!("record is damaged; a valid one follows at {at}");
+            Err(Error::corruption(name, offset, what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<LogHeader> {
+    let len = file.len()?;
+    if len < HEADER_BYTES {
+        return Err(Error::corruption(name, len, "shorter than its header"));
+    }
+    let mut bytes = [0; HEADER_BYTES as usize];
+    file.read_at(0, &mut bytes)?;
+    LogHeader::decode(&bytes, LogKind::Manifest).map_err(|bad| bad.in_file(name))
+}
+
+fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut reader = Reader::new(bytes);
+    let malformed = |_| Error::corruption(name, offset, "record does not decode");
+    reader.take_varint().map_err(malformed)?;
+    let rest = reader.take(reader.remaining()).map_err(malformed)?;
+    let changes = record::decode(rest).map_err(|bad| match bad {
+        BadRecord::Newer => newer_format(name, crate::log::LOG_FORMAT + 1),
+        BadRecord::Malformed => Error::corruption(name, offset, "record does not decode"),
+    })?;
+    for change in &changes {
+        state.apply(change).map_err(|what| Error::corruption(name, offset, what))?;
+    }
+    Ok(())
+}
+
+const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);

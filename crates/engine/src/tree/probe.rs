@@ -1,0 +1,91 @@
+//! Tables that a get looks at, several looked up before the first is probed: the lines of their
+//! filters then come from memory side by side instead of one after another. The price is that a hit
+//! has looked up a few tables in vain, without reading anything.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::table::block::{Block, Found};
+use crate::table::handle::TableHandle;
+use crate::table::reader::ProbeStats;
+
+/// How many tables wait for their probe at the most.
+pub(super) const MOST_AHEAD: usize = 8;
+
+/// What a get searches for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+    /// Of the newest version that counts.
+    pub(super) trailer: u64,
+}
+
+/// A version that was found, and the block that holds it.
+pub(super) type Hit = (Found, Arc<Block>);
+
+/// A table about to be probed.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) table: &'a TableHandle,
+    /// The partition that may hold the key. Not known of a table that nobody has opened: that waits
+    /// for its turn, since a newer one may hold the key.
+    part: Option<usize>,
+}
+
+impl<'a> Look<'a> {
+    /// Looks the key's place up, and asks for what the probe reads first.
+    #[inline]
+    pub(super) fn new(table: &'a TableHandle, wanted: Wanted) -> Look<'a> {
+        let part = table.opened().map(|reader| reader.find_ahead(wanted.key, wanted.hash));
+        Look { table, part }
+    }
+
+    /// Probes the table.
+    #[inline]
+    pub(super) fn probe(&self, wanted: Wanted, stats: &mut ProbeStats) -> Result<Option<Hit>> {
+        let reader = self.table.reader()?;
+        let part = self.part.unwrap_or_else(|| reader.find_partition(wanted.key));
+        reader.get(part, wanted.key, wanted.hash, wanted.trailer, stats)
+    }
+}
+
+/// Tables of runs, newest first, that wait for their probe, each with its level.
+pub(super) struct Ahead<'a> {
+    wanted: Wanted<'a>,
+    looks: [Option<(usize, Look<'a>)>; MOST_AHEAD],
+    len: usize,
+}
+
+impl<'a> Ahead<'a> {
+    pub(super) fn new(wanted: Wanted<'a>) -> Ahead<'a> {
+        Ahead { wanted, looks: [None; MOST_AHEAD], len: 0 }
+    }
+
+    /// Adds the next older table; probes all where no more can wait.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        level: usize,
+        table: &'a TableHandle,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<Hit>> {
+        self.looks[self.len] = Some((level, Look::new(table, self.wanted)));
+        self.len += 1;
+        if self.len == MOST_AHEAD { self.probe_all(stats) } else { Ok(None) }
+    }
+
+    /// Probes the tables that wait until one holds the key, which is the newest (I1).
+    #[inline]
+    pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {
+        let waiting = std::mem::take(&mut self.len);
+        for (level, look) in self.looks[..waiting].iter().flatten() {
+            let hit = look.probe(self.wanted, stats)?;
+            if hit.is_some() {
+                stats.hit_level = Some(*level);
+                return Ok(hit);
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,382 @@
+//! An immutable tree: its shape, with its tables open for reading.
+
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
+use runstone_policy::options::Charge;
+use runstone_policy::plan::Heat;
+use runstone_policy::shape::{Edit, Shape, Table, TableId};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{SeqNo, seek_trailer};
+use crate::table::block::{Block, Found};
+use crate::table::handle::TableHandle;
+use crate::table::reader::ProbeStats;
+use crate::tree::level::{OldLevel, ReadLevel};
+use crate::tree::probe::{Ahead, Wanted};
+
+/// An immutable tree.
+#[derive(Debug, Default)]
+pub struct Version {
+    /// Metadata, as policies see it.
+    pub shape: Shape,
+    /// The same tables, opened for reading.
+    pub levels: Vec<Arc<ReadLevel>>,
+    /// Shared with the versions before and after, but for what changed. Ordered, since a run of the
+    /// simulation repeats only if what is done in their order does.
+    handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
+}
+
+impl Version {
+    /// The version of `shape`; `open` gives handles of tables that are not in `self` yet. Levels
+    /// and handles that stay are shared: see [`level`] for the cost.
+    pub fn next(
+        &self,
+        shape: Shape,
+        mut open: impl FnMut(&Arc<Table>) -> Arc<TableHandle>,
+    ) -> Version {
+        let mut handles = self.handles.clone();
+        for table in self.missing_in(&shape) {
+            handles.remove_mut(&table.id);
+        }
+        let mut handle = |table: &Arc<Table>| {
+            let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
+                (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
+                (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
+                (None, None) => open(table),
+                (None, Some(file_min_key)) => {
+                    let whole = Table { min_key: file_min_key.clone(), ..(**table).clone() };
+                    Arc::new(open(&Arc::new(whole)).trimmed(Arc::clone(table)))
+                }
+            };
+            handles.insert_mut(table.id, Arc::clone(&handle));
+            handle
+        };
+        let old = |index: usize| {
+            Some(OldLevel { level: self.shape.levels.get(index)?, read: self.levels.get(index)? })
+        };
+        let levels = shape.levels.iter().enumerate();
+        let levels =
+            levels.map(|(index, level)| ReadLevel::next(old(index), level, &mut handle)).collect();
+        Version { shape, levels, handles }
+    }
+
+    /// Tables that another shape does not have at their places, as they are.
+    fn missing_in<'a>(&'a self, other: &'a Shape) -> impl Iterator<Item = &'a Arc<Table>> {
+        (0..)
+            .zip(&self.shape.levels)
+            .flat_map(|(index, level)| crate::tree::level::missing(level, other.level(index)))
+    }
+
+    /// The handles of tables that `next`, made from this version, does not have.
+    pub fn left_by<'a>(&'a self, next: &'a Version) -> impl Iterator<Item = &'a Arc<TableHandle>> {
+        self.missing_in(&next.shape)
+            .filter(|table| next.handle(table.id).is_none())
+            .filter_map(|table| self.handle(table.id))
+    }
+
+    /// Applies an edit.
+    pub fn apply(&self, edit: &Edit) -> Result<Shape> {
+        self.shape.apply(edit).map_err(|bad| {
+            Error::corruption("manifest", 0, format!("an edit does not fit the tree: {bad}"))
+        })
+    }
+
+    /// The handle of a table.
+    pub fn handle(&self, id: TableId) -> Option<&Arc<TableHandle>> {
+        self.handles.get(&id)
+    }
+
+    /// The access counters of tables in overlapping levels that have reached `least`, by what is
+    /// charged. O(tables of those levels).
+    pub fn heat(&self, charge: Charge, least: u64) -> Heat {
+        let overlapping = self.levels.iter().filter_map(|level| match &**level {
+            ReadLevel::Overlapping(index) => Some(&index.tables),
+            ReadLevel::Runs(_) => None,
+        });
+        let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses(charge)));
+        Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
+    }
+
+    /// All handles, by table id.
+    pub fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.handles.values()
+    }
+
+    /// The newest entry of `key` visible at `seq`. Levels from shallow to deep; the first hit wins
+    /// across levels and runs (I1), rule I3 holds inside an overlapping level.
+    pub fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<(Found, Arc<Block>)>> {
+        let wanted = Wanted { key, hash, trailer: seek_trailer(seq) };
+        let mut ahead = Ahead::new(wanted);
+        for (index, level) in self.levels.iter().enumerate() {
+            match &**level {
+                ReadLevel::Runs(runs) => {
+                    for table in runs.iter().filter_map(|run| run.find(key)) {
+                        if let Some(hit) = ahead.push(index, table, stats)? {
+                            return Ok(Some(hit));
+                        }
+                    }
+                }
+                ReadLevel::Overlapping(tables) => {
+                    if let Some(hit) = ahead.probe_all(stats)? {
+                        return Ok(Some(hit));
+                    }
+                    if let Some(hit) = tables.get(wanted, seq, stats)? {
+                        stats.hit_level = Some(index);
+                        return Ok(Some(hit));
+                    }
+                }
+            }
+        }
+        ahead.probe_all(stats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::cache::Cache;
+    use crate::base::key::{Kind, pack, seq_of};
+    use crate::base::options::KeyspaceOptions;
+    use crate::table::builder::TableBuilder;
+    use crate::table::filter;
+    use crate::table::handle::TableContext;
+    use runstone_policy::overlapping::OverlappingTables;
+    use runstone_policy::shape::{Level, Placement, Run, RunSlot};
+    use runstone_storage::MemoryStorage;
+
+    fn context() -> Arc<TableContext> {
+        Arc::new(TableContext {
+            storage: Arc::new(MemoryStorage::new()),
+            cache: Arc::new(Cache::new(1 << 20)),
+            store_uid: 7,
+            purge: Default::default(),
+            disk: Default::default(),
+        })
+    }
+
+    /// Tables, each given as a list of key and sequence number, which is also the value.
+    fn write(context: &Arc<TableContext>, tables: &[&[(&str, SeqNo)]]) -> Vec<Arc<Table>> {
+        let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
+            let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);
+            let mut builder = TableBuilder::create(context, id, layout).unwrap();
+            for (key, seq) in *entries {
+                let value = seq.to_string();
+                builder.add(key.as_bytes(), pack(*seq, Kind::Put), value.as_bytes()).unwrap();
+            }
+            Arc::new(builder.finish().unwrap())
+        };
+        (1..).zip(tables).map(write).collect()
+    }
+
+    fn of_levels(context: &Arc<TableContext>, levels: Vec<Level>) -> Version {
+        Version::default().next(Shape { levels, ..Shape::default() }, |table| {
+            Arc::new(TableHandle::new(Arc::clone(context), Arc::clone(table)))
+        })
+    }
+
+    /// A level 2 of overlapping tables.
+    fn version(tables: &[&[(&str, SeqNo)]]) -> Version {
+        let context = context();
+        let level = Level::Overlapping(OverlappingTables::new(write(&context, tables)));
+        let empty = || Level::Runs(Vec::new());
+        of_levels(&context, vec![empty(), empty(), level])
+    }
+
+    fn get(version: &Version, key: &str, seq: SeqNo) -> Option<SeqNo> {
+        let (key, mut stats) = (key.as_bytes(), ProbeStats::default());
+        let hit = version.get(key, filter::hash(key), seq, &mut stats).unwrap();
+        hit.map(|(found, _)| seq_of(found.trailer))
+    }
+
+    /// Spec, merge policies §3: X, Y and Z were merged into one table, Q was moved beside it. The
+    /// merged table has the larger sequence numbers, and an older version of q1 than Q has. By the
+    /// paper's file numbers, or by `max_seq` and the first hit, a read finds the stale one.
+    #[test]
+    fn x_y_z_q() {
+        let merged: &[(&str, SeqNo)] =
+            &[("p1", 300), ("p2", 290), ("p3", 100), ("p8", 250), ("p9", 390), ("q1", 101)];
+        let version = version(&[merged, &[("q1", 201)]]);
+        assert_eq!(get(&version, "q1", 1000), Some(201));
+        assert_eq!(get(&version, "q1", 200), Some(101), "as of before Q was written");
+        assert_eq!(get(&version, "q1", 100), None);
+        assert_eq!(get(&version, "p9", 1000), Some(390));
+    }
+
+    /// Where a random edit puts a table.
+    fn random_edit(shape: &Shape, draw: &mut impl FnMut(u64) -> u64, id: TableId) -> Edit {
+        let tables: Vec<(u32, Arc<Table>)> =
+            shape.tables().map(|(level, table)| (level, Arc::clone(table))).collect();
+        let picked = tables.get(draw(tables.len().max(1) as u64) as usize);
+        let from = draw(60);
+        let fresh = Arc::new(Table {
+            id,
+            min_key: format!("{from:02}").as_bytes().into(),
+            max_key: format!("{:02}", from + draw(12)).as_bytes().into(),
+            max_seq: 1 + draw(40),
+            min_seq: 1,
+            ..table_of_nothing()
+        });
+        let slot = |level| match level {
+            0 => RunSlot::New(100 + id),
+            3.. => RunSlot::Overlapping,
+            level => RunSlot::New(level.into()),
+        };
+        let place = |level, table: &Arc<Table>| {
+            vec![Placement { level, slot: slot(level), table: Arc::clone(table) }]
+        };
+        let mut edit = Edit::default();
+        match (draw(8), picked) {
+            (0, Some((_, table))) => edit.remove.push(table.id),
+            (1, Some((level, table))) => {
+                edit.remove.push(table.id);
+                edit.place = place(level + 1, table);
+            }
+            (2, Some((_, table))) => edit.trim.push((table.id, table.max_key.clone())),
+            (3, Some((level, _))) => edit.relabel.push((*level, level + 1)),
+            (choice, _) => edit.place = place(choice as u32 % 5, &fresh),
+        }
+        edit
+    }
+
+    fn table_of_nothing() -> Table {
+        Table { bytes: 1, entries: 1, ..Table::default() }
+    }
+
+    /// What a level is to readers.
+    fn sight(version: &Version) -> Vec<String> {
+        let row = |run: &RunTables| {
+            let tables = run.tables.iter().map(|table| {
+                let key = String::from_utf8_lossy(&table.meta().min_key).into_owned();
+                let at = run.lower_bound(key.as_bytes());
+                (table.meta().id, key, at)
+            });
+            format!("{:?}", tables.collect::<Vec<_>>())
+        };
+        let sight = |level: &Arc<ReadLevel>| match &**level {
+            ReadLevel::Runs(runs) => runs.iter().map(|run| row(run)).collect::<Vec<_>>().concat(),
+            ReadLevel::Overlapping(index) => {
+                let found = (0..80).map(|key| {
+                    let key = format!("{key:02}");
+                    let covers = |table: &&Arc<TableHandle>| {
+                        table.meta().overlaps(key.as_bytes(), key.as_bytes())
+                    };
+                    let mut expected: Vec<_> = index.tables.iter().filter(covers).collect();
+                    expected.sort_by_key(|table| std::cmp::Reverse(table.meta().max_seq));
+                    let ids = |table: &Arc<TableHandle>| table.meta().id;
+                    let found = index.cover(key.as_bytes()).iter();
+                    let found: Vec<_> = found.map(|at| ids(&index.tables[*at as usize])).collect();
+                    assert_eq!(found, expected.into_iter().map(ids).collect::<Vec<_>>());
+                    found
+                });
+                let found: Vec<_> = found.collect();
+                let rows: Vec<String> = index.chains.iter().map(|run| row(run)).collect();
+                format!("{rows:?} {found:?}")
+            }
+        };
+        version.levels.iter().map(sight).collect()
+    }
+
+    /// A version made from the one before shows what one made from nothing does, has the same
+    /// handles for what stays, and shares the levels that nothing changed.
+    #[test]
+    fn versions_share_what_stays() {
+        let context = context();
+        let open = |table: &Arc<Table>| {
+            Arc::new(TableHandle::new(Arc::clone(&context), Arc::clone(table)))
+        };
+        let (mut state, mut shared, mut applied) = (7, 0, 0);
+        let mut draw = |below: u64| crate::base::random::next(&mut state) % below;
+        let mut version = Version::default();
+        for id in 1..4000 {
+            let edit = random_edit(&version.shape, &mut draw, id);
+            let Ok(shape) = version.shape.apply(&edit) else { continue };
+            applied += 1;
+            let next = version.next(shape.clone(), open);
+            assert_eq!(sight(&next), sight(&Version::default().next(shape, open)), "{edit:?}");
+            let mut ids: Vec<TableId> = next.handles().map(|handle| handle.meta().id).collect();
+            ids.sort_unstable();
+            let mut expected: Vec<TableId> = next.shape.tables().map(|(_, t)| t.id).collect();
+            expected.sort_unstable();
+            assert_eq!(ids, expected);
+            let is_left = |handle: &&Arc<TableHandle>| next.handle(handle.meta().id).is_none();
+            let mut left: Vec<TableId> = version.left_by(&next).map(|h| h.meta().id).collect();
+            left.sort_unstable();
+            let mut gone: Vec<TableId> =
+                version.handles().filter(is_left).map(|h| h.meta().id).collect();
+            gone.sort_unstable();
+            assert_eq!(left, gone, "{edit:?}");
+            for (_, table) in next.shape.tables() {
+                let same = version.handle(table.id).zip(next.handle(table.id));
+                assert!(same.is_none_or(|(old, new)| old.is_same_file(new)), "{edit:?}");
+            }
+            let levels = version.levels.iter().zip(&next.levels);
+            shared += levels.filter(|(old, new)| Arc::ptr_eq(old, new)).count();
+            version = next;
+        }
+        assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
+    }
+
+    /// Thirty tables that all may hold the key, in runs of two levels, overlapping, and in runs
+    /// again: whatever is looked up ahead, the newest visible version is found, and nothing older
+    /// than it is probed.
+    #[test]
+    fn gets_find_the_newest_of_many_tables() {
+        const TABLES: SeqNo = 30;
+        let context = context();
+        // Table i, the newest first, holds "k" at 100 - i, if at all.
+        let has = |i: SeqNo| i % 7 == 3;
+        let entries: Vec<Vec<(&str, SeqNo)>> = (0..TABLES)
+            .map(|i| [("a", 100 - i), ("k", 100 - i), ("z", 100 - i)].into())
+            .map(|all: Vec<_>| all.into_iter().filter(|(k, s)| *k != "k" || has(100 - s)).collect())
+            .collect();
+        let slices: Vec<&[(&str, SeqNo)]> = entries.iter().map(|entries| &entries[..]).collect();
+        let tables = write(&context, &slices);
+        let runs = |tables: &[Arc<Table>]| {
+            let run = |table: &Arc<Table>| Run {
+                id: table.id,
+                last_flush: 0,
+                tables: vec![Arc::clone(table)],
+            };
+            Level::Runs(tables.iter().map(run).collect())
+        };
+        let overlapping = Level::Overlapping(OverlappingTables::new(tables[12..22].to_vec()));
+        let levels =
+            vec![runs(&tables[..11]), runs(&tables[11..12]), overlapping, runs(&tables[22..])];
+        let level_of = |i: SeqNo| (i > 10) as usize + (i > 11) as usize + (i > 21) as usize;
+        let version = of_levels(&context, levels);
+        for seq in 100 - TABLES..=100 {
+            let mut stats = ProbeStats::default();
+            let hit = version.get(b"k", filter::hash(b"k"), seq, &mut stats).unwrap();
+            let expected = (100 - seq..TABLES).find(|i| has(*i));
+            assert_eq!(hit.map(|(found, _)| seq_of(found.trailer)), expected.map(|i| 100 - i));
+            assert_eq!(stats.hit_level, expected.map(level_of), "as of {seq}");
+            // Those of an overlapping level that begin after `seq` are passed.
+            let passed = (12..22).filter(|i| 100 - i > seq).count() as u64;
+            let to_probe = expected.map_or(TABLES, |i| i + 1);
+            let passed =
+                if to_probe > 22 { passed } else { passed.min(to_probe.saturating_sub(12)) };
+            assert_eq!(stats.tables, to_probe - passed, "as of {seq}");
+        }
+    }
+
+    #[test]
+    fn gets_charge_tables_only_where_they_overlap() {
+        let version = version(&[&[("a", 1), ("m", 2)], &[("f", 3), ("z", 4)]]);
+        for _ in 0..3 {
+            get(&version, "b", 9);
+            get(&version, "h", 9);
+            get(&version, "y", 9);
+        }
+        let heat = version.heat(Charge::Probes, 1);
+        assert_eq!(heat.accesses.into_iter().collect::<Vec<_>>(), [(1, 3), (2, 3)]);
+        assert!(version.heat(Charge::Probes, 4).accesses.is_empty());
+        assert!(version.heat(Charge::BlockReads, 1).accesses.is_empty(), "the filters said no");
+    }
+}

@@ -1,0 +1,245 @@
+//! Appends of one flush or merge to a value file.
+//!
+//! 1. `append` gives each record its place in its group's stream and buffers it; buffers are
+//!    written when they are full.
+//! 2. `finish` writes what is left and syncs the file, once. The edit it returns goes into the same
+//!    manifest record as the tables that point to the records.
+//! 3. `commit`, after the edit was published, gives segments with room back. An appender that is
+//!    dropped before leaves nothing behind: its slots are free again, and what it wrote behind the
+//!    end of a known segment is not part of that.
+//!
+//! Appenders may run side by side: a segment with room belongs to one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::error::{Error, Result};
+use crate::base::key::SeqNo;
+use crate::values::file::ValueStore;
+use crate::values::layout::{GroupEdit, Segment, ValueEdit};
+use crate::values::record::{Pointer, record_bytes};
+
+/// Buffered bytes of one group after which they are written.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// Room for that from the start: most flushes bring a group about as much.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// Records that are being added to a value file.
+#[derive(Debug)]
+pub(crate) struct Appender {
+    store: Arc<ValueStore>,
+    groups: BTreeMap<u32, GroupWriter>,
+    /// The group whose collection must know of keys that are written to it; no other is sealed
+    /// while an appender lives.
+    watched: Option<u32>,
+    written_keys: Vec<(Vec<u8>, SeqNo)>,
+    committed: bool,
+    /// Bytes of records appended.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+struct GroupWriter {
+    /// The segment that is being filled.
+    open: Option<Segment>,
+    /// Segments that are full.
+    full: Vec<Segment>,
+    /// The segment that the appender found open, as it was.
+    found: Option<Segment>,
+    /// Bytes of `open` that are not written yet.
+    buffer: Vec<u8>,
+    keys: Sketch,
+}
+
+impl Appender {
+    pub(crate) fn new(store: &Arc<ValueStore>) -> Appender {
+        let mut state = store.state.lock();
+        state.appenders += 1;
+        let watched = state.dirty.as_ref().map(|(group, _)| *group);
+        drop(state);
+        let (groups, written_keys) = (BTreeMap::new(), Vec::new());
+        let store = Arc::clone(store);
+        Appender { store, groups, watched, written_keys, committed: false, bytes: 0 }
+    }
+
+    /// Of copies that a collection makes, which are no news to it.
+    pub(crate) fn of_copies(store: &Arc<ValueStore>) -> Appender {
+        let mut appender = Appender::new(store);
+        appender.watched = None;
+        appender
+    }
+
+    /// The file that it appends to.
+    pub(crate) fn store(&self) -> &Arc<ValueStore> {
+        &self.store
+    }
+
+    /// Appends one version of a key.
+    pub(crate) fn append(&mut self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<Pointer> {
+        self.append_to(self.store.group_of(key), key, seq, value)
+    }
+
+    /// Appends to a group that need not be the key's: the cold stream.
+    pub(crate) fn append_to(
+        &mut self,
+        group: u32,
+        key: &[u8],
+        seq: SeqNo,
+        value: &[u8],
+    ) -> Result<Pointer> {
+        let voff = self.append_record(group, key, seq, Some(value))?;
+        let value_bytes = value.len() as u32;
+        Ok(Pointer { store: self.store.number, group, voff, value_bytes })
+    }
+
+    /// Notes in the group of a key that this version is a deletion or lies inline, if collections
+    /// judge by the group alone and write pointers: to them an older record would look live.
+    pub(crate) fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        if self.store.writes_back && !seeded!(VersionsNotMarked) {
+            self.append_record(self.store.group_of(key), key, seq, None)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a record, or a marker; its voff.
+    fn append_record(
+        &mut self,
+        group: u32,
+        key: &[u8],
+        seq: SeqNo,
+        value: Option<&[u8]>,
+    ) -> Result<u64> {
+        if self.watched == Some(group) {
+            self.written_keys.push((key.to_vec(), seq));
+        }
+        let writer = self.groups.entry(group).or_insert_with(|| {
+            let found = self.store.state.lock().open.remove(&group);
+            GroupWriter {
+                open: found,
+                found,
+                full: Vec::new(),
+                buffer: Vec::with_capacity(FIRST_BYTES),
+                keys: Sketch::of_nothing(),
+            }
+        });
+        let bytes = record_bytes(key.len(), value.map_or(0, <[u8]>::len));
+        self.bytes += bytes;
+        if value.is_some() {
+            // A marker holds nothing that stays, so it is no key that makes the group grow.
+            writer.keys.add(ValueStore::sketch_hash(key));
+        }
+        let segment = writer.segment_for(&self.store, group, bytes)?;
+        let (offset, large) = (segment.bytes, segment.slots > 1);
+        let (seal, voff) = (self.store.seal(segment), segment.voff + offset);
+        segment.bytes += bytes;
+        segment.records += 1;
+        match value {
+            Some(value) => seal.put(&mut writer.buffer, offset, seq, key, value),
+            None => seal.put_marker(&mut writer.buffer, offset, seq, key),
+        }
+        if large || writer.buffer.len() >= WRITE_BYTES {
+            writer.write_out(&self.store)?;
+        }
+        if large {
+            writer.full.extend(writer.open.take());
+        }
+        Ok(voff)
+    }
+
+    /// Writes and syncs everything; the edit that makes it part of the file.
+    pub(crate) fn finish(&mut self) -> Result<ValueEdit> {
+        for writer in self.groups.values_mut() {
+            writer.write_out(&self.store)?;
+        }
+        if !self.groups.is_empty() && !seeded!(AppendsNotSynced) {
+            self.store.sync()?;
+        }
+        let mut state = self.store.state.lock();
+        if let Some((_, dirty)) = state.dirty.as_mut().filter(|_| !seeded!(WrittenKeysForgotten)) {
+            for (key, seq) in self.written_keys.drain(..) {
+                let newest = dirty.entry(key).or_default();
+                *newest = seq.max(*newest);
+            }
+        }
+        let groups = self.groups.iter().map(|(group, writer)| GroupEdit {
+            group: *group,
+            end_voff: state.layout.groups[*group as usize].end_voff,
+            place: writer.full.iter().chain(&writer.open).copied().collect(),
+            keys: writer.keys.clone(),
+            ..GroupEdit::default()
+        });
+        Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
+    }
+
+    /// The edit was published: segments with room are open to the next appender.
+    pub(crate) fn commit(mut self) {
+        let mut state = self.store.state.lock();
+        for (group, writer) in &self.groups {
+            let open = writer.open.filter(|open| open.bytes < self.store.slot_bytes);
+            if let Some(open) = open {
+                state.open.entry(*group).or_insert(open);
+            }
+        }
+        drop(state);
+        self.committed = true;
+    }
+
+    /// Whether the edit was logged is not known: what it names is not used again.
+    pub(crate) fn abandon(mut self) {
+        self.committed = true;
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        let mut state = self.store.state.lock();
+        state.appenders -= 1;
+        if !self.committed {
+            for (group, writer) in &self.groups {
+                let found = writer.found.map(|segment| segment.generation);
+                for segment in writer.full.iter().chain(&writer.open) {
+                    if Some(segment.generation) != found {
+                        state.pool.give(segment.slot, segment.slots);
+                    }
+                }
+                if let Some(found) = writer.found {
+                    state.open.entry(*group).or_insert(found);
+                }
+            }
+        }
+        drop(state);
+        self.store.ended.notify_all();
+    }
+}
+
+impl GroupWriter {
+    /// The segment that the next record of so many bytes goes to. One that is larger than a slot
+    /// gets an extent of its own.
+    fn segment_for(&mut self, store: &ValueStore, group: u32, bytes: u64) -> Result<&mut Segment> {
+        let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
+        if !fits {
+            self.write_out(store)?;
+            self.full.extend(self.open.take());
+            let slots = u32::try_from(bytes.div_ceil(store.slot_bytes)).map_err(|_| {
+                Error::invalid("a value takes 2^32 slots", "raise values.slot_bytes")
+            })?;
+            let segment = store.state.lock().take(group, slots, store.slot_bytes)?;
+            let position = store.position(&segment);
+            self.open = Some(segment);
+            store.file.allocate(position, u64::from(slots) * store.slot_bytes)?;
+        }
+        self.open.as_mut().ok_or_else(|| store.corrupt(0, "no segment is open"))
+    }
+
+    /// Writes what is buffered of the open segment.
+    fn write_out(&mut self, store: &ValueStore) -> Result<()> {
+        let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
+        let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
+        store.file.write_at(at, &self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}

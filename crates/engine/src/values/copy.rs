@@ -1,0 +1,249 @@
+//! Step 5 of a collection: survivors go to fresh slots of their group, and those that cool to the
+//! cold stream, where the group keeps a tag of each.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::values::appender::Appender;
+use crate::values::file::ValueStore;
+use crate::values::layout::{Segment, ValueEdit};
+use crate::values::liveness::{Entry, Scanned, Tag, rewritten};
+use crate::values::record::{Record, footer_bytes, tag_bytes};
+
+/// Lines of the next record that are asked for while one is copied.
+const MOST_LINES: usize = 32;
+
+/// What was copied, durably; no edit names it yet.
+pub(crate) struct Copied {
+    /// Segments that are replaced, as indices.
+    pub(crate) leaving: Range<usize>,
+    /// Those that replace them.
+    pub(crate) outputs: Vec<Segment>,
+    /// What the cold stream gets.
+    pub(crate) cold: Option<(Appender, ValueEdit)>,
+    /// Bytes that went there out of the group.
+    pub(crate) cooled_bytes: u64,
+    /// Bytes of the tags that it left behind.
+    pub(crate) tag_bytes: u64,
+}
+
+impl ValueStore {
+    /// Copies what survives of segments that are worth it.
+    pub(crate) fn copy(
+        self: &Arc<Self>,
+        segments: &[Segment],
+        scanned: &Scanned,
+        survivors: &[Entry],
+    ) -> Result<Copied> {
+        let leaving = rewritten(segments, survivors, self.slot_bytes);
+        let mut writer = OutputWriter {
+            store: self,
+            done: Vec::new(),
+            open: None,
+            spare: Default::default(),
+            cold: None,
+            cooled_bytes: 0,
+            tag_bytes: 0,
+        };
+        let mut runs = survivors.chunk_by(|one, next| one.segment == next.segment);
+        let outcome = runs.try_for_each(|run| {
+            let at = run[0].segment as usize;
+            match leaving.contains(&at) {
+                true => self.copy_run(&segments[at], scanned.held[at].as_deref(), run, &mut writer),
+                false => Ok(()),
+            }
+        });
+        match outcome.and_then(|()| writer.finish()) {
+            Ok(cold) => {
+                let OutputWriter { done: outputs, cold: appender, .. } = writer;
+                let (cooled_bytes, tag_bytes) = (writer.cooled_bytes, writer.tag_bytes);
+                Ok(Copied { leaving, outputs, cold: appender.zip(cold), cooled_bytes, tag_bytes })
+            }
+            Err(error) => {
+                let open = writer.open.iter().map(|open| &open.segment);
+                self.give_back(writer.done.iter().chain(open));
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies records of one segment, as many at a time as the output has room for: who is shown
+    /// the file must not write to it. So a record that cools goes alone.
+    fn copy_run(
+        &self,
+        segment: &Segment,
+        held: Option<&[u8]>,
+        mut left: &[Entry],
+        writer: &mut OutputWriter<'_>,
+    ) -> Result<()> {
+        while let Some(first) = left.first() {
+            writer.open_for(first)?;
+            let mut outcome = Ok(0);
+            let mut see = |bytes: &[u8]| outcome = writer.put_run(segment, bytes, left);
+            let is_seen = match held {
+                _ if first.cools => false,
+                Some(bytes) => {
+                    see(bytes);
+                    true
+                }
+                None => self.file.show(self.position(segment), segment.bytes, &mut see),
+            };
+            if is_seen {
+                left = &left[outcome?..];
+                continue;
+            }
+            let place = self.position(segment) + u64::from(first.offset);
+            let read;
+            let record = match held {
+                // The scan has checked it.
+                Some(bytes) => Record::of_checked(&bytes[first.offset as usize..]),
+                None => {
+                    read = self.file.read_vec(place, first.bytes as usize)?;
+                    self.seal(segment).take(&read, first.offset.into())
+                }
+            };
+            writer.add(&record.map_err(|what| self.corrupt(place, what))?, first)?;
+            left = &left[1..];
+        }
+        Ok(())
+    }
+
+    /// Frees the slots of segments that no edit names.
+    pub(crate) fn give_back<'a>(&self, segments: impl Iterator<Item = &'a Segment>) {
+        let mut state = self.state.lock();
+        segments.for_each(|segment| state.pool.give(segment.slot, segment.slots));
+    }
+}
+
+/// Fills fresh segments with survivors.
+struct OutputWriter<'a> {
+    store: &'a Arc<ValueStore>,
+    done: Vec<Segment>,
+    open: Option<OpenOutput>,
+    /// Memory of the last output, for the next one.
+    spare: (Vec<u8>, Vec<(u32, u32)>),
+    cold: Option<Appender>,
+    cooled_bytes: u64,
+    tag_bytes: u64,
+}
+
+struct OpenOutput {
+    segment: Segment,
+    bytes: Vec<u8>,
+    /// By voff, less that of the segment: offsets of records, and what tags stand for.
+    places: Vec<(u32, u32)>,
+    tags: Vec<(u32, u64)>,
+}
+
+impl OutputWriter<'_> {
+    /// Puts records of a segment that the scan has checked, as long as they need nothing but room
+    /// in the open output. How many they were.
+    fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[Entry]) -> Result<usize> {
+        let store = self.store;
+        let bad = |entry: &Entry, what| {
+            store.corrupt(store.position(segment) + u64::from(entry.offset), what)
+        };
+        for (i, entry) in run.iter().enumerate() {
+            if entry.cools || !self.has_room(entry) {
+                return Ok(i);
+            }
+            if let Some(next) = run.get(i + 1) {
+                let lines = next.offset as usize..(next.offset + next.bytes) as usize;
+                lines.step_by(LINE_BYTES).take(MOST_LINES).for_each(|at| prefetch(bytes, at));
+            }
+            let record = Record::of_checked(&bytes[entry.offset as usize..]);
+            let record = record.map_err(|what| bad(entry, what))?;
+            self.put(&record, entry, entry.tag);
+        }
+        Ok(run.len())
+    }
+
+    /// Puts a record, for which there is room, or its tag, if it cools.
+    fn add(&mut self, record: &Record<'_>, entry: &Entry) -> Result<()> {
+        let tag = match (entry.tag, self.store.cold) {
+            (None, Some(cold)) if entry.cools => {
+                let appender = self.cold.get_or_insert_with(|| Appender::new(self.store));
+                let pointer = appender.append_to(cold, record.key, record.seq, record.value)?;
+                self.cooled_bytes += u64::from(entry.bytes);
+                self.tag_bytes += tag_bytes(record.key.len());
+                Some(Tag { voff: pointer.voff, bytes: entry.bytes })
+            }
+            (tag, _) => tag,
+        };
+        self.put(record, entry, tag);
+        Ok(())
+    }
+
+    fn put(&mut self, record: &Record<'_>, entry: &Entry, tag: Option<Tag>) {
+        let Some(open) = &mut self.open else { return };
+        let (seal, offset) = (self.store.seal(&open.segment), open.segment.bytes);
+        let voff = (entry.voff - open.segment.voff) as u32;
+        match tag {
+            None => {
+                open.places.push((voff, offset as u32));
+                seal.put(&mut open.bytes, offset, record.seq, record.key, record.value);
+            }
+            Some(tag) => {
+                open.tags.push((voff, tag.voff));
+                open.segment.tags += 1;
+                open.segment.cold_bytes += u64::from(tag.bytes);
+                let value_bytes = record.value_bytes;
+                seal.put_tag(&mut open.bytes, offset, record.seq, record.key, value_bytes);
+            }
+        }
+        open.segment.bytes = open.bytes.len() as u64;
+        open.segment.records += 1;
+    }
+
+    /// Whether the open output has room for what becomes of a record.
+    fn has_room(&self, entry: &Entry) -> bool {
+        self.open.as_ref().is_some_and(|OpenOutput { segment, .. }| {
+            let tag = u32::from(entry.becomes_tag());
+            let footer = footer_bytes(segment.records + 1, segment.tags + tag);
+            let room = u64::from(segment.slots) * self.store.slot_bytes;
+            segment.bytes + entry.kept_bytes() + footer <= room
+                && entry.voff - segment.voff <= u64::from(u32::MAX)
+        })
+    }
+
+    /// Sees to it that an output with room for what becomes of a record is open.
+    fn open_for(&mut self, entry: &Entry) -> Result<()> {
+        if self.has_room(entry) {
+            return Ok(());
+        }
+        self.close()?;
+        let store = self.store;
+        let bytes = entry.kept_bytes() + footer_bytes(1, u32::from(entry.becomes_tag()));
+        let slots = bytes.div_ceil(store.slot_bytes) as u32;
+        let segment = Segment { voff: entry.voff, ..store.state.lock().take_output(slots)? };
+        let (position, room) = (store.position(&segment), u64::from(slots) * store.slot_bytes);
+        let (mut bytes, places) = std::mem::take(&mut self.spare);
+        bytes.reserve(room as usize);
+        self.open = Some(OpenOutput { segment, bytes, places, tags: Vec::new() });
+        Ok(store.file.allocate(position, room)?)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let seal = self.store.seal(&open.segment);
+        seal.put_footer(&mut open.bytes, open.segment.bytes, &open.places, &open.tags);
+        let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
+        self.done.push(open.segment);
+        open.bytes.clear();
+        open.places.clear();
+        self.spare = (open.bytes, open.places);
+        Ok(written?)
+    }
+
+    /// Writes what is left. One sync makes all of it durable.
+    fn finish(&mut self) -> Result<Option<ValueEdit>> {
+        self.close()?;
+        match &mut self.cold {
+            Some(cold) => cold.finish().map(Some),
+            None if self.done.is_empty() || seeded!(CollectionNotSynced) => Ok(None),
+            None => self.store.sync().map(|()| None),
+        }
+    }
+}

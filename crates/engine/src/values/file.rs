@@ -1,0 +1,705 @@
+//! An open value file: one file of equal slots, which groups take and give back.
+//!
+//! ```text
+//! file   := header (4 KiB) | slot*
+//! header := magic "RunValue" | format u32 | slot bytes u32 | uid u64 | checksum u32 | zeros
+//! ```
+//!
+//! One file, because one sync per flush is what costs: 64 appends of 4 KiB and one sync take
+//! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms (spec: value placement §2).
+//!
+//! * A reader loads the segments of a group, finds the record and reads it (`read`): one device
+//!   read, no lock. What it loaded keeps the slots from being used again until it lets go.
+//! * The layout changes by edits that the manifest has logged (`publish`).
+//! * A slot that an edit freed can be taken again when nobody holds segments from before it.
+//! * The footer of a group leads from a tag straight to the record in the cold stream, so that this
+//!   is one device read as well.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Condvar, Mutex};
+use runstone_policy::sketch::Sketch;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::base::cache::{Cache, CacheKey, Cached};
+use crate::base::codec::{u32_at, u64_at};
+use crate::base::error::{Error, Result};
+use crate::base::key::SeqNo;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::table::handle::TableContext;
+use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
+use crate::values::pool::Pool;
+use crate::values::record::{Footer, Place, Pointer, Seal, footer_bytes};
+
+/// Format of value files.
+const VALUE_FORMAT: u32 = 2;
+const MAGIC: &[u8; 8] = b"RunValue";
+/// Where the first slot begins.
+pub(crate) const FIRST_SLOT: u64 = 4096;
+
+/// File name of a value file.
+pub(crate) fn values_name(number: u64) -> String {
+    format!("{number:06}.values")
+}
+
+/// The segments of a group as they were when loaded: as long as they are held, no slot that they
+/// name is used again.
+pub(crate) type Segments = Guard<Arc<Vec<Segment>>>;
+
+/// An open value file.
+#[derive(Debug)]
+pub(crate) struct ValueStore {
+    pub(crate) number: u64,
+    pub(crate) placement: ValuePlacement,
+    /// See [`Layout::writes_back`].
+    pub(crate) writes_back: bool,
+    pub(crate) slot_bytes: u64,
+    pub(crate) uid: u64,
+    pub(crate) file: Arc<dyn StorageFile>,
+    pub(crate) cache: Arc<Cache>,
+    /// What readers see of each group.
+    segments: Box<[ArcSwap<Vec<Segment>>]>,
+    /// Which of the groups is the cold stream.
+    pub(crate) cold: Option<u32>,
+    pub(crate) state: Mutex<State>,
+    /// A collection or an appender ended.
+    pub(crate) ended: Condvar,
+    /// Held by collections that write pointers, and by who retires the file; by flushes as well if
+    /// it is a log: see `vlog`.
+    pub(crate) flushing: Mutex<()>,
+    /// See [`Layout::retired_at`].
+    retired_at: AtomicU64,
+    /// The last write visible when it was retired in this process: a memtable with such a write may
+    /// point here. Not stored, since the log is in tables when a store has opened.
+    retired_seq: AtomicU64,
+    /// The first sync of the file that failed. Held during each sync.
+    sync_failed: Mutex<Option<Error>>,
+}
+
+/// What changes under the lock of a value file.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) layout: Layout,
+    pub(crate) pool: Pool,
+    next_generation: u64,
+    /// Segments with room that no appender uses now, by group.
+    pub(crate) open: BTreeMap<u32, Segment>,
+    /// Appenders that run.
+    pub(crate) appenders: usize,
+    /// Whether a collection runs.
+    pub(crate) collecting: bool,
+    /// Keys written to the group being collected since it was sealed; to a log, since the pass
+    /// began.
+    pub(crate) fresh: Option<(u32, Sketch)>,
+    /// Segments of groups as they were, oldest first, each with the extents that it was the last
+    /// to name. A reader may hold any of them, and whatever it names.
+    leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
+    /// By group: bytes that the last collection kept for these snapshots only.
+    pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
+    /// Where pointers are written: segments whose live values have moved. They go when no snapshot
+    /// is older than the new pointers.
+    pub(crate) condemned: VecDeque<Condemned>,
+    /// Where pointers are written back without a look-up: the group being collected, and the keys
+    /// that flushes and merges wrote to it since it was sealed, with their largest numbers.
+    pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
+    /// Of a log: the pass of collection over everything that was there when it began.
+    pub(crate) pass: Option<Pass>,
+    /// Of a log: where it ended when a whole pass found nothing.
+    pub(crate) quiet_at: u64,
+    /// Fingerprint of the cold stream when nothing of it was worth rewriting.
+    pub(crate) cold_settled: Cell<(u64, u64)>,
+    /// Groups with a damaged record: never collected, nothing of them is dropped.
+    pub(crate) quarantined: BTreeSet<u32>,
+}
+
+/// A segment that waits for snapshots to go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condemned {
+    pub(crate) group: u32,
+    pub(crate) generation: u64,
+    /// The last number given to the pointers to what moved.
+    pub(crate) seq: SeqNo,
+}
+
+/// A pass of collection over a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    /// Where the log ended when the pass began: it ends when the tail gets there.
+    pub(crate) end_voff: u64,
+    /// Bytes that were found dead.
+    pub(crate) dead_bytes: u64,
+}
+
+impl ValueStore {
+    /// Makes the file of an empty layout; durable when the directory is synced next.
+    pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+        let file = context.storage.create(&values_name(layout.number), Category::Value)?;
+        let uid = context.table_uid(layout.number);
+        file.write_at(0, &header(layout.slot_bytes, uid))?;
+        file.sync()?;
+        context.storage.sync_dir()?;
+        ValueStore::new(context, layout, file)
+    }
+
+    /// Opens the file of a layout that the manifest describes.
+    pub(crate) fn open(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+        let name = values_name(layout.number);
+        let bad = |what: String| Error::corruption("manifest", 0, format!("{name}: {what}"));
+        layout.check().map_err(bad)?;
+        let file = context.storage.open(&name, Category::Value)?;
+        let len = check_file(&*file, &layout, context.table_uid(layout.number))?;
+        check_length(&layout, len)?;
+        ValueStore::new(context, layout, file)
+    }
+
+    fn new(
+        context: &TableContext,
+        layout: Layout,
+        file: Arc<dyn StorageFile>,
+    ) -> Result<ValueStore> {
+        let all = || layout.groups.iter().flat_map(|group| group.segments.iter());
+        let pool = Pool::of_taken(all().map(|segment| (segment.slot, segment.slots)));
+        let pool = pool.ok_or_else(|| {
+            let what = format!("{}: two segments share a slot", values_name(layout.number));
+            Error::corruption("manifest", 0, what)
+        })?;
+        let next_generation = all().map(|segment| segment.generation + 1).max().unwrap_or(1);
+        let readers = layout.groups.iter().map(|group| ArcSwap::new(Arc::clone(&group.segments)));
+        let slot_bytes = u64::from(layout.slot_bytes);
+        let open = (0..).zip(&layout.groups).filter_map(|(i, group)| {
+            let last = group.segments.last()?;
+            let goes_on = !last.collected
+                && last.slots == 1
+                && last.bytes < slot_bytes
+                && last.voff.checked_add(slot_bytes)? == group.end_voff;
+            goes_on.then_some((i, *last))
+        });
+        Ok(ValueStore {
+            number: layout.number,
+            placement: layout.placement,
+            writes_back: layout.writes_back,
+            slot_bytes,
+            uid: context.table_uid(layout.number),
+            file,
+            cache: Arc::clone(&context.cache),
+            segments: readers.collect(),
+            cold: layout.cold(),
+            retired_at: AtomicU64::new(layout.retired_at),
+            retired_seq: AtomicU64::new(0),
+            ended: Condvar::new(),
+            sync_failed: Mutex::new(None),
+            flushing: Mutex::new(()),
+            state: Mutex::new(State {
+                open: open.collect(),
+                pool,
+                next_generation,
+                layout,
+                appenders: 0,
+                collecting: false,
+                fresh: None,
+                leaving: VecDeque::new(),
+                pinned: BTreeMap::new(),
+                condemned: VecDeque::new(),
+                dirty: None,
+                pass: None,
+                quiet_at: 0,
+                cold_settled: Cell::new((0, 0)),
+                quarantined: BTreeSet::new(),
+            }),
+        })
+    }
+
+    /// Tables below this number may point here although values go elsewhere; 0: they go here.
+    pub(crate) fn retired_at(&self) -> u64 {
+        self.retired_at.load(Acquire)
+    }
+
+    /// Memtables with a write up to this number may point here too.
+    pub(crate) fn retired_seq(&self) -> SeqNo {
+        self.retired_seq.load(Acquire)
+    }
+
+    /// Values go elsewhere from now on.
+    pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
+        self.retired_seq.store(last_seq, Release);
+        self.retired_at.store(tables_below, Release);
+        self.state.lock().layout.retired_at = tables_below;
+    }
+
+    /// What the manifest says of this file.
+    pub(crate) fn layout(&self) -> Layout {
+        self.state.lock().layout.clone()
+    }
+
+    /// Makes everything written so far durable. The file is shared by flushes, merges and
+    /// collections, and the kernel tells of lost bytes once: after one of them met a failed sync,
+    /// none may take its own success for a promise (P7).
+    pub(crate) fn sync(&self) -> Result<()> {
+        let mut failed = self.sync_failed.lock();
+        if let Some(first) = &*failed {
+            return Err(Error::Stopped { cause: Box::new(first.clone()) });
+        }
+        match self.file.sync().map_err(Error::from) {
+            Err(_) if seeded!(FailedSyncIgnored) => Ok(()),
+            outcome => outcome.map_err(|error| {
+                *failed = Some(error.clone());
+                error.of_failed_sync()
+            }),
+        }
+    }
+
+    /// The group that a key's values go to.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u32 {
+        let count = self.segments.len() as u128 - u128::from(self.cold.is_some());
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, self.uid);
+        ((u128::from(hash) * count) >> 64) as u32
+    }
+
+    /// Whether a version of the key above `seq` was written to the group that is being collected
+    /// since that was sealed.
+    pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
+        let state = self.state.lock();
+        let written = state.dirty.as_ref().and_then(|(_, dirty)| dirty.get(key));
+        written.is_some_and(|written| *written > seq)
+    }
+
+    /// Whether the file has the group.
+    pub(crate) fn has_group(&self, group: u32) -> bool {
+        (group as usize) < self.segments.len()
+    }
+
+    /// Hash of a key for the groups' sketches; independent of the group.
+    pub(crate) fn sketch_hash(key: &[u8]) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(key)
+    }
+
+    /// Seeds the checksums of a segment.
+    pub(crate) fn seal(&self, segment: &Segment) -> Seal {
+        Seal::new(self.uid, segment.generation)
+    }
+
+    /// Where a segment begins in the file.
+    pub(crate) fn position(&self, segment: &Segment) -> u64 {
+        FIRST_SLOT + u64::from(segment.slot) * self.slot_bytes
+    }
+
+    pub(crate) fn unknown_group(&self, pointer: &Pointer) -> Error {
+        self.corrupt(0, format!("a pointer names group {}", pointer.group))
+    }
+
+    pub(crate) fn corrupt(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(values_name(self.number), offset, what)
+    }
+
+    /// The segments of a group, held against being used again.
+    pub(crate) fn load(&self, group: u32) -> Option<Segments> {
+        self.segments.get(group as usize).map(ArcSwap::load)
+    }
+
+    /// Whether the record is there; reads at most a footer.
+    pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
+        let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
+        Ok(self.find(&group.load(), &mut None, pointer.voff)?.is_some())
+    }
+
+    /// Segment and offset of a record, in the group or where its tag leads: the segments of the
+    /// cold stream are loaded into `cold` when they are needed, never before those of the group,
+    /// or a tag might lead to what came after them. O(log segments + log records of one).
+    pub(crate) fn find(
+        &self,
+        segments: &[Segment],
+        cold: &mut Option<Segments>,
+        voff: u64,
+    ) -> Result<Option<(Segment, u64)>> {
+        let cold_voff = match self.find_in(segments, voff)? {
+            Some((segment, Place::Here(offset))) => return Ok(Some((segment, offset))),
+            Some((_, Place::Cold(voff))) => voff,
+            None => return Ok(None),
+        };
+        if cold.is_none() {
+            *cold = self.cold.and_then(|group| self.load(group));
+        }
+        let segments = cold.as_ref().ok_or_else(|| self.corrupt(0, "a tag in a log"))?;
+        match self.find_in(segments, cold_voff)? {
+            Some((segment, Place::Here(offset))) => Ok(Some((segment, offset))),
+            Some((segment, Place::Cold(_))) => {
+                Err(self.corrupt(self.position(&segment), "a tag in the cold stream"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn find_in(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, Place)>> {
+        let Some(segment) = segment_of(segments, voff) else { return Ok(None) };
+        let footer = segment.collected.then(|| self.footer(&segment)).transpose()?;
+        Ok(place_in(&segment, footer.as_deref(), voff).map(|place| (segment, place)))
+    }
+
+    /// The footer of a collected segment, through the cache.
+    pub(crate) fn footer(&self, segment: &Segment) -> Result<Arc<Footer>> {
+        let key = CacheKey { uid: self.uid, offset: segment.generation };
+        if let Some(Cached::Footer(footer)) = self.cache.get(key) {
+            return Ok(footer);
+        }
+        let place = self.position(segment) + segment.bytes;
+        let footer_bytes = footer_bytes(segment.records, segment.tags) as usize;
+        let bytes = self.file.read_vec(place, footer_bytes)?;
+        let seal = self.seal(segment);
+        let footer = seal.take_footer(&bytes, segment.bytes, segment.voff, segment.tags);
+        let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
+        let footer = Arc::new(footer);
+        self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
+        Ok(footer)
+    }
+
+    /// Whether an edit fits, before it is logged.
+    pub(crate) fn check(&self, edit: &ValueEdit) -> Result<()> {
+        let state = self.state.lock();
+        let bad = |what| self.corrupt(0, format!("an edit does not fit: {what}"));
+        edit.groups.iter().try_for_each(|group| {
+            let old = state.layout.group(group.group).map_err(bad)?;
+            old.apply(group, self.slot_bytes).map(drop).map_err(bad)
+        })
+    }
+
+    /// Makes a logged (and checked) edit visible, the cold stream first: a reader that sees a tag
+    /// must find the record that it leads to.
+    pub(crate) fn publish(&self, edit: &ValueEdit) {
+        let mut state = self.state.lock();
+        let first = if seeded!(TagsPublishedFirst) { None } else { self.cold };
+        let is_first = |group: &&GroupEdit| Some(group.group) == first;
+        let rest = edit.groups.iter().filter(|group| !is_first(group));
+        for (i, group) in edit.groups.iter().filter(is_first).chain(rest).enumerate() {
+            if i > 0 {
+                reached!(GroupPublished);
+            }
+            let at = group.group as usize;
+            let Some(Ok(next)) =
+                state.layout.groups.get(at).map(|old| old.apply(group, self.slot_bytes))
+            else {
+                unreachable!("the edit was checked under the manifest lock")
+            };
+            let segments = Arc::clone(&next.segments);
+            let old = std::mem::replace(&mut state.layout.groups[at], next).segments;
+            self.segments[at].store(segments);
+            let gone = |segment: &&Segment| group.remove.contains(&segment.generation);
+            let gone: Vec<Segment> = old.iter().filter(gone).copied().collect();
+            if !gone.is_empty() || Arc::strong_count(&old) > 1 {
+                state.leaving.push_back((old, gone));
+            }
+            if group.collected.is_none()
+                && let Some((_, fresh)) = state.fresh.as_mut().filter(|(g, _)| *g == group.group)
+            {
+                fresh.merge(&group.keys);
+            }
+        }
+    }
+
+    /// What the file holds and what collection knows about it, by group.
+    pub(crate) fn usage(&self, points: &[SeqNo]) -> ValueUsage {
+        let disk_bytes = self.file_bytes();
+        let state = self.state.lock();
+        let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
+            let pinned = state.pinned_bytes(i, points);
+            GroupUsage {
+                bytes: group.bytes(),
+                records: group.records(),
+                slots: group.slots(),
+                garbage_bytes: group.garbage_bytes(),
+                dead_bytes: group.dead_bytes(),
+                pinned_bytes: pinned,
+                cold_bytes: group.cold_bytes(),
+                quarantined: state.quarantined.contains(&i),
+            }
+        });
+        let mut groups: Vec<GroupUsage> = groups.collect();
+        let cold = self.cold.and_then(|_| groups.pop());
+        ValueUsage {
+            file: values_name(self.number),
+            placement: self.placement,
+            retired: self.retired_at() != 0,
+            slot_bytes: self.slot_bytes,
+            used_slots: state.pool.used(),
+            file_slots: state.pool.end().into(),
+            disk_bytes,
+            groups,
+            cold,
+        }
+    }
+
+    /// Bytes of all groups that only snapshots keep, as far as collections found.
+    pub(crate) fn all_pinned_bytes(&self, points: &[SeqNo]) -> u64 {
+        let state = self.state.lock();
+        (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, points)).sum()
+    }
+
+    /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
+    pub(crate) fn limit_slots(&self, state: &State, options: &ValueOptions) -> u64 {
+        let groups = &state.layout.groups;
+        let follows = options.capacity_bytes == 0;
+        let capacity = match follows {
+            false => options.capacity_bytes,
+            true => groups.iter().map(|g| g.bytes().saturating_sub(g.garbage_bytes())).sum(),
+        };
+        let with_reserve =
+            u128::from(capacity) * u128::from(1000 + options.reserve_permille) / 1000;
+        let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
+        // One slot that is being filled and one that a collection left half full, for each group.
+        let in_use = groups.iter().filter(|group| group.records() > 0).count() as u64;
+        let in_use = in_use.max(state.layout.group_count().into());
+        slots + if follows { 2 * in_use } else { 0 }
+    }
+
+    /// Bytes that the file takes on disk: free slots that were punched take none.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let whole = || FIRST_SLOT + u64::from(self.state.lock().pool.end()) * self.slot_bytes;
+        self.file.disk_bytes().unwrap_or_else(|_| whole())
+    }
+
+    /// Cuts free slots off the end of the file; punches the others if asked. Space that will be
+    /// needed again soon is better kept: overwriting is faster than fresh blocks (spec §2).
+    pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        state.reclaim();
+        let before = state.pool.end();
+        let end = state.pool.cut_end();
+        if end < before && self.file.len()? > FIRST_SLOT + u64::from(end) * self.slot_bytes {
+            self.file.set_len(FIRST_SLOT + u64::from(end) * self.slot_bytes)?;
+        }
+        if punch {
+            for slot in state.pool.free() {
+                self.file.punch(FIRST_SLOT + u64::from(slot) * self.slot_bytes, self.slot_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what a layout names to a file of the same name.
+    pub(crate) fn copy_to(&self, layout: &Layout, target: &dyn Storage) -> Result<()> {
+        let file = target.create(&values_name(self.number), Category::Value)?;
+        file.write_at(0, &header(layout.slot_bytes, self.uid))?;
+        let mut buffer = Vec::new();
+        for segment in layout.groups.iter().flat_map(|group| group.segments.iter()) {
+            buffer.resize(segment.stored_bytes() as usize, 0);
+            let position = self.position(segment);
+            self.file.read_at(position, &mut buffer)?;
+            file.write_at(position, &buffer)?;
+        }
+        Ok(file.sync()?)
+    }
+}
+
+impl State {
+    /// A new segment of `slots` for records of `group`, and room for them in its stream.
+    pub(crate) fn take(&mut self, group: u32, slots: u32, slot_bytes: u64) -> Result<Segment> {
+        self.reclaim();
+        let full = || {
+            Error::invalid(
+                "a value file has 2^32 slots or its stream 2^64 bytes",
+                "raise values.slot_bytes in a keyspace of its own",
+            )
+        };
+        let end_voff = self.layout.groups[group as usize].end_voff;
+        let end = end_voff.checked_add(u64::from(slots) * slot_bytes).ok_or_else(full)?;
+        let slot = self.pool.take(slots).ok_or_else(full)?;
+        self.layout.groups[group as usize].end_voff = end;
+        Ok(Segment { voff: end_voff, ..self.output(slot, slots) })
+    }
+
+    /// A new segment for the output of a collection, which keeps the voffs of its records.
+    pub(crate) fn take_output(&mut self, slots: u32) -> Result<Segment> {
+        self.reclaim();
+        let slot = self.pool.take(slots).ok_or_else(|| {
+            Error::invalid("a value file has 2^32 slots", "raise values.slot_bytes")
+        })?;
+        Ok(Segment { collected: true, ..self.output(slot, slots) })
+    }
+
+    fn output(&mut self, slot: u32, slots: u32) -> Segment {
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        Segment {
+            slot,
+            slots,
+            collected: false,
+            generation,
+            voff: 0,
+            bytes: 0,
+            records: 0,
+            tags: 0,
+            cold_bytes: 0,
+        }
+    }
+
+    /// Makes slots free whose last reader has gone.
+    pub(crate) fn reclaim(&mut self) {
+        // In order: what one names, those before it may name as well.
+        let unheld = |(old, _): &(Arc<_>, _)| Arc::strong_count(old) == 1;
+        while self.leaving.front().is_some_and(|one| unheld(one) || seeded!(SlotsFreedEarly)) {
+            for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
+                self.pool.give(segment.slot, segment.slots);
+            }
+        }
+    }
+
+    /// Bytes of a group that only snapshots keep, as far as the last collection found.
+    pub(crate) fn pinned_bytes(&self, group: u32, points: &[SeqNo]) -> u64 {
+        if self.condemned.front().is_some_and(|front| front.group == group) {
+            return self.condemned_bytes(points);
+        }
+        match self.pinned.get(&group) {
+            Some((bytes, held)) if held.iter().all(|seq| points.contains(seq)) => *bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// What a value file holds.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ValueUsage {
+    /// File name inside the store.
+    pub file: String,
+    /// How its records are arranged.
+    pub placement: ValuePlacement,
+    /// Whether new values go elsewhere.
+    pub retired: bool,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// Slots that hold records.
+    pub used_slots: u64,
+    /// Slots of the file.
+    pub file_slots: u64,
+    /// Bytes that the file takes on disk, without free slots that were given back.
+    pub disk_bytes: u64,
+    /// One entry per group.
+    pub groups: Vec<GroupUsage>,
+    /// Of hash groups: the cold stream that they share.
+    pub cold: Option<GroupUsage>,
+}
+
+/// What a group of a value file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct GroupUsage {
+    /// Bytes of records.
+    pub bytes: u64,
+    /// Records.
+    pub records: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Bytes that a collection would probably free if no snapshot held them.
+    pub garbage_bytes: u64,
+    /// Of those, bytes that merges found dead.
+    pub dead_bytes: u64,
+    /// Of the garbage, bytes that the last collection had to keep for snapshots that still live.
+    pub pinned_bytes: u64,
+    /// Bytes of records that the group has in the cold stream; not among `bytes`.
+    pub cold_bytes: u64,
+    /// Whether a damaged record keeps the group from being collected.
+    pub quarantined: bool,
+}
+
+impl ValueUsage {
+    /// Bytes of records.
+    pub fn bytes(&self) -> u64 {
+        self.sum(|group| group.bytes)
+    }
+
+    /// Bytes that collection would probably free.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.sum(|group| group.garbage_bytes)
+    }
+
+    /// Something of all groups and the cold stream.
+    pub fn sum(&self, of: impl Fn(&GroupUsage) -> u64) -> u64 {
+        self.groups.iter().chain(&self.cold).map(of).sum()
+    }
+
+    /// Bytes of the slots that hold records.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_slots * self.slot_bytes
+    }
+}
+
+/// The segment that has this voff, if any has.
+pub(crate) fn segment_of(segments: &[Segment], voff: u64) -> Option<Segment> {
+    let at = segments.partition_point(|segment| segment.voff <= voff);
+    Some(segments[at.checked_sub(1)?])
+}
+
+/// Where in its segment the record of this voff lies; `footer`: of one that was collected.
+pub(crate) fn place_in(segment: &Segment, footer: Option<&Footer>, voff: u64) -> Option<Place> {
+    if let Some(footer) = footer {
+        return footer.find(voff);
+    }
+    let offset = voff - segment.voff;
+    (offset < segment.bytes).then_some(Place::Here(offset))
+}
+
+/// Every committed byte lies inside the file.
+fn check_length(layout: &Layout, len: u64) -> Result<()> {
+    let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
+    let slot_bytes = u64::from(layout.slot_bytes);
+    let end_of = |segment: &Segment| {
+        FIRST_SLOT + u64::from(segment.slot) * slot_bytes + segment.stored_bytes()
+    };
+    match segments.map(end_of).max().filter(|end| *end > len) {
+        None => Ok(()),
+        Some(end) => {
+            let what = format!("the file is cut short: {end} bytes are needed");
+            Err(Error::corruption(values_name(layout.number), len, what))
+        }
+    }
+}
+
+fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VALUE_FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&slot_bytes.to_le_bytes());
+    bytes.extend_from_slice(&uid.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes) as u32;
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes.resize(FIRST_SLOT as usize, 0);
+    bytes
+}
+
+/// Checks that a file begins as that of a layout does. Its length.
+pub(crate) fn check_file(file: &dyn StorageFile, layout: &Layout, uid: u64) -> Result<u64> {
+    let name = values_name(layout.number);
+    let mut bytes = [0; 28];
+    let len = file.len()?;
+    if len < FIRST_SLOT {
+        return Err(Error::corruption(name, len, "the file is cut short"));
+    }
+    file.read_at(0, &mut bytes)?;
+    check_header(&bytes, layout.slot_bytes, uid, &name)?;
+    Ok(len)
+}
+
+fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Result<()> {
+    let bad = |what: &str| Err(Error::corruption(name, 0, what));
+    let sum = u32_at(bytes, 24);
+    if &bytes[..8] != MAGIC || sum != Some(xxhash_rust::xxh3::xxh3_64(&bytes[..24]) as u32) {
+        return bad("the header does not check");
+    }
+    match u32_at(bytes, 8) {
+        Some(VALUE_FORMAT) => {}
+        Some(found) if found > VALUE_FORMAT => {
+            let (file, supported) = (name.to_string(), VALUE_FORMAT);
+            return Err(Error::NewerFormat { file, found, supported });
+        }
+        // Format 1 had longer footers; no release wrote it.
+        Some(older) => return bad(&format!("format {older} is not read any more")),
+        None => return bad("the header is cut short"),
+    }
+    if u64_at(bytes, 16) != Some(uid) {
+        return bad("the file is of another store");
+    }
+    if u32_at(bytes, 12) != Some(slot_bytes) {
+        return bad("the slots have another size than the manifest says");
+    }
+    Ok(())
+}

@@ -1,0 +1,707 @@
+//! Which records lie where in a value file, as metadata: groups of segments, each an extent of
+//! slots. The whole changes only by edits, which the manifest logs; nothing here does I/O.
+//!
+//! Behind the hash groups comes one more, the cold stream: records that were not updated between
+//! two collections. Their group keeps a tag of each, which leads to the record.
+//!
+//! ```text
+//! layout     := number | placement | slot bytes | retired at | group count | group*
+//! group      := end voff | live bytes | live keys | sketch | segment count | segment*
+//!               | dead count | (voff | bytes)*
+//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | voff | bytes | records
+//!               | if tagged: tags | cold bytes
+//! edit       := number | group edit count | group edit*
+//! group edit := group | end voff | removed count | generation* | segment count | segment*
+//!               | dead count | (voff | bytes)* | buried count | voff* | sketch
+//!               | 1 + collection (live bytes | live keys) or 0
+//! ```
+//!
+//! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
+//! back: those hold markers, and have no cold stream behind them.
+//!
+//! Numbers are varints; counts are checked against the bytes that are left. Before there were tags,
+//! `slots` was shifted by one, and hash groups had no cold stream behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::codec::{
+    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
+};
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::values::record::footer_bytes;
+
+/// Placement of hash groups whose pointers are written back.
+const WRITTEN_BACK: u64 = 3;
+
+/// Records in one extent of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First slot.
+    pub slot: u32,
+    /// Slots in a row; more than one only for a record that is larger than a slot.
+    pub slots: u32,
+    /// Written by a collection: a footer behind the records tells where each voff lies. Else the
+    /// offset of a record is its voff less that of the segment.
+    pub collected: bool,
+    /// Which life of the slots; never used again in the file.
+    pub generation: u64,
+    /// Smallest voff.
+    pub voff: u64,
+    /// Bytes of records.
+    pub bytes: u64,
+    /// Number of records, tags among them.
+    pub records: u32,
+    /// How many of them are tags; none but in a collected segment of a hash group.
+    pub tags: u32,
+    /// Bytes of the records in the cold stream that the tags stand for.
+    pub cold_bytes: u64,
+}
+
+impl Segment {
+    /// Bytes on disk.
+    pub fn stored_bytes(&self) -> u64 {
+        self.bytes + if self.collected { footer_bytes(self.records, self.tags) } else { 0 }
+    }
+}
+
+/// The records whose keys share a hash group; or a whole log; or the cold stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// By voff, ascending. Shared with readers.
+    pub segments: Arc<Vec<Segment>>,
+    /// Every voff given out so far is below.
+    pub end_voff: u64,
+    /// Records that look live in the group but that no version of the tree points to: what they
+    /// hold was deleted, or replaced by an inline value. By voff, with their bytes.
+    pub dead: BTreeMap<u64, u32>,
+    /// Bytes that the last collection left.
+    pub live_bytes: u64,
+    /// Distinct keys that it left, by the sketch.
+    pub live_keys: u64,
+    /// The keys of all records.
+    pub keys: Sketch,
+    /// Derived from the above.
+    totals: Totals,
+}
+
+/// Sums over a group, taken when it changes: every look for work asks for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    bytes: u64,
+    records: u64,
+    slots: u64,
+    cold_bytes: u64,
+    dead_bytes: u64,
+    garbage_bytes: u64,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group {
+            segments: Arc::default(),
+            end_voff: 0,
+            dead: BTreeMap::new(),
+            live_bytes: 0,
+            live_keys: 0,
+            keys: Sketch::of_nothing(),
+            totals: Totals::default(),
+        }
+    }
+}
+
+impl Group {
+    /// Bytes of all records.
+    pub fn bytes(&self) -> u64 {
+        self.totals.bytes
+    }
+
+    /// Number of records.
+    pub fn records(&self) -> u64 {
+        self.totals.records
+    }
+
+    /// Slots of all segments.
+    pub fn slots(&self) -> u64 {
+        self.totals.slots
+    }
+
+    /// Tells whether records came, went or died.
+    pub fn fingerprint(&self) -> (u64, u64) {
+        (self.totals.bytes, self.totals.dead_bytes)
+    }
+
+    /// Bytes of the records in the cold stream that have a tag here.
+    pub fn cold_bytes(&self) -> u64 {
+        self.totals.cold_bytes
+    }
+
+    /// Bytes of records that merges found dead; of the cold stream, that collections did.
+    pub fn dead_bytes(&self) -> u64 {
+        self.totals.dead_bytes
+    }
+
+    /// Bytes that a collection would probably free: what was written since the last one, less the
+    /// keys that are new since then, plus what is known to be dead. For updates of known keys this
+    /// is exact (HashKV §3.3: the group with the most writes); for new keys it is as good as the
+    /// sketch, whose two estimates share their error.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.totals.garbage_bytes
+    }
+
+    fn sum(&mut self) {
+        let mut totals = Totals::default();
+        for segment in self.segments.iter() {
+            totals.bytes = totals.bytes.saturating_add(segment.bytes);
+            totals.records += u64::from(segment.records);
+            totals.slots += u64::from(segment.slots);
+            totals.cold_bytes = totals.cold_bytes.saturating_add(segment.cold_bytes);
+        }
+        let dead = self.dead.values().map(|bytes| u64::from(*bytes));
+        totals.dead_bytes = dead.sum();
+        self.totals = totals;
+        self.totals.garbage_bytes = self.estimate_garbage();
+    }
+
+    fn estimate_garbage(&self) -> u64 {
+        let bytes = self.bytes();
+        let written = bytes.saturating_sub(self.live_bytes);
+        let records = self.records().max(1);
+        let keys = self.keys.estimate().unwrap_or(records).min(records);
+        let new_keys = keys.saturating_sub(self.live_keys);
+        // A tag stands for a record: without them new keys would seem as small as tags.
+        let whole_bytes = u128::from(bytes) + u128::from(self.cold_bytes());
+        let new_bytes = (u128::from(new_keys) * whole_bytes / u128::from(records)) as u64;
+        written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
+    }
+
+    /// The group after an edit; a reason if the edit does not fit.
+    pub fn apply(&self, edit: &GroupEdit, slot_bytes: u64) -> Result<Group, String> {
+        let mut next = self.clone();
+        let mut leaving: BTreeSet<u64> = edit.remove.iter().copied().collect();
+        let mut segments = Vec::with_capacity(self.segments.len() + edit.place.len());
+        if leaving.is_empty() {
+            // Appends are most edits.
+            segments.extend_from_slice(&self.segments);
+        } else {
+            let stays = |segment: &&Segment| !leaving.remove(&segment.generation);
+            segments.extend(self.segments.iter().filter(stays));
+        }
+        if let Some(generation) = leaving.first() {
+            return Err(format!("removes unknown segment {generation}"));
+        }
+        for segment in &edit.place {
+            // What is placed is mostly at the end.
+            let known = segments.iter_mut().rev().find(|one| one.generation == segment.generation);
+            match known {
+                Some(known) => *known = *segment,
+                None => segments.push(*segment),
+            }
+        }
+        segments.sort_by_key(|segment| segment.voff);
+        next.end_voff = self.end_voff.max(edit.end_voff);
+        check_segments(&segments, next.end_voff, slot_bytes)?;
+        next.segments = Arc::new(segments);
+        next.dead.extend(edit.dead.iter().copied());
+        for voff in &edit.buried {
+            next.dead.remove(voff);
+        }
+        match edit.collected {
+            Some((live_bytes, live_keys)) => {
+                (next.live_bytes, next.live_keys) = (live_bytes, live_keys);
+                next.keys = edit.keys.clone();
+            }
+            None => next.keys.merge(&edit.keys),
+        }
+        next.sum();
+        Ok(next)
+    }
+}
+
+/// Sorted, disjoint, inside their slots and below the group's end.
+fn check_segments(segments: &[Segment], end_voff: u64, slot_bytes: u64) -> Result<(), String> {
+    let mut behind = 0;
+    for segment in segments {
+        let room = u64::from(segment.slots).checked_mul(slot_bytes);
+        let footer = footer_bytes(segment.records, segment.tags);
+        let fits = segment.slots > 0
+            && segment.tags <= if segment.collected { segment.records } else { 0 }
+            && segment.slot.checked_add(segment.slots).is_some()
+            && segment.bytes.checked_add(footer).is_some()
+            && room.is_some_and(|room| segment.stored_bytes() <= room);
+        // A collected segment keeps voffs from anywhere in what it replaced.
+        let extent = if segment.collected { 1 } else { segment.bytes };
+        let end = segment.voff.checked_add(extent).filter(|end| *end <= end_voff);
+        match end {
+            Some(end) if fits && segment.voff >= behind => behind = end,
+            _ => return Err(format!("segment {} does not fit", segment.generation)),
+        }
+    }
+    Ok(())
+}
+
+/// An atomic change of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEdit {
+    /// Which group.
+    pub group: u32,
+    /// New end of the stream, if larger.
+    pub end_voff: u64,
+    /// Generations of segments that go.
+    pub remove: Vec<u64>,
+    /// Segments that come, or grow: one of a known generation replaces it.
+    pub place: Vec<Segment>,
+    /// Records found dead by merges: voff and bytes.
+    pub dead: Vec<(u64, u32)>,
+    /// Notices of dead records that are done with.
+    pub buried: Vec<u64>,
+    /// Keys of the records that come; with `collected`, of all that are left.
+    pub keys: Sketch,
+    /// A collection: bytes and distinct keys that it left.
+    pub collected: Option<(u64, u64)>,
+}
+
+impl Default for GroupEdit {
+    fn default() -> Self {
+        GroupEdit {
+            group: 0,
+            end_voff: 0,
+            remove: Vec::new(),
+            place: Vec::new(),
+            dead: Vec::new(),
+            buried: Vec::new(),
+            keys: Sketch::of_nothing(),
+            collected: None,
+        }
+    }
+}
+
+/// An atomic change of a layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValueEdit {
+    /// Number of the value file.
+    pub store: u64,
+    /// One per group that changes.
+    pub groups: Vec<GroupEdit>,
+}
+
+/// A value file: its identity and its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// File number.
+    pub number: u64,
+    /// `Vlog` or `HashGrouped`.
+    pub placement: ValuePlacement,
+    /// Of hash groups: collections write pointers into the tree, and groups hold markers.
+    pub writes_back: bool,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Tables below this number may point here, although values go elsewhere now; 0: this is where
+    /// they go.
+    pub retired_at: u64,
+    /// Groups; behind hash groups of stable pointers, the cold stream.
+    pub groups: Vec<Group>,
+}
+
+impl Layout {
+    /// An empty file that goes with these options.
+    pub fn new(number: u64, options: &ValueOptions) -> Layout {
+        let (placement, slot_bytes) = (options.placement, options.slot_bytes);
+        let writes_back = options.writes_back();
+        let cold = u32::from(placement == ValuePlacement::HashGrouped && !writes_back);
+        let groups = (0..options.group_count() + cold).map(|_| Group::default()).collect();
+        Layout { number, placement, writes_back, slot_bytes, retired_at: 0, groups }
+    }
+
+    /// Whether values that go by these options may go here.
+    pub fn is_of(&self, options: &ValueOptions) -> bool {
+        self.placement == options.placement && self.writes_back == options.writes_back()
+    }
+
+    /// The cold stream's index among the groups.
+    pub fn cold(&self) -> Option<u32> {
+        let has_tags = self.placement == ValuePlacement::HashGrouped && !self.writes_back;
+        has_tags.then(|| (self.groups.len() as u32).saturating_sub(1))
+    }
+
+    /// Groups that keys go to.
+    pub fn group_count(&self) -> u32 {
+        (self.groups.len() as u32).saturating_sub(self.cold().is_some().into())
+    }
+
+    /// The group that an edit names.
+    pub fn group(&self, group: u32) -> Result<&Group, String> {
+        self.groups.get(group as usize).ok_or_else(|| format!("names unknown group {group}"))
+    }
+
+    /// Applies an edit.
+    pub fn apply(&mut self, edit: &ValueEdit) -> Result<(), String> {
+        for group in &edit.groups {
+            let next = self.group(group.group)?.apply(group, self.slot_bytes.into())?;
+            self.groups[group.group as usize] = next;
+        }
+        Ok(())
+    }
+
+    /// Refuses a layout whose segments share slots or generations, or whose groups do not hold.
+    pub fn check(&self) -> Result<(), String> {
+        let mut generations = BTreeSet::new();
+        for group in &self.groups {
+            check_segments(&group.segments, group.end_voff, self.slot_bytes.into())?;
+            if !group.segments.iter().all(|segment| generations.insert(segment.generation)) {
+                return Err("two segments have one generation".to_string());
+            }
+        }
+        match self.placement {
+            ValuePlacement::Inline => Err("a value file of inline values".to_string()),
+            ValuePlacement::HashGrouped if !self.writes_back && self.groups.len() < 2 => {
+                Err("hash groups without a group or a cold stream".to_string())
+            }
+            _ if self.groups.is_empty() || self.slot_bytes == 0 => {
+                Err("a value file without groups or slots".to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Encodes a layout.
+pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
+    let placement = match layout.placement {
+        ValuePlacement::Vlog => 1,
+        _ if layout.writes_back => WRITTEN_BACK,
+        _ => 2,
+    };
+    let numbers = [layout.number, placement, layout.slot_bytes.into(), layout.retired_at];
+    numbers.into_iter().for_each(|number| put_varint(out, number));
+    put_varint(out, layout.groups.len() as u64);
+    for group in &layout.groups {
+        for number in [group.end_voff, group.live_bytes, group.live_keys] {
+            put_varint(out, number);
+        }
+        put_sketch(out, &group.keys);
+        put_segments(out, &group.segments);
+        put_varint(out, group.dead.len() as u64);
+        for (voff, bytes) in &group.dead {
+            put_varint(out, *voff);
+            put_varint(out, u64::from(*bytes));
+        }
+    }
+}
+
+/// Decodes a layout; `with_tags`: of today, else of before there were tags. Hash groups whose
+/// pointers are written back decode as well: the tag of the change says whether they may be there.
+pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Layout> {
+    let number = take_number(reader)?;
+    let (placement, writes_back) = match reader.take_varint()? {
+        1 => (ValuePlacement::Vlog, false),
+        2 => (ValuePlacement::HashGrouped, false),
+        WRITTEN_BACK if with_tags => (ValuePlacement::HashGrouped, true),
+        _ => return Err(Truncated),
+    };
+    let slot_bytes = take_u32(reader)?;
+    let retired_at = take_number(reader)?;
+    let mut groups = take_list(reader, |reader| {
+        let end_voff = take_number(reader)?;
+        let live_bytes = take_size(reader)?;
+        let live_keys = take_size(reader)?;
+        let keys = take_sketch(reader)?;
+        let segments = Arc::new(take_list(reader, |reader| take_segment(reader, with_tags))?);
+        let dead = take_list(reader, take_dead)?.into_iter().collect();
+        let totals = Totals::default();
+        let mut group = Group { segments, end_voff, dead, live_bytes, live_keys, keys, totals };
+        group.sum();
+        Ok(group)
+    })?;
+    if !with_tags && placement == ValuePlacement::HashGrouped {
+        groups.push(Group::default());
+    }
+    Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, groups })
+}
+
+/// Encodes an edit.
+pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
+    put_varint(out, edit.store);
+    put_varint(out, edit.groups.len() as u64);
+    for group in &edit.groups {
+        put_varint(out, u64::from(group.group));
+        put_varint(out, group.end_voff);
+        put_varint(out, group.remove.len() as u64);
+        group.remove.iter().for_each(|generation| put_varint(out, *generation));
+        put_segments(out, &group.place);
+        put_varint(out, group.dead.len() as u64);
+        for (voff, bytes) in &group.dead {
+            put_varint(out, *voff);
+            put_varint(out, u64::from(*bytes));
+        }
+        put_varint(out, group.buried.len() as u64);
+        group.buried.iter().for_each(|voff| put_varint(out, *voff));
+        put_sketch(out, &group.keys);
+        match group.collected {
+            Some((live_bytes, live_keys)) => {
+                [1, live_bytes, live_keys].into_iter().for_each(|n| put_varint(out, n));
+            }
+            None => put_varint(out, 0),
+        }
+    }
+}
+
+/// Decodes an edit; `with_tags` as of a layout.
+pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<ValueEdit> {
+    let store = reader.take_varint()?;
+    let groups = take_list(reader, |reader| {
+        Ok(GroupEdit {
+            group: take_u32(reader)?,
+            end_voff: take_number(reader)?,
+            remove: take_list(reader, |reader| reader.take_varint())?,
+            place: take_list(reader, |reader| take_segment(reader, with_tags))?,
+            dead: take_list(reader, take_dead)?,
+            buried: take_list(reader, |reader| reader.take_varint())?,
+            keys: take_sketch(reader)?,
+            collected: match reader.take_varint()? {
+                0 => None,
+                1 => Some((take_size(reader)?, take_size(reader)?)),
+                _ => return Err(Truncated),
+            },
+        })
+    })?;
+    Ok(ValueEdit { store, groups })
+}
+
+fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
+    put_varint(out, segments.len() as u64);
+    for segment in segments {
+        let is_tagged = segment.tags > 0;
+        let bits = u64::from(is_tagged) << 1 | u64::from(segment.collected);
+        let numbers = [
+            segment.slot.into(),
+            u64::from(segment.slots) << 2 | bits,
+            segment.generation,
+            segment.voff,
+            segment.bytes,
+            segment.records.into(),
+            segment.tags.into(),
+            segment.cold_bytes,
+        ];
+        let count = numbers.len() - if is_tagged { 0 } else { 2 };
+        numbers[..count].iter().for_each(|number| put_varint(out, *number));
+    }
+}
+
+fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
+    let slot = take_u32(reader)?;
+    let slots = reader.take_varint()?;
+    let is_tagged = with_tags && slots & 2 != 0;
+    let segment = Segment {
+        slot,
+        slots: u32::try_from(slots >> if with_tags { 2 } else { 1 }).map_err(|_| Truncated)?,
+        collected: slots & 1 == 1,
+        generation: take_number(reader)?,
+        voff: take_number(reader)?,
+        bytes: take_size(reader)?,
+        records: take_u32(reader)?,
+        tags: 0,
+        cold_bytes: 0,
+    };
+    if !is_tagged {
+        return Ok(segment);
+    }
+    Ok(Segment { tags: take_u32(reader)?, cold_bytes: take_size(reader)?, ..segment })
+}
+
+fn take_dead(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
+    Ok((take_number(reader)?, take_u32(reader)?))
+}
+
+/// A sketch of few keys as pairs of register and rank; else whole.
+fn put_sketch(out: &mut Vec<u8>, sketch: &Sketch) {
+    let registers = sketch.as_bytes();
+    let set: Vec<(usize, u8)> =
+        registers.iter().copied().enumerate().filter(|(_, rank)| *rank > 0).collect();
+    if registers.is_empty() || set.len() * 2 >= registers.len() {
+        return put_bytes(out, registers);
+    }
+    let pairs: Vec<u8> = set.into_iter().flat_map(|(at, rank)| [at as u8, rank]).collect();
+    // One byte more than the pairs, so that their length is odd and a whole sketch's is not.
+    put_varint(out, pairs.len() as u64 + 1);
+    out.push(0);
+    out.extend_from_slice(&pairs);
+}
+
+fn take_sketch(reader: &mut Reader<'_>) -> Decoded<Sketch> {
+    let bytes = reader.take_bytes()?;
+    if bytes.len() % 2 == 0 {
+        return Sketch::from_bytes(bytes).ok_or(Truncated);
+    }
+    let mut registers = [0; runstone_policy::sketch::REGISTER_COUNT];
+    for pair in bytes[1..].chunks_exact(2) {
+        registers[usize::from(pair[0])] = pair[1];
+    }
+    Sketch::from_bytes(&registers).ok_or(Truncated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::value_options::GcPointers;
+
+    fn segment(slot: u32, generation: u64, voff: u64, bytes: u64) -> Segment {
+        let (slots, records) = (1, 3);
+        let (collected, tags, cold_bytes) = (false, 0, 0);
+        Segment { slot, slots, collected, generation, voff, bytes, records, tags, cold_bytes }
+    }
+
+    fn tagged(segment: Segment) -> Segment {
+        Segment { collected: true, tags: 2, cold_bytes: 700, ..segment }
+    }
+
+    fn keys(hashes: impl Iterator<Item = u64>) -> Sketch {
+        let mut sketch = Sketch::of_nothing();
+        hashes.for_each(|i| sketch.add(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes())));
+        sketch
+    }
+
+    fn options(gc_pointers: GcPointers) -> ValueOptions {
+        let placement = ValuePlacement::HashGrouped;
+        ValueOptions { placement, gc_pointers, slot_bytes: 4096, groups: 2, ..Default::default() }
+    }
+
+    fn layout() -> Layout {
+        let mut layout = Layout::new(9, &options(GcPointers::Stable));
+        let edit = GroupEdit {
+            group: 1,
+            end_voff: 8192,
+            place: vec![segment(0, 1, 0, 4000), segment(1, 2, 4096, 100)],
+            keys: keys(0..6),
+            ..GroupEdit::default()
+        };
+        layout.apply(&ValueEdit { store: 9, groups: vec![edit] }).expect("fits");
+        layout
+    }
+
+    #[test]
+    fn edits_grow_replace_and_bury() {
+        let mut layout = layout();
+        let grow = GroupEdit {
+            group: 1,
+            place: vec![segment(1, 2, 4096, 900)],
+            dead: vec![(40, 30), (4096, 50)],
+            ..GroupEdit::default()
+        };
+        layout.apply(&ValueEdit { store: 9, groups: vec![grow] }).expect("fits");
+        assert_eq!(layout.groups[1].bytes(), 4900);
+        let collect = GroupEdit {
+            group: 1,
+            remove: vec![1, 2],
+            place: vec![tagged(segment(2, 3, 80, 1000))],
+            buried: vec![40],
+            keys: keys(0..2),
+            collected: Some((1000, 2)),
+            ..GroupEdit::default()
+        };
+        layout.apply(&ValueEdit { store: 9, groups: vec![collect] }).expect("fits");
+        let group = &layout.groups[1];
+        assert_eq!((group.bytes(), group.end_voff), (1000, 8192), "voffs are never used again");
+        assert_eq!(group.cold_bytes(), 700);
+        assert_eq!(group.dead.keys().copied().collect::<Vec<_>>(), [4096]);
+        assert_eq!(group.garbage_bytes(), 50, "nothing was written since");
+        layout.check().expect("holds");
+        let mut out = Vec::new();
+        put_layout(&mut out, &layout);
+        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
+    }
+
+    #[test]
+    fn edits_that_do_not_fit_are_refused() {
+        let refused = |edit: GroupEdit| {
+            let edit = ValueEdit { store: 9, groups: vec![edit] };
+            layout().apply(&edit).expect_err("does not fit")
+        };
+        let group = |edit: GroupEdit| GroupEdit { group: 1, end_voff: 1 << 40, ..edit };
+        refused(GroupEdit { group: 3, ..GroupEdit::default() });
+        refused(group(GroupEdit { remove: vec![7], ..GroupEdit::default() }));
+        let place = |segment| group(GroupEdit { place: vec![segment], ..GroupEdit::default() });
+        refused(place(segment(3, 3, 3999, 10)));
+        refused(place(segment(3, 3, 9000, 4097)));
+        refused(place(Segment { collected: true, ..segment(3, 3, 9000, 4090) }));
+        refused(place(segment(3, 3, u64::MAX, 10)));
+        refused(place(Segment { slots: 0, ..segment(3, 3, 9000, 0) }));
+        refused(place(Segment { tags: 1, ..segment(3, 3, 9000, 10) }));
+        refused(place(Segment { records: 1, ..tagged(segment(3, 3, 9000, 10)) }));
+    }
+
+    #[test]
+    fn garbage_is_what_updates_wrote() {
+        let write = |hashes: std::ops::Range<u64>, end: u64, live: Option<(u64, u64)>| {
+            let records = (hashes.end - hashes.start) as u32;
+            let bytes = u64::from(records) * 100;
+            let place = vec![Segment { records, ..segment(0, end, end - bytes, bytes) }];
+            let keys = keys(hashes);
+            let collected = live.map(|bytes| (bytes.0, keys.estimate().unwrap_or(0)));
+            GroupEdit { end_voff: end, place, keys, collected, ..GroupEdit::default() }
+        };
+        let apply = |group: Group, edit| group.apply(&edit, 1 << 20).expect("fits");
+        let loaded = apply(Group::default(), write(0..1000, 100_000, None));
+        assert!(loaded.garbage_bytes() < 13_000, "new keys are no garbage");
+        let collected = apply(Group::default(), write(0..1000, 100_000, Some((100_000, 0))));
+        assert_eq!(collected.garbage_bytes(), 0);
+        let updated = apply(collected.clone(), write(0..200, 120_000, None));
+        assert_eq!(updated.garbage_bytes(), 20_000, "updates are garbage, exactly");
+        let grown = apply(collected, write(1000..1200, 120_000, None));
+        assert!(grown.garbage_bytes() < 8_000, "{}", grown.garbage_bytes());
+    }
+
+    #[test]
+    fn edits_round_trip() {
+        let edit = ValueEdit {
+            store: 9,
+            groups: vec![
+                GroupEdit { group: 3, keys: keys(0..5), ..GroupEdit::default() },
+                GroupEdit {
+                    group: 70_000,
+                    end_voff: 1 << 50,
+                    remove: vec![1, 1 << 40],
+                    place: vec![segment(1, 2, 3, 4), tagged(segment(9, 8, 7, 6))],
+                    dead: vec![(1 << 33, 7)],
+                    buried: vec![0, 5],
+                    keys: keys(0..5000),
+                    collected: Some((1, 2)),
+                },
+            ],
+        };
+        let mut out = Vec::new();
+        put_edit(&mut out, &edit);
+        assert_eq!(take_edit(&mut Reader::new(&out), true), Ok(edit));
+        for cut in 0..out.len() {
+            assert!(take_edit(&mut Reader::new(&out[..cut]), true).is_err());
+        }
+    }
+
+    #[test]
+    fn groups_with_markers_have_no_cold_stream() {
+        let layout = Layout::new(9, &options(GcPointers::Writeback));
+        assert_eq!((layout.group_count(), layout.cold(), layout.groups.len()), (2, None, 2));
+        layout.check().expect("holds");
+        assert!(layout.is_of(&options(GcPointers::Writeback)));
+        assert!(!layout.is_of(&options(GcPointers::Stable)));
+        let mut out = Vec::new();
+        put_layout(&mut out, &layout);
+        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
+        assert!(take_layout(&mut Reader::new(&out), false).is_err(), "of before there were tags");
+    }
+
+    /// As written before there were tags, by hand: number, placement, slot bytes, retired at, one
+    /// group; its end, live bytes and keys, empty sketch, one collected segment, no dead.
+    #[test]
+    fn layouts_without_tags_are_read() {
+        let old = [9, 2, 64, 0, 1, 64, 0, 0, 0, 1, 5, 3, 7, 8, 20, 1, 0];
+        let layout = take_layout(&mut Reader::new(&old), false).expect("decodes");
+        assert_eq!((layout.group_count(), layout.cold()), (1, Some(1)));
+        let segments = &layout.groups[0].segments;
+        let segment = Segment { records: 1, collected: true, ..segment(5, 7, 8, 20) };
+        assert_eq!(segments[..], [segment]);
+        assert!(layout.groups[1].segments.is_empty());
+    }
+}

@@ -1,0 +1,605 @@
+//! What a collection of a hash group keeps, and which segments it rewrites for that. Pure: no I/O,
+//! no locks.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use runstone_policy::sketch::Sketch;
+
+use crate::base::key::{SeqNo, head};
+use crate::values::file::ValueStore;
+use crate::values::layout::Segment;
+use crate::values::record::{footer_bytes, tag_bytes};
+
+/// A record of the group being collected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Where its key is in the arena.
+    pub(crate) key_at: usize,
+    pub(crate) key_bytes: u32,
+    pub(crate) seq: SeqNo,
+    pub(crate) voff: u64,
+    /// Index of the segment, and the place in it.
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+    /// Of a tag: what it stands for.
+    pub(crate) tag: Option<Tag>,
+    /// Of a version that is a deletion or lies inline.
+    pub(crate) is_marker: bool,
+    /// Whether the record goes to the cold stream, if its segment is rewritten.
+    pub(crate) cools: bool,
+}
+
+/// A record in the cold stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) voff: u64,
+    pub(crate) bytes: u32,
+}
+
+impl Entry {
+    /// Bytes that the group keeps of it.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
+    }
+
+    /// Bytes that leave the group for the cold stream.
+    pub(crate) fn cooling_bytes(&self) -> u64 {
+        if self.cools { self.bytes.into() } else { 0 }
+    }
+
+    /// Whether the group keeps a tag of it.
+    pub(crate) fn becomes_tag(&self) -> bool {
+        self.cools || self.tag.is_some()
+    }
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub(crate) struct Scanned {
+    pub(crate) keys: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
+    /// Bytes of segments, as far as they are held.
+    pub(crate) held: Vec<Option<Vec<u8>>>,
+    /// Spreads hashes of keys: nobody outside knows it, so nobody can choose keys that meet.
+    pub(crate) mix: u64,
+}
+
+impl Scanned {
+    pub(crate) fn key(&self, entry: &Entry) -> &[u8] {
+        &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
+    }
+
+    /// Indices of the entries by key, and as `order` has it. Sorted are heads and indices: most
+    /// comparisons end there, and they are small.
+    fn by_key(&self) -> Vec<u32> {
+        let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
+        let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
+        sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| self.order(a.1, b.1)));
+        sorted.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// By key; of a key the newest version first, and of two records of one version the later. A
+    /// record goes before a marker of its version: that lay inline once, and was separated since.
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let order = |at: u32| {
+            let entry = &self.entries[at as usize];
+            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.voff))
+        };
+        order(one).cmp(&order(other))
+    }
+
+    fn is_same_key(&self, one: u32, other: u32) -> bool {
+        self.key(&self.entries[one as usize]) == self.key(&self.entries[other as usize])
+    }
+
+    fn hashes(&self) -> Vec<u64> {
+        self.entries.iter().map(|entry| ValueStore::sketch_hash(self.key(entry))).collect()
+    }
+}
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// Entries by hash: each leads to the one before it with the same hash, mostly of the same key.
+struct Chains {
+    before: Vec<u32>,
+    /// Whether no later entry has its hash.
+    is_last: Vec<bool>,
+}
+
+impl Chains {
+    /// At most half of the slots are taken, so that a search is short.
+    fn of(hashes: &[u64], mix: u64) -> Chains {
+        let bits = (2 * hashes.len()).next_power_of_two().trailing_zeros().max(1);
+        let mut slots = vec![NONE; 1 << bits];
+        let mut chains =
+            Chains { before: vec![NONE; hashes.len()], is_last: vec![true; hashes.len()] };
+        for (i, hash) in (0..).zip(hashes) {
+            let mut at = (hash.wrapping_mul(mix | 1) >> (u64::BITS - bits)) as usize;
+            while slots[at] != NONE && hashes[slots[at] as usize] != *hash {
+                at = (at + 1) % slots.len();
+            }
+            let before = std::mem::replace(&mut slots[at], i);
+            chains.before[i as usize] = before;
+            if before != NONE {
+                chains.is_last[before as usize] = false;
+            }
+        }
+        chains
+    }
+
+    /// Puts the entries of the chain that ends with `last` there.
+    fn list(&self, last: u32, out: &mut Vec<u32>) {
+        out.clear();
+        out.extend(std::iter::successors(Some(last), |at| {
+            Some(self.before[*at as usize]).filter(|before| *before != NONE)
+        }));
+    }
+}
+
+/// What stays of a group.
+#[derive(Debug)]
+pub(crate) struct Survivors {
+    /// By voff.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) keys: Sketch,
+    /// Bytes of the newest versions.
+    pub(crate) live_bytes: u64,
+    /// Bytes that only snapshots need.
+    pub(crate) pinned_bytes: u64,
+    /// Tags of versions that nobody sees.
+    pub(crate) dropped_tags: Vec<Entry>,
+}
+
+impl Survivors {
+    fn none() -> Survivors {
+        Survivors {
+            entries: Vec::new(),
+            keys: Sketch::of_nothing(),
+            live_bytes: 0,
+            pinned_bytes: 0,
+            dropped_tags: Vec::new(),
+        }
+    }
+}
+
+/// The segments that are worth rewriting, as indices.
+///
+/// 1. Those at the front that lost nothing stay: copying them would free nothing.
+/// 2. So do those at the end without which as many slots come free: the newest, in which least has
+///    died. What garbage they hold is found the next time. The segment that is being filled is
+///    mostly one of them, so that a group does not leave a partly filled one behind each time.
+/// 3. If nothing comes free, all are rewritten: no garbage is left then, and nobody tries again.
+pub(crate) fn rewritten(
+    segments: &[Segment],
+    survivors: &[Entry],
+    slot_bytes: u64,
+) -> Range<usize> {
+    let from = whole_front(segments, survivors, slot_bytes);
+    let mut left = vec![Vec::new(); segments.len()];
+    survivors.iter().for_each(|entry| left[entry.segment as usize].push(entry));
+    let mut outputs = Packing { slot_bytes, ..Packing::default() };
+    let mut inputs = 0;
+    // Slots that come free when the rewriting ends behind each segment.
+    let mut freed = vec![0];
+    for (segment, left) in segments.iter().zip(left).skip(from) {
+        inputs += i64::from(segment.slots);
+        left.into_iter().for_each(|entry| outputs.add(entry));
+        freed.push(inputs - outputs.slots());
+    }
+    let all = freed.last().copied().unwrap_or(0);
+    let enough = freed.iter().position(|slots| *slots >= all).filter(|_| all > 0);
+    from..enough.map_or(segments.len(), |count| from + count)
+}
+
+/// How many slots records take, packed as the copy packs them.
+#[derive(Default)]
+struct Packing {
+    slot_bytes: u64,
+    slots: i64,
+    open_bytes: u64,
+    open_records: u32,
+    open_tags: u32,
+    cold_bytes: u64,
+}
+
+impl Packing {
+    fn add(&mut self, entry: &Entry) {
+        let (bytes, tag) = (entry.kept_bytes(), u32::from(entry.becomes_tag()));
+        let footer = footer_bytes(self.open_records + 1, self.open_tags + tag);
+        if self.open_records == 0 || self.open_bytes + bytes + footer > self.slot_bytes {
+            self.slots += (bytes + footer_bytes(1, tag)).div_ceil(self.slot_bytes) as i64;
+            (self.open_bytes, self.open_records, self.open_tags) = (0, 0, 0);
+        }
+        self.open_bytes += bytes;
+        self.open_records += 1;
+        self.open_tags += tag;
+        self.cold_bytes += entry.cooling_bytes();
+    }
+
+    /// The cold stream goes on where it ended, so what goes there takes its share of slots.
+    fn slots(&self) -> i64 {
+        self.slots + self.cold_bytes.div_ceil(self.slot_bytes) as i64
+    }
+}
+
+/// Segments at the front of which every record stays, as long as they are about full.
+fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> usize {
+    let mut counts = vec![0u32; segments.len()];
+    survivors.iter().for_each(|entry| counts[entry.segment as usize] += 1);
+    let whole = |(segment, count): (&Segment, &u32)| {
+        let room = u64::from(segment.slots) * slot_bytes;
+        segment.records == *count && segment.stored_bytes() * 8 >= room * 7
+    };
+    segments.iter().zip(&counts).take_while(|pair| whole(*pair)).count()
+}
+
+/// Which versions stay: of each key the newest and, for each point, the newest that it sees; not
+/// those that merges found dead. With `cools`, a record goes to the cold stream if it is all that
+/// the scan met of its key: no update since it was written or last moved (HashKV §3.4).
+pub(crate) fn survivors(
+    scanned: &Scanned,
+    points: &[SeqNo],
+    dead: &BTreeMap<u64, u32>,
+    cools: bool,
+) -> Survivors {
+    let kept = Vec::with_capacity(scanned.entries.len());
+    let judge = Judge { scanned, points, dead, cools, out: Survivors::none(), kept };
+    judge.by_hash(&scanned.hashes())
+}
+
+/// Finds survivors, key by key.
+struct Judge<'a> {
+    scanned: &'a Scanned,
+    points: &'a [SeqNo],
+    dead: &'a BTreeMap<u64, u32>,
+    cools: bool,
+    out: Survivors,
+    /// Index, and whether it cools.
+    kept: Vec<(u32, bool)>,
+}
+
+impl Judge<'_> {
+    /// Keys are found by their hashes; sorted is only what has a hash in common.
+    fn by_hash(mut self, hashes: &[u64]) -> Survivors {
+        let scanned = self.scanned;
+        let chains = Chains::of(hashes, scanned.mix);
+        let mut same = Vec::new();
+        for (last, hash) in (0..).zip(hashes).filter(|(i, _)| chains.is_last[*i as usize]) {
+            chains.list(last, &mut same);
+            same.sort_unstable_by(|a, b| scanned.order(*a, *b));
+            let keys = same.chunk_by(|a, b| scanned.is_same_key(*a, *b));
+            keys.for_each(|versions| self.see(versions, *hash));
+        }
+        self.finish()
+    }
+
+    /// All versions of a key, the newest first.
+    fn see(&mut self, versions: &[u32], hash: u64) {
+        let before = self.kept.len();
+        let mut last = None;
+        for at in versions {
+            let entry = &self.scanned.entries[*at as usize];
+            let stripe = self.points.partition_point(|point| *point < entry.seq);
+            let newest = last.is_none();
+            let shadowed = last == Some(stripe) && stripe < self.points.len();
+            last = Some(stripe);
+            let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
+            let is_dead = self.dead.contains_key(&entry.voff);
+            if !newest && !is_dead {
+                // Its key was updated: the newest version is hot.
+                self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
+            }
+            if shadowed || is_dead {
+                self.out.dropped_tags.extend(entry.tag.map(|_| *entry));
+                continue;
+            }
+            if newest {
+                self.out.live_bytes += u64::from(entry.bytes);
+            } else {
+                self.out.pinned_bytes += u64::from(entry.bytes);
+            }
+            self.out.keys.add(hash);
+            self.kept.push((*at, self.cools && newest && entry.tag.is_none()));
+        }
+    }
+
+    fn finish(self) -> Survivors {
+        let Judge { scanned, mut out, mut kept, .. } = self;
+        // As scanned, which is by voff.
+        kept.sort_unstable();
+        let entry = |(at, cools)| Entry { cools, ..scanned.entries[at as usize] };
+        out.entries = kept.into_iter().map(entry).collect();
+        debug_assert!(out.entries.is_sorted_by_key(|entry| entry.voff));
+        out
+    }
+}
+
+/// Of a group whose pointers are written back: the newest version of each key, by key, unless a
+/// marker or a merge says that it is no longer the key's. A version may have several records: a
+/// collection that ended between its copies and its pointers left both, and one of them may be
+/// known to be dead for all. Older versions stay where they are as long as a snapshot needs them.
+pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
+    let mut out = Survivors::none();
+    let entry = |at: &u32| &scanned.entries[*at as usize];
+    for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
+        let newest = entry(&versions[0]);
+        let mut same = versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
+        if newest.is_marker || same.any(|one| dead.contains_key(&one.voff)) {
+            continue;
+        }
+        out.live_bytes += u64::from(newest.bytes);
+        out.keys.add(ValueStore::sketch_hash(scanned.key(newest)));
+        out.entries.push(*newest);
+    }
+    out
+}
+
+/// Of a group whose pointers are written back: the markers that are the newest of their keys, by
+/// key.
+pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<Entry> {
+    let entry = |at: &u32| &scanned.entries[*at as usize];
+    let sorted = scanned.by_key();
+    let keys = sorted.chunk_by(|a, b| scanned.is_same_key(*a, *b));
+    let newest = keys.map(|versions| entry(&versions[0]));
+    newest.filter(|entry| entry.is_marker).copied().collect()
+}
+
+/// Of the cold stream: all but what is known to be dead. Its records are there for their tags,
+/// which know what snapshots see.
+pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
+    let mut out = Survivors::none();
+    out.entries.extend(scanned.entries.iter().filter(|entry| !dead.contains_key(&entry.voff)));
+    out.live_bytes = out.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+    out
+}
+
+/// Of the cold stream: neighbours of about `most_slots` slots in which most is dead or not used,
+/// among the first `count` segments; and how many bytes that is. What an extent of several slots
+/// leaves unused is not to be had.
+pub(crate) fn emptiest(
+    segments: &[Segment],
+    count: usize,
+    dead: &BTreeMap<u64, u32>,
+    (most_slots, slot_bytes): (u64, u64),
+) -> (Range<usize>, u64) {
+    let dead_in = |i: usize| -> u64 {
+        let end = segments.get(i + 1).map_or(u64::MAX, |next| next.voff);
+        let dead = dead.range(segments[i].voff..end).map(|(_, bytes)| u64::from(*bytes));
+        let is_single = segments[i].slots == 1;
+        let room = if is_single { slot_bytes } else { 0 };
+        dead.sum::<u64>() + room.saturating_sub(segments[i].stored_bytes())
+    };
+    let dead: Vec<u64> = (0..count).map(dead_in).collect();
+    let (mut best, mut best_bytes) = (0..0, 0);
+    let (mut from, mut slots, mut bytes) = (0, 0, 0);
+    for (i, segment) in segments.iter().enumerate().take(count) {
+        slots += u64::from(segment.slots);
+        bytes += dead[i];
+        while from < i && slots > most_slots {
+            slots -= u64::from(segments[from].slots);
+            bytes -= dead[from];
+            from += 1;
+        }
+        if bytes > best_bytes {
+            (best, best_bytes) = (from..i + 1, bytes);
+        }
+    }
+    (best, best_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SLOT_BYTES: u64 = 4096;
+
+    fn segments(count: u32) -> Vec<Segment> {
+        let segment = |slot: u32| Segment {
+            slot,
+            slots: 1,
+            collected: false,
+            generation: slot.into(),
+            voff: u64::from(slot) * SLOT_BYTES,
+            bytes: 4000,
+            records: 4,
+            tags: 0,
+            cold_bytes: 0,
+        };
+        (0..count).map(segment).collect()
+    }
+
+    /// Four records of 1,000 bytes to a segment; of each so many are left.
+    fn left(counts: &[u32]) -> Vec<Entry> {
+        let entry = |segment: usize, i: u32| Entry {
+            key_at: 0,
+            key_bytes: 0,
+            seq: 1,
+            voff: segment as u64 * SLOT_BYTES + u64::from(i),
+            segment: segment as u32,
+            offset: i * 1000,
+            bytes: 1000,
+            tag: None,
+            is_marker: false,
+            cools: false,
+        };
+        let of = |(segment, count): (usize, &u32)| {
+            (0..*count).map(move |i| entry(segment, i)).collect::<Vec<_>>()
+        };
+        counts.iter().enumerate().flat_map(of).collect()
+    }
+
+    #[test]
+    fn only_what_frees_a_slot_is_rewritten() {
+        let rewritten =
+            |counts: &[u32]| rewritten(&segments(counts.len() as u32), &left(counts), SLOT_BYTES);
+        assert_eq!(rewritten(&[4, 4, 2, 2, 4, 4]), 2..4, "neither the front nor the end");
+        assert_eq!(rewritten(&[2, 2, 4, 3]), 0..2, "three quarters at the end free nothing");
+        assert_eq!(rewritten(&[0, 0, 0]), 0..3);
+        assert_eq!(rewritten(&[3, 4, 4]), 0..3, "nothing comes free: all, so that nobody retries");
+        assert_eq!(rewritten(&[]), 0..0);
+        assert_eq!(rewritten(&[2, 0, 4, 2, 0]), 0..5, "the last frees a slot of its own");
+    }
+
+    #[test]
+    fn what_cools_leaves_a_tag() {
+        // Each record leaves a tag of 18 bytes; four of them fill a slot of the cold stream.
+        let mut all_cool = left(&[4, 2, 2, 4]);
+        all_cool.iter_mut().for_each(|entry| entry.cools = true);
+        assert_eq!(rewritten(&segments(4), &all_cool, SLOT_BYTES), 1..4, "but the front");
+        let mut outputs = Packing { slot_bytes: SLOT_BYTES, ..Packing::default() };
+        all_cool.iter().for_each(|entry| outputs.add(entry));
+        assert_eq!((outputs.slots, outputs.slots()), (1, 4), "12,000 bytes are three more slots");
+    }
+
+    fn scanned(records: &[(&str, SeqNo, u64, bool)]) -> Scanned {
+        let mut scanned = Scanned::default();
+        for (key, seq, voff, is_tag) in records {
+            scanned.entries.push(Entry {
+                key_at: scanned.keys.len(),
+                key_bytes: key.len() as u32,
+                seq: *seq,
+                voff: *voff,
+                segment: 0,
+                offset: 0,
+                bytes: 100,
+                tag: is_tag.then_some(Tag { voff: *voff * 2, bytes: 100 }),
+                is_marker: false,
+                cools: false,
+            });
+            scanned.keys.extend_from_slice(key.as_bytes());
+        }
+        scanned
+    }
+
+    /// Records (key, number, voff, whether it is a tag), scanned and judged.
+    fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
+        let scanned = scanned(records);
+        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
+        survivors(&scanned, points, &dead, true)
+    }
+
+    /// What would be relocated of records (key, number, voff, whether it is a marker): their voffs.
+    fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
+        let mut scanned = scanned(records);
+        for entry in &mut scanned.entries {
+            entry.is_marker = entry.tag.take().is_some();
+        }
+        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
+        newest(&scanned, &dead).entries.iter().map(|entry| entry.voff).collect()
+    }
+
+    #[test]
+    fn of_each_key_the_newest_version_is_relocated_unless_marked() {
+        let records = [("b", 1, 1, false), ("a", 2, 2, false), ("b", 9, 3, false)];
+        assert_eq!(relocated(&records, &[]), [2, 3], "by key");
+        let late = [("a", 9, 1, false), ("a", 2, 2, false)];
+        assert_eq!(relocated(&late, &[]), [1], "a copy of an older version may lie behind");
+        let marked = [("a", 1, 1, false), ("a", 2, 2, true), ("b", 3, 3, true), ("b", 4, 4, false)];
+        assert_eq!(relocated(&marked, &[]), [4]);
+        let twice = [("a", 5, 1, false), ("a", 5, 2, false)];
+        assert_eq!(relocated(&twice, &[]), [2]);
+        assert_eq!(relocated(&twice, &[1]), [] as [u64; 0], "one version is dead in all places");
+        let older = [("a", 4, 1, false), ("a", 5, 2, false)];
+        assert_eq!(relocated(&older, &[1]), [2]);
+        assert_eq!(relocated(&older, &[2]), [] as [u64; 0], "nor does the older one come back");
+        let separated = [("a", 5, 1, true), ("a", 5, 2, false)];
+        assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a merge");
+    }
+
+    #[test]
+    fn records_without_updates_cool() {
+        let voffs = |kept: &Survivors| -> Vec<(u64, bool)> {
+            kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+        };
+        let dropped = |kept: &Survivors| -> Vec<u64> {
+            kept.dropped_tags.iter().map(|entry| entry.voff).collect()
+        };
+        let records = [("a", 1, 1, false), ("b", 2, 2, false), ("b", 9, 9, false)];
+        assert_eq!(voffs(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
+        // A snapshot at 5 still sees the older one: it is no longer single, and stays as it is.
+        let kept = judged(&records, &[5, 10], &[]);
+        assert_eq!(voffs(&kept), [(1, true), (2, false), (9, false)]);
+        let kept = judged(&records, &[10], &[2]);
+        assert_eq!(voffs(&kept), [(1, true), (9, true)], "what is known to be dead is no version");
+        let tags = [("a", 1, 1, true), ("b", 2, 2, true), ("b", 9, 9, false)];
+        let kept = judged(&tags, &[10], &[]);
+        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(1, false), (9, false)], vec![2]));
+        let kept = judged(&tags, &[5, 10], &[1]);
+        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(2, false), (9, false)], vec![1]));
+    }
+
+    /// Survivors as they were found before there were hashes: by sorting all that was scanned.
+    fn by_key(mut judge: Judge<'_>, hashes: &[u64]) -> Survivors {
+        let scanned = judge.scanned;
+        for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
+            judge.see(versions, hashes[versions[0] as usize]);
+        }
+        judge.finish()
+    }
+
+    proptest! {
+        /// Chains are sorted where hashes have something in common, and only there. Here most have
+        /// all but a few bits in common, so that chains hold several keys.
+        #[test]
+        fn survivors_are_the_same_by_hash_and_by_key(
+            records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),
+            mut points in vec(0u64..10, 1..4),
+            dead in vec(0u64..60, 0..10),
+            (mask, mix, cools) in (0u64..16, any::<u64>(), any::<bool>()),
+        ) {
+            points.sort_unstable();
+            let names = records.iter().map(|one| format!("key-{:03}", one.0));
+            let names: Vec<String> = names.collect();
+            let records = names.iter().zip(&records).zip(0..);
+            let records = records.map(|((name, one), voff)| (&name[..], one.1, voff, one.2));
+            let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
+            let dead: BTreeMap<u64, u32> = dead.iter().map(|voff| (*voff, 100)).collect();
+            let judge = || {
+                let (out, kept) = (Survivors::none(), Vec::new());
+                Judge { scanned: &scanned, points: &points, dead: &dead, cools, out, kept }
+            };
+            let hashes: Vec<u64> = scanned.hashes().iter().map(|hash| hash & mask).collect();
+            let (one, other) = (judge().by_hash(&hashes), by_key(judge(), &hashes));
+            let dropped = |kept: &Survivors| {
+                let tags = kept.dropped_tags.iter().map(|entry| entry.voff);
+                tags.collect::<BTreeSet<u64>>()
+            };
+            prop_assert_eq!(dropped(&one), dropped(&other));
+            let kept = |kept: &Survivors| -> Vec<(u64, bool)> {
+                kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+            };
+            prop_assert_eq!(kept(&one), kept(&other));
+            prop_assert_eq!(
+                (one.live_bytes, one.pinned_bytes, one.keys),
+                (other.live_bytes, other.pinned_bytes, other.keys)
+            );
+        }
+    }
+
+    #[test]
+    fn the_cold_stream_is_collected_where_most_is_dead_or_unused() {
+        // 96 bytes of each slot are not used.
+        let emptiest = |dead: &[u64], most_slots| {
+            let dead = dead.iter().map(|voff| (*voff, 1000)).collect();
+            emptiest(&segments(6), 5, &dead, (most_slots, SLOT_BYTES))
+        };
+        assert_eq!(emptiest(&[], 3), (0..3, 3 * 96));
+        assert_eq!(emptiest(&[0, 4 * SLOT_BYTES, 4 * SLOT_BYTES + 9], 1), (4..5, 2096));
+        let left_out = [0, 5 * SLOT_BYTES, 5 * SLOT_BYTES + 9];
+        assert_eq!(emptiest(&left_out, 1), (0..1, 1096), "the sixth is left out");
+        assert_eq!(emptiest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 3), (1..4, 2288));
+        let mut large = segments(2);
+        (large[0].slots, large[1].bytes) = (2, 1000);
+        let found = super::emptiest(&large, 2, &BTreeMap::new(), (1, SLOT_BYTES));
+        assert_eq!(found, (1..2, 3096), "an extent of two slots has nothing to give");
+    }
+}

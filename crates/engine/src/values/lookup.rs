@@ -1,0 +1,386 @@
+//! Reads of many separated values at once: what a scan needs next (HashKV §3.6, WiscKey §3.2).
+//!
+//! 1. Find each record.
+//! 2. Sort by place, and join records whose gap is small into one read: a gap costs less than
+//!    another read.
+//! 3. Have all reads under way at once, if the storage can. Else announce them all, and read at
+//!    once what is joined: a lone record is read when the walk gets there, so that nothing is read
+//!    in vain, and its bytes are still near when they are looked at.
+//! 4. Check each record and give its value to whom it was asked for.
+//!
+//! Where the file is memory, there is nothing to read ahead but cache lines: `look_ahead`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use runstone_storage::ReadRequest;
+
+use crate::base::error::Result;
+use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::table::iterator::Access;
+use crate::values::Value;
+use crate::values::file::{Segments, ValueStore, place_in, segment_of};
+use crate::values::layout::Segment;
+use crate::values::read::{SCRATCH_BYTES, with_scratch};
+use crate::values::record::{self, Footer, Pointer, record_bytes};
+
+/// Records closer than this are read together.
+const MOST_GAP_BYTES: u64 = 16 << 10;
+/// No read is longer, unless a record is.
+const MOST_READ_BYTES: u64 = 1 << 20;
+
+/// Lines of a record in memory are asked for up to here: by then the processor has seen that they
+/// are read in a row.
+const MOST_ASKED_BYTES: u64 = 4 << 10;
+
+/// A value that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) pointer: Pointer,
+    pub(crate) key: &'a [u8],
+    pub(crate) trailer: u64,
+}
+
+/// What became of a value that is wanted.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    Value(Value),
+    /// The record is gone.
+    Gone,
+    /// To be read when the walk gets there: where it lay, if that is known.
+    Later(Option<Place>),
+}
+
+/// Where a wanted record lay when it was looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Which request.
+    index: usize,
+    segment: Segment,
+    /// In the segment.
+    offset: u64,
+    /// In the file.
+    position: u64,
+    bytes: u64,
+}
+
+/// Neighbouring places in one read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    places: Range<usize>,
+    /// In the file.
+    bytes: Range<u64>,
+}
+
+/// Takes what became of a request.
+pub(crate) type Give<'a> = dyn FnMut(usize, Result<Found>) + 'a;
+
+impl ValueStore {
+    /// Gives those of the versions that `which` names their values, read from the file, or their
+    /// places.
+    pub(crate) fn read_many(
+        &self,
+        wanted: &[Wanted<'_>],
+        mut which: Vec<usize>,
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        if self.file.is_memory() {
+            return self.look_ahead(wanted, &which, give);
+        }
+        if let [index] = which[..] {
+            return give(index, self.read_one(&wanted[index], access));
+        }
+        // What was loaded keeps its slots until the records are checked.
+        which.sort_unstable_by_key(|index| wanted[*index].pointer.group);
+        let (mut places, _held) = self.find_all(wanted, &which, give);
+        places.sort_unstable_by_key(|place| place.position);
+        let spans = join(&places);
+        if self.file.reads_together() && spans.len() > 1 {
+            return self.read_together(wanted, (&places, &spans), access, give);
+        }
+        if spans.len() > 1 {
+            spans.iter().for_each(|span| self.file.read_ahead(span.bytes.start, span.len()));
+        }
+        for span in &spans {
+            let places = &places[span.places.clone()];
+            if let [place] = places {
+                give(place.index, Ok(Found::Later(Some(*place))));
+                continue;
+            }
+            with_scratch(span.len() as usize, |bytes| {
+                match self.file.read_at(span.bytes.start, bytes) {
+                    Ok(()) => self.check_all(wanted, places, bytes, access, give),
+                    Err(_) => self.read_each(wanted, places, access, give),
+                }
+            });
+        }
+    }
+
+    /// Where the file is memory: finds the records in two steps, each of which asks for the lines
+    /// of the next, so that those of many come side by side. What is not found at once is left for
+    /// when the walk gets there. So are the checks: nothing holds the slots until then.
+    fn look_ahead(&self, wanted: &[Wanted<'_>], which: &[usize], give: &mut Give<'_>) {
+        let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
+        for index in which {
+            let pointer = &wanted[*index].pointer;
+            // Held while the footer is read: its slot is not used again meanwhile.
+            let Some(segments) = self.load(pointer.group) else { continue };
+            let Some(segment) = segment_of(&segments, pointer.voff) else { continue };
+            let footer = segment.collected.then(|| self.footer(&segment));
+            let Ok(footer) = footer.transpose() else { continue };
+            footer.iter().for_each(|footer| footer.ask_for(pointer.voff));
+            near.push((*index, segment, footer));
+        }
+        for (index, segment, footer) in near {
+            let one = &wanted[index];
+            let found = place_in(&segment, footer.as_deref(), one.pointer.voff);
+            let Some(record::Place::Here(offset)) = found else { continue };
+            let Ok(Some(place)) = self.place(index, one, Some((segment, offset))) else { continue };
+            self.file.show(place.position, place.bytes.min(MOST_ASKED_BYTES), &mut |bytes| {
+                (0..bytes.len()).step_by(LINE_BYTES).for_each(|at| prefetch(bytes, at));
+            });
+            give(index, Ok(Found::Later(Some(place))));
+        }
+    }
+
+    /// Step 1. Requests come by group. All groups are loaded before the cold stream: see `find`.
+    fn find_all(
+        &self,
+        wanted: &[Wanted<'_>],
+        which: &[usize],
+        give: &mut Give<'_>,
+    ) -> (Vec<Place>, Vec<Option<Segments>>) {
+        let group_of = |index: &usize| wanted[*index].pointer.group;
+        let groups = || which.chunk_by(|a, b| group_of(a) == group_of(b));
+        let mut loaded: Vec<Option<Segments>> =
+            groups().map(|chunk| self.load(group_of(&chunk[0]))).collect();
+        let mut cold = None;
+        let mut places = Vec::with_capacity(which.len());
+        for (chunk, segments) in groups().zip(&loaded) {
+            for index in chunk {
+                let one = &wanted[*index];
+                let found = match segments {
+                    Some(segments) => self.find(segments, &mut cold, one.pointer.voff),
+                    None => Err(self.unknown_group(&one.pointer)),
+                };
+                match found.and_then(|found| self.place(*index, one, found)) {
+                    Ok(Some(place)) => places.push(place),
+                    Ok(None) => give(*index, Ok(Found::Gone)),
+                    Err(error) => give(*index, Err(error)),
+                }
+            }
+        }
+        loaded.push(cold);
+        (places, loaded)
+    }
+
+    pub(crate) fn place(
+        &self,
+        index: usize,
+        one: &Wanted<'_>,
+        found: Option<(Segment, u64)>,
+    ) -> Result<Option<Place>> {
+        let Some((segment, offset)) = found else { return Ok(None) };
+        let position = self.position(&segment) + offset;
+        let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
+        if offset + bytes > segment.bytes {
+            return Err(self.corrupt(position, "a pointer leads beyond its segment"));
+        }
+        Ok(Some(Place { index, segment, offset, position, bytes }))
+    }
+
+    /// Step 3, where the storage has a way for it.
+    fn read_together(
+        &self,
+        wanted: &[Wanted<'_>],
+        (places, spans): (&[Place], &[Span]),
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        let mut reads: Vec<ReadRequest> = spans.iter().map(Span::request).collect();
+        if self.file.read_many(&mut reads).is_err() {
+            return self.read_each(wanted, places, access, give);
+        }
+        for (span, read) in spans.iter().zip(&reads) {
+            self.check_all(wanted, &places[span.places.clone()], &read.buffer, access, give);
+        }
+    }
+
+    /// One by one, so that the error is that of the value which cannot be read.
+    fn read_each(
+        &self,
+        wanted: &[Wanted<'_>],
+        places: &[Place],
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        for place in places {
+            give(place.index, self.read_one(&wanted[place.index], access));
+        }
+    }
+
+    fn read_one(&self, one: &Wanted<'_>, access: Access) -> Result<Found> {
+        let value = self.read_from_file(one, access, Spare::default())?;
+        Ok(value.map_or(Found::Gone, Found::Value))
+    }
+
+    /// Reads a value that was left for later. Nothing has held the slot of its place since: if that
+    /// has another life, the checksum does not match, and the record is looked for again. `spare`
+    /// lends its bytes.
+    pub(crate) fn read_later(
+        &self,
+        place: Option<Place>,
+        one: &Wanted<'_>,
+        access: Access,
+        spare: Spare,
+    ) -> Result<Option<Value>> {
+        let place = match place {
+            Some(place) => place,
+            None => match self.cached(one, access) {
+                Some(value) => return Ok(Some(value)),
+                None => return self.read_from_file(one, access, spare),
+            },
+        };
+        match self.read_place(&place, one, access, spare) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => self.read_from_file(one, access, Spare::default()),
+        }
+    }
+
+    /// Reads into the memory of the value: another copy costs more than clearing (docs/limits.md).
+    pub(crate) fn read_place(
+        &self,
+        place: &Place,
+        one: &Wanted<'_>,
+        access: Access,
+        spare: Spare,
+    ) -> Result<Value> {
+        let mut bytes = spare.lend(place.bytes as usize);
+        let Some(buffer) = Arc::get_mut(&mut bytes) else { unreachable!("nobody else has it") };
+        self.file.read_at(place.position, buffer)?;
+        self.check_record(&place.segment, place.offset, buffer, one)?;
+        Ok(self.keep(bytes, one, access))
+    }
+
+    /// Step 4, for the places of one read.
+    fn check_all(
+        &self,
+        wanted: &[Wanted<'_>],
+        places: &[Place],
+        bytes: &[u8],
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
+        let first = places.first().map_or(0, |place| place.position);
+        for place in places {
+            let at = (place.position - first) as usize;
+            let bytes = &bytes[at..at + place.bytes as usize];
+            let one = &wanted[place.index];
+            let checked = self.check_record(&place.segment, place.offset, bytes, one);
+            let keep = |_| self.keep(Arc::new(bytes.to_vec()), one, access);
+            give(place.index, checked.map(keep).map(Found::Value));
+        }
+    }
+}
+
+/// Bytes of a value that nobody holds any more, for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Option<Arc<Vec<u8>>>);
+
+impl Spare {
+    /// Those of a value that has been read past.
+    pub(crate) fn of(value: Value) -> Spare {
+        Spare(value.into_record().filter(|bytes| bytes.capacity() <= SCRATCH_BYTES))
+    }
+
+    /// So many bytes, to be overwritten.
+    fn lend(self, len: usize) -> Arc<Vec<u8>> {
+        if let Some(mut bytes) = self.0.filter(|bytes| bytes.capacity() / 2 <= len)
+            && let Some(buffer) = Arc::get_mut(&mut bytes)
+        {
+            buffer.resize(len, 0);
+            return bytes;
+        }
+        Arc::new(vec![0; len])
+    }
+}
+
+impl Span {
+    fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    fn request(&self) -> ReadRequest {
+        ReadRequest { offset: self.bytes.start, buffer: vec![0; self.len() as usize] }
+    }
+}
+
+/// Step 2, of places that are sorted by position. Pure.
+fn join(places: &[Place]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::with_capacity(places.len());
+    for (i, place) in places.iter().enumerate() {
+        let end = place.position + place.bytes;
+        match spans.last_mut() {
+            Some(span)
+                if place.position <= span.bytes.end + MOST_GAP_BYTES
+                    && end - span.bytes.start <= MOST_READ_BYTES =>
+            {
+                span.bytes.end = span.bytes.end.max(end);
+                span.places.end = i + 1;
+            }
+            _ => spans.push(Span { places: i..i + 1, bytes: place.position..end }),
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(index: usize, position: u64, bytes: u64) -> Place {
+        let segment = Segment {
+            slot: 0,
+            slots: 1,
+            collected: false,
+            generation: 1,
+            voff: 0,
+            bytes: 0,
+            records: 0,
+            tags: 0,
+            cold_bytes: 0,
+        };
+        Place { index, segment, offset: 0, position, bytes }
+    }
+
+    #[test]
+    fn near_records_are_read_together() {
+        let far = 2 * MOST_GAP_BYTES;
+        let mut places = vec![
+            place(0, far + 300, 100),
+            place(1, 0, 100),
+            place(2, 200, 100),
+            place(3, 200, 100),
+            place(4, far + 400, MOST_READ_BYTES),
+        ];
+        places.sort_by_key(|place| place.position);
+        let spans = join(&places);
+        let shape: Vec<(u64, u64, Vec<usize>)> = spans
+            .iter()
+            .map(|span| {
+                let which = places[span.places.clone()].iter().map(|place| place.index).collect();
+                (span.bytes.start, span.len(), which)
+            })
+            .collect();
+        assert_eq!(
+            shape,
+            [
+                (0, 300, vec![1, 2, 3]),
+                (far + 300, 100, vec![0]),
+                (far + 400, MOST_READ_BYTES, vec![4]),
+            ]
+        );
+        assert!(join(&[]).is_empty());
+    }
+}

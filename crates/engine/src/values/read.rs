@@ -1,0 +1,135 @@
+//! Reading separated values: from the cache, else from the file, whose checksums are verified.
+//!
+//! A value is cached as its whole record, under the place in the group's stream that
+//! its pointer names. Such a place is never given out again, so that no other record can be met
+//! there: collections that move a record keep the place, or give a new one. A place in the file
+//! would not do: slots are used again. Readers share the bytes that are cached.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::base::cache::{CacheKey, Cached};
+use crate::base::error::Result;
+use crate::base::key::{Kind, kind_of, seq_of};
+use crate::table::iterator::Access;
+use crate::values::Value;
+use crate::values::file::ValueStore;
+use crate::values::layout::Segment;
+use crate::values::lookup::{Spare, Wanted};
+use crate::values::record::{HEADER_BYTES, Pointer, Record};
+
+/// Reads up to this size that bring several records go through a buffer of the thread.
+pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl ValueStore {
+    /// Reads the value that a version points to; `None` if the record is gone, which a reader
+    /// without a snapshot may meet after a collection.
+    pub(crate) fn read(&self, wanted: &Wanted<'_>, access: Access) -> Result<Option<Value>> {
+        match self.cached(wanted, access) {
+            Some(value) => Ok(Some(value)),
+            None => self.read_from_file(wanted, access, Spare::default()),
+        }
+    }
+
+    /// The value, if it is cached.
+    pub(crate) fn cached(&self, wanted: &Wanted<'_>, access: Access) -> Option<Value> {
+        if access == Access::Sequential {
+            return None;
+        }
+        let Some(Cached::Value(bytes)) = self.cache.get(self.name(&wanted.pointer)) else {
+            return None;
+        };
+        let record = Record::of_checked(&bytes).ok()?;
+        let is_it = is_version(&record, wanted);
+        if !is_it && !seeded!(ValuesCachedByPlace) {
+            return None;
+        }
+        Some(Value::of_record(bytes, HEADER_BYTES + wanted.key.len()))
+    }
+
+    /// As `read` does, without a look at the cache. `spare` lends its bytes.
+    pub(crate) fn read_from_file(
+        &self,
+        wanted: &Wanted<'_>,
+        access: Access,
+        spare: Spare,
+    ) -> Result<Option<Value>> {
+        let pointer = &wanted.pointer;
+        let Some(segments) = self.load(pointer.group) else {
+            return Err(self.unknown_group(pointer));
+        };
+        // Held until the record is checked: its slot is not used again meanwhile.
+        let mut cold = None;
+        let found = self.find(&segments, &mut cold, pointer.voff)?;
+        let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
+        reached!(RecordFound);
+        self.read_place(&place, wanted, access, spare).map(Some)
+    }
+
+    /// The value of a record that was checked, which may enter the cache.
+    pub(crate) fn keep(&self, bytes: Arc<Vec<u8>>, wanted: &Wanted<'_>, access: Access) -> Value {
+        if access == (Access::Cached { fill: true }) {
+            self.cache.admit_value(self.name(&wanted.pointer), &bytes);
+        }
+        Value::of_record(bytes, HEADER_BYTES + wanted.key.len())
+    }
+
+    /// What the record of a pointer is called in the cache.
+    fn name(&self, pointer: &Pointer) -> CacheKey {
+        if seeded!(ValuesCachedByPlace) {
+            let found =
+                self.load(pointer.group).map(|all| self.find(&all, &mut None, pointer.voff));
+            let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
+            return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
+        }
+        // Uids are random; no group has that of the file itself, under which footers are cached.
+        let group = (u64::from(pointer.group) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CacheKey { uid: self.uid ^ group, offset: pointer.voff }
+    }
+
+    /// The record at `offset` of a segment, which must be of the version that is wanted.
+    pub(crate) fn check_record<'a>(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        bytes: &'a [u8],
+        wanted: &Wanted<'_>,
+    ) -> Result<Record<'a>> {
+        let place = self.position(segment) + offset;
+        let record = self.seal(segment).take(bytes, offset);
+        let record = record.map_err(|what| self.corrupt(place, what))?;
+        if !is_version(&record, wanted) {
+            return Err(self.corrupt(place, "the record is of another version"));
+        }
+        Ok(record)
+    }
+}
+
+/// Whether the record is that of the version and as long as its pointer says. One that was moved
+/// keeps its own number.
+fn is_version(record: &Record<'_>, wanted: &Wanted<'_>) -> bool {
+    let trailer = wanted.trailer;
+    let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
+    let is_value = !record.is_marker && !record.is_tag;
+    let is_it = record.key == wanted.key && (moved || record.seq == seq_of(trailer));
+    is_it && is_value && record.value_bytes == wanted.pointer.value_bytes
+}
+
+/// Lends a buffer, of the thread if it is of usual size. Taken, not borrowed: a storage may lie on
+/// a store of its own, and read that meanwhile.
+pub(crate) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    if len > SCRATCH_BYTES {
+        return work(&mut vec![0; len]);
+    }
+    let mut scratch = SCRATCH.take();
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    let outcome = work(&mut scratch[..len]);
+    SCRATCH.set(scratch);
+    outcome
+}

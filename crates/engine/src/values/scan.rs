@@ -1,0 +1,137 @@
+//! Reading all records of segments: step 4 of a collection, and verification.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::values::file::ValueStore;
+use crate::values::layout::Segment;
+use crate::values::liveness::{Entry, Scanned, Tag};
+use crate::values::record::{Footer, HEADER_BYTES, Record, record_bytes};
+
+/// Segments of a group are held in memory between scan and copy up to this size; beyond it
+/// survivors are read again. Where the file is memory, nothing is held: both look at it in place,
+/// since a sealed segment stays as it is until nobody holds it.
+const HELD_BYTES: u64 = 64 << 20;
+
+impl ValueStore {
+    /// All records of segments.
+    pub(crate) fn scan(
+        &self,
+        segments: &[Segment],
+        cancelled: &dyn Fn() -> Result<()>,
+    ) -> Result<Scanned> {
+        let mut scanned = Scanned { mix: self.uid, ..Scanned::default() };
+        let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
+        scanned.entries.reserve(segments.iter().map(records).sum::<u64>() as usize);
+        let mut held_bytes = 0;
+        for (i, segment) in (0..).zip(segments) {
+            cancelled()?;
+            let bytes = self.scan_segment(i, segment, &mut scanned)?;
+            held_bytes += segment.bytes;
+            scanned.held.push(bytes.filter(|_| held_bytes <= HELD_BYTES));
+        }
+        Ok(scanned)
+    }
+
+    /// All records of a segment. Its bytes, if they had to be read.
+    fn scan_segment(
+        &self,
+        index: u32,
+        segment: &Segment,
+        scanned: &mut Scanned,
+    ) -> Result<Option<Vec<u8>>> {
+        // First of all: who is shown a file must not read it.
+        let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
+        let voffs = || Voffs { segment, footer: footer.clone(), values: 0, tags: 0 };
+        let place = self.position(segment);
+        let mut outcome = Ok(());
+        let mut see = |bytes: &[u8]| outcome = self.scan_records(index, voffs(), bytes, scanned);
+        if self.file.show(place, segment.bytes, &mut see) {
+            return outcome.map(|()| None);
+        }
+        let bytes = self.file.read_vec(place, segment.bytes as usize)?;
+        self.scan_records(index, voffs(), &bytes, scanned)?;
+        Ok(Some(bytes))
+    }
+
+    fn scan_records(
+        &self,
+        index: u32,
+        mut voffs: Voffs<'_>,
+        bytes: &[u8],
+        scanned: &mut Scanned,
+    ) -> Result<()> {
+        let segment = voffs.segment;
+        let place = self.position(segment);
+        let mut offset = 0;
+        while offset < segment.bytes {
+            let record = self.seal(segment).take(&bytes[offset as usize..], offset);
+            let record = record.map_err(|what| self.corrupt(place + offset, what))?;
+            if record.is_marker && !self.writes_back {
+                return Err(self.corrupt(place + offset, "a marker among stable pointers"));
+            }
+            let missed = || self.corrupt(place + offset, "the footer misses a record");
+            let (voff, tag) = voffs.next(&record, offset).ok_or_else(missed)?;
+            scanned.entries.push(Entry {
+                key_at: scanned.keys.len(),
+                key_bytes: record.key.len() as u32,
+                seq: record.seq,
+                voff,
+                segment: index,
+                offset: offset as u32,
+                bytes: record.len as u32,
+                tag,
+                is_marker: record.is_marker,
+                cools: false,
+            });
+            scanned.keys.extend_from_slice(record.key);
+            offset += record.len as u64;
+        }
+        let found = (voffs.values + voffs.tags, voffs.tags);
+        if found != (segment.records as usize, segment.tags as usize) {
+            return Err(self.corrupt(place, "the segment has another number of records"));
+        }
+        Ok(())
+    }
+
+    /// Reads every record of a layout; tells how many there are.
+    pub(crate) fn verify(&self, segments: &[Segment]) -> Result<u64> {
+        let mut records = 0;
+        for segment in segments {
+            let mut scanned = Scanned::default();
+            self.scan_segment(0, segment, &mut scanned)?;
+            records += scanned.entries.len() as u64;
+        }
+        Ok(records)
+    }
+}
+
+/// Gives the records of a segment their voffs, in order.
+struct Voffs<'a> {
+    segment: &'a Segment,
+    footer: Option<Arc<Footer>>,
+    values: usize,
+    tags: usize,
+}
+
+impl Voffs<'_> {
+    /// That of the record at `offset`, and what a tag stands for. `None` if the footer says
+    /// otherwise.
+    fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
+        let (values, tags) = (self.values, self.tags);
+        if record.is_tag {
+            let (voff, cold_voff) = self.footer.as_ref()?.tag(tags)?;
+            let bytes = record_bytes(record.key.len(), record.value_bytes as usize) as u32;
+            self.tags += 1;
+            return Some((voff, Some(Tag { voff: cold_voff, bytes })));
+        }
+        self.values += 1;
+        match &self.footer {
+            None => Some((self.segment.voff + offset, None)),
+            Some(footer) => {
+                let (voff, at) = footer.entry(values)?;
+                (u64::from(at) == offset).then_some((voff, None))
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What flushes and merges do with values: which go to the value file, and which come back.
+//!
+//! A flush separates what is large enough. A merge leaves pointers as they are, unless the keyspace
+//! changed its placement since its inputs were written: then large inline values go to the present
+//! value file, and values of a retired one move there or back into the tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
+use crate::base::metrics::Counter;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::jobs::compaction::job::Merged;
+use crate::store::{Inner, KeyspaceInner};
+use crate::table::iterator::Access;
+use crate::tree::version::Version;
+use crate::values::Value;
+use crate::values::appender::Appender;
+use crate::values::file::{ValueStore, values_name};
+use crate::values::layout::{GroupEdit, ValueEdit};
+use crate::values::lookup::{Found, Give, Wanted};
+use crate::values::record::Pointer;
+
+/// Entries read ahead at first, and at most: a walk that goes on reads more at once.
+const LEAST_AHEAD: usize = 2;
+const MOST_AHEAD: usize = 256;
+/// The same where files are memory: enough that cache misses overlap, few to look for in vain.
+const MOST_IN_MEMORY: usize = 8;
+/// Larger values wait for copying, not for their first lines.
+const BYTES_IN_MEMORY: u64 = 16 << 10;
+
+/// How far a walk looks ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Entries gathered at first.
+    pub(crate) least: usize,
+    /// And at most.
+    most: usize,
+    /// Whether each time twice as many as before, or one more.
+    doubles: bool,
+    /// Their values have no more bytes together, but for the last.
+    pub(crate) bytes: u64,
+}
+
+impl Pace {
+    /// Entries to gather after so many. In memory what was looked for in vain costs about as much
+    /// as looking ahead gains, so a short walk goes carefully.
+    pub(crate) fn after(&self, count: usize) -> usize {
+        let more = if self.doubles { count * 2 } else { count + 1 };
+        more.min(self.most)
+    }
+}
+
+/// The value files of a keyspace.
+#[derive(Debug, Default)]
+pub(crate) struct Values {
+    /// Where values go; none where they are inline.
+    pub(crate) current: Option<Arc<ValueStore>>,
+    /// Where they went before, as long as a table may point there.
+    pub(crate) retired: Vec<Arc<ValueStore>>,
+}
+
+impl Values {
+    /// All files, the present one last.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ValueStore>> {
+        self.retired.iter().chain(&self.current)
+    }
+
+    /// The present file, if it is a log.
+    pub(crate) fn log(&self) -> Option<&ValueStore> {
+        self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
+    }
+
+    /// The file of a number.
+    pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueStore>> {
+        self.all().find(|store| store.number == number)
+    }
+
+    /// Whether no value was ever separated.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_none() && self.retired.is_empty()
+    }
+
+    /// How far a walk looks ahead, if `bytes` of values are the most.
+    pub(crate) fn pace(&self, bytes: u64) -> Pace {
+        let gains =
+            |store: &Arc<ValueStore>| store.file.heeds_hints() || store.file.reads_together();
+        if self.all().any(gains) {
+            return Pace { least: LEAST_AHEAD, most: MOST_AHEAD, doubles: true, bytes };
+        }
+        let is_memory = self.all().any(|store| store.file.is_memory());
+        let (most, bytes) =
+            if is_memory { (MOST_IN_MEMORY, bytes.min(BYTES_IN_MEMORY)) } else { (1, 0) };
+        Pace { least: 1, most, doubles: false, bytes }
+    }
+
+    /// Tables below this number were written under another placement.
+    pub(crate) fn settled_from(&self) -> u64 {
+        let retired = self.retired.iter().map(|store| store.retired_at()).max().unwrap_or(0);
+        retired.max(self.current.as_ref().map_or(0, |store| store.number))
+    }
+
+    /// The value of a version whose entry holds `bytes`; `None` if its record is gone.
+    pub(crate) fn resolve(
+        &self,
+        key: &[u8],
+        trailer: u64,
+        bytes: &[u8],
+        access: Access,
+    ) -> Result<Option<Value>> {
+        let pointer = Pointer::of_entry(bytes)?;
+        match self.file(pointer.store) {
+            Some(store) => store.read(&Wanted { pointer, key, trailer }, access),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives each of many versions its value, or its place; nothing to those of unknown files.
+    pub(crate) fn resolve_many(&self, wanted: &[Wanted<'_>], access: Access, give: &mut Give<'_>) {
+        for store in self.all() {
+            let mut missing: Vec<usize> = Vec::new();
+            let those = |(_, one): &(usize, &Wanted<'_>)| one.pointer.store == store.number;
+            for (i, one) in wanted.iter().enumerate().filter(those) {
+                match store.cached(one, access) {
+                    Some(value) => give(i, Ok(Found::Value(value))),
+                    None => missing.push(i),
+                }
+            }
+            if !missing.is_empty() {
+                store.read_many(wanted, missing, access, give);
+            }
+        }
+    }
+}
+
+/// Rewrites the entries of one flush or merge.
+#[derive(Debug)]
+pub(crate) struct Placer {
+    values: Arc<Values>,
+    appender: Option<Appender>,
+    separate_at: usize,
+    pointer: Vec<u8>,
+    fetched: Option<Value>,
+}
+
+impl Placer {
+    /// For entries that go by the present options. `None` if there is nothing to rewrite.
+    pub(crate) fn new(values: &Arc<Values>, options: &ValueOptions) -> Option<Placer> {
+        if values.is_empty() {
+            return None;
+        }
+        Some(Placer {
+            appender: values.current.as_ref().map(Appender::new),
+            values: Arc::clone(values),
+            separate_at: options.separate_at as usize,
+            pointer: Vec::new(),
+            fetched: None,
+        })
+    }
+
+    /// The entry to store for a version.
+    pub(crate) fn place<'a>(
+        &'a mut self,
+        key: &[u8],
+        trailer: u64,
+        value: &'a [u8],
+    ) -> Result<(u64, &'a [u8])> {
+        let kind = Kind::from_u8(kind_of(trailer));
+        let value = match kind {
+            Some(Kind::ValuePointer | Kind::Relocate) => {
+                let pointer = Pointer::of_entry(value)?;
+                let current = self.values.current.as_ref().map(|store| store.number);
+                if Some(pointer.store) == current {
+                    return Ok((trailer, value));
+                }
+                match self.values.resolve(key, trailer, value, Access::Sequential)? {
+                    Some(found) => &**self.fetched.insert(found),
+                    // The record was collected, and its file may be gone since: a newer version,
+                    // outside what is merged here, is what everybody sees. This one goes on hiding
+                    // older ones until they meet; a reader that came to it would be told.
+                    None => return Ok((trailer, value)),
+                }
+            }
+            Some(Kind::Put) => value,
+            _ => {
+                self.mark(key, seq_of(trailer))?;
+                return Ok((trailer, value));
+            }
+        };
+        let seq = seq_of(trailer);
+        let separates = value.len() >= self.separate_at;
+        match &mut self.appender {
+            Some(appender) if separates => {
+                appender.append(key, seq, value)?.encode(&mut self.pointer);
+                return Ok((pack(seq, Kind::ValuePointer), &self.pointer));
+            }
+            Some(appender) => appender.mark(key, seq)?,
+            None => {}
+        }
+        Ok((pack(seq, Kind::Put), value))
+    }
+
+    fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.appender.as_mut().map_or(Ok(()), |appender| appender.mark(key, seq))
+    }
+
+    /// Makes what was appended durable.
+    pub(crate) fn finish(self) -> Result<Option<Placed>> {
+        let Some(mut appender) = self.appender else { return Ok(None) };
+        let edit = appender.finish()?;
+        Ok(Some(Placed { appender, edit }))
+    }
+}
+
+/// Values that are durable and wait for the edit that names them. Dropping it forgets them.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    appender: Appender,
+    pub(crate) edit: ValueEdit,
+}
+
+impl Placed {
+    /// Bytes of records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.appender.bytes
+    }
+
+    /// The edit was logged: readers may find the values.
+    pub(crate) fn publish(self) {
+        self.appender.store().publish(&self.edit);
+        self.appender.commit();
+    }
+}
+
+/// What a flush or merge changes in value files; goes into one manifest record with its tables.
+#[derive(Debug, Default)]
+pub(crate) struct ValueChanges {
+    placed: Vec<Placed>,
+    dead: Vec<ValueEdit>,
+}
+
+impl ValueChanges {
+    /// Of a flush, which finds nothing dead.
+    pub(crate) fn of_flush(placed: Option<Placed>) -> ValueChanges {
+        ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
+    }
+
+    /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
+    /// with the manifest lock held.
+    pub(crate) fn forget_dead_in_others(&mut self, values: &Values) {
+        self.dead.retain(|edit| values.file(edit.store).is_some());
+    }
+
+    /// See [`Appender::abandon`].
+    pub(crate) fn abandon(self) {
+        self.placed.into_iter().for_each(|placed| placed.appender.abandon());
+    }
+
+    /// In the order in which they apply.
+    pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
+        self.placed.iter().map(|placed| &placed.edit).chain(&self.dead)
+    }
+}
+
+impl Inner {
+    /// What merges did to value files: what they separated, and what they found dead.
+    pub(crate) fn value_changes(
+        &self,
+        keyspace: &KeyspaceInner,
+        done: &mut [Merged],
+    ) -> ValueChanges {
+        let placed = done.iter_mut().filter_map(|merged| merged.placed.take()).collect();
+        let values = keyspace.values.load();
+        let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
+        for (pointer, bytes) in done.iter().flat_map(|merged| &merged.dead) {
+            if values.file(pointer.store).is_some_and(|store| store.has_group(pointer.group)) {
+                let groups = files.entry(pointer.store).or_default();
+                groups.entry(pointer.group).or_default().push((pointer.voff, *bytes));
+            }
+        }
+        let group_edit = |(group, dead)| GroupEdit { group, dead, ..GroupEdit::default() };
+        let edit = |(store, groups): (u64, BTreeMap<u32, Vec<(u64, u32)>>)| ValueEdit {
+            store,
+            groups: groups.into_iter().map(group_edit).collect(),
+        };
+        ValueChanges { placed, dead: files.into_iter().map(edit).collect() }
+    }
+
+    /// Makes logged changes of value files visible.
+    pub(crate) fn publish_values(&self, keyspace: &KeyspaceInner, changes: ValueChanges) {
+        for placed in changes.placed {
+            self.metrics.add(Counter::value_bytes_written, placed.bytes());
+            placed.publish();
+        }
+        let values = keyspace.values.load();
+        for edit in &changes.dead {
+            if let Some(store) = values.file(edit.store) {
+                store.publish(edit);
+            }
+        }
+    }
+
+    /// Retired value files that nothing can point to: no table of `version`, and no memtable that
+    /// holds relocations of its time.
+    pub(crate) fn files_left_behind(
+        &self,
+        keyspace: &KeyspaceInner,
+        version: &Version,
+    ) -> Vec<u64> {
+        let values = keyspace.values.load();
+        if values.retired.is_empty() {
+            return Vec::new();
+        }
+        let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
+        let view = keyspace.view.load();
+        let memtables = std::iter::once(&view.active).chain(&view.immutable);
+        let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
+        let is_left =
+            |store: &&Arc<ValueStore>| least >= store.retired_at() && oldest > store.retired_seq();
+        let left = values.retired.iter().filter(is_left);
+        left.map(|store| store.number).collect()
+    }
+
+    /// Forgets value files that the manifest no longer names. Who reads one of them still may: the
+    /// file lives as long as it is open.
+    pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceInner, gone: &[u64]) {
+        if gone.is_empty() {
+            return;
+        }
+        let old = keyspace.values.load_full();
+        let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
+        let retired = kept.cloned().collect();
+        keyspace.values.store(Arc::new(Values { current: old.current.clone(), retired }));
+        self.remove_value_files(gone);
+    }
+
+    /// Removes files that the manifest does not name. That is done with already, so one that cannot
+    /// be removed is no failure of who did it.
+    pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
+        for number in numbers {
+            if let Err(error) = self.storage.remove(&values_name(*number)) {
+                // The next open removes it as an orphan.
+                tracing::warn!(%error, "an obsolete value file was left behind");
+            }
+        }
+    }
+
+    /// What merges whose smallest input is table `least_id` do with values.
+    pub(crate) fn placer_for(
+        &self,
+        values: &Arc<Values>,
+        options: &ValueOptions,
+        least_id: u64,
+    ) -> Option<Placer> {
+        if least_id >= values.settled_from() { None } else { Placer::new(values, options) }
+    }
+}

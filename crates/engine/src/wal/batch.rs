@@ -1,0 +1,170 @@
+//! An atomic batch of writes across keyspaces, held in the form in which the log stores it.
+//!
+//! ```text
+//! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes)
+//! ```
+
+use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+/// Identifies a keyspace inside a store.
+pub type KeyspaceId = u32;
+
+/// Writes that happen together or not at all (P3), in order. Keyspaces are noted by id: a batch is
+/// for the open store whose handles it was made with, and any other refuses it.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    /// `Inner::opening` of the store whose handles were used.
+    opening: Option<u64>,
+    count: u64,
+    user_bytes: u64,
+}
+
+/// One write of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// Put, delete, or a value pointer that collection moved.
+    pub kind: Kind,
+    /// Where.
+    pub keyspace: KeyspaceId,
+    /// User key.
+    pub key: &'a [u8],
+    /// Value; empty for a delete.
+    pub value: &'a [u8],
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Adds a put. Keys up to 64 KiB - 1, values up to 4 GiB - 1; both may be empty. A keyspace of
+    /// another store than before is refused.
+    pub fn put(
+        &mut self,
+        keyspace: &crate::Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.bind(keyspace.store.opening)?;
+        self.push(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
+    }
+
+    /// Adds a delete; deleting an absent key is legal.
+    pub fn delete(&mut self, keyspace: &crate::Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.bind(keyspace.store.opening)?;
+        self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])
+    }
+
+    /// Binds the batch to an open store, if it is not bound to another.
+    fn bind(&mut self, opening: u64) -> Result<()> {
+        self.check_for(opening)?;
+        self.opening = Some(opening);
+        Ok(())
+    }
+
+    /// Refuses a store that the batch was not made for: its keyspaces have the same ids.
+    pub(crate) fn check_for(&self, opening: u64) -> Result<()> {
+        if self.opening.is_some_and(|own| own != opening) {
+            let what = "the batch was made with keyspaces of another store, or before a reopen";
+            return Err(Error::invalid(what, "make it anew with keyspaces of this store"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        kind: Kind,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        check_sizes(key.len(), value.len())?;
+        self.bytes.push(kind as u8);
+        put_varint(&mut self.bytes, u64::from(keyspace));
+        put_bytes(&mut self.bytes, key);
+        if kind != Kind::Delete {
+            put_bytes(&mut self.bytes, value);
+        }
+        self.count += 1;
+        self.user_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Number of writes.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Key and value bytes.
+    pub fn user_bytes(&self) -> u64 {
+        self.user_bytes
+    }
+
+    /// Forgets the writes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.opening = None;
+        self.count = 0;
+        self.user_bytes = 0;
+    }
+
+    /// Gives memory back after a large write, when the batch is kept for the next one.
+    pub(crate) fn shrink(&mut self) {
+        const KEPT_BYTES: usize = 1 << 20;
+        if self.bytes.capacity() > KEPT_BYTES {
+            *self = Batch::new();
+        }
+    }
+
+    /// The encoded operations.
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The writes, in order.
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        let mut reader = Reader::new(&self.bytes);
+        std::iter::from_fn(move || {
+            (!reader.is_empty()).then(|| take_operation(&mut reader).ok())?
+        })
+    }
+}
+
+/// Refuses keys and values beyond the format's limits.
+pub(crate) fn check_sizes(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > MAX_KEY_BYTES {
+        return Err(Error::invalid(
+            format!("the key has {key_bytes} bytes; the most is {MAX_KEY_BYTES}"),
+            "store a hash as the key and the long key in the value",
+        ));
+    }
+    if value_bytes as u64 > MAX_VALUE_BYTES {
+        return Err(Error::invalid(
+            format!("the value has {value_bytes} bytes; the most is {MAX_VALUE_BYTES}"),
+            "split the value over several keys",
+        ));
+    }
+    Ok(())
+}
+
+/// Decodes one operation of a log record.
+pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'a>> {
+    let kind = Kind::from_u8(reader.take_u8()?).ok_or(Truncated)?;
+    let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
+    let key = reader.take_bytes()?;
+    let value = match kind {
+        Kind::Put | Kind::Relocate => reader.take_bytes()?,
+        Kind::Delete => &[],
+        _ => return Err(Truncated),
+    };
+    Ok(Operation { kind, keyspace, key, value })
+}

@@ -1,0 +1,174 @@
+//! Reads the log back after a crash, and tells a torn tail from rot.
+//!
+//! 1. Segments from the manifest's floor on, by number; each record must continue the sequence
+//!    numbers of the one before it.
+//! 2. Where a segment ends and the next one continues without a gap, all is well.
+//! 3. Else something is missing. Valid records behind the gap prove rot if the store has not lost
+//!    power since it was opened (the manifest's boot id is the present one), or if one of them says
+//!    that the missing part was synced. Otherwise a power loss took an unsynced suffix: what lies
+//!    behind the gap is dropped (P2), and nobody was promised it.
+
+use std::sync::Arc;
+
+use runstone_storage::{Category, Storage};
+
+use crate::base::codec::Reader;
+use crate::base::error::{Error, Result};
+use crate::base::key::{MAX_SEQ, SeqNo};
+use crate::log::{
+    BadHeader, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, newer_format, number_in,
+};
+use crate::wal::batch::{Operation, take_operation};
+use crate::wal::segments::segment_name;
+
+/// What the log said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Largest sequence number replayed; 0 if none was.
+    pub last_seq: SeqNo,
+    /// Records replayed.
+    pub records: u64,
+    /// Whether an unsynced suffix was dropped.
+    pub torn: bool,
+}
+
+/// A decoded record head.
+struct Head {
+    first_seq: SeqNo,
+    /// Everything up to this number was synced when the record was written.
+    durable_seq: SeqNo,
+    count: u64,
+}
+
+/// Numbers of the segments present, ascending, from `floor` on.
+pub fn segments(storage: &dyn Storage, floor: u64) -> Result<Vec<u64>> {
+    let files = storage.list()?;
+    let numbers = files.iter().filter_map(|file| number_in(&file.name, "wal"));
+    let mut numbers: Vec<u64> = numbers.filter(|number| *number >= floor).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Where the log begins, as the manifest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStart {
+    /// First segment needed.
+    pub segment: u64,
+    /// Sequence number of its first record.
+    pub seq: SeqNo,
+    /// Whether the store has not lost power since it was opened.
+    pub same_boot: bool,
+}
+
+/// Replays the log into `apply`, which is called once per operation in order.
+pub fn replay(
+    storage: &dyn Storage,
+    start: LogStart,
+    mut apply: impl FnMut(SeqNo, Operation<'_>) -> Result<()>,
+) -> Result<Recovered> {
+    let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
+    // Where the valid part of the last segment ended, in case something is missing there.
+    let mut end = (start.segment, HEADER_BYTES - 1);
+    for number in segments(storage, start.segment)? {
+        let Some(mut reader) = open_segment(storage, number)? else { continue };
+        while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
+            let (head, mut operations) = decode_head(&bytes, number, offset)?;
+            if head.first_seq != recovered.last_seq + 1 {
+                judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
+                recovered.torn = true;
+                return Ok(recovered);
+            }
+            for seq in head.first_seq..head.first_seq + head.count {
+                let operation = take_operation(&mut operations)
+                    .map_err(|_| damaged(number, offset, "operation does not decode"))?;
+                apply(seq, operation)?;
+            }
+            if !operations.is_empty() {
+                return Err(damaged(number, offset, "bytes behind the last operation"));
+            }
+            recovered.records += 1;
+            recovered.last_seq = head.first_seq + head.count - 1;
+        }
+    }
+    recovered.torn = judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
+    Ok(recovered)
+}
+
+/// The next record; notes where the valid part of the segment ends.
+fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Next> {
+    let next = reader.next()?;
+    if let Next::End { offset } = next {
+        *end = (number, offset);
+    }
+    Ok(next)
+}
+
+/// Looks for valid records behind the end of the valid part. `Ok(true)`: there are some, and a
+/// power loss explains them; `Ok(false)`: none; an error: rot.
+fn judge(
+    storage: &dyn Storage,
+    (number, offset): (u64, u64),
+    expected: SeqNo,
+    same_boot: bool,
+) -> Result<bool> {
+    let mut later = 0u64;
+    let mut durable = 0;
+    for segment in segments(storage, number)? {
+        let Some(mut reader) = open_segment(storage, segment)? else { continue };
+        let from = if segment == number { offset } else { HEADER_BYTES - 1 };
+        reader.scan_after(from, |_, bytes| {
+            // A first fragment may hold less than the record, but always its head.
+            if let Some(head) = take_head(&mut Reader::new(bytes))
+                && head.first_seq >= expected
+            {
+                later += 1;
+                durable = durable.max(head.durable_seq);
+            }
+        })?;
+    }
+    if later > 0 && (same_boot || durable >= expected) {
+        let what =
+            format!("record {expected} is damaged or missing, and {later} valid ones follow it");
+        return Err(damaged(number, offset, what));
+    }
+    Ok(later > 0)
+}
+
+/// Opens a segment; `None` if it never got a header, or has that of another life of the file.
+fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>> {
+    let name = segment_name(number);
+    let file = storage.open(&name, Category::Wal)?;
+    let mut bytes = [0; HEADER_BYTES as usize];
+    if file.len()? < HEADER_BYTES {
+        return Ok(None);
+    }
+    file.read_at(0, &mut bytes)?;
+    match LogHeader::decode(&bytes, LogKind::Wal) {
+        Ok(header) if header.number == number => {
+            Ok(Some(LogReader::new(Arc::clone(&file), &header)?))
+        }
+        Err(BadHeader::Newer(found)) => Err(newer_format(&name, found)),
+        Ok(_) | Err(BadHeader::Invalid) => Ok(None),
+    }
+}
+
+fn decode_head(bytes: &[u8], number: u64, offset: u64) -> Result<(Head, Reader<'_>)> {
+    let mut reader = Reader::new(bytes);
+    match take_head(&mut reader) {
+        Some(head) => Ok((head, reader)),
+        None => Err(damaged(number, offset, "record head does not decode")),
+    }
+}
+
+fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
+    let first_seq = reader.take_varint().ok()?;
+    let unsynced = reader.take_varint().ok()?;
+    let count = reader.take_varint().ok()?;
+    let durable_seq = first_seq.checked_sub(1)?.checked_sub(unsynced)?;
+    let fits = count >= 1 && first_seq.checked_add(count)? <= MAX_SEQ;
+    fits.then_some(Head { first_seq, durable_seq, count })
+}
+
+fn damaged(number: u64, offset: u64, what: impl Into<String>) -> Error {
+    Error::corruption(segment_name(number), offset, what)
+}

@@ -1,0 +1,525 @@
+//! The write-ahead log: segments of framed records, recycled. Not here: what a commit is
+//! (`commit`), and how records are framed (`log`).
+//!
+//! ```text
+//! record := first_seq varint | unsynced varint | count varint | operation*
+//! ```
+//!
+//! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
+//! record was written. Recovery uses it: damage below a number that a later record calls synced is
+//! rot; damage above it can be what a power loss leaves behind. Where the boot id shows that no
+//! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
+//! order flushes its memtables and leaves no log behind.
+//!
+//! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
+//! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
+//! header: a rename under the commit lock could wait for the file system's journal, 20-30 ms on
+//! ext4. A segment that is no longer needed is renamed to be a coming one: its pages are warm and
+//! its blocks allocated. Sealed segments give their mapping back in the background too.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use parking_lot::Mutex;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use crate::base::cache::{Cache, Reservation};
+use crate::base::codec::put_varint;
+use crate::base::error::{Error, Result};
+use crate::base::key::SeqNo;
+use crate::base::options::WalMode;
+use crate::base::threads::Bell;
+use crate::log::{LogHeader, LogKind, LogWriter};
+
+/// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
+/// page cache and their blocks allocated: using one again costs a tenth of making a new one.
+const MAX_PARKED: usize = 16;
+/// So many stay when nobody writes.
+const IDLE_PARKED: usize = 8;
+/// So many segments are prepared ahead where writers keep using them up: at a million small writes
+/// a second a segment lasts 60 ms, and the background may need as long for one.
+const READY_SEGMENTS: usize = 3;
+/// Mapped segments at a time: the current one, spares, one not given back yet.
+pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
+
+/// File name of a segment.
+pub fn segment_name(number: u64) -> String {
+    format!("{number:06}.wal")
+}
+
+/// What segments are made from; shared by the writer and the background job that prepares spares.
+#[derive(Debug)]
+pub struct WalFiles {
+    /// Where the files are.
+    pub storage: Arc<dyn Storage>,
+    mode: WalMode,
+    segment_bytes: u64,
+    /// The store's file number counter.
+    next_file: Arc<AtomicU64>,
+    /// Mapped segments count against the memory budget.
+    cache: Arc<Cache>,
+    spares: Mutex<Spares>,
+    /// Set when a quarter of the current segment is full: a store with few writes needs no spare.
+    spare_wanted: AtomicBool,
+    /// Rung at the same moment.
+    bell: Arc<Bell>,
+}
+
+/// Segments to come. The log is read in the order of numbers, so a segment is only ever used after
+/// all smaller ones that are used at all.
+#[derive(Debug, Default)]
+struct Spares {
+    /// Prepared segments, by ascending number.
+    prepared: VecDeque<(u64, SegmentFile)>,
+    /// Retired segments, under their old names.
+    parked: Vec<u64>,
+    /// The largest number prepared or taken so far.
+    last_number: u64,
+    /// Segments taken since nobody wrote for a while.
+    taken: usize,
+}
+
+impl Spares {
+    /// How many should be prepared: one for a store with few writes, more when they go fast.
+    fn target(&self) -> usize {
+        self.taken.clamp(1, READY_SEGMENTS)
+    }
+}
+
+/// A file with the memory that its mapping takes.
+#[derive(Debug)]
+struct SegmentFile {
+    file: Arc<dyn StorageFile>,
+    _reservation: Option<Reservation>,
+}
+
+impl WalFiles {
+    /// No spares yet.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        mode: WalMode,
+        segment_bytes: u64,
+        next_file: Arc<AtomicU64>,
+        cache: Arc<Cache>,
+        bell: Arc<Bell>,
+    ) -> WalFiles {
+        WalFiles {
+            storage,
+            mode,
+            segment_bytes,
+            next_file,
+            cache,
+            spares: Mutex::default(),
+            spare_wanted: AtomicBool::new(false),
+            bell,
+        }
+    }
+
+    /// Whether the background should prepare a spare; when `urgent`, whether none is left.
+    pub fn wants_spare(&self, urgent: bool) -> bool {
+        self.spare_wanted.load(Relaxed) && {
+            let spares = self.spares.lock();
+            spares.prepared.len() < if urgent { 1 } else { spares.target() }
+        }
+    }
+
+    /// Removes all files that hold no records, at close.
+    pub fn remove_spares(&self) {
+        let (prepared, parked) = {
+            let mut spares = self.spares.lock();
+            (std::mem::take(&mut spares.prepared), std::mem::take(&mut spares.parked))
+        };
+        self.remove_prepared(prepared);
+        parked.into_iter().for_each(|number| self.remove_spare(number));
+    }
+
+    fn remove_prepared(&self, prepared: VecDeque<(u64, SegmentFile)>) {
+        for (number, file) in prepared {
+            drop(file);
+            self.remove_spare(number);
+        }
+    }
+
+    /// Removes a segment of which no record is needed. If that fails, the next open removes it as
+    /// an orphan: no reason to stop.
+    fn remove_spare(&self, number: u64) {
+        if let Err(error) = self.storage.remove(&segment_name(number)) {
+            tracing::warn!(%error, "a log segment that is not needed was left behind");
+        }
+    }
+
+    /// Makes a spare, all pages present.
+    pub fn prepare_spare(&self) -> Result<()> {
+        let number = self.next_file.fetch_add(1, Relaxed);
+        let parked = self.spares.lock().parked.pop();
+        let file = self.make(number, parked, self.segment_bytes)?;
+        let prepared = file.file.prepare(0, self.segment_bytes);
+        prepared.inspect_err(|_| self.leave(&segment_name(number)))?;
+        self.offer(number, file);
+        Ok(())
+    }
+
+    /// A segment out of a parked one, or else a new file. A parked one that a sync still holds,
+    /// which began before it was retired, cannot be mapped again.
+    fn make(&self, number: u64, parked: Option<u64>, capacity_bytes: u64) -> Result<SegmentFile> {
+        let name = segment_name(number);
+        let Some(parked) = parked else { return self.create(&name, capacity_bytes) };
+        self.storage.rename(&segment_name(parked), &name)?;
+        match self.reopen(&name) {
+            Err(Error::Storage(error)) if error.is_busy() => {
+                self.storage.remove(&name)?;
+                self.create(&name, capacity_bytes)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
+    /// that one, it would be read before it.
+    fn offer(&self, number: u64, file: SegmentFile) {
+        let mut spares = self.spares.lock();
+        if number < spares.last_number {
+            drop(spares);
+            return self.remove_prepared(VecDeque::from([(number, file)]));
+        }
+        spares.last_number = number;
+        spares.prepared.push_back((number, file));
+        if spares.prepared.len() >= spares.target() {
+            self.spare_wanted.store(false, Relaxed);
+        }
+    }
+
+    fn create(&self, name: &str, capacity_bytes: u64) -> Result<SegmentFile> {
+        Ok(match self.mode {
+            WalMode::Mapped => SegmentFile {
+                file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
+                _reservation: Some(self.cache.reserve(capacity_bytes)),
+            },
+            WalMode::Write => {
+                let file = self.storage.create(name, Category::Wal)?;
+                let sized = file.allocate(0, capacity_bytes);
+                sized
+                    .and_then(|()| file.set_len(capacity_bytes))
+                    .inspect_err(|_| self.leave(name))?;
+                SegmentFile { file, _reservation: None }
+            }
+        })
+    }
+
+    /// Nobody knows of the file; left behind on a full disk it would hold the space it did get.
+    fn leave(&self, name: &str) {
+        let _ = self.storage.remove(name);
+    }
+
+    /// Opens a file that `create` made in an earlier use.
+    fn reopen(&self, name: &str) -> Result<SegmentFile> {
+        Ok(match self.mode {
+            WalMode::Mapped => SegmentFile {
+                file: self.storage.open_mapped(name, Category::Wal)?,
+                _reservation: Some(self.cache.reserve(self.segment_bytes)),
+            },
+            WalMode::Write => {
+                SegmentFile { file: self.storage.open(name, Category::Wal)?, _reservation: None }
+            }
+        })
+    }
+
+    /// The next segment, with room for `capacity_bytes`: a prepared one if it is large enough.
+    fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
+        let fits = capacity_bytes <= self.segment_bytes;
+        let (number, passed_over, parked) = {
+            let mut spares = self.spares.lock();
+            spares.taken += 1;
+            if fits && let Some(prepared) = spares.prepared.pop_front() {
+                return Ok(prepared);
+            }
+            // Prepared segments have smaller numbers than the one made here. They leave in the
+            // same step in which the number is drawn, or one offered in between would be used
+            // after it.
+            spares.last_number = self.next_file.fetch_add(1, Relaxed);
+            let parked = if fits { spares.parked.pop() } else { None };
+            (spares.last_number, std::mem::take(&mut spares.prepared), parked)
+        };
+        self.remove_prepared(passed_over);
+        Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
+    }
+
+    /// Removes all but one of the prepared segments, which take memory, and all but a few of the
+    /// kept files: nobody has written for a while.
+    pub fn trim(&self) {
+        let (prepared, parked) = {
+            let mut spares = self.spares.lock();
+            spares.taken = 0;
+            let ready = spares.target().min(spares.prepared.len());
+            let kept = IDLE_PARKED.min(spares.parked.len());
+            (spares.prepared.split_off(ready), spares.parked.split_off(kept))
+        };
+        self.remove_prepared(prepared);
+        parked.into_iter().for_each(|number| self.remove_spare(number));
+    }
+
+    /// A segment is not needed any more: keeps its file for a coming one, or removes it.
+    fn retire(&self, number: u64, recyclable: bool) {
+        if recyclable {
+            let mut spares = self.spares.lock();
+            if spares.parked.len() < MAX_PARKED {
+                spares.parked.push(number);
+                return;
+            }
+        }
+        self.remove_spare(number);
+    }
+}
+
+/// A segment in use.
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    /// Sequence number of its first record.
+    first_seq: SeqNo,
+    capacity_bytes: u64,
+    /// Present until a sync covered the sealed segment.
+    unsynced: Option<Arc<dyn StorageFile>>,
+    /// Held by a sealed segment until its mapping was given back.
+    mapping: Option<SegmentFile>,
+}
+
+/// The log's writing end. Lives under the commit lock; the writer's position first, see there.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Wal {
+    writer: Option<LogWriter>,
+    files: Arc<WalFiles>,
+    /// What the writer writes to.
+    current: Option<SegmentFile>,
+    /// Oldest first; the last one is being written.
+    segments: VecDeque<Segment>,
+    /// Whether a segment's name may not be durable yet.
+    dir_dirty: bool,
+    random: u64,
+}
+
+/// What a sync has to cover, captured under the commit lock.
+#[derive(Debug, Default)]
+pub struct SyncWork {
+    /// Sealed segments, oldest first, then the current one.
+    files: Vec<(u64, Arc<dyn StorageFile>)>,
+    sync_dir: bool,
+}
+
+impl Wal {
+    /// A log without a segment; the first append makes one.
+    pub fn new(files: Arc<WalFiles>, random: u64) -> Wal {
+        Wal {
+            files,
+            writer: None,
+            current: None,
+            segments: VecDeque::new(),
+            dir_dirty: false,
+            random,
+        }
+    }
+
+    /// Appends a record; returns the number of its segment. On an error nothing was appended that
+    /// a later append would not overwrite.
+    pub fn append(
+        &mut self,
+        first_seq: SeqNo,
+        unsynced: u64,
+        count: u64,
+        operations: &[u8],
+    ) -> Result<u64> {
+        // Of the thread: a buffer of the log would pass between the cores of two writers.
+        thread_local! {
+            static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        HEAD.with_borrow_mut(|head| {
+            head.clear();
+            put_varint(head, first_seq);
+            put_varint(head, unsynced);
+            put_varint(head, count);
+            self.append_record(first_seq, &[head, operations])
+        })
+    }
+
+    fn append_record(&mut self, first_seq: SeqNo, parts: &[&[u8]]) -> Result<u64> {
+        let wanted = LogWriter::max_stored_bytes(parts.iter().map(|part| part.len()).sum());
+        self.make_room(wanted, first_seq)?;
+        let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back()) else {
+            unreachable!("make_room leaves a segment to write to");
+        };
+        let before = writer.position();
+        writer.append(parts)?;
+        let quarter = segment.capacity_bytes / 4;
+        if before < quarter && writer.position() >= quarter {
+            self.files.spare_wanted.store(true, Relaxed);
+            self.files.bell.ring();
+        }
+        Ok(segment.number)
+    }
+
+    /// Removes every segment; nothing in them is needed. At close. If one stays, so do those behind
+    /// it: a log without its middle would be taken for damaged.
+    pub fn remove_all(&mut self) {
+        self.writer = None;
+        self.current = None;
+        while let Some(segment) = self.segments.pop_front() {
+            if let Err(error) = self.files.storage.remove(&segment_name(segment.number)) {
+                tracing::warn!(%error, "log segments were left behind");
+                break;
+            }
+        }
+        self.files.remove_spares();
+    }
+
+    fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
+        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())
+            && writer.position() + wanted <= segment.capacity_bytes
+        {
+            return Ok(());
+        }
+        let capacity_bytes = (wanted + crate::log::FRAME_BYTES).max(self.files.segment_bytes);
+        let (number, taken) = self.files.take(capacity_bytes)?;
+        let id = crate::base::random::next(&mut self.random);
+        let header = LogHeader { number, id, boot_id: self.files.storage.boot_id() };
+        let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
+            .inspect_err(|_| self.files.leave(&segment_name(number)))?;
+        self.seal_current();
+        self.writer = Some(writer);
+        self.current = Some(taken);
+        self.segments.push_back(Segment {
+            number,
+            first_seq,
+            capacity_bytes,
+            unsynced: None,
+            mapping: None,
+        });
+        self.dir_dirty = true;
+        Ok(())
+    }
+
+    /// The current segment gets no more records. Nothing slow here: the commit lock is held.
+    fn seal_current(&mut self) {
+        if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
+            segment.unsynced = Some(Arc::clone(writer.file()));
+            segment.mapping = self.current.take();
+        }
+    }
+
+    /// Sealed segments that still hold a mapping.
+    pub fn mapped_sealed(&self) -> Vec<u64> {
+        let sealed = self.segments.iter().filter(|segment| segment.mapping.is_some());
+        sealed.map(|segment| segment.number).collect()
+    }
+
+    /// Replaces the mapped handle of a sealed segment by an ordinary one; the mapping is returned,
+    /// to be dropped without the commit lock.
+    pub fn unmap(
+        &mut self,
+        number: u64,
+        ordinary: Arc<dyn StorageFile>,
+    ) -> Option<impl Sized + use<>> {
+        let segment = self.segments.iter_mut().find(|segment| segment.number == number)?;
+        let mapped = segment.unsynced.take();
+        if mapped.is_some() {
+            segment.unsynced = Some(ordinary);
+        }
+        Some((mapped, segment.mapping.take()))
+    }
+
+    /// What has to be synced so that everything appended so far is durable.
+    pub fn sync_work(&self) -> SyncWork {
+        let sealed = self.segments.iter().filter_map(|segment| {
+            segment.unsynced.as_ref().map(|file| (segment.number, Arc::clone(file)))
+        });
+        let mut files: Vec<_> = sealed.collect();
+        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back()) {
+            files.push((segment.number, Arc::clone(writer.file())));
+        }
+        SyncWork { files, sync_dir: self.dir_dirty }
+    }
+
+    /// Notes that a sync succeeded.
+    pub fn synced(&mut self, work: &SyncWork) {
+        let current = self.segments.back().map(|segment| segment.number);
+        for segment in &mut self.segments {
+            let covered = work.files.iter().any(|(number, _)| *number == segment.number);
+            if covered && current != Some(segment.number) && segment.unsynced.is_some() {
+                // A segment sealed after the work was captured was synced as the current one; the
+                // records behind that moment are not covered, so it stays.
+                let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
+                if !was_current {
+                    segment.unsynced = None;
+                }
+            }
+        }
+        if work.sync_dir && work.files.last().map(|(number, _)| *number) == current {
+            self.dir_dirty = false;
+        }
+    }
+
+    /// Takes out the segments below `floor`, to be retired by the caller without the lock.
+    pub fn take_obsolete(&mut self, floor: u64) -> Vec<ObsoleteSegment> {
+        let mut obsolete = Vec::new();
+        while let Some(segment) = self.segments.front() {
+            if segment.number >= floor || self.segments.len() == 1 && self.writer.is_some() {
+                break;
+            }
+            let recyclable = segment.capacity_bytes == self.files.segment_bytes;
+            let number = segment.number;
+            let segment = self.segments.pop_front();
+            obsolete.push(ObsoleteSegment { number, recyclable, _mapping: segment });
+        }
+        obsolete
+    }
+
+    /// The first segment that is needed if `needed` is (`None`: nothing in the log is), and the
+    /// sequence number of its first record. `next_seq` is the next one to be given out.
+    pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
+        let wanted = needed.or_else(|| self.segments.back().map(|segment| segment.number));
+        let found = self.segments.iter().find(|segment| Some(segment.number) >= wanted);
+        match found {
+            Some(segment) if wanted.is_some() => (segment.number, segment.first_seq),
+            _ => (self.files.next_file.load(Relaxed), next_seq),
+        }
+    }
+
+    /// Bytes of all segments in use.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.capacity_bytes).sum()
+    }
+}
+
+/// A segment that no unflushed write needs.
+#[derive(Debug)]
+pub struct ObsoleteSegment {
+    number: u64,
+    recyclable: bool,
+    _mapping: Option<Segment>,
+}
+
+impl ObsoleteSegment {
+    /// Recycles or removes the file.
+    pub fn retire(self, files: &WalFiles) {
+        let ObsoleteSegment { number, recyclable, _mapping } = self;
+        // A file can be mapped once at a time.
+        drop(_mapping);
+        files.retire(number, recyclable);
+    }
+}
+
+impl SyncWork {
+    /// Syncs the segments' names, then the segments oldest first, so that a crash in between leaves
+    /// a prefix.
+    pub fn run(&self, storage: &dyn Storage) -> Result<()> {
+        if self.sync_dir {
+            storage.sync_dir()?;
+        }
+        for (_, file) in &self.files {
+            file.sync()?;
+        }
+        Ok(())
+    }
+}
