@@ -52,7 +52,7 @@ pub struct MakeArguments {
     /// Options of the keyspace from a TOML file; `runstone help options` lists them.
     #[arg(long, value_name = "FILE.toml")]
     pub options: Option<PathBuf>,
-    /// Merge policy; `runstone policies` lists them.
+    /// Compaction policy; `runstone policies` lists them.
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Bound on buffers, cache, index and filters together.

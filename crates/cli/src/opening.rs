@@ -235,7 +235,8 @@ pub fn to_make(store: &Path, make: &MakeArguments, keyspace: &str) -> Result<(St
 /// The options of `--preset` or `--options`. A wrong `--policy` is refused before a store is made.
 pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     if let Some(policy) = &make.policy {
-        KeyspaceOptions { policy: policy.clone(), ..KeyspaceOptions::default() }.merge_policy()?;
+        KeyspaceOptions { policy: policy.clone(), ..KeyspaceOptions::default() }
+            .compaction_policy()?;
     }
     if let Some(name) = &make.preset {
         return Ok(Some(KeyspaceOptions::preset(name)?));

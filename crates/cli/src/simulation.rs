@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runstone::policy::options::PolicyOptions;
-use runstone::policy::policy::MergePolicy;
+use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::simulator::{
     Coarsening, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };
@@ -41,7 +41,7 @@ impl<'a> Simulation<'a> {
     /// Simulates the policies, as many at once as there are cores.
     pub fn run(
         setup: &'a Setup,
-        policies: &[&'static dyn MergePolicy],
+        policies: &[&'static dyn CompactionPolicy],
         output: &Output,
     ) -> Result<Simulation<'a>> {
         let bar = output.count_bar("policies", policies.len() as u64);
@@ -224,7 +224,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn gets(&self) -> String {
-        let header = ["after the load", "probes/get", "at first", "at last", "merged", "jobs"];
+        let header = ["after the load", "probes/get", "at first", "at last", "compacted", "jobs"];
         let row = |outcome: &Outcome| {
             outcome.gets.as_ref().map(|gets| {
                 vec![
@@ -232,7 +232,7 @@ impl<'a> Simulation<'a> {
                     thousandths(gets.tables_probed_per_get_permille),
                     thousandths(gets.first_tables_probed_per_get_permille),
                     thousandths(gets.last_tables_probed_per_get_permille),
-                    size(gets.merged_bytes),
+                    size(gets.compacted_bytes),
                     gets.plan_count.to_string(),
                 ]
             })
@@ -244,13 +244,13 @@ impl<'a> Simulation<'a> {
 
 fn take(
     next: &AtomicUsize,
-    policies: &[&'static dyn MergePolicy],
-) -> Option<(usize, &'static dyn MergePolicy)> {
+    policies: &[&'static dyn CompactionPolicy],
+) -> Option<(usize, &'static dyn CompactionPolicy)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     policies.get(at).map(|policy| (at, *policy))
 }
 
-fn simulate(setup: &Setup, policy: &'static dyn MergePolicy) -> Result<Outcome> {
+fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outcome> {
     let (options, workload) = setup.coarsening.apply(&setup.options, &setup.workload);
     let flushes = setup.size_bytes.div_ceil(workload.flush_bytes);
     let mut simulator = Simulator::new(policy, options, workload);

@@ -57,11 +57,11 @@ macro_rules! seeded {
         false
     };
 }
-/// Lets a test step in at a place of `seeded::Place`.
+/// Lets a test step in at a place of `seeded::Waypoint`.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {
     ($place:ident) => {
-        $crate::base::seeded::at($crate::base::seeded::Place::$place)
+        $crate::base::seeded::at($crate::base::seeded::Waypoint::$place)
     };
 }
 #[cfg(not(feature = "seeded-bugs"))]
@@ -93,8 +93,8 @@ pub use base::event::{Event, EventListener};
 pub use base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 pub use base::metrics::MetricsSnapshot;
 pub use base::options::{
-    Background, Compression, Durability, KeyspaceOptions, MergeInstall, Options, PRESETS, Preset,
-    SubMerges, WalMode, WriteOptions,
+    Background, CompactionInstall, Compression, Durability, KeyspaceOptions, Options, PRESETS,
+    Preset, SubCompactions, WalMode, WriteOptions,
 };
 #[cfg(feature = "seeded-bugs")]
 pub use base::seeded;

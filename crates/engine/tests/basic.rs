@@ -25,7 +25,7 @@ fn key(i: u64) -> Vec<u8> {
 }
 
 #[test]
-fn many_writes_survive_flushes_merges_and_reopen() {
+fn many_writes_survive_flushes_compactions_and_reopen() {
     for background in [Background::Threads(2), Background::Manual] {
         let storage = MemoryStorage::new();
         let open = || {
@@ -65,7 +65,7 @@ fn many_writes_survive_flushes_merges_and_reopen() {
         store.wait_idle().expect("idle");
         check(&store);
         assert!(store.verify().expect("verify").is_clean());
-        assert!(store.metrics().counters.merges > 0);
+        assert!(store.metrics().counters.compactions > 0);
         store.close().expect("close");
         let store = open();
         check(&store);
@@ -95,7 +95,7 @@ fn refused_options_make_no_directory() {
 }
 
 #[test]
-fn snapshots_keep_what_they_saw_across_merges() {
+fn snapshots_keep_what_they_saw_across_compactions() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("open");
     let keyspace = store.default_keyspace();
     let mut snapshots = Vec::new();
@@ -238,7 +238,7 @@ fn cursors_turn_around_and_respect_bounds() {
     assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
 }
 
-/// With a niceness of 15 merges starved beside busy threads, and writers with them.
+/// With a niceness of 15 compactions starved beside busy threads, and writers with them.
 #[cfg(target_os = "linux")]
 #[test]
 fn background_threads_keep_their_share_of_the_processor() {
@@ -275,7 +275,7 @@ fn niceness_of_background_threads() -> Vec<i32> {
     tasks.filter_map(niceness).collect()
 }
 
-/// Merging compares keys behind what all tables' keys begin with; a memtable may hold others.
+/// Compacting compares keys behind what all tables' keys begin with; a memtable may hold others.
 #[test]
 fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());

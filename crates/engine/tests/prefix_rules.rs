@@ -29,7 +29,7 @@ fn rule(store: &Store) -> Option<PrefixRule> {
 }
 
 #[test]
-fn the_first_merge_chooses_and_later_opens_keep_it() {
+fn the_first_compaction_chooses_and_later_opens_keep_it() {
     let storage = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), options("auto")).unwrap();
     assert_eq!(rule(&store), None);

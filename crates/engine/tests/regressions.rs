@@ -269,10 +269,10 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
     done.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody waits for the job");
 }
 
-/// The first keyspace that had a merge due was always the next: writes to one kept the merges of
-/// another waiting until back-pressure slowed both down.
+/// The first keyspace that had a compaction due was always the next: writes to one kept the
+/// compactions of another waiting until back-pressure slowed both down.
 #[test]
-fn keyspaces_take_turns_in_merging() {
+fn keyspaces_take_turns_in_compaction() {
     let mut options = Options { background: Background::Manual, ..options() };
     options.keyspace.as_mut().expect("given").shape.l0_share_percent = 0;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options.clone()).expect("open");
@@ -292,17 +292,17 @@ fn keyspaces_take_turns_in_merging() {
             flush(at);
         }
     }
-    let mut merged = [0, 0];
+    let mut compacted = [0, 0];
     for _ in 0..40 {
-        // The first one always has a merge due.
+        // The first one always has a compaction due.
         while level_0(0) < 12 {
             flush(0);
         }
         let before = [0, 1].map(level_0);
         assert!(store.run_one_job().expect("a job"));
         for at in [0, 1] {
-            merged[at] += usize::from(level_0(at) < before[at]);
+            compacted[at] += usize::from(level_0(at) < before[at]);
         }
     }
-    assert!(merged[0] > 0 && merged[1] > 0, "{merged:?}");
+    assert!(compacted[0] > 0 && compacted[1] > 0, "{compacted:?}");
 }

@@ -41,7 +41,7 @@ fn open(policy: &str, max_space_percent: u32) -> Store {
 /// Runs the jobs that are due; returns how many.
 fn settle(store: &Store) -> usize {
     let jobs = (0..MOST_JOBS).take_while(|_| store.run_one_job().expect("a job")).count();
-    assert!(jobs < MOST_JOBS, "merging does not end");
+    assert!(jobs < MOST_JOBS, "compacting does not end");
     jobs
 }
 
@@ -121,10 +121,10 @@ fn what_was_deleted_does_not_stay() {
     }
 }
 
-/// What a snapshot holds is no garbage yet, though it may look like that: merging it would free
+/// What a snapshot holds is no garbage yet, though it may look like that: compacting it would free
 /// nothing. It ends, and once the snapshot is gone the bound holds again.
 #[test]
-fn a_snapshot_makes_nothing_merge_for_ever() {
+fn a_snapshot_makes_nothing_compaction_for_ever() {
     for policy in POLICIES {
         let store = open(policy.name(), BOUND_PERCENT);
         overwrite(&store, 0);
@@ -142,10 +142,10 @@ fn a_snapshot_makes_nothing_merge_for_ever() {
     }
 }
 
-/// Under a snapshot, a merge of all keeps the tombstones and what they delete. Whatever that looks
-/// like afterwards, it is no reason to merge all again at every flush, however small.
+/// Under a snapshot, a compaction of all keeps the tombstones and what they delete. Whatever that
+/// looks like afterwards, it is no reason to compact all again at every flush, however small.
 #[test]
-fn deletes_under_a_snapshot_do_not_merge_all_at_every_flush() {
+fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
     let written = |policy: &str, max_space_percent: u32| {
         let store = open(policy, max_space_percent);
         overwrite(&store, 0);
@@ -155,7 +155,7 @@ fn deletes_under_a_snapshot_do_not_merge_all_at_every_flush() {
         }
         store.flush().expect("flush");
         settle(&store);
-        let before = store.metrics().counters.merge_bytes_written;
+        let before = store.metrics().counters.compaction_bytes_written;
         for round in 0..20u32 {
             for key in (0..20).map(|at| (round * 20 + at) * 2 + 1) {
                 store.put(key.to_be_bytes(), [9; 200]).expect("put");
@@ -163,7 +163,7 @@ fn deletes_under_a_snapshot_do_not_merge_all_at_every_flush() {
             store.flush().expect("flush");
             settle(&store);
         }
-        (store.metrics().counters.merge_bytes_written - before, table_bytes(&store))
+        (store.metrics().counters.compaction_bytes_written - before, table_bytes(&store))
     };
     for policy in POLICIES {
         let (bounded, tree_bytes) = written(policy.name(), BOUND_PERCENT);

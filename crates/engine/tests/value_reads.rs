@@ -269,7 +269,7 @@ fn what_is_read_later_is_found_after_a_change_of_placement() {
         options.values.placement = placement;
         walk.store.open_keyspace("default", Some(options)).expect("changes");
         walk.disturb();
-        walk.store.compact().expect("merges");
+        walk.store.compact().expect("compactions");
         walk.ends_well();
     }
 }

@@ -362,7 +362,7 @@ fn set_aside(placement: ValuePlacement, gc_pointers: GcPointers) {
     assert!(report.damage.iter().any(|damage| damage.file == name), "{:?}", report.damage);
 }
 
-/// Deletions and small values leave a record that looks live; merges tell the group.
+/// Deletions and small values leave a record that looks live; compactions tell the group.
 #[test]
 fn what_deletions_and_small_values_replace_is_freed() {
     freed(options(ValuePlacement::HashGrouped));
@@ -384,7 +384,7 @@ fn freed(keyspace: KeyspaceOptions) {
             _ => store.put(key(k), "small").expect("puts"),
         }
     }
-    store.compact().expect("merges");
+    store.compact().expect("compactions");
     store.collect_values().expect("collects");
     assert_eq!(bytes(), 0);
 }
@@ -423,7 +423,7 @@ fn what_is_not_updated_cools() {
     let snapshot = store.snapshot();
     assert!(store.verify().expect("verifies").is_clean());
     (0..30).for_each(|k| store.delete(key(k)).expect("deletes"));
-    store.compact().expect("merges");
+    store.compact().expect("compactions");
     store.collect_values().expect("collects");
     check(&store, &model, Some(&snapshot));
     drop(snapshot);
@@ -433,7 +433,7 @@ fn what_is_not_updated_cools() {
     (warm.values.cold_stream, warm.values.groups) = (false, 1);
     let store = open_with(&storage, warm).expect("opens");
     (30..40).for_each(|k| store.delete(key(k)).expect("deletes"));
-    store.compact().expect("merges");
+    store.compact().expect("compactions");
     store.collect_values().expect("collects");
     check(&store, &Model::new(), None);
     let seen = usage(&store);
@@ -473,7 +473,7 @@ fn a_checkpoint_has_its_cold_stream() {
     assert!(copy.verify().expect("verifies").is_clean());
     // The copy is a store of its own: it collects as well.
     (0..40).for_each(|k| copy.put(key(k), value(k, 1000, 20)).expect("puts"));
-    copy.compact().expect("merges and collects");
+    copy.compact().expect("compactions and collects");
     let newest = (0..40).map(|k| (key(k), value(k, 1000, 20))).collect();
     check(&copy, &newest, None);
     check(&store, &model, None);
@@ -546,7 +546,8 @@ proptest! {
 }
 
 /// Values of a log that collection had moved, their new pointers still in the memtable, when the
-/// placement changed: merges rewrote all tables, the log went, and the memtable pointed nowhere.
+/// placement changed: compactions rewrote all tables, the log went, and the memtable pointed
+/// nowhere.
 #[test]
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
@@ -565,7 +566,7 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     let mut inline = options(ValuePlacement::Inline);
     inline.shape.l0_trigger = 2;
     store.open_keyspace("default", Some(inline.clone())).expect("changes");
-    while store.run_one_job().expect("merges") {}
+    while store.run_one_job().expect("compactions") {}
     check(&store, &model, None);
     store.flush().expect("flushes what was moved");
     check(&store, &model, None);
@@ -576,10 +577,11 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     check(&open(&storage, None), &model, None);
 }
 
-/// A flush that needs room waits until merges have placed their values; on two cores, merges wait
-/// until a flush is done. They waited for each other for ever while values moved to another place.
+/// A flush that needs room waits until compactions have placed their values; on two cores,
+/// compactions wait until a flush is done. They waited for each other for ever while values moved
+/// to another place.
 #[test]
-fn flushes_and_merges_that_place_values_do_not_wait_for_each_other() {
+fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     let storage = Arc::new(MemoryStorage::new());
     let keyspace = |placement| {
         let mut keyspace = options(placement);
@@ -599,14 +601,14 @@ fn flushes_and_merges_that_place_values_do_not_wait_for_each_other() {
     }
     store.open_keyspace("default", Some(keyspace(ValuePlacement::HashGrouped))).expect("changes");
     std::thread::scope(|scope| {
-        let merge = scope.spawn(|| store.compact());
+        let compaction = scope.spawn(|| store.compact());
         let mut turn = 0;
-        while !merge.is_finished() {
+        while !compaction.is_finished() {
             turn += 1;
             (0..10).for_each(|k| store.put(key(k), value(k, 2000, turn)).expect("puts"));
             store.flush().expect("flushes");
         }
-        merge.join().expect("no panic").expect("merges");
+        compaction.join().expect("no panic").expect("compactions");
     });
     assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
@@ -631,17 +633,17 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
         let files: Vec<_> = usage.iter().map(|file| (file.placement, file.retired)).collect();
         let expected = (placement != ValuePlacement::Inline).then_some((placement, false));
         assert_eq!(files, Vec::from_iter(expected));
-        let merged = store.metrics().counters.merges;
+        let compacted = store.metrics().counters.compactions;
         store.compact().expect("compacts");
-        assert_eq!(store.metrics().counters.merges, merged, "all is in its place");
+        assert_eq!(store.metrics().counters.compactions, compacted, "all is in its place");
         check(&store, &model, None);
         store.close().expect("closes");
     }
 }
 
 /// A version whose record was collected, since a newer one hides it, goes on hiding older ones
-/// through merges that do not meet the newer one, also after the placement has changed and the file
-/// is gone. Such a merge failed: "a pointer to a retired file leads nowhere".
+/// through compacts that do not meet the newer one, also after the placement has changed and the
+/// file is gone. Such a compaction failed: "a pointer to a retired file leads nowhere".
 #[test]
 fn a_hidden_version_outlives_its_value_file() {
     let storage = Arc::new(MemoryStorage::new());
@@ -680,9 +682,9 @@ fn a_hidden_version_outlives_its_value_file() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A merge drops a deletion, a version whose value lies in an older file, and one whose value an
-/// earlier merge has brought to the present file: of that nothing in its group says that it is
-/// dead. A collection that trusts the group then brought it back (found by the long run).
+/// A compaction drops a deletion, a version whose value lies in an older file, and one whose value
+/// an earlier compaction has brought to the present file: of that nothing in its group says that it
+/// is dead. A collection that trusts the group then brought it back (found by the long run).
 #[test]
 fn a_version_behind_one_in_another_file_does_not_come_back() {
     const KEYS: u32 = 1_000;
@@ -719,7 +721,7 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
     store.close().expect("close");
     let store = reopen(ValuePlacement::Vlog, large);
     (1..=3).for_each(|turn| put_all(&store, turn));
-    while store.run_one_job().expect("a merge into level 1") {}
+    while store.run_one_job().expect("a compact into level 1") {}
     put_all(&store, 4);
     for at in 0..KEYS {
         store.delete(format!("key{at:05}")).expect("delete");
@@ -727,7 +729,7 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
     store.close().expect("close");
     // Level 1 is too large now: it sinks, and its values move. Level 0 waits for more tables.
     let store = reopen(ValuePlacement::HashGrouped, small);
-    while store.run_one_job().expect("a merge below level 0") {}
+    while store.run_one_job().expect("a compaction below level 0") {}
     assert!(store.metrics().counters.value_bytes_written > 0, "values came to the new file");
     assert_eq!(store.default_keyspace().value_usage().len(), 2, "and others did not");
     store.compact().expect("nothing is left");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat};
-use runstone_policy::policy::MergePolicy;
+use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
@@ -49,7 +49,7 @@ fn main() {
 }
 
 /// Median time, and how many tables the plan names.
-fn measure(policy: &dyn MergePolicy, shape: &Shape, options: &PolicyOptions) -> String {
+fn measure(policy: &dyn CompactionPolicy, shape: &Shape, options: &PolicyOptions) -> String {
     let (busy, heat) = (Busy::default(), Heat::default());
     let pick = || policy.pick(black_box(shape), &busy, &heat, options);
     let mut times: Vec<Duration> = (0..ROUNDS)

@@ -1,24 +1,25 @@
-//! Which tombstones a merge may drop, as far as the shape decides (rule I4). Not the whole rule:
-//! the caller also keeps a tombstone that a live snapshot needs, and one version per stripe.
+//! Which tombstones a compaction may drop, as far as the shape decides (rule I4). Not the whole
+//! rule: the caller also keeps a tombstone that a live snapshot needs, and one version per stripe.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::shape::{SeqNo, Shape, Table, TableId};
 
-/// Answers, for one merge: may the tombstone (key, seq) go, because nothing outside the merge
-/// holds an older version of the key?
+/// Answers, for one compaction: may the tombstone (key, seq) go, because nothing outside the
+/// compaction holds an older version of the key?
 ///
-/// 1. Suspects are the tables outside the merge, in its shallowest input level or deeper, within
-///    its key range. Shallower tables hold only newer versions (I1), wherever they sink later; so
-///    the answer stays right while other jobs finish. The target level is among the suspects: it
-///    is never above the shallowest input.
+/// 1. Suspects are the tables outside the compaction, in its shallowest input level or deeper,
+///    within its key range. Shallower tables hold only newer versions (I1), wherever they sink
+///    later; so the answer stays right while other jobs finish. The target level is among the
+///    suspects: it is never above the shallowest input.
 /// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. A newer run
 ///    of the same level does not block by that same test. "The output is the last level" is not
-///    asked: it is neither needed nor sufficient (spec: merge policies §1, I4).
-/// 3. The suspects that cover a key are kept while keys ascend, as a merge visits them. They change
-///    only at a table's bounds, so a call costs four key comparisons, plus O(depth of overlap) at a
-///    bound; O(1) amortised over ascending keys. A smaller key starts over: correct, but slow.
+///    asked: it is neither needed nor sufficient (spec: compaction policies §1, I4).
+/// 3. The suspects that cover a key are kept while keys ascend, as a compaction visits them. They
+///    change only at a table's bounds, so a call costs four key comparisons, plus O(depth of
+///    overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,
+///    but slow.
 pub struct DropGuard {
     /// Suspects by `min_key`.
     suspects: Vec<Arc<Table>>,
@@ -35,11 +36,11 @@ pub struct DropGuard {
 }
 
 impl DropGuard {
-    /// The guard of the merge of `inputs`, in the shape that it was planned on.
+    /// The guard of the compaction of `inputs`, in the shape that it was planned on.
     /// O(tables + suspects log suspects).
     ///
-    /// Give the inputs of one merge, not of the whole plan: tables that the same plan moves or
-    /// merges elsewhere are outside it. Ids that are not in the shape are ignored; without any
+    /// Give the inputs of one compaction, not of the whole plan: tables that the same plan moves or
+    /// compactions elsewhere are outside it. Ids that are not in the shape are ignored; without any
     /// input, every table is a suspect.
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
         let ids = inputs.first().copied().zip(inputs.last().copied());
@@ -72,7 +73,7 @@ impl DropGuard {
     }
 
     /// Whether the shape allows to drop the tombstone of `key` at `seq`. The key is within the
-    /// bounds of the merge's inputs. O(1) amortised over ascending keys.
+    /// bounds of the compaction's inputs. O(1) amortised over ascending keys.
     pub fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
         if self.is_behind(key) {
             self.rewind();

@@ -9,14 +9,14 @@ use crate::shape::{Edit, Placement, Shape, Table, TableId};
 
 /// The edit of `plan`: all inputs leave and all outputs arrive at once (I6).
 ///
-/// `outputs` holds one list per merge of the plan, in the plan's order; a list is empty if the
-/// merge dropped everything. A moved table that is no longer in the shape is left to `apply` to
-/// refuse. O(tables of the levels moved from).
+/// `outputs` holds one list per compaction of the plan, in the plan's order; a list is empty if the
+/// compaction dropped everything. A moved table that is no longer in the shape is left to `apply`
+/// to refuse. O(tables of the levels moved from).
 ///
 /// # Panics
-/// If the number of output lists is not the number of merges.
+/// If the number of output lists is not the number of compactions.
 pub fn edit_for(shape: &Shape, plan: &Plan, outputs: &[Vec<Arc<Table>>]) -> Edit {
-    assert_eq!(outputs.len(), plan.merges.len(), "one output list per merge");
+    assert_eq!(outputs.len(), plan.compactions.len(), "one output list per compaction");
     let mut edit = Edit {
         remove: plan.table_ids().collect(),
         cursors: plan.cursors.clone(),
@@ -31,10 +31,10 @@ pub fn edit_for(shape: &Shape, plan: &Plan, outputs: &[Vec<Arc<Table>>]) -> Edit
             edit.place.push(Placement { level: step.to_level, slot: step.slot, table });
         }
     }
-    for (merge, tables) in plan.merges.iter().zip(outputs) {
+    for (compaction, tables) in plan.compactions.iter().zip(outputs) {
         edit.place.extend(tables.iter().map(|table| Placement {
-            level: merge.output_level,
-            slot: merge.slot,
+            level: compaction.output_level,
+            slot: compaction.slot,
             table: Arc::clone(table),
         }));
     }

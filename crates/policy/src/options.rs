@@ -1,5 +1,5 @@
-//! The numbers that merge policies share, and why a number is refused. Not the store's options:
-//! those name a policy and carry these.
+//! The numbers that compaction policies share, and why a number is refused. Not the store's
+//! options: those name a policy and carry these.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,18 @@ use crate::partition::Partitioner;
 use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
 use crate::plan::Cut;
 
-/// What a merge policy may be told. A policy ignores what it has no use for.
+/// What a compaction policy may be told. A policy ignores what it has no use for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyOptions {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
     pub size_ratio: u32,
-    /// Number of level-0 runs that calls for a merge into level 1. At least 1. Default 8: with a
+    /// Number of level-0 runs that calls for a compact into level 1. At least 1. Default 8: with a
     /// filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
     /// often as with 4.
     pub l0_trigger: u32,
     /// Level 0 waits beyond its trigger until it holds so many percent of the level-1 bytes that
-    /// it would rewrite, but no longer than twice the trigger. 0 merges it at its trigger, as
+    /// it would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as
     /// LevelDB and Autumn do. At most [`MAX_L0_SHARE_PERCENT`]. Default 50: a byte of level 0 then
     /// rewrites at most two of level 1. For `fragmented-leveling` and `garnering`.
     pub l0_share_percent: u32,
@@ -37,29 +37,29 @@ pub struct PolicyOptions {
     /// T_s: least size of a table that is cut where the key prefix changes, in bytes. At least
     /// [`MIN_TABLE_BYTES`]. Default 4 MiB. For `adaptive-tiering`.
     pub split_bytes: u64,
-    /// Which levels merge inside themselves when gets meet overlapping tables. Default `every`.
-    /// For `adaptive-tiering`.
+    /// Which levels compaction inside themselves when gets meet overlapping tables. Default
+    /// `every`. For `adaptive-tiering`.
     pub intra_level: IntraLevel,
-    /// What counts as an access that asks for such a merge. Default `probes`. For
+    /// What counts as an access that asks for such a compaction. Default `probes`. For
     /// `adaptive-tiering`.
     pub charge: Charge,
-    /// Fewest accesses to a table that call for such a merge. At least 1. Default 100. For
+    /// Fewest accesses to a table that call for such a compaction. At least 1. Default 100. For
     /// `adaptive-tiering`.
     pub access_limit: u32,
-    /// Bytes that the merge may rewrite per access: a table waits for as many accesses as its
-    /// merge has times this, and for `access_limit`. At least 1. Default 28 KiB: LevelDB's seek
-    /// accounting takes 16 KiB, but the mixes of YCSB are fastest here with more, at under half of
-    /// leveling's writing (docs/how-to/choose-a-policy.md). For `adaptive-tiering`.
+    /// Bytes that the compaction may rewrite per access: a table waits for as many accesses as its
+    /// compaction has times this, and for `access_limit`. At least 1. Default 28 KiB: LevelDB's
+    /// seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with more, at under
+    /// half of leveling's writing (docs/how-to/choose-a-policy.md). For `adaptive-tiering`.
     pub access_bytes: u64,
-    /// k: most runs of a stack; for `universal`, above how many the newest merge whatever their
+    /// k: most runs of a stack; for `universal`, above how many the newest compact whatever their
     /// sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`, `universal`,
     /// `binomial` and `min-latency`.
     pub stack_runs: u32,
     /// Number of runs from which on sizes are looked at. At least 1. Default 4, as RocksDB. For
     /// `universal`.
     pub universal_trigger: u32,
-    /// At so many percent of the oldest run, the newer ones together make all merge. At least 1.
-    /// Default 200, as RocksDB. For `universal`.
+    /// At so many percent of the oldest run, the newer ones together make all compaction. At least
+    /// 1. Default 200, as RocksDB. For `universal`.
     pub universal_amp_percent: u32,
     /// By how many percent the next older run may be larger than those gathered. Default 1, as
     /// RocksDB. For `universal`.
@@ -69,17 +69,17 @@ pub struct PolicyOptions {
     /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
     /// `universal`.
     pub universal_max_width: u32,
-    /// The space bound: where the tables take more than so many percent of what a merge of all of
-    /// them is estimated to leave, they merge, once the policy has nothing to do
+    /// The space bound: where the tables take more than so many percent of what a compaction of all
+    /// of them is estimated to leave, they compact, once the policy has nothing to do
     /// ([`crate::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
     /// [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
-    /// Where merges cut their tables. Default `size`. For all but `adaptive-tiering`, which cuts
-    /// by prefix.
+    /// Where compactions cut their tables. Default `size`. For all but `adaptive-tiering`, which
+    /// cuts by prefix.
     pub partitioner: Partitioner,
 }
 
-/// Where an intra-level merge may happen (spec: merge policies §3).
+/// Where an intra-level merge may happen (spec: compaction policies §3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntraLevel {
@@ -246,7 +246,8 @@ impl PolicyOptions {
         }
     }
 
-    /// Where merges cut their tables. Only the partitioners that look at keys need a histogram.
+    /// Where compactions cut their tables. Only the partitioners that look at keys need a
+    /// histogram.
     pub fn cut(&self) -> Cut {
         let (partitioner, table_bytes) = (self.partitioner, self.table_bytes);
         match partitioner {

@@ -12,7 +12,7 @@ use std::mem;
 use std::slice;
 use std::sync::Arc;
 
-use crate::plan::{Busy, Cut, Merge, MergeInput, Move, Plan};
+use crate::plan::{Busy, Compaction, CompactionInput, Cut, Move, Plan};
 use crate::shape::{Level, Run, RunSlot, Table};
 
 /// Neighbours in a run or in an overlapping level, with their place.
@@ -130,7 +130,7 @@ impl<'a> Group<'a> {
 }
 
 /// Inputs connected by key overlap. Its bounds are the union of theirs: no gap inside, or it
-/// would be two components. So a merge of it writes only keys that one of its inputs covers.
+/// would be two components. So a compaction of it writes only keys that one of its inputs covers.
 pub(crate) struct Component<'a> {
     /// Of each row of inputs the part that belongs here, in the order of the inputs.
     pub rows: Vec<Row<'a>>,
@@ -266,7 +266,7 @@ pub(crate) fn collides(groups: &[Group<'_>], level: u32, busy: &Busy) -> bool {
 }
 
 /// A lone table moves (or stays, if it is in the target already); every other component is one
-/// merge.
+/// compaction.
 ///
 /// `stays` tells that lone tables of a row need no move.
 pub(crate) fn plan_groups(
@@ -279,15 +279,17 @@ pub(crate) fn plan_groups(
         match group {
             Group::Apart(row) if stays(&row) => {}
             Group::Apart(row) => plan.moves.extend(row.moves(output)),
-            Group::Joined(component) => plan.merges.push(merge_of(component.rows, output)),
+            Group::Joined(component) => {
+                plan.compactions.push(compaction_of(component.rows, output))
+            }
         }
     }
     plan
 }
 
-/// One merge of all inputs, in the order that [`Merge`] promises. Rows of the same run or
+/// One compaction of all inputs, in the order that [`Compaction`] promises. Rows of the same run or
 /// overlapping level must not have tables between each other's. O(ids), beyond the order of rows.
-pub(crate) fn merge_of(mut rows: Vec<Row<'_>>, output: Output) -> Merge {
+pub(crate) fn compaction_of(mut rows: Vec<Row<'_>>, output: Output) -> Compaction {
     let id = |row: &Row<'_>| row.tables.first().map(|table| table.id);
     rows.sort_by(|a, b| {
         let places = (a.level, a.run).cmp(&(b.level, b.run));
@@ -298,11 +300,11 @@ pub(crate) fn merge_of(mut rows: Vec<Row<'_>>, output: Output) -> Merge {
         for row in rows {
             tables.extend(row.tables.iter().map(|table| table.id));
         }
-        MergeInput { level: rows[0].level, tables }
+        CompactionInput { level: rows[0].level, tables }
     };
     let is_same_run = |a: &Row<'_>, b: &Row<'_>| (a.level, a.run) == (b.level, b.run);
     let inputs = rows.chunk_by(is_same_run).map(of_run).collect();
-    Merge { inputs, output_level: output.level, slot: output.slot, cut: output.cut }
+    Compaction { inputs, output_level: output.level, slot: output.slot, cut: output.cut }
 }
 
 /// Sum of the table sizes.
@@ -380,12 +382,12 @@ mod tests {
     }
 
     /// Sorts by place, and by key inside.
-    fn reference_merge(rows: &[Row<'_>]) -> Vec<MergeInput> {
+    fn reference_compaction(rows: &[Row<'_>]) -> Vec<CompactionInput> {
         let mut tables = known(rows);
         tables.sort_by_key(|(min_key, _, id, place)| (*place, min_key.clone(), *id));
         let runs = tables.chunk_by(|a, b| a.3 == b.3);
         let ids = |run: &[Known]| run.iter().map(|table| table.2).collect();
-        runs.map(|run| MergeInput { level: run[0].3.0, tables: ids(run) }).collect()
+        runs.map(|run| CompactionInput { level: run[0].3.0, tables: ids(run) }).collect()
     }
 
     fn check(levels: &[Level]) {
@@ -412,7 +414,7 @@ mod tests {
             let mut backwards: Vec<Row<'_>> = rows.iter().flat_map(|row| row.split()).collect();
             backwards.reverse();
             for rows in [rows.to_vec(), backwards] {
-                assert_eq!(merge_of(rows.clone(), output).inputs, reference_merge(&rows));
+                assert_eq!(compaction_of(rows.clone(), output).inputs, reference_compaction(&rows));
             }
         }
         assert_eq!(any_overlap(rows.clone()), found.iter().any(|tables| tables.len() > 1));

@@ -104,7 +104,7 @@ impl OverlappingTables {
         self.tables[from..to].iter().filter(move |table| *table.max_key >= *min_key)
     }
 
-    /// Size of the table at an index and of all that overlap it: what merging it would rewrite.
+    /// Size of the table at an index and of all that overlap it: what compacting it would rewrite.
     pub fn group_bytes(&self, at: usize) -> u64 {
         self.group_bytes[at]
     }

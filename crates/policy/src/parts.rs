@@ -28,15 +28,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::edit::edit_for;
-use crate::plan::{MergeInput, Plan};
+use crate::plan::{CompactionInput, Plan};
 use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 
 /// Whether the plan may be installed part by part, see the module docs. O(tables log tables).
 pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
     let keeps_levels = plan.relabel.is_empty() && plan.last_level.is_none();
-    let in_runs = plan.merges.iter().all(|merge| {
-        let level = |input: &MergeInput| matches!(shape.level(input.level), Level::Runs(_));
-        merge.inputs.iter().all(level) && merge.slot != RunSlot::Overlapping
+    let in_runs = plan.compactions.iter().all(|compaction| {
+        let level = |input: &CompactionInput| matches!(shape.level(input.level), Level::Runs(_));
+        compaction.inputs.iter().all(level) && compaction.slot != RunSlot::Overlapping
     });
     let tables: BTreeMap<TableId, &Arc<Table>> =
         shape.tables().map(|(_, table)| (table.id, table)).collect();
@@ -46,21 +46,24 @@ pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
         Some((min_key, found().map(|table| &*table.max_key).max()?))
     };
     let moves = plan.moves.iter().map(|step| bounds(vec![step.table]));
-    let merges = plan.merges.iter().map(|merge| bounds(merge.input_ids().collect()));
-    let Some(mut steps) = moves.chain(merges).collect::<Option<Vec<_>>>() else { return false };
+    let compactions =
+        plan.compactions.iter().map(|compaction| bounds(compaction.input_ids().collect()));
+    let Some(mut steps) = moves.chain(compactions).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
     steps.sort_unstable();
     keeps_levels && in_runs && steps.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// The edit after which the first merge of `rest` is done for all keys below `bound`, or for all
-/// keys (`None`). `rest` is what is left of the plan: the plan itself, then the `pending` of the
-/// edit before. `placed`: outputs below the bound that are not in the tree yet, and inputs below it
-/// that move. `waiting`: inputs that will move later; they are not trimmed, since no output holds
-/// their keys. With the last part of the last merge come the moves of the plan and its cursors.
-/// O(tables).
+/// The edit after which the first compaction of `rest` is done for all keys below `bound`, or for
+/// all keys (`None`). `rest` is what is left of the plan: the plan itself, then the `pending` of
+/// the edit before. `placed`: outputs below the bound that are not in the tree yet, and inputs
+/// below it that move. `waiting`: inputs that will move later; they are not trimmed, since no
+/// output holds their keys. With the last part of the last compaction come the moves of the plan
+/// and its cursors. O(tables).
 ///
 /// # Panics
-/// If no merge is left.
+/// If no compaction is left.
 pub fn part_edit(
     shape: &Shape,
     rest: &Plan,
@@ -68,17 +71,18 @@ pub fn part_edit(
     waiting: &BTreeSet<TableId>,
     bound: Option<&[u8]>,
 ) -> Edit {
-    if let (None, [_]) = (bound, rest.merges.as_slice()) {
+    if let (None, [_]) = (bound, rest.compactions.as_slice()) {
         return edit_for(shape, rest, &[placed.to_vec()]);
     }
-    let merge = &rest.merges[0];
+    let compaction = &rest.compactions[0];
     let placement = |table: &Arc<Table>| Placement {
-        level: merge.output_level,
-        slot: merge.slot,
+        level: compaction.output_level,
+        slot: compaction.slot,
         table: Arc::clone(table),
     };
     let mut edit = Edit { place: placed.iter().map(placement).collect(), ..Edit::default() };
-    let inputs: BTreeSet<TableId> = merge.input_ids().filter(|id| !waiting.contains(id)).collect();
+    let inputs: BTreeSet<TableId> =
+        compaction.input_ids().filter(|id| !waiting.contains(id)).collect();
     for (_, table) in shape.tables().filter(|(_, table)| inputs.contains(&table.id)) {
         match bound {
             Some(bound) if *table.min_key >= *bound => {}
@@ -88,11 +92,11 @@ pub fn part_edit(
     }
     let gone: BTreeSet<TableId> = edit.remove.iter().copied().collect();
     let mut left = rest.clone();
-    for input in &mut left.merges[0].inputs {
+    for input in &mut left.compactions[0].inputs {
         input.tables.retain(|id| !gone.contains(id));
     }
-    left.merges[0].inputs.retain(|input| !input.tables.is_empty());
-    left.merges.retain(|merge| !merge.inputs.is_empty());
+    left.compactions[0].inputs.retain(|input| !input.tables.is_empty());
+    left.compactions.retain(|compaction| !compaction.inputs.is_empty());
     edit.pending = Some(Arc::new(left));
     edit
 }

@@ -1,5 +1,5 @@
-//! What a policy decides: a [`Plan`] of moves and merges, with its why. And what it must keep its
-//! hands off: [`Busy`], the tables and key ranges of the jobs that run right now.
+//! What a policy decides: a [`Plan`] of moves and compactions, with its why. And what it must keep
+//! its hands off: [`Busy`], the tables and key ranges of the jobs that run right now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::partition::Partitioner;
 use crate::shape::{Run, RunSlot, Shape, Table, TableId};
 
-/// A decision. Installed as one atomic edit once all of its merges are done.
+/// A decision. Installed as one atomic edit once all of its compactions are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Tables that change place without being rewritten.
     pub moves: Vec<Move>,
     /// Tables to be rewritten.
-    pub merges: Vec<Merge>,
+    pub compactions: Vec<Compaction>,
     /// Round-robin cursors to store.
     pub cursors: Vec<(u32, Box<[u8]>)>,
     /// A new last level to store.
@@ -37,11 +37,11 @@ pub struct Move {
     pub slot: RunSlot,
 }
 
-/// Tables of one or more levels merged into one sorted output.
+/// Tables of one or more levels compacted into one sorted output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merge {
+pub struct Compaction {
     /// Inputs by level, shallow levels first; inside a level newest run first.
-    pub inputs: Vec<MergeInput>,
+    pub inputs: Vec<CompactionInput>,
     /// Where the outputs go.
     pub output_level: u32,
     /// Into which run.
@@ -50,13 +50,13 @@ pub struct Merge {
     pub cut: Cut,
 }
 
-/// Where the outputs of a merge are cut.
+/// Where the outputs of a compaction are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// At the first user key after a table has reached this many bytes.
     Size(u64),
     /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left;
-    /// at the next user key anyhow once it has `cap_bytes` (spec: merge policies §3).
+    /// at the next user key anyhow once it has `cap_bytes` (spec: compaction policies §3).
     Prefix {
         /// Least size of a table, and of what is left for the next one.
         split_bytes: u64,
@@ -93,16 +93,16 @@ impl Cut {
     }
 }
 
-/// The tables of one run (or of one overlapping level) that take part in a merge.
+/// The tables of one run (or of one overlapping level) that take part in a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MergeInput {
+pub struct CompactionInput {
     /// Their level.
     pub level: u32,
     /// In key order.
     pub tables: Vec<TableId>,
 }
 
-impl Merge {
+impl Compaction {
     /// All input ids.
     pub fn input_ids(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|input| input.tables.iter().copied())
@@ -112,14 +112,14 @@ impl Merge {
 impl Plan {
     /// All ids that the plan touches.
     pub fn table_ids(&self) -> impl Iterator<Item = TableId> + '_ {
-        let merged = self.merges.iter().flat_map(Merge::input_ids);
-        self.moves.iter().map(|step| step.table).chain(merged)
+        let compacted = self.compactions.iter().flat_map(Compaction::input_ids);
+        self.moves.iter().map(|step| step.table).chain(compacted)
     }
 
     /// Where the plan writes: per move the table's bounds (for a move up, in every level from the
-    /// one it leaves to the one it reaches), per merge the bounds of its inputs, per
-    /// relabelled level the bounds of all that it holds. A merge writes no key outside them. Tables
-    /// that left the shape are passed over. O(tables of the shape).
+    /// one it leaves to the one it reaches), per compact the bounds of its inputs, per relabelled
+    /// level the bounds of all that it holds. A compaction writes no key outside them. Tables that
+    /// left the shape are passed over. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
         let tables: BTreeMap<TableId, &Arc<Table>> = shape
@@ -134,8 +134,8 @@ impl Plan {
             let lowest = if is_up { step.from_level } else { step.to_level };
             (step.to_level..=lowest).map(|level| (level, vec![step.table]))
         });
-        let merged = self.merges.iter().map(|m| (m.output_level, m.input_ids().collect()));
-        let written = moved.chain(merged);
+        let compacted = self.compactions.iter().map(|m| (m.output_level, m.input_ids().collect()));
+        let written = moved.chain(compacted);
         let written = written.filter_map(|(level, ids)| range_of(level, &ids, &tables));
         written.chain(self.relabel.iter().filter_map(|step| relabelled(shape, *step))).collect()
     }
@@ -170,7 +170,7 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets met each table in vain, since it was written: for policies that merge what is
+/// How often gets met each table in vain, since it was written: for policies that compact what is
 /// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
@@ -181,7 +181,7 @@ pub struct Heat {
 /// What running jobs own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Tables being moved or merged.
+    /// Tables being moved or compacted.
     pub tables: BTreeSet<TableId>,
     /// Ranges being written.
     pub ranges: Vec<BusyRange>,
@@ -203,9 +203,9 @@ impl Busy {
             busy.tables.extend(renamed.map(|table| table.id));
             busy.ranges.extend(plan.ranges(shape));
         }
-        for merge in shape.pending.iter().flat_map(|plan| &plan.merges) {
+        for compaction in shape.pending.iter().flat_map(|plan| &plan.compactions) {
             let is_output =
-                |run: &&Run| merge.output_level == 0 && merge.slot.run() == Some(run.id);
+                |run: &&Run| compaction.output_level == 0 && compaction.slot.run() == Some(run.id);
             let output = shape.level(0).runs().iter().filter(is_output);
             busy.tables.extend(output.flat_map(|run| &run.tables).map(|table| table.id));
         }

@@ -1,4 +1,4 @@
-//! What a merge policy is: one trait over metadata, and what follows from its targets alone
+//! What a compaction policy is: one trait over metadata, and what follows from its targets alone
 //! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
@@ -6,10 +6,10 @@ use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape};
 use crate::space;
 
-/// Decides what merges when. A pure function of its arguments: what it must remember between
+/// Decides what compactions when. A pure function of its arguments: what it must remember between
 /// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
 /// manifest persists, so that a reopened store goes on where it stopped.
-pub trait MergePolicy: Send + Sync {
+pub trait CompactionPolicy: Send + Sync {
     /// Name in options, manifests and on the command line. Lower case, words joined by `-`.
     fn name(&self) -> &'static str;
 
@@ -25,14 +25,14 @@ pub trait MergePolicy: Send + Sync {
     /// the deepest in use, and at least levels 0 and 1.
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget>;
 
-    /// Into which run of a level a merge of the whole tree goes, and where it cuts its tables.
+    /// Into which run of a level a compaction of the whole tree goes, and where it cuts its tables.
     fn whole_output(&self, shape: &Shape, level: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
         let run = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
         (RunSlot::New(run), options.cut())
     }
 
-    /// See [`merge_debt_bytes`]. Policies whose merges do not follow from levels over target have
-    /// an answer of their own.
+    /// See [`compaction_debt_bytes`]. Policies whose compactions do not follow from levels over
+    /// target have an answer of their own.
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         debt_of_levels(shape, &self.targets(shape, options))
     }
@@ -54,9 +54,9 @@ pub trait MergePolicy: Send + Sync {
 }
 
 /// The next job of a tree, as stores ask for it: what the policy wants, or else what the space
-/// bound of the options asks for. Promises what [`MergePolicy::pick`] does.
+/// bound of the options asks for. Promises what [`CompactionPolicy::pick`] does.
 pub fn next_plan(
-    policy: &dyn MergePolicy,
+    policy: &dyn CompactionPolicy,
     shape: &Shape,
     busy: &Busy,
     heat: &Heat,
@@ -87,7 +87,7 @@ impl LevelTarget {
     /// How full, in thousandths; the larger of bytes / capacity and runs / (`max_runs` + 1).
     ///
     /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger (spec:
-    /// merge policies §4) and a level of one run that holds one run scores 500, not 1000.
+    /// compaction policies §4) and a level of one run that holds one run scores 500, not 1000.
     pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
         let by_bytes = match self.capacity_bytes {
             u64::MAX => 0,
@@ -98,7 +98,7 @@ impl LevelTarget {
     }
 }
 
-/// How full a level is, in thousandths of its target; 1000 and above asks for a merge.
+/// How full a level is, in thousandths of its target; 1000 and above asks for a compaction.
 /// O(tables of the level).
 pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
     target.score_permille(level.bytes(), level.runs().len())
@@ -106,17 +106,21 @@ pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
 
 /// Estimate of the bytes still to be rewritten until the tree is as its policy wants it: what
 /// back-pressure looks at. O(tables).
-pub fn merge_debt_bytes(shape: &Shape, policy: &dyn MergePolicy, options: &PolicyOptions) -> u64 {
+pub fn compaction_debt_bytes(
+    shape: &Shape,
+    policy: &dyn CompactionPolicy,
+    options: &PolicyOptions,
+) -> u64 {
     policy.debt_bytes(shape, options)
 }
 
 /// The debt of a tree whose levels sink when they are over target.
 ///
-/// 1. From the top: what a level holds too much sinks. All of it if it has too many runs (a merge
-///    takes whole runs), else its bytes over capacity.
+/// 1. From the top: what a level holds too much sinks. All of it if it has too many runs (a
+///    compaction takes whole runs), else its bytes over capacity.
 /// 2. Each sinking byte is rewritten with its share of the next level, bytes(next) / bytes(level),
 ///    if the next level is kept as one run; a level of many runs is not read (tiering).
-/// 3. What sinks is added to the next level before that one is judged, as a real merge would.
+/// 3. What sinks is added to the next level before that one is judged, as a real compaction would.
 ///
 /// An upper estimate: moves cost nothing and duplicates shrink, which metadata cannot tell.
 fn debt_of_levels(shape: &Shape, targets: &[LevelTarget]) -> u64 {

@@ -1,9 +1,9 @@
 //! How a key's prefix is found: what adaptive tiering groups keys by (PTierDB §III-B). Not a
-//! partitioner: where tables are cut follows from a merge's [`crate::plan::Cut`].
+//! partitioner: where tables are cut follows from a compaction's [`crate::plan::Cut`].
 //!
 //! A rule is text in options and in the manifest: `fixed(8)`, `delimiter(/)`, `custom(name)`. It is
-//! immutable for a store once a table was cut by it. `auto` in the options lets the first merge
-//! out of level 0 choose a `fixed(n)`, see [`PrefixHistogram`].
+//! immutable for a store once a table was cut by it. `auto` in the options lets the first
+//! compaction out of level 0 choose a `fixed(n)`, see [`PrefixHistogram`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Longest prefix that `fixed(n)` may ask for, and that `auto` may choose.
 pub const MAX_FIXED_BYTES: u32 = 64;
 
-/// Beyond this many prefixes a table keeps its bounds only (spec: merge policies §3).
+/// Beyond this many prefixes a table keeps its bounds only (spec: compaction policies §3).
 pub const MAX_TABLE_PREFIXES: usize = 1024;
 
 /// A rule, as stored.

@@ -1,5 +1,5 @@
-//! The list of merge policies: the one place that names them all. Options, help, docs tables, the
-//! benchmark sweep and the property tests read it; adding a policy adds its line here.
+//! The list of compaction policies: the one place that names them all. Options, help, docs tables,
+//! the benchmark sweep and the property tests read it; adding a policy adds its line here.
 
 use crate::policies::adaptive_tiering::AdaptiveTiering;
 use crate::policies::bigtable::BIGTABLE;
@@ -13,10 +13,10 @@ use crate::policies::leveling::Leveling;
 use crate::policies::min_latency::MIN_LATENCY;
 use crate::policies::tiering::TIERING;
 use crate::policies::universal::UNIVERSAL;
-use crate::policy::MergePolicy;
+use crate::policy::CompactionPolicy;
 
 /// Every policy, in the order of help and docs tables.
-pub static POLICIES: &[&dyn MergePolicy] = &[
+pub static POLICIES: &[&dyn CompactionPolicy] = &[
     &FragmentedLeveling,
     &Leveling,
     &TIERING,
@@ -33,7 +33,7 @@ pub static POLICIES: &[&dyn MergePolicy] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no merge policy is named {name:?}{}; there are: {}", suggest(nearest), all.join(", "))]
+#[error("no compaction policy is named {name:?}{}; there are: {}", suggest(nearest), all.join(", "))]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
@@ -44,7 +44,7 @@ pub struct UnknownPolicy {
 }
 
 /// The policy of that name.
-pub fn find(name: &str) -> Result<&'static dyn MergePolicy, UnknownPolicy> {
+pub fn find(name: &str) -> Result<&'static dyn CompactionPolicy, UnknownPolicy> {
     if let Some(policy) = POLICIES.iter().find(|policy| policy.name() == name) {
         return Ok(*policy);
     }

@@ -4,7 +4,7 @@
 //! function serves the engine's manifest, the simulator and the flash firmware, so that a shape
 //! that the simulator accepts is one that the engine can hold.
 //!
-//! Invariants, checked by `apply` (spec: merge policies §1):
+//! Invariants, checked by `apply` (spec: compaction policies §1):
 //! * tables of one run have disjoint user-key ranges and are sorted;
 //! * runs of a level are ordered newest first; a run takes the slot of the runs it replaces;
 //! * only a level of kind [`Level::Overlapping`] may hold tables that overlap;
@@ -68,7 +68,7 @@ pub struct Run {
     /// The keyspace's how-manieth flush brought the newest of its data, counted from 1; 0 where
     /// that is not known: below level 0, and for runs that came up from there. A run holds what was
     /// flushed after the next older run's number, up to its own. It stays as it is while the id
-    /// does, so a merge that keeps the id of its newest input keeps the interval whole.
+    /// does, so a compact that keeps the id of its newest input keeps the interval whole.
     pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
@@ -173,7 +173,7 @@ pub struct Shape {
     /// The policy's memory.
     pub state: PolicyState,
     /// Tables that show only their keys from `min_key` on, with the smallest key of the file: the
-    /// inputs of a merge that is installed part by part ([`crate::parts`]). All other numbers of
+    /// inputs of a compact that is installed part by part ([`crate::parts`]). All other numbers of
     /// such a table are those of the file, so bounds for what it shows.
     pub trims: BTreeMap<TableId, Box<[u8]>>,
     /// What is left of such a plan. A hint: the tree is sound without it.

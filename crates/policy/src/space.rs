@@ -1,29 +1,30 @@
-//! The space bound (`max_space_percent`): when so much of a tree is garbage that all of it merges,
-//! whatever its policy is. Not a policy: it is asked where the policy has nothing to do.
+//! The space bound (`max_space_percent`): when so much of a tree is garbage that all of it
+//! compactions, whatever its policy is. Not a policy: it is asked where the policy has nothing to
+//! do.
 //!
-//! All of a tree merges if
+//! All of a tree compactions if
 //!
 //! 1. nothing of it is busy, and no plan of it is pending;
 //! 2. it *could* hold as much garbage as the bound forbids (`may_free`);
 //! 3. by the estimate of what is live it does ([`live_bytes`]).
 //!
 //! The estimate alone would not do. It errs, it takes tombstones that delete nothing for garbage,
-//! and it cannot see what snapshots hold: a tree of which a merge frees nothing would be merged
-//! again and again. Rule 2 asks the shape alone; it makes merging end, and bounds what it costs,
-//! whatever the estimate says. Of tables that do not overlap each key is in one, so a merge of them
-//! frees nothing. The largest such set is *kept*, the others are *apart*: an entry apart is
-//! garbage, or makes one of the kept garbage (a tombstone does, or a small value in the place of a
-//! large one), which has about their mean size.
+//! and it cannot see what snapshots hold: a tree of which a compaction frees nothing would be
+//! compacted again and again. Rule 2 asks the shape alone; it makes compacting end, and bounds what
+//! it costs, whatever the estimate says. Of tables that do not overlap each key is in one, so a
+//! compaction of them frees nothing. The largest such set is *kept*, the others are *apart*: an
+//! entry apart is garbage, or makes one of the kept garbage (a tombstone does, or a small value in
+//! the place of a large one), which has about their mean size.
 //!
 //! ```text
 //! max(apart bytes, apart entries * kept bytes / kept entries) / all bytes >= (p - 100) / p
 //! ```
 //!
-//! A merge of all leaves tables that do not overlap, so nothing is apart, and picking ends. Before
-//! the next one, at least that share of the tree must have come anew: of p bytes that are merged,
-//! p - 100 were written since (or deleted, by entries that were). By rule 3 a merge leaves 100 of
-//! p, so a byte written is rewritten 100 / (p - 100) times for the bound; p / (p - 100) times if
-//! snapshots hold everything.
+//! A compaction of all leaves tables that do not overlap, so nothing is apart, and picking ends.
+//! Before the next one, at least that share of the tree must have come anew: of p bytes that are
+//! compacted, p - 100 were written since (or deleted, by entries that were). By rule 3 a compaction
+//! leaves 100 of p, so a byte written is rewritten 100 / (p - 100) times for the bound; p / (p -
+//! 100) times if snapshots hold everything.
 //!
 //! What it does not see: versions and tombstones that snapshots held in a run, once the snapshots
 //! are gone; what lies apart from its key.
@@ -33,17 +34,17 @@ use std::sync::Arc;
 use crate::options::PolicyOptions;
 use crate::overlapping::disjoint_rows;
 use crate::plan::{Busy, Plan};
-use crate::policy::MergePolicy;
+use crate::policy::CompactionPolicy;
 use crate::shape::{Level, Shape, Table};
 use crate::sketch::Sketch;
-use crate::whole::whole_merge;
+use crate::whole::whole_compaction;
 
-/// The merge that the space bound asks for, if the policy has none.
+/// The compact that the space bound asks for, if the policy has none.
 ///
-/// `live_bytes` tells what a merge of all would leave, `None` if that is not known: [`live_bytes`]
-/// in a store, the model's own number in the simulator. Asked only if it matters.
+/// `live_bytes` tells what a compaction of all would leave, `None` if that is not known:
+/// [`live_bytes`] in a store, the model's own number in the simulator. Asked only if it matters.
 pub fn bound_plan(
-    policy: &dyn MergePolicy,
+    policy: &dyn CompactionPolicy,
     shape: &Shape,
     busy: &Busy,
     options: &PolicyOptions,
@@ -60,17 +61,17 @@ pub fn bound_plan(
     if percent <= u128::from(most_percent) {
         return None;
     }
-    let merge = whole_merge(shape, policy, options)?;
+    let compaction = whole_compaction(shape, policy, options)?;
     let found = match live {
         0 => "nothing is live".to_owned(),
         _ => format!("space {percent}% of what is live, more than {most_percent}%"),
     };
-    let why = format!("{found}: all into L{}", merge.output_level);
-    Some(Plan { merges: vec![merge], why, ..Plan::default() })
+    let why = format!("{found}: all into L{}", compaction.output_level);
+    Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
 }
 
-/// Estimate of the bytes that a merge of the whole tree would leave; `None` if of some table the
-/// keys are not known. O(tables), with a sketch to merge for each.
+/// Estimate of the bytes that a compaction of the whole tree would leave; `None` if of some table
+/// the keys are not known. O(tables), with a sketch to compact for each.
 ///
 /// 1. Each layer (a run, or the tables of an overlapping level that follow each other) holds a key
 ///    once. The keys of the whole by its sketch, against the sum of the layers' by theirs: that is

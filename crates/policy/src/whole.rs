@@ -1,18 +1,18 @@
-//! Merges of a whole tree into one run. Not when that is done: users ask for a full compaction, and
-//! [`crate::space`] for a merge of all where too little of the tree is live.
+//! Compactions of a whole tree into one run. Not when that is done: users ask for a full
+//! compaction, and [`crate::space`] for a compaction of all where too little of the tree is live.
 
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::plan::{Merge, MergeInput, Plan};
-use crate::policy::MergePolicy;
+use crate::plan::{Compaction, CompactionInput, Plan};
+use crate::policy::CompactionPolicy;
 use crate::shape::{Level, Shape, Table, TableId};
 
 /// The plan of a full compaction; `None` if the tree is one run without tombstones already, and no
 /// table is older than `settled_from`, the first whose values are placed as they are to be.
 pub fn full_plan(
     shape: &Shape,
-    policy: &dyn MergePolicy,
+    policy: &dyn CompactionPolicy,
     options: &PolicyOptions,
     settled_from: TableId,
 ) -> Option<Plan> {
@@ -24,22 +24,22 @@ pub fn full_plan(
     if is_settled && is_compact(shape, deepest) && (deepest > 0 || is_stack) {
         return None;
     }
-    let merge = whole_merge(shape, policy, options)?;
-    let (bytes, level) = (shape.bytes(), merge.output_level);
+    let compaction = whole_compaction(shape, policy, options)?;
+    let (bytes, level) = (shape.bytes(), compaction.output_level);
     Some(Plan {
         why: format!("full compaction asked for: {bytes} bytes into level {level}"),
-        merges: vec![merge],
+        compactions: vec![compaction],
         ..Plan::default()
     })
 }
 
-/// Merges everything into the shallowest level that may hold it, from level 1 on and from the
+/// Compacts everything into the shallowest level that may hold it, from level 1 on and from the
 /// deepest in use on; `None` if there is nothing. O(tables).
-pub fn whole_merge(
+pub fn whole_compaction(
     shape: &Shape,
-    policy: &dyn MergePolicy,
+    policy: &dyn CompactionPolicy,
     options: &PolicyOptions,
-) -> Option<Merge> {
+) -> Option<Compaction> {
     let deepest = shape.deepest()?;
     let targets = policy.targets(shape, options);
     let bytes = shape.bytes();
@@ -49,7 +49,7 @@ pub fn whole_merge(
     let output_level = (deepest.max(1)..Shape::MAX_LEVELS).find(fits).unwrap_or(deepest.max(1));
     let mut inputs = Vec::new();
     for (level, tables) in (0u32..).zip(&shape.levels) {
-        let ids = |tables: &[Arc<Table>]| MergeInput {
+        let ids = |tables: &[Arc<Table>]| CompactionInput {
             level,
             tables: tables.iter().map(|table| table.id).collect(),
         };
@@ -59,7 +59,7 @@ pub fn whole_merge(
         }
     }
     let (slot, cut) = policy.whole_output(shape, output_level, options);
-    Some(Merge { inputs, output_level, slot, cut })
+    Some(Compaction { inputs, output_level, slot, cut })
 }
 
 /// Whether the tree is one run, without tombstones.

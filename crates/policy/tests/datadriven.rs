@@ -11,7 +11,7 @@
 //! | `flush` | adds the tables below, each a new run of its own |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
-//! | `targets` | score and target of each level, and the merge debt |
+//! | `targets` | score and target of each level, and the compaction debt |
 //! | `pick` | the next plan, kept for `apply` |
 //! | `apply` | carries the last plan out and prints the tree |
 //! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone go? |
@@ -33,9 +33,9 @@ use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
-use runstone_policy::plan::{Busy, BusyRange, Heat, Merge, Plan};
+use runstone_policy::plan::{Busy, BusyRange, Compaction, Heat, Plan};
 use runstone_policy::policy::{
-    LevelTarget, MergePolicy, merge_debt_bytes, next_plan, score_permille,
+    CompactionPolicy, LevelTarget, compaction_debt_bytes, next_plan, score_permille,
 };
 use runstone_policy::registry;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
@@ -101,7 +101,7 @@ fn run_file(text: &str) -> String {
 
 /// What directives share.
 struct World {
-    policy: &'static dyn MergePolicy,
+    policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
     shape: Shape,
     busy: Busy,
@@ -264,7 +264,7 @@ impl World {
             writeln!(out, "L{index} {score} of 1000; {capacity}, {} runs", target.max_runs)
                 .unwrap();
         }
-        let debt = merge_debt_bytes(&self.shape, self.policy, &self.options);
+        let debt = compaction_debt_bytes(&self.shape, self.policy, &self.options);
         writeln!(out, "debt {}", format_bytes(debt)).unwrap();
         out
     }
@@ -281,8 +281,8 @@ impl World {
             writeln!(out, "move {} L{from} -> L{to} {slot}", step.table).unwrap();
         }
         let mut read = 0;
-        for merge in &plan.merges {
-            let inputs: Vec<String> = merge
+        for compaction in &plan.compactions {
+            let inputs: Vec<String> = compaction
                 .inputs
                 .iter()
                 .map(|input| {
@@ -290,10 +290,15 @@ impl World {
                     format!("L{}{{{}}}", input.level, ids.join(","))
                 })
                 .collect();
-            let slot = show_slot(merge.slot);
-            writeln!(out, "merge {} -> L{} {slot}", inputs.join(" + "), merge.output_level)
-                .unwrap();
-            read += inputs_of(&self.shape, merge).iter().map(|table| table.bytes).sum::<u64>();
+            let slot = show_slot(compaction.slot);
+            writeln!(
+                out,
+                "compaction {} -> L{} {slot}",
+                inputs.join(" + "),
+                compaction.output_level
+            )
+            .unwrap();
+            read += inputs_of(&self.shape, compaction).iter().map(|table| table.bytes).sum::<u64>();
         }
         if read > 0 {
             writeln!(out, "read {0} write<={0}", format_bytes(read)).unwrap();
@@ -315,8 +320,9 @@ impl World {
         let plan = self.plan.take().ok_or("nothing was picked")?;
         let mut next_id = self.shape.tables().map(|(_, table)| table.id).max().unwrap_or(0) + 1;
         let mut outputs = Vec::new();
-        for merge in &plan.merges {
-            let tables = merged(&inputs_of(&self.shape, merge), merge.cut.cap_bytes(), next_id);
+        for compaction in &plan.compactions {
+            let tables =
+                compacted(&inputs_of(&self.shape, compaction), compaction.cut.cap_bytes(), next_id);
             next_id += tables.len() as u64;
             outputs.push(tables);
         }
@@ -364,8 +370,8 @@ impl World {
         let sizes = [
             ("user", report.user_bytes),
             ("flushed", report.flushed_bytes),
-            ("merge read", report.merge_read_bytes),
-            ("merged", report.merged_bytes),
+            ("compaction read", report.compaction_read_bytes),
+            ("compacted", report.compacted_bytes),
             ("moved", report.moved_bytes),
         ];
         for (name, bytes) in sizes {
@@ -547,15 +553,15 @@ fn show_tree(shape: &Shape) -> String {
     if out.is_empty() { "empty".to_owned() } else { out }
 }
 
-fn inputs_of(shape: &Shape, merge: &Merge) -> Vec<Arc<Table>> {
-    let ids: BTreeSet<TableId> = merge.input_ids().collect();
+fn inputs_of(shape: &Shape, compaction: &Compaction) -> Vec<Arc<Table>> {
+    let ids: BTreeSet<TableId> = compaction.input_ids().collect();
     let tables = shape.tables().filter(|(_, table)| ids.contains(&table.id));
     tables.map(|(_, table)| Arc::clone(table)).collect()
 }
 
-/// Outputs of a merge that drops nothing. The only keys known to exist are the bounds of the
+/// Outputs of a compact that drops nothing. The only keys known to exist are the bounds of the
 /// inputs, so the outputs are cut between those.
-fn merged(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc<Table>> {
+fn compacted(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc<Table>> {
     let bounds = inputs.iter().flat_map(|table| [&table.min_key, &table.max_key]);
     let keys: Vec<&Box<[u8]>> = bounds.collect::<BTreeSet<_>>().into_iter().collect();
     let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();

@@ -1,5 +1,5 @@
-//! Garnering against the figures of its paper (spec: merge policies §4), and against fragmented
-//! leveling, which it is for c = 1. Its rules one by one are text tests.
+//! Garnering against the figures of its paper (spec: compaction policies §4), and against
+//! fragmented leveling, which it is for c = 1. Its rules one by one are text tests.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat};
@@ -104,7 +104,7 @@ fn without_widening_it_is_fragmented_leveling() {
             // L is 1 before it is stored.
             let stored = u64::from(garnered.shape().state.last_level.saturating_sub(1));
             assert_eq!(actual.plan_count, expected.plan_count + stored);
-            assert_eq!(actual.merged_bytes, expected.merged_bytes);
+            assert_eq!(actual.compacted_bytes, expected.compacted_bytes);
         }
         let (busy, heat) = (Busy::default(), Heat::default());
         assert_eq!(garnering.pick(garnered.shape(), &busy, &heat, &options), None);

@@ -1,5 +1,5 @@
-//! The partitioners against the figures of the paper and the laws of the spec (merge policies §7,
-//! §9), and how merges fall apart into parts. Not for the engine's use of them.
+//! The partitioners against the figures of the paper and the laws of the spec (compaction policies
+//! §7, §9), and how compactions fall apart into parts. Not for the engine's use of them.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn figure_2_size_chains_and_global_range_does_not() {
         let tables: Vec<Arc<Table>> =
             (1..).zip(tables).map(|(id, keys)| meta(id, &keys, keys.len() as u64)).collect();
         let parts = components(&tables);
-        (parts.merges.len(), parts.moves.len(), parts.critical_path_permille())
+        (parts.compactions.len(), parts.moves.len(), parts.critical_path_permille())
     };
     assert_eq!(parts(Partitioner::Size), (1, 0, 1000));
     // {1,3} moves; {5,7} with {4,6}; {9,11,13} with {8,10} and {12,14}: 7 of 11 keys.
@@ -294,7 +294,7 @@ proptest! {
     /// Slices cover all keys in order, their cuts do not depend on their number, what moves touches
     /// nothing, and more slices never make the largest one larger.
     #[test]
-    fn slices_are_a_division_of_the_merge(
+    fn slices_are_a_division_of_the_compaction(
         runs in prop::collection::vec(keys(), 1..4),
         partitioner in prop::sample::select(PARTITIONERS),
         theta in 1u64..30,
@@ -335,8 +335,8 @@ fn slice_inputs(runs: &[Keys], theta: u64) -> Vec<SliceInput> {
 fn check_slices(inputs: &[SliceInput], slices: &Slices, width: usize) {
     assert!(slices.slices.len() <= width && slices.cuts.is_sorted());
     let moves = |input: &&SliceInput| slices.moves.contains(&input.table.id);
-    let merged: u64 = inputs.iter().filter(|i| !moves(i)).map(|input| input.table.bytes).sum();
-    assert_eq!(slices.slices.iter().map(|slice| slice.bytes).sum::<u64>(), merged);
+    let compacted: u64 = inputs.iter().filter(|i| !moves(i)).map(|input| input.table.bytes).sum();
+    assert_eq!(slices.slices.iter().map(|slice| slice.bytes).sum::<u64>(), compacted);
     for pair in slices.slices.windows(2) {
         assert!(pair[0].hi.is_some() && pair[0].hi == pair[1].lo, "{slices:?}");
         assert!(slices.cuts.contains(pair[0].hi.as_ref().unwrap()));
@@ -375,17 +375,18 @@ fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     inputs.push(SliceInput { table: flushed, blocks });
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let paper = components(&tables);
-    assert_eq!((paper.merges.len(), paper.moves.len()), (1, 0), "the flush joins everything");
+    assert_eq!((paper.compactions.len(), paper.moves.len()), (1, 0), "the flush joins everything");
     let slices = slice(&inputs, rule(Partitioner::GlobalRange, 100), 4);
     assert_eq!(slices.moves, [1, 2, 3, 4, 5, 6]);
     // Blocks of 10, 100, 10 and 100 bytes.
     assert_eq!((slices.slices.len(), slices.critical_path_permille()), (4, 454));
-    // A table below a quarter of theta is merged though nothing touches it.
+    // A table below a quarter of theta is compacted though nothing touches it.
     let none = slice(&inputs, rule(Partitioner::GlobalRange, 404), 4);
     assert!(none.moves.is_empty());
 }
 
-/// Three components, of one, two and two tables; the last two are what figure 2 calls sub-merges.
+/// Three components, of one, two and two tables; the last two are what figure 2 calls
+/// sub-compactions.
 #[test]
 fn by_components_whole_tables_are_parts() {
     let key = |number: u8| vec![number];

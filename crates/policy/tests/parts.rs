@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use runstone_policy::edit::edit_for;
 use runstone_policy::parts::{can_be_parted, part_edit};
-use runstone_policy::plan::{Busy, Cut, Merge, MergeInput, Move, Plan};
+use runstone_policy::plan::{Busy, Compaction, CompactionInput, Cut, Move, Plan};
 use runstone_policy::shape::{Edit, EditError, Placement, RunSlot, Shape, Table, TableId};
 use support::table;
 
@@ -39,19 +39,19 @@ fn stack_of(runs: &[BTreeSet<u8>]) -> Shape {
 }
 
 /// All runs but the oldest and the newest into one.
-fn middle_merge(shape: &Shape) -> Plan {
+fn middle_compaction(shape: &Shape) -> Plan {
     let runs = shape.level(0).runs();
-    let inputs = runs[1..runs.len() - 1].iter().map(|run| MergeInput {
+    let inputs = runs[1..runs.len() - 1].iter().map(|run| CompactionInput {
         level: 0,
         tables: run.tables.iter().map(|table| table.id).collect(),
     });
-    let merge = Merge {
+    let compaction = Compaction {
         inputs: inputs.collect(),
         output_level: 0,
         slot: RunSlot::New(runs[1].id),
         cut: Cut::Size(10),
     };
-    Plan { merges: vec![merge], cursors: vec![(0, (*b"c").into())], ..Plan::default() }
+    Plan { compactions: vec![compaction], cursors: vec![(0, (*b"c").into())], ..Plan::default() }
 }
 
 /// Ids of the tables that show a key, newest first.
@@ -70,7 +70,7 @@ proptest! {
         lost in 0usize..9,
     ) {
         let before = stack_of(&runs);
-        let plan = middle_merge(&before);
+        let plan = middle_compaction(&before);
         prop_assert!(can_be_parted(&before, &plan));
         let inputs: BTreeSet<TableId> = plan.table_ids().collect();
         let inputs = before.tables().filter(|(_, table)| inputs.contains(&table.id));
@@ -114,20 +114,20 @@ proptest! {
 }
 
 fn plan_run(plan: &Plan) -> u64 {
-    plan.merges[0].slot.run().unwrap()
+    plan.compactions[0].slot.run().unwrap()
 }
 
 #[test]
 fn steps_that_share_keys_are_installed_at_once() {
     let shape = stack_of(&[[9, 19].into(), [19].into(), [9, 19].into(), [19].into()]);
-    let plan = middle_merge(&shape);
+    let plan = middle_compaction(&shape);
     assert!(can_be_parted(&shape, &plan));
     let step = |table| Move { table, from_level: 0, to_level: 1, slot: RunSlot::New(9) };
     assert!(!can_be_parted(&shape, &Plan { moves: vec![step(1)], ..plan.clone() }));
     assert!(!can_be_parted(&shape, &Plan { relabel: vec![(1, 2)], ..plan.clone() }));
     assert!(!can_be_parted(&shape, &Plan { last_level: Some(3), ..plan.clone() }));
     let mut overlapping = plan.clone();
-    overlapping.merges[0].slot = RunSlot::Overlapping;
+    overlapping.compactions[0].slot = RunSlot::Overlapping;
     assert!(!can_be_parted(&shape, &overlapping));
 }
 
@@ -135,7 +135,7 @@ fn steps_that_share_keys_are_installed_at_once() {
 #[test]
 fn a_pending_plan_ends_when_its_tables_are_taken() {
     let shape = stack_of(&[[19].into(), [19].into(), [19].into(), [19].into()]);
-    let plan = middle_merge(&shape);
+    let plan = middle_compaction(&shape);
     let part = part_edit(&shape, &plan, &[over(90, 0, 4)], &BTreeSet::new(), Some(&[5]));
     let shape = shape.apply(&part).unwrap();
     assert_eq!(shape.trims.len(), 2);

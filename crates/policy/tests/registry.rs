@@ -11,9 +11,9 @@ use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::PARTITIONERS;
-use runstone_policy::plan::{Busy, Heat, Merge, Plan};
+use runstone_policy::plan::{Busy, Compaction, Heat, Plan};
 use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
-use runstone_policy::policy::{LevelTarget, MergePolicy, merge_debt_bytes, next_plan};
+use runstone_policy::policy::{CompactionPolicy, LevelTarget, compaction_debt_bytes, next_plan};
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
 use runstone_policy::sketch::Sketch;
@@ -114,16 +114,16 @@ proptest! {
     }
 }
 
-/// A job: its plan and, per merge, the guard made when it was picked.
+/// A job: its plan and, per compaction, the guard made when it was picked.
 struct Running {
     plan: Plan,
     guards: Vec<DropGuard>,
 }
 
 struct World {
-    policy: &'static dyn MergePolicy,
+    policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
-    /// Merges keep all versions (I1 in its strict form) or only what a store without snapshots
+    /// Compactions keep all versions (I1 in its strict form) or only what a store without snapshots
     /// would (then reads are checked, and tombstones are dropped).
     keeps_history: bool,
     shape: Shape,
@@ -139,7 +139,7 @@ struct World {
 
 impl World {
     fn new(
-        policy: &'static dyn MergePolicy,
+        policy: &'static dyn CompactionPolicy,
         options: PolicyOptions,
         inherited: u32,
         keeps_history: bool,
@@ -259,7 +259,7 @@ impl World {
             self.finish(job);
             self.check();
         }
-        // Counters start anew with new tables; hot for ever, merging would not end.
+        // Counters start anew with new tables; hot for ever, compacting would not end.
         self.heat = Heat::default();
         let mut steps = 0;
         while self.start(&Busy::default()) {
@@ -272,7 +272,8 @@ impl World {
         let name = self.policy.name();
         let targets = self.policy.targets(&self.shape, &self.options);
         assert!(targets.len() > self.shape.levels.len(), "{name}: one below the deepest in use");
-        // Level 0 too: what waits there is what its run count allows, or not worth its merge yet.
+        // Level 0 too: what waits there is what its run count allows, or not worth its compaction
+        // yet.
         assert!(self.shape.level(0).runs().len() as u64 <= self.most_waiting_runs(&targets[0]));
         for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
             let runs = level.runs().len();
@@ -280,11 +281,11 @@ impl World {
             let is_reshaped = matches!(level, Level::Runs(_)) || name == "adaptive-tiering";
             assert!(is_reshaped, "{name} L{index} still overlaps");
         }
-        let debt = merge_debt_bytes(&self.shape, self.policy, &self.options);
+        let debt = compaction_debt_bytes(&self.shape, self.policy, &self.options);
         assert!(debt <= 8 * self.shape.bytes());
     }
 
-    /// The policies that sink single tables wait longer while a merge is not worth it.
+    /// The policies that sink single tables wait longer while a compaction is not worth it.
     fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
         let patience = match self.policy.name() {
             "fragmented-leveling" | "garnering" if self.options.l0_share_percent > 0 => L0_PATIENCE,
@@ -301,8 +302,8 @@ impl World {
         let Some(plan) = self.pick(busy) else {
             return false;
         };
-        let guard = |m: &Merge| DropGuard::new(&self.shape, &m.input_ids().collect());
-        let guards = plan.merges.iter().map(guard).collect();
+        let guard = |m: &Compaction| DropGuard::new(&self.shape, &m.input_ids().collect());
+        let guards = plan.compactions.iter().map(guard).collect();
         self.running.push(Running { plan, guards });
         true
     }
@@ -330,13 +331,13 @@ impl World {
         let places: BTreeMap<TableId, u32> =
             self.shape.tables().map(|(level, table)| (table.id, level)).collect();
         let moved = plan.moves.iter().map(|step| (step.table, step.from_level));
-        let inputs = plan.merges.iter().flat_map(|merge| &merge.inputs);
-        let merged = inputs.flat_map(|part| part.tables.iter().map(|id| (*id, part.level)));
-        for (id, level) in moved.chain(merged) {
+        let inputs = plan.compactions.iter().flat_map(|compaction| &compaction.inputs);
+        let compacted = inputs.flat_map(|part| part.tables.iter().map(|id| (*id, part.level)));
+        for (id, level) in moved.chain(compacted) {
             assert_eq!(places.get(&id), Some(&level), "{plan:?}");
         }
         // Tables of an overlapping level need not wait for each other.
-        let slots = plan.merges.iter().map(|merge| merge.slot);
+        let slots = plan.compactions.iter().map(|compaction| compaction.slot);
         let overlaps =
             slots.chain(plan.moves.iter().map(|step| step.slot)).all(|s| s == RunSlot::Overlapping);
         let ranges = plan.ranges(&self.shape);
@@ -369,7 +370,7 @@ impl World {
         for at in &taken {
             assert!(runs[*at].tables.iter().all(|table| ids.contains(&table.id)), "{plan:?}");
         }
-        let targets = plan.merges.iter().map(|merge| merge.output_level);
+        let targets = plan.compactions.iter().map(|compaction| compaction.output_level);
         if targets.chain(plan.moves.iter().map(|step| step.to_level)).any(|level| level > 0) {
             assert_eq!(*last, runs.len() - 1, "{plan:?}");
         }
@@ -378,22 +379,22 @@ impl World {
     fn finish(&mut self, job: Running) {
         let Running { plan, guards } = job;
         let mut outputs = Vec::new();
-        for (merge, guard) in plan.merges.iter().zip(guards) {
-            outputs.push(self.merge(merge, guard));
+        for (compaction, guard) in plan.compactions.iter().zip(guards) {
+            outputs.push(self.merge(compaction, guard));
         }
         let edit = edit_for(&self.shape, &plan, &outputs);
         match self.shape.apply(&edit) {
             Ok(shape) => self.shape = shape,
             Err(error) => panic!("{}: {error}: {plan:?}", self.policy.name()),
         }
-        for id in plan.merges.iter().flat_map(Merge::input_ids) {
+        for id in plan.compactions.iter().flat_map(Compaction::input_ids) {
             self.contents.remove(&id);
         }
     }
 
-    fn merge(&mut self, merge: &Merge, mut guard: DropGuard) -> Vec<Arc<Table>> {
+    fn merge(&mut self, compaction: &Compaction, mut guard: DropGuard) -> Vec<Arc<Table>> {
         let mut union = Contents::new();
-        for id in merge.input_ids() {
+        for id in compaction.input_ids() {
             for (key, versions) in &self.contents[&id] {
                 union.entry(*key).or_default().extend(versions);
             }
@@ -406,7 +407,7 @@ impl World {
             });
         }
         let entries: Vec<_> = union.into_iter().collect();
-        let per_table = usize::try_from(merge.cut.cap_bytes() / ENTRY_BYTES).unwrap();
+        let per_table = usize::try_from(compaction.cut.cap_bytes() / ENTRY_BYTES).unwrap();
         let parts = entries.chunks(per_table).map(|part| part.iter().cloned().collect());
         let parts: Vec<Contents> = parts.collect();
         parts.into_iter().map(|part| self.table(part)).collect()

@@ -42,7 +42,7 @@ fn nothing_is_lost() {
 fn an_ascending_load_rewrites_nothing() {
     for policy in POLICIES {
         let report = simulate(policy.name(), KeyOrder::Sequential, 1 << 60, 500);
-        assert_eq!(report.merged_bytes, 0);
+        assert_eq!(report.compacted_bytes, 0);
         assert_eq!(report.write_amplification_permille, 1000);
     }
 }
@@ -65,12 +65,12 @@ fn overwriting_stays_within_the_key_space() {
         };
         let runs = deep.map(runs_of).max().unwrap_or(1);
         assert!(held < (runs + 1) * all_keys, "{}: {held} in {runs}", policy.name());
-        assert!(report.merged_bytes < report.merge_read_bytes);
+        assert!(report.compacted_bytes < report.compaction_read_bytes);
     }
 }
 
 /// Costs do not depend on the unit: a tree of an exbibyte and one of a gibibyte with entries that
-/// much smaller. Sums of the bytes that merges write passed 2^64, and started again from 0.
+/// much smaller. Sums of the bytes that compactions write passed 2^64, and started again from 0.
 #[test]
 fn an_exbibyte_costs_what_a_gibibyte_does() {
     let run = |unit: u64| {
@@ -91,7 +91,7 @@ fn an_exbibyte_costs_what_a_gibibyte_does() {
     assert_eq!((small.user_bytes, large.user_bytes), (1 << 30, 1 << 60));
     assert!(small.write_amplification_permille > 20_000, "{small:?}");
     assert_eq!(large.write_amplification_permille, small.write_amplification_permille);
-    assert_eq!((small.plan_count, large.merged_bytes), (large.plan_count, u64::MAX));
+    assert_eq!((small.plan_count, large.compacted_bytes), (large.plan_count, u64::MAX));
 }
 
 /// The rest of the key space that no whole flush fits into is never written, but was expected to
@@ -132,7 +132,10 @@ fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     assert_eq!(tree("fluid", 3, 1), tree("lazy-leveling", 1, 1));
     // What overlaps nothing is left alone here and rewritten there, which shows in the last digits.
     let (fluid, leveling) = (tree("fluid", 1, 1).1, tree("leveling", 1, 1).1);
-    assert!(fluid.merged_bytes.abs_diff(leveling.merged_bytes) < leveling.merged_bytes / 100_000);
+    assert!(
+        fluid.compacted_bytes.abs_diff(leveling.compacted_bytes)
+            < leveling.compacted_bytes / 100_000
+    );
     assert_eq!(fluid.levels.len(), leveling.levels.len());
     for (a, b) in fluid.levels.iter().zip(&leveling.levels) {
         assert_eq!((a.level, a.run_count), (b.level, b.run_count));
@@ -149,7 +152,7 @@ fn small() -> PolicyOptions {
     }
 }
 
-/// Gets heat tables that overlap, and adaptive tiering merges them until few do (spec: merge
+/// Gets heat tables that overlap, and adaptive tiering compacts them until few do (spec: compaction
 /// policies §3). A policy without overlapping levels has nothing to do.
 #[test]
 fn gets_make_adaptive_tiering_read_like_leveling() {
@@ -164,8 +167,8 @@ fn gets_make_adaptive_tiering_read_like_leveling() {
     assert!(report.levels.iter().any(|level| level.overlapping && level.table_count > 1));
     let (first, last) =
         (gets.first_tables_probed_per_get_permille, gets.last_tables_probed_per_get_permille);
-    assert!(gets.plan_count > 0 && gets.merged_bytes > 0, "{gets:?}");
+    assert!(gets.plan_count > 0 && gets.compacted_bytes > 0, "{gets:?}");
     assert!(last < first && first == report.tables_probed_per_get_permille, "{gets:?}");
     let (_, gets) = load("leveling");
-    assert_eq!((gets.plan_count, gets.merged_bytes), (0, 0));
+    assert_eq!((gets.plan_count, gets.compacted_bytes), (0, 0));
 }

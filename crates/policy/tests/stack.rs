@@ -1,6 +1,6 @@
-//! The stack-based policies against the figures of the spec (merge policies §6): what they write
-//! and how many runs they keep after equal flushes; stacks that lag; trees taken over. Their rules
-//! one by one are text tests.
+//! The stack-based policies against the figures of the spec (compaction policies §6): what they
+//! write and how many runs they keep after equal flushes; stacks that lag; trees taken over. Their
+//! rules one by one are text tests.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
 use runstone_policy::plan::{Busy, Heat, Plan};
-use runstone_policy::policy::{MergePolicy, merge_debt_bytes};
+use runstone_policy::policy::{CompactionPolicy, compaction_debt_bytes};
 use runstone_policy::registry::find;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 use support::{placing, table};
@@ -19,7 +19,7 @@ const FLUSH_BYTES: u64 = 1000;
 
 /// A store of equal flushes that all span the same keys.
 struct Stack {
-    policy: &'static dyn MergePolicy,
+    policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
     shape: Shape,
     next_id: TableId,
@@ -49,13 +49,13 @@ impl Stack {
         self.policy.pick(&self.shape, busy, &Heat::default(), &self.options)
     }
 
-    /// Every merge writes one table.
+    /// Every compaction writes one table.
     fn finish(&mut self, plan: &Plan) {
         let tables: BTreeMap<TableId, Arc<Table>> =
             self.shape.tables().map(|(_, table)| (table.id, Arc::clone(table))).collect();
         let mut outputs = Vec::new();
-        for merge in &plan.merges {
-            let inputs = || merge.input_ids().map(|id| &tables[&id]);
+        for compaction in &plan.compactions {
+            let inputs = || compaction.input_ids().map(|id| &tables[&id]);
             let bytes = inputs().map(|table| table.bytes).sum();
             let min_seq = inputs().map(|table| table.min_seq).min().unwrap();
             let max_seq = inputs().map(|table| table.max_seq).max().unwrap();
@@ -105,7 +105,7 @@ fn write_amplification_and_most_runs_of_the_spec() {
 }
 
 #[test]
-fn binomial_merges_before_the_stack_is_full() {
+fn binomial_compactions_before_the_stack_is_full() {
     // Waiting for k runs first, a known slip, gives 7.96.
     assert_eq!(figures("binomial", 1000, 8).0, 587);
 }
@@ -135,12 +135,12 @@ fn a_stack_that_lags_jumps_to_the_newest_layout() {
 }
 
 #[test]
-fn merges_of_several_runs_of_a_layout_go_side_by_side() {
+fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     let mut stack = Stack::new("binomial", 3);
     for _ in 0..40 {
         stack.flush();
     }
-    let debt = merge_debt_bytes(&stack.shape, stack.policy, &stack.options);
+    let debt = compaction_debt_bytes(&stack.shape, stack.policy, &stack.options);
     assert!((20 * FLUSH_BYTES..40 * FLUSH_BYTES).contains(&debt), "{debt}");
     let mut plans: Vec<Plan> = Vec::new();
     while let Some(plan) = stack.pick(&Busy::of(&stack.shape, &plans)) {
@@ -158,7 +158,7 @@ fn merges_of_several_runs_of_a_layout_go_side_by_side() {
         prompt.settle();
     }
     assert_eq!(stack.runs(), prompt.runs());
-    assert_eq!(merge_debt_bytes(&stack.shape, stack.policy, &stack.options), 0);
+    assert_eq!(compaction_debt_bytes(&stack.shape, stack.policy, &stack.options), 0);
 }
 
 /// A run that comes up, and what owns its way meanwhile.
@@ -178,7 +178,7 @@ fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     assert!(busy.writes(0, b"c", b"c") && busy.writes(1, b"c", b"c"));
     assert!(!busy.writes_into(2));
     assert_eq!(stack.pick(&busy), None, "the next level would overtake it");
-    // A tiered policy does not look at what it does not merge with; the range stops it.
+    // A tiered policy does not look at what it does not compact with; the range stops it.
     let tiering = find("tiering").unwrap();
     let options = PolicyOptions { l0_trigger: 1, ..PolicyOptions::default() };
     assert_eq!(tiering.pick(&stack.shape, &busy, &Heat::default(), &options), None);

@@ -147,7 +147,8 @@ pub trait Storage: Send + Sync + Debug {
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
     /// Identifies the boot of the machine. Equal ids mean that no power was lost in between, so
-    /// that everything written is still there; WAL recovery uses it to tell a torn tail from rot.
+    /// that everything written is still there; WAL recovery uses it to tell a torn tail from
+    /// corruption.
     fn boot_id(&self) -> u128;
 
     /// Bytes that new files may still take, if the implementation knows.

@@ -213,12 +213,12 @@ impl Mapping {
             return;
         }
         let within = offset % WORD;
-        let merged = |old: u64| {
+        let compacted = |old: u64| {
             let mut bytes = old.to_ne_bytes();
             bytes[within..within + part.len()].copy_from_slice(part);
             Some(u64::from_ne_bytes(bytes))
         };
-        let _ = self.word(offset / WORD).fetch_update(Relaxed, Relaxed, merged);
+        let _ = self.word(offset / WORD).fetch_update(Relaxed, Relaxed, compacted);
     }
 
     /// A word of the mapping.

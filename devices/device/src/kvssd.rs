@@ -154,7 +154,7 @@ impl KvStore for KvSsdStore {
             disk_bytes: device.live_pages() * page_bytes,
             memory_bytes: device.ram().total_bytes() + device.memtable_bytes().0,
             flush_bytes_written: programs.by(Cause::Flush) * page_bytes,
-            merge_bytes_written: programs.by(Cause::Compaction) * page_bytes,
+            compaction_bytes_written: programs.by(Cause::Compaction) * page_bytes,
             log_bytes_written: programs.by(Cause::Log) * page_bytes,
         })
     }

@@ -134,7 +134,7 @@ impl DeviceUrl {
             "l1" => options.level1_pages = number(name, value)?,
             "ratio" => options.size_ratio = number(name, value)?,
             "l0" => options.l0_trigger = number(name, value)?,
-            "merge" => options.policy = value.to_string(),
+            "compaction" => options.policy = value.to_string(),
             "cuts" => {
                 let found = KvSsdOptions::cuts_by_name(value);
                 options.cuts = found.ok_or_else(|| choice(name, value, &[&cut_names()]))?;
@@ -312,7 +312,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("l1", "capacity of level 1 in pages; 320"),
     ("ratio", "how many times larger each deeper level is; 10"),
     ("l0", "tables of level 0 that call for a compaction; 4"),
-    ("merge", "fragmented-leveling, leveling or garnering"),
+    ("compaction", "fragmented-leveling, leveling or garnering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];

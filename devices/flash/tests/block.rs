@@ -464,8 +464,9 @@ fn a_device_that_is_not_this_one_is_refused() {
     assert!(matches!(made, Err(Error::BadGeometry(_))));
 }
 
-/// Bits of the used part of the image flipped, hundreds of them: an error, or what was there. Rot
-/// in the very last page cannot be told from a torn program; opening twice puts a snapshot there.
+/// Bits of the used part of the image flipped, hundreds of them: an error, or what was there.
+/// Corruption in the very last page cannot be told from a torn program; opening twice puts a
+/// snapshot there.
 #[test]
 fn flipped_bytes_never_panic_and_never_lie() {
     let (image, storage) = create(TINY);

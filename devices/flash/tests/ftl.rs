@@ -287,9 +287,9 @@ fn rot_is_told_from_a_torn_page() {
     ftl.write(0, &blocks(1, 6)).unwrap();
     drop(ftl);
     let spare_of = |page: u64| 4096 + 4096 + page * (64 + 16) + 8;
-    let rotten = image.duplicate();
-    rotten.write_at(spare_of(1), &[0x55]).unwrap();
-    assert!(matches!(open(&rotten, SPLIT), Err(Error::PageDamaged(..))));
+    let corrupted = image.duplicate();
+    corrupted.write_at(spare_of(1), &[0x55]).unwrap();
+    assert!(matches!(open(&corrupted, SPLIT), Err(Error::PageDamaged(..))));
     let torn = image.duplicate();
     torn.write_at(spare_of(2), &[0x55]).unwrap();
     let mut ftl = open(&torn, SPLIT).unwrap();

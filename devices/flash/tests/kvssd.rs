@@ -104,7 +104,7 @@ impl Tree {
         self.memtable.push(Record::new(self.seq, kind, &key, &value.unwrap_or_default()));
     }
 
-    /// The memtable as a table of level 0, through the same rewriting as a merge.
+    /// The memtable as a table of level 0, through the same rewriting as a compaction.
     fn flush(&mut self) {
         let mut records = std::mem::take(&mut self.memtable);
         records.sort_by(|one, two| (one.key(), two.seq()).cmp(&(two.key(), one.seq())));
@@ -252,8 +252,8 @@ impl Tree {
             cuts,
         };
         let mut written = Pages { next: self.pages.next, ..Pages::default() };
-        let merged = Merged::new(entries, PAGE_BYTES, &mut self.pages);
-        let tables = rewriter.rewrite(merged, &mut written).unwrap();
+        let compacted = Merged::new(entries, PAGE_BYTES, &mut self.pages);
+        let tables = rewriter.rewrite(compacted, &mut written).unwrap();
         self.pages.next = written.next;
         self.pages.bytes.append(&mut written.bytes);
         tables.into_iter().map(|table| table.entries).collect()

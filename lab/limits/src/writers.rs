@@ -1,8 +1,8 @@
 //! Two writers of a store against one. Each round fills most of one memtable, and what that sets
-//! off is waited for before the next, so that no flush or merge runs meanwhile: the second core is
-//! idle but for the next log segments and chunks. What is left of that, waiting for a core, is told
-//! apart. Both depend on how far apart the two cores are, which a host may change from one minute
-//! to the next: how long a cache line takes from one to the other is printed beside.
+//! off is waited for before the next, so that no flush or compact runs meanwhile: the second core
+//! is idle but for the next log segments and chunks. What is left of that, waiting for a core, is
+//! told apart. Both depend on how far apart the two cores are, which a host may change from one
+//! minute to the next: how long a cache line takes from one to the other is printed beside.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -7,7 +7,7 @@
 //! probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet one
 //! run per level, but for YCSB D, which writes as it reads.
 //!
-//! What is judged merges level 0 at its trigger, as the paper's system does. Our default lets it
+//! What is judged compacts level 0 at its trigger, as the paper's system does. Our default lets it
 //! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
 //! policy says of the same trees.
 
@@ -237,7 +237,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         (
             "the same by the simulator (figure 3a)",
             text(&simulated),
-            "level 0 merges at its trigger",
+            "level 0 compactions at its trigger",
         ),
     ];
     for (claim, here, why) in rows {

@@ -73,7 +73,7 @@ pub fn plain_options(policy: &str) -> KeyspaceOptions {
 impl Loaded {
     /// Makes a store and writes all records, and a few more until level 0 is empty: how many runs
     /// wait there at the end is chance, and they would count as much as the levels below. Then
-    /// nothing is left to be merged.
+    /// nothing is left to be compacted.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
         let mut loaded = Loaded::empty(keyspace, data, None)?;
         while loaded.records < loaded.data.records {
@@ -84,16 +84,16 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Makes a store; its merges are split into so many slices.
+    /// Makes a store; its compactions are split into so many slices.
     pub fn empty(
         keyspace: KeyspaceOptions,
         data: &Data,
-        merge_slices: Option<usize>,
+        compaction_slices: Option<usize>,
     ) -> Result<Loaded> {
         let options = Options {
             background: Background::Manual,
             seed: Some(1),
-            merge_slices,
+            compaction_slices,
             wal_mode: WalMode::Write,
             memory_budget_bytes: 256 << 20,
             keyspace: Some(keyspace),
@@ -181,7 +181,7 @@ impl Loaded {
     /// Bytes written to tables over key and value bytes written.
     pub fn write_amplification(&self) -> f64 {
         let counters = self.counters();
-        let written = counters.flush_bytes_written + counters.merge_bytes_written;
+        let written = counters.flush_bytes_written + counters.compaction_bytes_written;
         written as f64 / counters.user_bytes_written.max(1) as f64
     }
 

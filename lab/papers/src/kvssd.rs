@@ -4,7 +4,7 @@
 //! 1. Load records in random order, then insert, update and read at 25, 65 and 10 percent; keys of
 //!    24 bytes, values of 1000. Every run gets the same operations.
 //! 2. `LSM` is the unchanged engine on `blockssd` with its log apart, in memory; `nLSM`, `rLSM(-)`
-//!    and `rLSM` are the device. All use one merge policy with one set of sizes.
+//!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
 //!

@@ -1,4 +1,4 @@
-//! Beyond the KVSSD paper: what any merge policy does to a flash device, layer by layer, and
+//! Beyond the KVSSD paper: what any compaction policy does to a flash device, layer by layer, and
 //! remapping compaction under the capacities of Garnering and under the cuts of Global-Range.
 //!
 //! 1. The workload of `kvssd` with half of its records, on the unchanged engine over the block SSD,
@@ -69,7 +69,7 @@ fn policy_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// The device with a merge policy, by rewriting and by remapping.
+/// The device with a compaction policy, by rewriting and by remapping.
 fn pair(context: &Context<'_>, load: &Load, policy: &str) -> Result<[Outcome; 2]> {
     let rlsm = KvSsdOptions { policy: policy.into(), ..load.device_options() };
     let placement = Placement::PerTable;

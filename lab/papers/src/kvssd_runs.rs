@@ -349,7 +349,7 @@ fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store
     let options = Options {
         background: Background::Manual,
         seed: Some(1),
-        merge_slices: Some(1),
+        compaction_slices: Some(1),
         wal_mode: WalMode::Write,
         memory_budget_bytes: 48 << 20,
         keyspace: Some(keyspace),

@@ -1,12 +1,13 @@
 //! Coordinated partitioning: what bounds shared by all runs do to tables, moves and the critical
-//! path of merges (Mao and Hristidis), on the engine, and what they do to a leveled tree, which the
-//! paper leaves to future work.
+//! path of compactions (Mao and Hristidis), on the engine, and what they do to a leveled tree,
+//! which the paper leaves to future work.
 //!
 //! 1. Figures 2 and 3, exactly, by the partitioners alone.
 //! 2. Universal compaction of 640 flushes under four partitioners: tables, bytes written and moved,
-//!    critical path if merges were split by whole tables (the paper) and in slices (the default).
+//!    critical path if compactions were split by whole tables (the paper) and in slices (the
+//!    default).
 //! 3. What reads pay for more tables: blocks of scans, probes of gets.
-//! 4. Space that a merge of everything borrows, installed at once and part by part.
+//! 4. Space that a compaction of everything borrows, installed at once and part by part.
 //! 5. Ascending keys: nothing is rewritten.
 //! 6. Leveled trees under Global-Range and under cuts by size, at the same number of tables.
 
@@ -19,13 +20,13 @@ use runstone::policy::partition::slices::components;
 use runstone::policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
 use runstone::policy::shape::Table;
 use runstone::storage::Category;
-use runstone::{KeyspaceOptions, MergeInstall, Result};
+use runstone::{CompactionInstall, KeyspaceOptions, Result};
 
 use super::engine::{Data, Loaded, plain_options};
 use super::{Context, PaperReport};
 use runstone_plot::{Axis, BarChart, Bars, Chart};
 
-/// Slices that a merge may have.
+/// Slices that a compaction may have.
 const SLICES: usize = 16;
 const FLUSHES: u64 = 640;
 const FLUSH_BYTES: u64 = 64 << 10;
@@ -48,8 +49,8 @@ const COMPARED: [Partitioner; 5] = [
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("partitioning", context.scale);
     report.notes.push(
-        "the critical path is the largest part of each merge over all that merges read, at W = 16; \
-         whole tables: the paper's sub-merges; slices: the default here"
+        "the critical path is the largest part of each compaction over all that compactions read, at W = 16; \
+         whole tables: the paper's sub-compactions; slices: the default here"
             .into(),
     );
     figures(&mut report);
@@ -89,11 +90,11 @@ fn figures(report: &mut PaperReport) {
             }
         }
         let parts = components(&tables);
-        (parts.merges.len(), parts.moves.len())
+        (parts.compactions.len(), parts.moves.len())
     };
     let (size, global) = (parts(Partitioner::Size), parts(Partitioner::GlobalRange));
     report.judge(
-        "sub-merges and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
+        "sub-compactions and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
         "Size 1, 0; Global-Range 2, 1",
         format!("Size {}, {}; Global-Range {}, {}", size.0, size.1, global.0, global.1),
         "exactly",
@@ -147,7 +148,7 @@ impl Seen {
         bytes as f64 / self.counters.sliced_bytes.max(1) as f64
     }
 
-    /// 1 if no merge was split.
+    /// 1 if no compaction was split.
     fn critical_slice(&self) -> f64 {
         match self.counters.sliced_bytes {
             0 => 1.0,
@@ -156,7 +157,7 @@ impl Seen {
     }
 
     fn handled(&self) -> u64 {
-        self.counters.merge_bytes_written + self.counters.bytes_moved
+        self.counters.compaction_bytes_written + self.counters.bytes_moved
     }
 }
 
@@ -190,15 +191,16 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
                 &format!("critical path in slices, {NAMES}, {at}"),
                 "",
                 each(&seen, &|one| format!("{:.3}", one.critical_slice())),
-                "merges of four flushes have four cells each: tables larger than a flush limit it",
+                "compactions of four flushes have four cells each: tables larger than a flush limit it",
             );
         }
     }
     Ok(())
 }
 
-/// Why merges by prefix write more: universal compaction gathers runs of nearly equal size, and at
-/// the default of 1% the few percent that small tables cost by prefix make equal runs unequal.
+/// Why compactions by prefix write more: universal compaction gathers runs of nearly equal size,
+/// and at the default of 1% the few percent that small tables cost by prefix make equal runs
+/// unequal.
 fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let data = data(context.scaled(FLUSHES));
     let mut here = Vec::new();
@@ -213,13 +215,13 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             seen.push(Seen::of(&tree));
         }
         here.push(format!(
-            "{percent}%: {} M in {} merges",
+            "{percent}%: {} M in {} compactions",
             each(&seen, &|one| format!("{:.1}", one.handled() as f64 / 1e6)),
-            each(&seen, &|one| one.counters.merges.to_string())
+            each(&seen, &|one| one.counters.compactions.to_string())
         ));
     }
     report.show(
-        "bytes of merges by the size ratio of universal compaction, size / prefix, theta = a flush",
+        "bytes of compactions by the size ratio of universal compaction, size / prefix, theta = a flush",
         "",
         here.join("; "),
         "by prefix, tables of small runs are small; what they cost by themselves is a few percent",
@@ -248,7 +250,7 @@ fn judge_universal(report: &mut PaperReport, at: &str, seen: &[Seen]) {
     let handled: Vec<u64> = seen[..4].iter().map(Seen::handled).collect();
     let (least, most) = (handled.iter().min().unwrap_or(&0), handled.iter().max().unwrap_or(&0));
     report.judge(
-        &format!("bytes written and moved by merges, {NAMES}, {at}"),
+        &format!("bytes written and moved by compactions, {NAMES}, {at}"),
         "write amplification unchanged but for moves",
         here(&|one| format!("{:.1} M", one.handled() as f64 / 1e6)),
         "equal within 1%, prefix apart",
@@ -256,7 +258,7 @@ fn judge_universal(report: &mut PaperReport, at: &str, seen: &[Seen]) {
     );
     report.show(
         &format!("critical path by whole tables, {NAMES}, {at}"),
-        "size: one sub-merge",
+        "size: one sub-compaction",
         here(&|one| format!("{:.2}", one.critical(one.counters.component_critical_bytes))),
         "a flush that spans all keys joins everything, whatever the partitioner",
     );
@@ -283,7 +285,7 @@ fn chart(at: &str, seen: &[Seen]) -> Chart {
         values: seen.iter().map(value).collect(),
     };
     Chart::Bar(BarChart {
-        title: format!("Critical path of merges, {at}"),
+        title: format!("Critical path of compactions, {at}"),
         x: "partitioner".into(),
         y: Axis::linear("largest part / all"),
         categories: NAMES.split(" / ").map(String::from).collect(),
@@ -375,25 +377,28 @@ fn table_reads(tree: &Loaded) -> u64 {
     io.iter().filter(|io| io.category == Category::Table.name()).map(|io| io.reads).sum()
 }
 
-/// A merge of everything holds inputs and outputs at once, or a part of them.
+/// A compaction of everything holds inputs and outputs at once, or a part of them.
 fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let data = data(context.scaled(FLUSHES));
     let mut here = Vec::new();
-    for install in [MergeInstall::Atomic, MergeInstall::Incremental] {
-        context.say(&format!("space of a full merge, {install:?}"));
+    for install in [CompactionInstall::Atomic, CompactionInstall::Incremental] {
+        context.say(&format!("space of a full compaction, {install:?}"));
         let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
-        let options = KeyspaceOptions { merge_install: install, ..options };
+        let options = KeyspaceOptions { compaction_install: install, ..options };
         let mut tree = Loaded::empty(options, &data, Some(1))?;
         tree.load()?;
         let before = tree.store.metrics().table_bytes;
         tree.store.compact()?;
         let after = tree.store.metrics();
         let live = before.max(after.table_bytes);
-        here.push((after.peak_table_file_bytes as f64 / live as f64, after.counters.merge_parts));
+        here.push((
+            after.peak_table_file_bytes as f64 / live as f64,
+            after.counters.compaction_parts,
+        ));
     }
     let [(atomic, _), (incremental, parts)] = here[..] else { return Ok(()) };
     report.judge(
-        "peak of table files over live bytes in a merge of everything, atomic / incremental",
+        "peak of table files over live bytes in a compaction of everything, atomic / incremental",
         "groups give back their space one by one",
         format!("{atomic:.2} / {incremental:.2}, in {parts} edits of parts"),
         "atomic about 2; incremental at most 1.25",
@@ -411,15 +416,15 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.judge(
         "ascending keys: bytes rewritten, bytes moved",
         "100% moves",
-        format!("{} rewritten, {} moved", counters.merge_bytes_written, counters.bytes_moved),
+        format!("{} rewritten, {} moved", counters.compaction_bytes_written, counters.bytes_moved),
         "no byte rewritten",
-        counters.merge_bytes_written == 0 && counters.bytes_moved > 0,
+        counters.compaction_bytes_written == 0 && counters.bytes_moved > 0,
     );
     Ok(())
 }
 
-/// Spec, merge policies §8.A: Global-Range inside a leveled tree. Size is given the table size that
-/// makes as many tables.
+/// Spec, compaction policies §8.A: Global-Range inside a leveled tree. Size is given the table size
+/// that makes as many tables.
 fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (size_ratio, c, expected) in [(2, 1000, 24.5), (5, 1000, 18.9)] {
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
@@ -435,7 +440,7 @@ fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let size = tree(Partitioner::Size, theta)?;
         let written = |one: &Seen| {
             let counters = &one.counters;
-            let bytes = counters.flush_bytes_written + counters.merge_bytes_written;
+            let bytes = counters.flush_bytes_written + counters.compaction_bytes_written;
             bytes as f64 / counters.user_bytes_written.max(1) as f64
         };
         let gain = 100.0 * (1.0 - written(&global) / written(&size));

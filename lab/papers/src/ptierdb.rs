@@ -1,7 +1,7 @@
 //! PTierDB: what adaptive tiering writes, reads and holds beside leveling, tiering and lazy
 //! leveling (Liu and Zhou), on the engine. All sizes are the paper's divided by one number, 64 or
-//! 100: memtable, capacity of level 1, T_s, the bytes that a merge may rewrite per access, and the
-//! data.
+//! 100: memtable, capacity of level 1, T_s, the bytes that a compaction may rewrite per access, and
+//! the data.
 //!
 //! 1. Table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper. By 64.
 //! 2. Figure 2: leveling, tiering and lazy leveling at T = 6, load and mix A. By 100: 1M records
@@ -10,7 +10,7 @@
 //! 4. Figure 7: the mixes of 1 with files on the disk.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
-//! merging; files are in memory but for 4, so that counters are functions of the options.
+//! compacting; files are in memory but for 4, so that counters are functions of the options.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("ptierdb", context.scale);
     report.notes.push(
         "leveled is fragmented leveling, as LevelDB does it; latencies are processor time per \
-         operation, merging included"
+         operation, compacting included"
             .into(),
     );
     let parts: [(&str, Part); 5] = [
@@ -124,7 +124,7 @@ impl Phase {
     }
 
     fn written_bytes(&self) -> u64 {
-        self.counters.flush_bytes_written + self.counters.merge_bytes_written
+        self.counters.flush_bytes_written + self.counters.compaction_bytes_written
     }
 
     fn write_amplification(&self) -> f64 {
@@ -192,7 +192,7 @@ fn judge_writes(report: &mut PaperReport, runs: &[(&str, FirstRun)]) {
         (1.4..=2.4).contains(&tiered_ratio),
     );
     report.show(
-        "size of all that tiered flushed, against leveled: a tree that never merges",
+        "size of all that tiered flushed, against leveled: a tree that never compactions",
         "not measured",
         format!("{:.2}", tiered.1.flushed_bytes() as f64 / bytes(leveled)),
         "no tree can hold more",
@@ -350,8 +350,8 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 6: half a million uniform writes, as many uniform reads, then reads again once the merges
-/// that reads ask for have settled.
+/// Figure 6: half a million uniform writes, as many uniform reads, then reads again once the
+/// compactions that reads ask for have settled.
 fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let operations = context.scaled(500_000);
     let (mut seen, mut parts) = (Vec::new(), Vec::new());
@@ -393,12 +393,17 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     );
     for (name, part) in ["tiered", "PTierDB"].into_iter().zip(parts) {
         let claim = format!("the writes of {name} taken apart, per byte of the user (figure 6a)");
-        report.show(&claim, "", part, "in brackets what is left of the bytes that merges read");
+        report.show(
+            &claim,
+            "",
+            part,
+            "in brackets what is left of the bytes that compactions read",
+        );
     }
     Ok(())
 }
 
-/// What flushes and merges of each reason wrote, and how much of the tree is obsolete.
+/// What flushes and compactions of each reason wrote, and how much of the tree is obsolete.
 fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
     let shape = tree.store.default_keyspace().shape();
     let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
@@ -599,13 +604,13 @@ fn options(policy: &str, size_ratio: u32, divisor: u64) -> KeyspaceOptions {
     }
 }
 
-/// What merges read and wrote, by the policy's reason.
+/// What compactions read and wrote, by the policy's reason.
 #[derive(Debug, Default)]
 struct Reasons(Mutex<BTreeMap<&'static str, Reason>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Reason {
-    merges: u64,
+    compactions: u64,
     read_bytes: u64,
     written_bytes: u64,
 }
@@ -613,22 +618,22 @@ struct Reason {
 /// Words of the reasons of adaptive tiering and tiering, and what they stand for. The first that
 /// fits.
 const REASONS: [(&str, &str); 7] = [
-    ("merge and split", "merge and split of level 0"),
+    ("compaction and split", "compaction and split of level 0"),
     ("accesses of", "inside a level, by accesses"),
     ("tables overlap at", "inside a level, deeper than T"),
     ("most overlap at", "inside a level, obsolete"),
     ("is obsolete", "sunk early, obsolete"),
-    ("move, L", "merge and move"),
+    ("move, L", "compaction and move"),
     ("over target", "levels that sink"),
 ];
 
 impl EventListener for Reasons {
     fn on_event(&self, event: &Event) {
-        let Event::Merged { why, read_bytes, written_bytes, .. } = event else { return };
+        let Event::Compacted { why, read_bytes, written_bytes, .. } = event else { return };
         let found = REASONS.iter().find(|(words, _)| why.contains(words));
         let mut reasons = self.0.lock().expect("no holder panics");
         let reason = reasons.entry(found.map_or("other", |(_, name)| *name)).or_default();
-        reason.merges += 1;
+        reason.compactions += 1;
         reason.read_bytes += read_bytes;
         reason.written_bytes += written_bytes;
     }
@@ -639,10 +644,12 @@ impl Reasons {
     fn text(&self, user_bytes: u64) -> String {
         let reasons = self.0.lock().expect("no holder panics");
         let text = |(name, reason): (&&str, &Reason)| {
-            let Reason { merges, read_bytes, written_bytes } = *reason;
+            let Reason { compactions, read_bytes, written_bytes } = *reason;
             let per_byte = written_bytes as f64 / user_bytes.max(1) as f64;
             let kept = written_bytes as f64 / read_bytes.max(1) as f64 * 100.0;
-            format!("{name} {per_byte:.2} ({merges} merges, {kept:.0}% of what they read)")
+            format!(
+                "{name} {per_byte:.2} ({compactions} compactions, {kept:.0}% of what they read)"
+            )
         };
         reasons.iter().map(text).collect::<Vec<_>>().join("; ")
     }

@@ -49,7 +49,7 @@ fn measure(plan: &Plan) -> Result<Measured> {
         measured.settle_seconds = start.elapsed().as_secs_f64();
     }
     if setup.runs > 0 {
-        merge(store, &mut measured)?;
+        compaction(store, &mut measured)?;
     }
     measured.hits_per_second = hits(store, setup, &data)?;
     measured.misses_per_second = misses(store, setup, &data)?;
@@ -179,16 +179,16 @@ fn put_each(
     Ok(puts)
 }
 
-/// Merges all runs into one.
+/// Compacts all runs into one.
 fn merge(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
     store.flush()?;
     store.wait_idle()?;
-    measured.merged_bytes = store.metrics()?.disk_bytes;
+    measured.compacted_bytes = store.metrics()?.disk_bytes;
     let (start, cpu) = (Instant::now(), process::cpu_seconds());
     store.compact()?;
     store.wait_idle()?;
-    measured.merge_seconds = start.elapsed().as_secs_f64();
-    measured.merge_cpu_seconds = process::cpu_seconds() - cpu;
+    measured.compaction_seconds = start.elapsed().as_secs_f64();
+    measured.compaction_cpu_seconds = process::cpu_seconds() - cpu;
     Ok(())
 }
 

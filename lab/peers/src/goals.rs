@@ -70,8 +70,8 @@ static GOALS: &[Goal] = &[
 type ScenarioGoal = (&'static str, &'static str, &'static str, f64, fn(&Measured) -> f64);
 
 static SCENARIO_GOALS: &[ScenarioGoal] = &[
-    ("runstone-universal", "merged per cpu s", "rocksdb-universal", 1.0, |run| {
-        run.merged_per_cpu_second()
+    ("runstone-universal", "compacted per cpu s", "rocksdb-universal", 1.0, |run| {
+        run.compacted_per_cpu_second()
     }),
     ("runstone-hashkv", "updates", "rocksdb-blobdb", 1.3, |run| run.updates_per_second),
     ("runstone-hashkv", "updates", "rocksdb-blobdb-tight", 1.3, |run| run.updates_per_second),

@@ -57,14 +57,14 @@ struct Arguments {
     /// Memtable.
     #[arg(long, default_value_t = 64)]
     memtable_mib: u64,
-    /// Threads that flush and merge.
+    /// Threads that flush and compact.
     #[arg(long, default_value_t = 2)]
     background: usize,
     /// Threads that load.
     #[arg(long, default_value_t = 1)]
     writers: u64,
-    /// Flush so many runs while loading, then time their merge into one. For stores that merge
-    /// nothing before: runstone-universal, rocksdb-universal.
+    /// Flush so many runs while loading, then time their compact into one. For stores that
+    /// compaction nothing before: runstone-universal, rocksdb-universal.
     #[arg(long, default_value_t = 0)]
     runs: u64,
     /// Zipfian updates at the end.
@@ -73,13 +73,13 @@ struct Arguments {
     /// Then a queue: put a key behind all others, take the first, delete it, so many times.
     #[arg(long, default_value_t = 0)]
     pops: u64,
-    /// Let merges finish between the load and the reads.
+    /// Let compactions finish between the load and the reads.
     #[arg(long)]
     settle: bool,
     /// Close the store, reopen it in another process, and time that.
     #[arg(long)]
     open: bool,
-    /// Merge policy of Runstone.
+    /// Compaction policy of Runstone.
     #[arg(long)]
     policy: Option<String>,
     /// Keyspace options of Runstone, a TOML file.

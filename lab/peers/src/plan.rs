@@ -27,32 +27,32 @@ pub struct Setup {
     pub cache_bytes: u64,
     /// Memtable.
     pub memtable_bytes: u64,
-    /// Threads that flush and merge.
+    /// Threads that flush and compact.
     pub background_threads: usize,
     /// Threads that load.
     pub writers: u64,
     /// Runs that the load leaves, each flushed; 0 flushes when memtables are full. With runs, the
-    /// stores named for it merge nothing until they are compacted as a whole, which is timed.
+    /// stores named for it compact nothing until they are compacted as a whole, which is timed.
     pub runs: u64,
     /// Zipfian updates after everything else.
     pub updates: u64,
     /// Keys taken from the front of a queue, after that.
     pub pops: u64,
-    /// Whether merges may finish before the reads.
+    /// Whether compactions may finish before the reads.
     pub settle: bool,
     /// Whether the store is reopened in another process.
     pub reopen: bool,
-    /// Merge policy of Runstone.
+    /// Compaction policy of Runstone.
     pub runstone_policy: Option<String>,
     /// Keyspace options of Runstone.
     pub runstone_toml: Option<String>,
 }
 
 impl Measured {
-    /// Bytes merged by a second of processor time; 0 if nothing was merged.
-    pub fn merged_per_cpu_second(&self) -> f64 {
-        match self.merge_cpu_seconds > 0.0 {
-            true => self.merged_bytes as f64 / self.merge_cpu_seconds,
+    /// Bytes compacted by a second of processor time; 0 if nothing was compacted.
+    pub fn compacted_per_cpu_second(&self) -> f64 {
+        match self.compaction_cpu_seconds > 0.0 {
+            true => self.compacted_bytes as f64 / self.compaction_cpu_seconds,
             false => 0.0,
         }
     }
@@ -102,7 +102,7 @@ pub struct Measured {
     pub put_worst_ms: f64,
     /// The longest put around which the host of a virtual machine took no processor time away.
     pub put_own_worst_ms: f64,
-    /// Waiting for merges after the load; 0 unless asked for.
+    /// Waiting for compactions after the load; 0 unless asked for.
     pub settle_seconds: f64,
     /// Gets that hit.
     pub hits_per_second: f64,
@@ -121,12 +121,12 @@ pub struct Measured {
     /// Bytes passed to `write`, whatever the store counts: a check on its own counter.
     pub write_call_bytes: u64,
     /// Table bytes that the compaction of all runs read.
-    pub merged_bytes: u64,
+    pub compacted_bytes: u64,
     /// How long it took.
-    pub merge_seconds: f64,
+    pub compaction_seconds: f64,
     /// Processor time of the process meanwhile.
-    pub merge_cpu_seconds: f64,
-    /// Zipfian updates, merges that they cause until they are over included.
+    pub compaction_cpu_seconds: f64,
+    /// Zipfian updates, compacts that they cause until they are over included.
     pub updates_per_second: f64,
     /// Processor time of the process meanwhile, for each update.
     pub update_cpu_us: f64,

@@ -28,7 +28,7 @@ fn terms(setup: &Setup) -> String {
         setup.cache_bytes >> 20,
         setup.memtable_bytes >> 20,
         setup.background_threads,
-        if setup.settle { "after merges settled" } else { "right after the load" },
+        if setup.settle { "after compactions settled" } else { "right after the load" },
     )
 }
 
@@ -52,7 +52,7 @@ fn store_head(setup: &Setup) -> Vec<String> {
         head.push("settle s");
     }
     if setup.runs > 0 {
-        head.extend(["merged MB", "merge s", "cpu s", "MB/cpu s"]);
+        head.extend(["compacted MB", "compaction s", "cpu s", "MB/cpu s"]);
     }
     if setup.updates > 0 {
         head.extend(["update/s", "cpu us", "update disk MB"]);
@@ -87,10 +87,10 @@ fn store_row(run: &Measured) -> Vec<String> {
     if run.settle_seconds > 0.0 {
         row.push(format!("{:.1}", run.settle_seconds));
     }
-    if run.merge_seconds > 0.0 {
-        row.push(megabytes(run.merged_bytes));
-        row.extend([run.merge_seconds, run.merge_cpu_seconds].map(|s| format!("{s:.2}")));
-        row.push(whole(run.merged_per_cpu_second() / 1e6));
+    if run.compaction_seconds > 0.0 {
+        row.push(megabytes(run.compacted_bytes));
+        row.extend([run.compaction_seconds, run.compaction_cpu_seconds].map(|s| format!("{s:.2}")));
+        row.push(whole(run.compacted_per_cpu_second() / 1e6));
     }
     if run.updates_per_second > 0.0 {
         row.extend([whole(run.updates_per_second), format!("{:.1}", run.update_cpu_us)]);

@@ -142,7 +142,8 @@ impl Tally {
 }
 
 impl Bench<'_> {
-    /// Shares `total` operations among the threads, each running `body`, and merges what they did.
+    /// Shares `total` operations among the threads, each running `body`, and compacts what they
+    /// did.
     pub fn threads(
         &self,
         total: u64,

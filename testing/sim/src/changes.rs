@@ -1,6 +1,6 @@
 //! Lives of a store whose options change on the way: policy, placement of values, partitioner and
-//! install of merges, while it is open and from one opening to the next; with cursors that are
-//! walked across merges, collections and such changes, and keyspaces that are dropped and made
+//! install of compactions, while it is open and from one opening to the next; with cursors that are
+//! walked across compactions, collections and such changes, and keyspaces that are dropped and made
 //! anew.
 
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
         values.capacity_bytes = 4 << 20;
     }
     if random.one_in(3) {
-        // Level 0 stays as it is while what is below it is merged.
+        // Level 0 stays as it is while what is below it is compacted.
         keyspace.shape.l0_trigger = 16;
         keyspace.shape.universal_trigger = 16;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);

@@ -114,7 +114,7 @@ pub fn judge(
     let mut after = found;
     after.insert((0, b"after the crash".to_vec()), b"life goes on".to_vec());
     let again = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
-    assert_eq!(again, after, "{place}: after merging everything");
+    assert_eq!(again, after, "{place}: after compacting everything");
     survived
 }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use runstone::policy::filters::FilterAllocation;
 use runstone::{
-    Background, Batch, Compression, Durability, Error, GcPointers, Keyspace, KeyspaceOptions,
-    MergeInstall, Options, ReadOptions, Snapshot, Store, SubMerges, ValueOptions, ValuePlacement,
-    WalMode, WriteOptions,
+    Background, Batch, CompactionInstall, Compression, Durability, Error, GcPointers, Keyspace,
+    KeyspaceOptions, Options, ReadOptions, Snapshot, Store, SubCompactions, ValueOptions,
+    ValuePlacement, WalMode, WriteOptions,
 };
 
 use crate::oracle::{Oracle, State, Write};
@@ -94,8 +94,8 @@ fn write(random: &mut Random) -> Write {
     Write { keyspace, key, value }
 }
 
-/// Options that make small workloads flush, merge and recycle; they differ by seed, and so does
-/// the policy.
+/// Options that make small workloads flush, compaction and recycle; they differ by seed, and so
+/// does the policy.
 pub fn options(seed: u64, background: Background) -> Options {
     let policies = runstone::policy::registry::POLICIES;
     let policy = policies[Random::new(seed).below(policies.len() as u64) as usize];
@@ -134,10 +134,10 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     }
     keyspace.values = value_options(seed);
     if stack.one_in(2) {
-        keyspace.merge_install = MergeInstall::Incremental;
+        keyspace.compaction_install = CompactionInstall::Incremental;
     }
     if stack.one_in(4) {
-        keyspace.sub_merges = SubMerges::Components;
+        keyspace.sub_compactions = SubCompactions::Components;
     }
     Options {
         memory_budget_bytes: 2 << 20,

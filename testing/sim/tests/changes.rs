@@ -17,12 +17,12 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
     Ok(store)
 }
 
-/// Everything is merged and collected, and still there.
+/// Everything is compacted and collected, and still there.
 fn check_end(store: &Store, oracle: &Oracle, place: &str) {
     store.compact().unwrap_or_else(|error| panic!("{place}: compact: {error}"));
     store.wait_idle().unwrap_or_else(|error| panic!("{place}: {error}"));
     let found = read_all(store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
-    assert_eq!(&found, oracle.state(), "{place}: merged and collected");
+    assert_eq!(&found, oracle.state(), "{place}: compacted and collected");
     let report = store.verify().unwrap_or_else(|error| panic!("{place}: {error}"));
     assert!(report.is_clean(), "{place}: {:?}", report.damage);
 }

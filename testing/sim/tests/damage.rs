@@ -55,7 +55,7 @@ fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
             let byte = [bytes[at] ^ 1 << (at % 8), 0, 0xff][at / step % 3];
             let what = format!("byte {at} is {byte:#x}");
             let damaged = Damaged::new(files, name, what, |bytes| bytes[at] = byte);
-            // The last record of a log that was not closed may rot unnoticed.
+            // The last record of a log that was not closed may corruption unnoticed.
             let most_wrong = usize::from(name.ends_with(".wal"));
             (byte != bytes[at]).then_some(Damaged { most_wrong, ..damaged })
         };

@@ -11,8 +11,8 @@ use runstone::policy::partition::Partitioner;
 use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Error, GcPointers, KeyspaceOptions, MergeInstall, Options, Store, ValuePlacement,
-    WalMode, WhenFull,
+    Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
+    ValuePlacement, WalMode, WhenFull,
 };
 use runstone_sim::random::{Random, number};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -39,7 +39,7 @@ fn small_edge(random: &mut Random) -> u32 {
     u32::try_from(edge(random)).unwrap_or(u32::MAX)
 }
 
-/// Sets one number of the merge policy.
+/// Sets one number of the compaction policy.
 fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
     match random.below(17) {
         0 => shape.size_ratio = small_edge(random),
@@ -111,7 +111,8 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let allocations =
         [FilterAllocation::None, FilterAllocation::Uniform, FilterAllocation::Optimal];
     keyspace.filter_allocation = pick(random, &allocations);
-    keyspace.merge_install = pick(random, &[MergeInstall::Atomic, MergeInstall::Incremental]);
+    keyspace.compaction_install =
+        pick(random, &[CompactionInstall::Atomic, CompactionInstall::Incremental]);
     let values = &mut keyspace.values;
     let placements = [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped];
     values.placement = pick(random, &placements);
@@ -140,7 +141,7 @@ fn store_options(random: &mut Random) -> Options {
             1 => options.wal_segment_bytes = edge(random),
             2 => options.max_wal_bytes = edge(random),
             3 => options.max_delayed_bytes_per_second = edge(random),
-            4 => options.merge_slices = Some(edge(random) as usize),
+            4 => options.compaction_slices = Some(edge(random) as usize),
             _ => options.background = Background::Threads(edge(random) as usize),
         }
     }
@@ -235,8 +236,10 @@ fn extreme_options_work_or_are_refused() {
                 refused += 1;
             }
             Err(_) => {
-                let Options { wal_segment_bytes, max_wal_bytes, merge_slices, .. } = options;
-                println!("segments {wal_segment_bytes}, log {max_wal_bytes}, {merge_slices:?}");
+                let Options { wal_segment_bytes, max_wal_bytes, compaction_slices, .. } = options;
+                println!(
+                    "segments {wal_segment_bytes}, log {max_wal_bytes}, {compaction_slices:?}"
+                );
                 println!("seed {seed}: {options:?}");
                 failed.push(seed);
             }

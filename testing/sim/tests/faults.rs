@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use runstone::seeded::{self, Place};
+use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, Fault, FaultKind, SimStorage, Storage};
 use runstone::{
     Background, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
@@ -139,7 +139,7 @@ fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("open");
     let store = Arc::new(store);
     let (beside, disk) = (Arc::clone(&store), storage.clone());
-    seeded::step_in(Place::LogSyncBegun, move || {
+    seeded::step_in(Waypoint::LogSyncBegun, move || {
         let (at_op, kind) = (disk.ops(), FaultKind::FailedDirSync);
         disk.inject(Fault { at_op, kind, sticky: false, category: None });
         let error = beside.flush().expect_err("the directory is not synced");

@@ -84,7 +84,7 @@ fn eight_mebibytes_fill_up_and_come_back() {
 }
 
 /// What is prepared for writers failed, stayed wanted, and was tried again for ever: in the flush
-/// at the close of a store, and in merges that waited for a flush.
+/// at the close of a store, and in compacts that waited for a flush.
 #[test]
 fn a_store_closes_on_a_disk_that_is_full() {
     let options = || {

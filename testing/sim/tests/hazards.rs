@@ -4,12 +4,12 @@
 //! | hazard | bugs | found by |
 //! |---|---|---|
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
-//! | collection against a put | `CollectionWithoutSeal` | a put between copy and edit |
+//! | collection against a put | `CollectionWithoutClosing` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
 //! | | `WrittenKeysForgotten` | a put and its flush there |
 //! | | `RelocationsTakenForWrites` | two collections between flushes |
 //! | | `VersionsNotMarked` | deletions and small values before a collection |
-//! | collection against a merge | `CollectionBesideInstall` | a collection inside an install |
+//! | collection against a compaction | `CollectionBesideInstall` | a collection inside an install |
 //! | | `GroupTrustedTooEarly` | a deletion from before the value file |
 //! | moved values under a snapshot | `OldSlotsFreedUnderSnapshots` | a snapshot across one |
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::seeded::{self, Bug, Place};
+use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
@@ -144,7 +144,7 @@ fn a_put_beside_a_collection_is_kept() {
             store.flush().expect("flushes");
         }
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::GroupCopied, move || {
+        seeded::step_in(Waypoint::GroupCopied, move || {
             beside.put(key(4), value(9)).expect("puts");
             beside.flush().expect("flushes");
         });
@@ -156,7 +156,7 @@ fn a_put_beside_a_collection_is_kept() {
         }
         assert!(store.verify().expect("verifies").is_clean());
     };
-    holds_and_finds(Bug::CollectionWithoutSeal, || {
+    holds_and_finds(Bug::CollectionWithoutClosing, || {
         for (more_keys, rewritten) in (0..3).flat_map(|more| (1..6).map(move |n| (more, n))) {
             with(more_keys, rewritten, 1);
             with(more_keys, rewritten, 2);
@@ -174,7 +174,7 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
         (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
         store.flush().expect("flushes");
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::LiveValuesFound, move || {
+        seeded::step_in(Waypoint::LiveValuesFound, move || {
             beside.put(key(0), value(9)).expect("puts");
         });
         store.collect_values().expect("collects");
@@ -203,7 +203,7 @@ fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
         let store = open_writing_back();
         write_upper_half_again(&store);
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::LiveValuesFound, move || {
+        seeded::step_in(Waypoint::LiveValuesFound, move || {
             beside.put(key(0), value(9)).expect("puts");
             beside.delete(key(1)).expect("deletes");
             beside.put(key(2), "small").expect("puts");
@@ -218,7 +218,7 @@ fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
             (3..10).for_each(|k| check(&store, k, u64::from(k > 4)));
         };
         check_all();
-        store.compact().expect("merges");
+        store.compact().expect("compactions");
         check_all();
     });
 }
@@ -242,7 +242,7 @@ fn a_relocation_does_not_bring_back_what_was_deleted() {
         };
         check_all();
         assert_eq!(pointers, 8, "of ten keys, eight are live");
-        store.compact().expect("merges");
+        store.compact().expect("compactions");
         check_all();
     });
 }
@@ -254,7 +254,7 @@ fn what_was_relocated_is_relocated_again() {
         let store = open_writing_back();
         write_upper_half_again(&store);
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::GroupCopied, move || {
+        seeded::step_in(Waypoint::GroupCopied, move || {
             (0..5).for_each(|k| beside.put(key(k), value(2)).expect("puts"));
             beside.flush().expect("flushes");
         });
@@ -296,8 +296,8 @@ fn a_snapshot_keeps_what_was_relocated() {
     });
 }
 
-/// A deletion above a merge that brings the value below it into a new value file: the group does
-/// not know of the deletion before it is merged as well.
+/// A deletion above a compact that brings the value below it into a new value file: the group does
+/// not know of the deletion before it is compacted as well.
 #[test]
 fn a_group_is_not_trusted_before_the_tree_is_settled() {
     holds_and_finds(Bug::GroupTrustedTooEarly, || {
@@ -310,7 +310,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         let store = open_with(&Arc::default(), inline);
         for _ in 0..4 {
             write(&store, 0);
-            while store.run_one_job().expect("merges") {}
+            while store.run_one_job().expect("compactions") {}
         }
         let runs = |level| store.default_keyspace().shape().level(level).runs().len();
         assert_eq!((runs(0), runs(1)), (0, 2));
@@ -318,7 +318,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         store.flush().expect("flushes");
         let changed = tiered(writing_back(), 2);
         store.open_keyspace("default", Some(changed)).expect("changes");
-        while store.run_one_job().expect("merges") {}
+        while store.run_one_job().expect("compactions") {}
         assert!(store.default_keyspace().value_usage()[0].bytes() > 10_000, "they came along");
         for turn in 1..8 {
             store.put(key(0), value(turn)).expect("puts");
@@ -328,7 +328,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         assert!(store.metrics().counters.value_pointers_written > 0);
         assert_eq!(runs(0), 8, "the deletion is where it was");
         assert!(store.get(key(3)).expect("reads").is_none());
-        store.compact().expect("merges");
+        store.compact().expect("compactions");
         assert!(store.get(key(3)).expect("reads").is_none());
     });
 }
@@ -350,7 +350,7 @@ fn runs(store: &Store) -> Vec<usize> {
     shape.levels.iter().map(|level| level.runs().len()).collect()
 }
 
-/// Two runs in level 1, which merge into level 2 with a size ratio of 2.
+/// Two runs in level 1, which compact into level 2 with a size ratio of 2.
 fn write_two_runs(store: &Store) {
     for _ in 0..4 {
         write(store, 0);
@@ -359,8 +359,8 @@ fn write_two_runs(store: &Store) {
     assert_eq!(runs(store), [0, 2]);
 }
 
-/// A deletion that its group knew of, above a value that a merge brings into the group later: a
-/// collection between the two forgot the deletion, and the next one, which trusts the group by
+/// A deletion that its group knew of, above a value that a compaction brings into the group later:
+/// a collection between the two forgot the deletion, and the next one, which trusts the group by
 /// then, brought the value back.
 #[test]
 fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
@@ -390,11 +390,11 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     run_jobs(&store);
     assert_eq!(runs(&store)[1..], [0, 1], "the old values came along, the deletion did not");
     update_and_collect();
-    store.compact().expect("merges");
+    store.compact().expect("compactions");
     update_and_collect();
 }
 
-/// A merge brought an old version to a group in which a newer one was already, so that it lay
+/// A compaction brought an old version to a group in which a newer one was already, so that it lay
 /// behind that one. When both were dropped for a deletion, only the newer was known to be dead; a
 /// collection that rewrote its segment and not the other's left the older as garbage for ever.
 #[test]
@@ -412,7 +412,7 @@ fn a_version_behind_a_newer_one_is_collected_as_well() {
     let delete = |keys: &mut dyn Iterator<Item = u64>| {
         keys.for_each(|k| store.delete(key(k)).expect("deletes"));
         let keyspace = store.default_keyspace();
-        keyspace.compact().expect("merges and collects");
+        keyspace.compact().expect("compactions and collects");
         let [usage] = &keyspace.value_usage()[..] else { panic!("one file") };
         usage.bytes()
     };
@@ -461,8 +461,8 @@ fn a_change_of_placement_that_failed_changes_nothing() {
     (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
 }
 
-/// A value file that could not be removed after its last table had gone failed the merge, which
-/// then removed its outputs, although the manifest named them.
+/// A value file that could not be removed after its last table had gone failed the compaction,
+/// which then removed its outputs, although the manifest named them.
 #[test]
 fn a_value_file_that_cannot_be_removed_is_left_behind() {
     let storage = SimStorage::new(1);
@@ -494,7 +494,7 @@ fn a_collection_ends_when_the_manifest_breaks() {
     let store = Arc::new(open_sim(&storage, Some(log)));
     (0..5).for_each(|turn| write(&store, turn));
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::LogSyncBegun, move || {
+    seeded::step_in(Waypoint::LogSyncBegun, move || {
         let (at_op, kind, category) = (storage.ops(), FaultKind::Eio, Some(Category::Manifest));
         storage.inject(Fault { at_op, kind, sticky: false, category });
         beside.open_keyspace("other", None).expect_err("it cannot be logged");
@@ -532,7 +532,7 @@ fn a_change_of_placement_waits_for_a_collection() {
         inline.shape.l0_trigger = 2;
         let beside = Arc::clone(&store);
         let (done, is_done) = std::sync::mpsc::channel();
-        seeded::step_in(Place::LiveValuesFound, move || {
+        seeded::step_in(Waypoint::LiveValuesFound, move || {
             let change = std::thread::spawn(move || {
                 beside.open_keyspace("default", Some(inline)).expect("changes");
             });
@@ -542,18 +542,18 @@ fn a_change_of_placement_waits_for_a_collection() {
         });
         store.collect_values().expect("collects");
         is_done.recv().expect("stepped in").join().expect("changes");
-        while store.run_one_job().expect("merges") {}
+        while store.run_one_job().expect("compactions") {}
         (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
-        store.compact().expect("merges");
+        store.compact().expect("compactions");
         (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
         assert!(store.default_keyspace().value_usage().is_empty(), "nothing points there");
     }
 }
 
-/// A change of placement: a merge places values in a log, and they are published before the tree
-/// points to them. A collection in between must not take them for dead.
+/// A change of placement: a compaction places values in a log, and they are published before the
+/// tree points to them. A collection in between must not take them for dead.
 #[test]
-fn what_a_merge_places_in_a_log_is_not_collected_before_the_tree_has_it() {
+fn what_a_compaction_places_in_a_log_is_not_collected_before_the_tree_has_it() {
     let bug = Bug::CollectionBesideInstall;
     let run = |is_seeded: bool| {
         let storage = Arc::default();
@@ -566,7 +566,7 @@ fn what_a_merge_places_in_a_log_is_not_collected_before_the_tree_has_it() {
         let store = open_with(&storage, keyspace);
         (0..3).for_each(|turn| write(&store, turn));
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::ValuesPublished, move || {
+        seeded::step_in(Waypoint::ValuesPublished, move || {
             let (done, is_done) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 let collect = || beside.collect_values();
@@ -576,7 +576,7 @@ fn what_a_merge_places_in_a_log_is_not_collected_before_the_tree_has_it() {
             // It ends here with the bug, else after the install, which it waits for.
             let _ = is_done.recv_timeout(Duration::from_millis(300));
         });
-        store.compact().expect("merges");
+        store.compact().expect("compactions");
         assert!(seeded::has_stepped_in());
         (0..10).for_each(|k| check(&store, k, 2));
         (20..30).for_each(|k| check(&store, k, 5));
@@ -593,7 +593,7 @@ fn a_slot_is_not_used_again_under_a_reader() {
         let store = open(&Arc::default(), ValuePlacement::HashGrouped);
         write(&store, 0);
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::RecordFound, move || {
+        seeded::step_in(Waypoint::RecordFound, move || {
             for turn in 1..6 {
                 write(&beside, turn);
                 beside.collect_values().expect("collects");
@@ -632,7 +632,7 @@ fn a_get_looks_again_when_its_record_was_collected() {
         let store = open(&Arc::default(), ValuePlacement::HashGrouped);
         write(&store, 0);
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::GetBegun, move || {
+        seeded::step_in(Waypoint::GetBegun, move || {
             write(&beside, 1);
             beside.collect_values().expect("collects");
         });
@@ -641,7 +641,7 @@ fn a_get_looks_again_when_its_record_was_collected() {
     });
 }
 
-/// Keys 0 to 9 in a value file that goes with the next full merge.
+/// Keys 0 to 9 in a value file that goes with the next full compaction.
 fn open_before_values_go() -> Arc<Store> {
     let store = open(&Arc::default(), ValuePlacement::HashGrouped);
     write(&store, 0);
@@ -656,10 +656,10 @@ fn open_before_values_go() -> Arc<Store> {
 fn a_multi_get_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::ViewLoaded, move || {
+    seeded::step_in(Waypoint::ViewLoaded, move || {
         beside.compact().expect("compacts");
         assert!(beside.default_keyspace().value_usage().is_empty(), "the file went");
-        seeded::step_in(Place::GetBegun, move || {
+        seeded::step_in(Waypoint::GetBegun, move || {
             write(&beside, 1);
             beside.compact().expect("compacts");
         });
@@ -672,14 +672,14 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
     }
 }
 
-/// Each time that a get under a snapshot has found its pointer, the placement changes and a merge
-/// takes the value to another file. After three times it said that the value was gone: what had
-/// changed was told as damage.
+/// Each time that a get under a snapshot has found its pointer, the placement changes and a
+/// compaction takes the value to another file. After three times it said that the value was gone:
+/// what had changed was told as damage.
 #[test]
 fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
     fn move_values(store: &Arc<Store>, times_left: u32) {
         let beside = Arc::downgrade(store);
-        seeded::step_in(Place::PointerFound, move || {
+        seeded::step_in(Waypoint::PointerFound, move || {
             let store = beside.upgrade().expect("who reads has it");
             let number = u64::from(times_left);
             let placements = [ValuePlacement::HashGrouped, ValuePlacement::Vlog];
@@ -707,7 +707,7 @@ fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
 fn a_cursor_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::ViewLoaded, move || {
+    seeded::step_in(Waypoint::ViewLoaded, move || {
         beside.compact().expect("compacts");
         assert!(beside.default_keyspace().value_usage().is_empty(), "the file went");
     });
@@ -745,7 +745,7 @@ fn a_tag_is_never_seen_before_its_cold_record() {
         let store = open_cooling();
         write_evens_again(&store);
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::GroupPublished, move || check(&beside, 7, 0));
+        seeded::step_in(Waypoint::GroupPublished, move || check(&beside, 7, 0));
         store.collect_values().expect("collects");
         assert!(seeded::has_stepped_in());
         assert!(cold_bytes(&store) > 4_000);
@@ -1050,7 +1050,7 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
 }
 
 /// The sync of the edit that names a flush's values fails: the edit may be on disk all the same, so
-/// nobody may get the slots, also no merge that is still running.
+/// nobody may get the slots, also no compact that is still running.
 #[test]
 fn slots_that_an_edit_may_name_are_not_used_again() {
     holds_and_finds(Bug::UnknownSlotsFreed, || {

@@ -1,12 +1,14 @@
-//! Merges that are installed part by part: a crash between any two of their I/O operations leaves a
-//! sound tree, what was installed is not done again, and closing loses no part that was finished.
+//! Compacts that are installed part by part: a crash between any two of their I/O operations leaves
+//! a sound tree, what was installed is not done again, and closing loses no part that was finished.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::policy::partition::Partitioner;
 use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
-use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Snapshot, Store};
+use runstone::{
+    Background, CompactionInstall, Compression, KeyspaceOptions, Options, Snapshot, Store,
+};
 use runstone_sim::random::Random;
 
 const THETA: u64 = 4 << 10;
@@ -17,7 +19,7 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.block_bytes = 512;
     keyspace.compression = vec![Compression::None];
-    keyspace.merge_install = MergeInstall::Incremental;
+    keyspace.compaction_install = CompactionInstall::Incremental;
     keyspace.shape.partitioner = partitioner;
     keyspace.shape.table_bytes = THETA;
     keyspace.shape.split_bytes = THETA;
@@ -29,7 +31,7 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
     keyspace.shape.stack_runs = 50;
     Options {
         background: Background::Manual,
-        merge_slices: Some(1),
+        compaction_slices: Some(1),
         seed: Some(7),
         memory_budget_bytes: 4 << 20,
         keyspace: Some(keyspace),
@@ -101,7 +103,7 @@ fn check(store: &Store, model: &Model, place: &str) {
     assert!(store.verify().unwrap().is_clean(), "{place}");
 }
 
-/// I/O operations of a store until it is filled, until it is merged, and the bytes merged.
+/// I/O operations of a store until it is filled, until it is compacted, and the bytes compacted.
 fn plain_run(options: &Options) -> (u64, u64, u64) {
     let storage = SimStorage::new(7);
     let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
@@ -109,21 +111,21 @@ fn plain_run(options: &Options) -> (u64, u64, u64) {
     let filled = storage.ops();
     store.compact().unwrap();
     let done = store.metrics().counters;
-    assert!(done.merge_parts > 4, "{done:?}");
+    assert!(done.compaction_parts > 4, "{done:?}");
     check(&store, &model, "without a crash");
-    (filled, storage.ops(), done.merge_bytes_written)
+    (filled, storage.ops(), done.compaction_bytes_written)
 }
 
 fn crash_everywhere(options: &Options) {
-    let (filled, merged, whole_bytes) = plain_run(options);
+    let (filled, compacted, whole_bytes) = plain_run(options);
     let (mut resumed, mut least_bytes) = (0, u64::MAX);
     // Every third operation: writes, syncs, edits and removals come in no such rhythm.
-    for at in (filled..merged).step_by(3) {
+    for at in (filled..compacted).step_by(3) {
         let storage = SimStorage::new(7);
         let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
         let model = fill(&store, 1, 8);
         storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
-        // A file that could not be removed is no error of the merge.
+        // A file that could not be removed is no error of the compaction.
         let outcome = store.compact();
         assert!(outcome.is_err() || !storage.fired().is_empty(), "the fault at {at} never fired");
         drop(store);
@@ -142,14 +144,14 @@ fn crash_everywhere(options: &Options) {
             assert!(shape.pending.is_none() && shape.trims.is_empty(), "{place}");
             if is_pending {
                 resumed += 1;
-                let again = store.metrics().counters.merge_bytes_written;
+                let again = store.metrics().counters.compaction_bytes_written;
                 // Cells are planned anew for the rest, so sizes may differ by some tables' ends.
                 assert!(again < whole_bytes, "{place}: {again} of {whole_bytes}");
                 least_bytes = least_bytes.min(again);
             }
         }
     }
-    assert!(resumed > 10, "{resumed} crashes left a pending merge");
+    assert!(resumed > 10, "{resumed} crashes left a pending compaction");
     assert!(least_bytes < whole_bytes / 3, "{least_bytes} of {whole_bytes}: parts are done twice");
 }
 
@@ -158,7 +160,7 @@ fn a_crash_between_parts_of_a_stack() {
     crash_everywhere(&options("universal", Partitioner::GlobalRange));
 }
 
-/// The rule by which it is cut is chosen by the merge, and stored with its first part.
+/// The rule by which it is cut is chosen by the compaction, and stored with its first part.
 #[test]
 fn a_crash_between_parts_cut_by_prefix() {
     crash_everywhere(&options("universal", Partitioner::Prefix));
@@ -169,14 +171,14 @@ fn a_crash_between_parts_of_a_leveled_tree() {
     crash_everywhere(&options("leveling", Partitioner::Size));
 }
 
-/// An error ends the merge between parts, or inside of one; what is installed stays, nothing is
-/// missing, and the next open goes on from there.
+/// An error ends the compaction between parts, or inside of one; what is installed stays, nothing
+/// is missing, and the next open goes on from there.
 #[test]
 fn an_error_anywhere_leaves_installed_parts() {
     let options = options("universal", Partitioner::GlobalRange);
-    let (filled, merged, _) = plain_run(&options);
+    let (filled, compacted, _) = plain_run(&options);
     for (kind, step) in [(FaultKind::NoSpace, 7), (FaultKind::Eio, 11)] {
-        for at_op in (filled..merged).step_by(step) {
+        for at_op in (filled..compacted).step_by(step) {
             let storage = SimStorage::new(7);
             let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
             let model = fill(&store, 1, 8);
@@ -193,10 +195,10 @@ fn an_error_anywhere_leaves_installed_parts() {
     }
 }
 
-/// The same merge in one edit and in parts gives the same content to every snapshot, also to those
-/// taken between parts by a reader that goes on while the merge does.
+/// The same compact in one edit and in parts gives the same content to every snapshot, also to
+/// those taken between parts by a reader that goes on while the compaction does.
 #[test]
-fn readers_and_snapshots_beside_a_merge_in_parts() {
+fn readers_and_snapshots_beside_a_compaction_in_parts() {
     for slices in [1, 4] {
         // A first slice that ends last leaves one part: the threads' affair, so there are rounds
         // until there were several.
@@ -205,18 +207,18 @@ fn readers_and_snapshots_beside_a_merge_in_parts() {
     }
 }
 
-/// In how many parts the merge was installed.
+/// In how many parts the compaction was installed.
 fn parts_beside_readers(slices: usize, seed: u64) -> u64 {
     let mut options = options("universal", Partitioner::GlobalRange);
     options.background = Background::Threads(2);
-    options.merge_slices = Some(slices);
+    options.compaction_slices = Some(slices);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
     let old = (store.snapshot(), Model::new());
     let model = fill(&store, seed, 8);
     let snapshots = [old, (store.snapshot(), model.clone())];
     std::thread::scope(|scope| {
-        let merge = scope.spawn(|| store.compact().unwrap());
-        while !merge.is_finished() {
+        let compaction = scope.spawn(|| store.compact().unwrap());
+        while !compaction.is_finished() {
             assert!(content(&store, None) == model);
             for (snapshot, model) in &snapshots {
                 assert!(content(&store, Some(snapshot)) == *model);
@@ -224,37 +226,41 @@ fn parts_beside_readers(slices: usize, seed: u64) -> u64 {
         }
     });
     check(&store, &model, "after it");
-    store.metrics().counters.merge_parts
+    store.metrics().counters.compaction_parts
 }
 
-/// A merge is under way when the store closes. What was finished is in the tree, the next open
+/// A compaction is under way when the store closes. What was finished is in the tree, the next open
 /// goes on from there, also with other options.
 #[test]
 fn closing_keeps_finished_parts() {
     for (install, other) in [
-        (MergeInstall::Incremental, MergeInstall::Atomic),
-        (MergeInstall::Atomic, MergeInstall::Incremental),
+        (CompactionInstall::Incremental, CompactionInstall::Atomic),
+        (CompactionInstall::Atomic, CompactionInstall::Incremental),
     ] {
         let mut stopped = 0;
-        // Whether a close meets the merge is the threads' affair, so there are rounds until some
-        // did.
+        // Whether a close meets the compaction is the threads' affair, so there are rounds until
+        // some did.
         for round in 0.. {
             if round >= 6 && stopped > 0 {
                 break;
             }
-            assert!(round < 200, "no close met a merge, {install:?}");
-            stopped += u64::from(close_meets_a_merge(round, install, other));
+            assert!(round < 200, "no close met a compaction, {install:?}");
+            stopped += u64::from(close_meets_a_compaction(round, install, other));
         }
     }
 }
 
 /// Whether the close left something to be done.
-fn close_meets_a_merge(round: u64, install: MergeInstall, other: MergeInstall) -> bool {
+fn close_meets_a_compaction(
+    round: u64,
+    install: CompactionInstall,
+    other: CompactionInstall,
+) -> bool {
     let storage = MemoryStorage::new();
     let mut options = options("universal", Partitioner::GlobalRange);
     options.background = Background::Threads(2);
-    options.merge_slices = Some(1 + (round as usize % 3) * 2);
-    options.keyspace.as_mut().unwrap().merge_install = install;
+    options.compaction_slices = Some(1 + (round as usize % 3) * 2);
+    options.keyspace.as_mut().unwrap().compaction_install = install;
     let open =
         |options: &Options| Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
     let store = open(&options);
@@ -262,20 +268,20 @@ fn close_meets_a_merge(round: u64, install: MergeInstall, other: MergeInstall) -
     let keyspace = store.keyspace("default").unwrap();
     let flushed = storage.list().unwrap().len();
     let done = std::thread::scope(|scope| {
-        let merge = scope.spawn(move || keyspace.compact());
+        let compaction = scope.spawn(move || keyspace.compact());
         let is_far = || match install {
-            MergeInstall::Incremental => store.metrics().counters.merge_parts >= 2,
-            MergeInstall::Atomic => storage.list().unwrap().len() > flushed + 8,
+            CompactionInstall::Incremental => store.metrics().counters.compaction_parts >= 2,
+            CompactionInstall::Atomic => storage.list().unwrap().len() > flushed + 8,
         };
-        while !is_far() && !merge.is_finished() {
+        while !is_far() && !compaction.is_finished() {
             std::thread::yield_now();
         }
         store.close().unwrap();
-        merge.join().unwrap().is_ok()
+        compaction.join().unwrap().is_ok()
     });
     options.background = Background::Manual;
     if round % 2 == 1 {
-        options.keyspace.as_mut().unwrap().merge_install = other;
+        options.keyspace.as_mut().unwrap().compaction_install = other;
     }
     let store = open(&options);
     check(&store, &model, "after the close");
@@ -290,15 +296,15 @@ fn close_meets_a_merge(round: u64, install: MergeInstall, other: MergeInstall) -
     is_left
 }
 
-/// Copies and read-only opens of a half-merged store see all of it.
+/// Copies and read-only opens of a half-compacted store see all of it.
 #[test]
-fn a_half_merged_store_is_copied_and_read() {
+fn a_half_compacted_store_is_copied_and_read() {
     let options = options("universal", Partitioner::GlobalRange);
-    let (filled, merged, _) = plain_run(&options);
+    let (filled, compacted, _) = plain_run(&options);
     let storage = SimStorage::new(7);
     let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
     let model = fill(&store, 1, 8);
-    let at_op = (filled + merged) / 2;
+    let at_op = (filled + compacted) / 2;
     storage.inject(Fault { at_op, kind: FaultKind::Crash, sticky: true, category: None });
     store.compact().unwrap_err();
     drop(store);
@@ -316,6 +322,6 @@ fn a_half_merged_store_is_copied_and_read() {
     for store in [store, copy] {
         check(&store, &model, "after the copy");
         store.compact().unwrap();
-        check(&store, &model, "after the merge");
+        check(&store, &model, "after the compaction");
     }
 }

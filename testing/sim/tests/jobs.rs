@@ -1,5 +1,6 @@
 //! Who waits for jobs, and what becomes of them: jobs that panic, keyspaces that are dropped in the
-//! middle of a merge, stores that are closed while a caller collects, listeners that call back.
+//! middle of a compaction, stores that are closed while a caller collects, listeners that call
+//! back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -7,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runstone::seeded::{self, Place};
+use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, Compression, Error, Event, EventListener, Keyspace, KeyspaceOptions, Options,
@@ -59,7 +60,7 @@ impl std::fmt::Debug for Trap {
 fn kind(event: &Event) -> &'static str {
     match event {
         Event::Flushed { .. } => "flush",
-        Event::Merged { .. } => "merge",
+        Event::Compacted { .. } => "compaction",
         Event::ValuesCollected { .. } => "collection",
         Event::Pressure { permille: 0, .. } => "relief",
         Event::Pressure { .. } => "pressure",
@@ -167,12 +168,13 @@ const CALLS: [Call; 8] = [
     ("run_one_job", |store| store.run_one_job().map(drop)),
 ];
 
-/// A job that panicked kept its claim, and a merge or collection what else it held: who waited for
-/// it (the drop of a keyspace, a change of options, a compaction, a collection) waited for ever.
+/// A job that panicked kept its claim, and a compaction or collection what else it held: who waited
+/// for it (the drop of a keyspace, a change of options, a compaction, a collection) waited for
+/// ever.
 #[test]
 fn nobody_waits_for_a_job_that_panicked() {
     for background in [Background::Manual, Background::Threads(2)] {
-        for kind in ["flush", "merge", "collection"] {
+        for kind in ["flush", "compaction", "collection"] {
             for (name, call) in CALLS {
                 let what = format!("{name} beside a {kind}, {background:?}");
                 let stuck = Stuck::at(kind, background);
@@ -190,7 +192,7 @@ fn nobody_waits_for_a_job_that_panicked() {
 #[test]
 fn a_store_closes_beside_a_job_that_panics() {
     for background in [Background::Manual, Background::Threads(2)] {
-        for kind in ["flush", "merge", "collection"] {
+        for kind in ["flush", "compaction", "collection"] {
             let what = format!("close beside a {kind}, {background:?}");
             let mut stuck = Stuck::at(kind, background);
             let other = Store::open_on(Arc::<MemoryStorage>::default(), options(background));
@@ -231,7 +233,7 @@ fn a_checkpoint_that_panics_holds_no_flush_back() {
     let options = Options { listener, ..options(Background::Manual) };
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
-    seeded::step_in(Place::MemtablesReplaced, || panic!("a step that panics"));
+    seeded::step_in(Waypoint::MemtablesReplaced, || panic!("a step that panics"));
     assert!(catch_unwind(AssertUnwindSafe(|| store.checkpoint("/copy"))).is_err());
     let waiting = beside(move || store.put("more", "writes").and_then(|()| store.flush()));
     waiting.recv_timeout(PATIENCE).expect("the flush ends").expect("flushes");
@@ -251,7 +253,7 @@ fn a_close_waits_for_a_collection_of_a_caller() {
     let keyspace = store.default_keyspace().clone();
     let ((here, is_here), (go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());
     let collecting = beside(move || {
-        seeded::step_in(Place::GroupCopied, move || {
+        seeded::step_in(Waypoint::GroupCopied, move || {
             here.send(()).expect("is awaited");
             let _ = may_go.recv();
         });
@@ -267,12 +269,12 @@ fn a_close_waits_for_a_collection_of_a_caller() {
     assert!(open().expect("opens").verify().expect("verifies").is_clean());
 }
 
-/// The drop of a keyspace waited for all of a merge whose outcome nobody wanted any more.
+/// The drop of a keyspace waited for all of a compaction whose outcome nobody wanted any more.
 #[test]
-fn a_merge_ends_when_its_keyspace_is_dropped() {
-    for merge_slices in [None, Some(4)] {
+fn a_compaction_ends_when_its_keyspace_is_dropped() {
+    for compaction_slices in [None, Some(4)] {
         let storage = MemoryStorage::new();
-        let options = Options { merge_slices, ..options(Background::Manual) };
+        let options = Options { compaction_slices, ..options(Background::Manual) };
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         let store = Arc::new(store);
         let mut plain = KeyspaceOptions {
@@ -292,7 +294,7 @@ fn a_merge_ends_when_its_keyspace_is_dropped() {
         let (is_done, done) = mpsc::channel();
         store.flush().expect("flushes");
         let before = written();
-        seeded::step_in(Place::MergeGoesOn, move || {
+        seeded::step_in(Waypoint::CompactionGoesOn, move || {
             std::thread::spawn(move || is_done.send(dropping.drop_keyspace("gone")));
             while handle.put("still", "there").is_ok() {
                 std::thread::yield_now();
@@ -310,7 +312,7 @@ fn a_merge_ends_when_its_keyspace_is_dropped() {
 }
 
 /// Counts how often this thread comes to a place.
-fn count_at(place: Place, count: Arc<AtomicU64>) {
+fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
     seeded::step_in(place, move || {
         count.fetch_add(1, SeqCst);
         count_at(place, count);
@@ -342,7 +344,7 @@ fn a_checkpoint_rests_while_another_thread_flushes() {
     let looks = Arc::new(AtomicU64::new(0));
     let (copying, counted) = (Arc::clone(&store), Arc::clone(&looks));
     let copying = beside(move || {
-        count_at(Place::FlushesAwaited, counted);
+        count_at(Waypoint::FlushesAwaited, counted);
         copying.checkpoint("/copy")
     });
     assert!(copying.recv_timeout(Duration::from_millis(300)).is_err(), "copied beside it");
@@ -357,7 +359,7 @@ fn a_checkpoint_rests_while_another_thread_flushes() {
 #[test]
 fn a_listener_may_read_and_is_told_so() {
     for background in [Background::Manual, Background::Threads(2)] {
-        for kind in ["flush", "merge", "collection", "pressure", "relief", "error"] {
+        for kind in ["flush", "compaction", "collection", "pressure", "relief", "error"] {
             for (name, call) in CALLS.into_iter().chain([
                 ("put", (|store| store.put("more", "writes")) as fn(&Store) -> _),
                 ("sync", Store::sync),
@@ -452,7 +454,7 @@ fn nobody_waits_for_a_sync_that_panicked() {
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options(Background::Manual));
     let store = store.expect("opens");
     store.put("key", "value").expect("puts");
-    seeded::step_in(Place::LogSyncBegun, || panic!("a step that panics"));
+    seeded::step_in(Waypoint::LogSyncBegun, || panic!("a step that panics"));
     let synced = catch_unwind(AssertUnwindSafe(|| store.sync()));
     assert!(!matches!(synced, Ok(Ok(()))), "{synced:?}");
     let again = beside(move || store.sync());
@@ -490,7 +492,7 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
         store.flush().expect("flushes");
     }
     let (changing, (told, changed)) = (Arc::clone(&store), mpsc::channel());
-    seeded::step_in(Place::GroupCopied, move || {
+    seeded::step_in(Waypoint::GroupCopied, move || {
         std::thread::spawn(move || {
             let inline = KeyspaceOptions { values: ValueOptions::default(), ..keyspace_options() };
             let outcome = changing.open_keyspace("busy", Some(inline));
@@ -498,12 +500,12 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
         });
         // The change waits; with the second group, it goes on as far as it is let.
         std::thread::sleep(Duration::from_millis(200));
-        seeded::step_in(Place::GroupCopied, move || {
+        seeded::step_in(Waypoint::GroupCopied, move || {
             let _ = changed.recv_timeout(Duration::from_secs(1));
         });
     });
     store.collect_values().expect("collects");
-    busy.compact().expect("merges");
+    busy.compact().expect("compactions");
     drop(busy);
     let mut store = Some(store);
     while let Some(Err(left)) = store.take().map(Arc::try_unwrap) {
@@ -523,7 +525,7 @@ fn a_close_flushes_alone() {
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
     let keyspace = store.default_keyspace().clone();
-    seeded::step_in(Place::MemtableReplaced, move || {
+    seeded::step_in(Waypoint::MemtableReplaced, move || {
         let (tell, told) = mpsc::channel();
         trap.arm("flush", move || {
             // The close's own, later, tells nobody.

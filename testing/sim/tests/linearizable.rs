@@ -1,5 +1,5 @@
 //! Puts and gets of single keys are linearizable: each seems to happen at one moment between its
-//! call and its return, whatever flushes, merges and other threads do meanwhile.
+//! call and its return, whatever flushes, compactions and other threads do meanwhile.
 //!
 //! Every put writes a value of its own, so a history of one key can be judged exactly (Gibbons and
 //! Korach, *Testing Shared Memories*, 1997, zones). A *cluster* is a put with the gets that saw it;

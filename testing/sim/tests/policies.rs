@@ -1,5 +1,5 @@
-//! Any merge policy gives the same answers; a store may change its policy at any time; and known
-//! mistakes in the handling of overlapping tables are found.
+//! Any compaction policy gives the same answers; a store may change its policy at any time; and
+//! known mistakes in the handling of overlapping tables are found.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use runstone::seeded::{self, Place};
+use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
 use runstone::{
     Background, Batch, Error, GcPointers, KeyspaceOptions, Options, Store, ValueOptions,
@@ -34,7 +34,7 @@ fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
 
 /// A process died while it wrote a record of several fragments that began behind padding, and the
 /// first fragment was whole. The end of the log was taken to be before the padding, and the
-/// fragment for a record behind it: rot, since no power was lost (P8).
+/// fragment for a record behind it: corruption, since no power was lost (P8).
 #[test]
 fn a_torn_record_behind_padding_is_no_rot() {
     // The record before it ends in any of the last bytes of a frame.
@@ -59,7 +59,7 @@ fn a_torn_record_behind_padding_is_no_rot() {
 
 /// The manifest went on saying that the log began where a keyspace held it that was dropped
 /// since. A close removes the segments one by one; a process that died between two of them left a
-/// log without its beginning, which was taken for rot (P8).
+/// log without its beginning, which was taken for corruption (P8).
 #[test]
 fn a_crash_in_a_close_after_a_drop_is_no_rot() {
     let run = |storage: &SimStorage, crash_at: Option<u64>| {
@@ -93,7 +93,7 @@ fn a_keyspace_is_dropped_once() {
     let store = Arc::new(open(&storage).expect("opens"));
     store.open_keyspace("gone", None).expect("new");
     let faster = Arc::clone(&store);
-    seeded::step_in(Place::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
+    seeded::step_in(Waypoint::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
     let refused = store.drop_keyspace("gone").expect_err("another was faster");
     assert!(seeded::has_stepped_in());
     assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
@@ -110,7 +110,7 @@ fn a_dropped_keyspace_is_not_brought_back_by_options() {
     let gone = store.open_keyspace("gone", None).expect("new");
     gone.put("key", "value").expect("puts");
     let faster = Arc::clone(&store);
-    seeded::step_in(Place::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
+    seeded::step_in(Waypoint::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
     let other = KeyspaceOptions { block_bytes: 1024, ..KeyspaceOptions::default() };
     let refused = store.open_keyspace("gone", Some(other)).expect_err("another was faster");
     assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
@@ -124,7 +124,7 @@ fn a_checkpoint_beside_a_new_keyspace_holds_whole_batches() {
     let storage = SimStorage::new(1);
     let store = Arc::new(open(&storage).expect("opens"));
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::KeyspacesListed, move || {
+    seeded::step_in(Waypoint::KeyspacesListed, move || {
         let made = beside.open_keyspace("made", None).expect("new");
         let mut batch = Batch::new();
         batch.put(beside.default_keyspace(), "key", "left").expect("fits");
@@ -150,7 +150,7 @@ fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
     store.flush().expect("flushes");
     gone.put("new", "2").expect("puts");
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::KeyspaceMarked, move || beside.checkpoint("copy").expect("copies"));
+    seeded::step_in(Waypoint::KeyspaceMarked, move || beside.checkpoint("copy").expect("copies"));
     store.drop_keyspace("gone").expect("drops");
     assert!(seeded::has_stepped_in());
     let copy = open(&storage.open_sibling("copy".as_ref()).expect("is there")).expect("opens");
@@ -188,7 +188,7 @@ fn a_checkpoint_beside_a_collection_holds_all_values() {
             store.flush().expect("flushes");
         }
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::MemtablesReplaced, move || {
+        seeded::step_in(Waypoint::MemtablesReplaced, move || {
             (0..2).for_each(|_| beside.collect_values().expect("collects"));
         });
         store.checkpoint("copy").expect("copies");
@@ -269,7 +269,7 @@ fn a_segment_under_a_sync_is_not_used_again() {
     };
     fill(&store);
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::LogSyncBegun, move || {
+    seeded::step_in(Waypoint::LogSyncBegun, move || {
         beside.flush().expect("flushes");
         fill(&beside);
         while beside.run_one_job().expect("prepares") {}
@@ -374,7 +374,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     };
     let gone = store.open_keyspace("gone", Some(options)).expect("new");
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::MemtableReplaced, move || {
+    seeded::step_in(Waypoint::MemtableReplaced, move || {
         beside.drop_keyspace("gone").expect("drops");
     });
     let mut key = 0u32;
@@ -399,7 +399,7 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     let (go, may_go) = mpsc::channel();
     let (beside, disk) = (Arc::clone(&store), storage.clone());
     let dropping = std::thread::spawn(move || {
-        seeded::step_in(Place::KeyspaceMarked, move || {
+        seeded::step_in(Waypoint::KeyspaceMarked, move || {
             marked.send(()).expect("is awaited");
             may_go.recv().expect("comes");
             let (at_op, kind) = (disk.ops(), FaultKind::NoSpace);
@@ -410,7 +410,7 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
         assert!(error.is_no_space(), "{error}");
     });
     is_marked.recv().expect("comes");
-    seeded::step_in(Place::FlushesAwaited, move || {
+    seeded::step_in(Waypoint::FlushesAwaited, move || {
         go.send(()).expect("is awaited");
         dropping.join().expect("fails as expected");
     });
@@ -519,7 +519,7 @@ fn a_flush_waits_for_what_another_thread_holds_back() {
     store.put("before", "the moment").expect("puts");
     let (begun, flushing) = mpsc::channel();
     let beside = Arc::clone(&store);
-    seeded::step_in(Place::MemtablesReplaced, move || {
+    seeded::step_in(Waypoint::MemtablesReplaced, move || {
         beside.put("behind", "the moment").expect("puts");
         let (is_done, done) = mpsc::channel();
         let flush = std::thread::spawn(move || {

@@ -1,6 +1,6 @@
 //! Bugs that the store must not have, seeded to show that the tests would find them: syncs that are
 //! left out, checksums that are not looked at. Those of separated values are in `hazards.rs`, those
-//! of merges in `policies.rs`; docs/faults.md lists all.
+//! of compacts in `policies.rs`; docs/faults.md lists all.
 
 use std::sync::Arc;
 

@@ -78,9 +78,9 @@ pub struct Args {
     /// Compression of all levels.
     #[arg(long, value_enum)]
     compression: Option<Codec>,
-    /// Threads that one large merge may use; as many as cores are idle if not given.
-    #[arg(long, alias = "merge_slices", value_name = "W")]
-    merge_slices: Option<usize>,
+    /// Threads that one large compaction may use; as many as cores are idle if not given.
+    #[arg(long, alias = "compaction_slices", value_name = "W")]
+    compaction_slices: Option<usize>,
     #[command(flatten)]
     make: MakeArguments,
 }
@@ -166,7 +166,7 @@ impl Args {
             || self.cache_size.is_some()
             || self.write_buffer_size.is_some()
             || self.compression.is_some()
-            || self.merge_slices.is_some();
+            || self.compaction_slices.is_some();
         if is_of_engine && opening::is_kvssd(path) {
             return Err(opening::no_engine_options());
         }
@@ -237,7 +237,7 @@ impl Args {
         let keyspace = self.options(location)?;
         let mut options = Options {
             create_if_missing: !self.use_existing,
-            merge_slices: self.merge_slices,
+            compaction_slices: self.compaction_slices,
             ..Options::default()
         };
         let buffers = keyspace

@@ -1,4 +1,4 @@
-//! `compact`: merges every keyspace into a single run.
+//! `compact`: compacts every keyspace into a single run.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `policies`: the merge policies, from their registry.
+//! `policies`: the compaction policies, from their registry.
 
 use runstone::KeyspaceOptions;
 use runstone::policy::registry::POLICIES;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::failure::{Exit, Result};
 use crate::output::{Output, columns};
 
-/// List the merge policies
+/// List the compaction policies
 #[derive(clap::Args)]
 pub struct Args {}
 

@@ -1,5 +1,6 @@
-//! `reshape`: gives a keyspace another merge policy (or other numbers for it) and drives the merges
-//! that follow to their end. Not a dump and reload: nothing is rewritten that the policy leaves.
+//! `reshape`: gives a keyspace another compaction policy (or other numbers for it) and drives the
+//! compactions that follow to their end. Not a dump and reload: nothing is rewritten that the
+//! policy leaves.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::output::{Output, duration, note, rounded, size};
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Change the merge policy of a store, and merge until the tree is as the policy wants it
+/// Change the compaction policy of a store, and compact until the tree is as the policy wants it
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -58,16 +59,16 @@ impl Args {
         match output.is_json {
             true => output.json(&json!({
                 "keyspace": self.keyspace, "from": old.policy, "to": new.policy,
-                "seconds": rounded(took.as_secs_f64()), "merges": done.merges,
-                "read_bytes": done.merge_bytes_read, "written_bytes": done.merge_bytes_written,
+                "seconds": rounded(took.as_secs_f64()), "compactions": done.compactions,
+                "read_bytes": done.compaction_bytes_read, "written_bytes": done.compaction_bytes_written,
                 "moved_bytes": done.bytes_moved, "levels": levels,
             }))?,
             false => note(format!(
-                "{} -> {}: {} merges wrote {}, {} moved, {}",
+                "{} -> {}: {} compactions wrote {}, {} moved, {}",
                 old.policy,
                 new.policy,
-                done.merges,
-                size(done.merge_bytes_written),
+                done.compactions,
+                size(done.compaction_bytes_written),
                 size(done.bytes_moved),
                 duration(took)
             )),
@@ -97,7 +98,7 @@ fn settle(store: &Store, output: &Output, bytes: u64) -> Result<()> {
     let before = store.metrics().counters;
     let handled = |now: &CounterValues| {
         let since = now.since(&before);
-        since.merge_bytes_read + since.bytes_moved
+        since.compaction_bytes_read + since.bytes_moved
     };
     let outcome = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| store.wait_idle());
@@ -110,7 +111,7 @@ fn settle(store: &Store, output: &Output, bytes: u64) -> Result<()> {
         waiting.join()
     });
     bar.finish_and_clear();
-    let panicked = || Failure::new(Exit::Io, "a merge panicked").hint("report it");
+    let panicked = || Failure::new(Exit::Io, "a compaction panicked").hint("report it");
     outcome.map_err(|_| panicked())??;
     Ok(())
 }

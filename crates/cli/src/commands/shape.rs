@@ -9,7 +9,7 @@ use crate::opening;
 use crate::output::{Output, terminal_columns};
 use crate::picture::{Picture, svg, terminal};
 
-/// Draw levels, runs and tables, and say why the next merge would run
+/// Draw levels, runs and tables, and say why the next compaction would run
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use runstone::policy::options::{OptionError, PolicyOptions};
-use runstone::policy::policy::MergePolicy;
+use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::registry;
 use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload};
 
@@ -21,7 +21,7 @@ const MOST_FLUSHES: u64 = 4_000_000;
 /// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
 const MOST_BYTES: u64 = 1 << 60;
 
-/// Tell what merge policies would cost at any size, without data
+/// Tell what compaction policies would cost at any size, without data
 #[derive(clap::Args)]
 pub struct Args {
     /// Names apart by commas, or all; `runstone policies` lists them.
@@ -48,13 +48,13 @@ pub struct Args {
     /// Bytes per flush.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     memtable: u64,
-    /// Level-0 runs that call for a merge. [default: 8]
+    /// Level-0 runs that call for a compaction. [default: 8]
     #[arg(long, value_name = "N")]
     l0_trigger: Option<u32>,
     /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
     #[arg(long, value_name = "PERCENT")]
     l0_share: Option<u32>,
-    /// Percent of what is live above which all merges; 0 for no bound. [default: 0]
+    /// Percent of what is live above which all compactions; 0 for no bound. [default: 0]
     #[arg(long, value_name = "PERCENT")]
     max_space: Option<u32>,
     /// Capacity of level 1; four memtables if not given.
@@ -78,10 +78,10 @@ pub struct Args {
     /// Key prefixes; as many as the engine would choose if not given.
     #[arg(long, value_name = "N")]
     prefixes: Option<u64>,
-    /// Gets of keys drawn evenly after the load, and the merges that they cause.
+    /// Gets of keys drawn evenly after the load, and the compacts that they cause.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gets: u64,
-    /// Accesses to a table before gets cause a merge. [default: 100]
+    /// Accesses to a table before gets cause a compaction. [default: 100]
     #[arg(long, value_name = "N")]
     access_limit: Option<u32>,
     /// Tables that the model may hold; larger sizes take larger tables.
@@ -121,7 +121,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    fn policies(&self) -> Result<Vec<&'static dyn MergePolicy>> {
+    fn policies(&self) -> Result<Vec<&'static dyn CompactionPolicy>> {
         if self.policy == ["all"] {
             return Ok(registry::POLICIES.to_vec());
         }
@@ -147,7 +147,8 @@ impl Args {
                 Order::Sequential => KeyOrder::Sequential,
             },
             seed: self.seed,
-            // What the first merge out of level 0 has, by pieces of T_s (spec: merge policies §3).
+            // What the first compaction out of level 0 has, by pieces of T_s (spec: compaction
+            // policies §3).
             prefix_count: self.prefixes.unwrap_or_else(|| {
                 let first = self.memtable.saturating_mul(options.l0_trigger.into());
                 first.div_ceil(options.split_bytes.max(1))
@@ -232,7 +233,7 @@ impl Args {
     }
 
     /// A policy's refusal, with the flag that it is about.
-    fn refused(&self, policy: &dyn MergePolicy, error: &OptionError) -> Failure {
+    fn refused(&self, policy: &dyn CompactionPolicy, error: &OptionError) -> Failure {
         let flag = match error.option() {
             "size_ratio" => "--T",
             "c_permille" => "--c",

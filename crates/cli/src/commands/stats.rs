@@ -125,14 +125,14 @@ pub fn to_text(store: &Store) -> Result<String> {
     let metrics = store.metrics();
     let (memory, counters) = (&metrics.memory, &metrics.counters);
     text.push_str(&format!(
-        "\non disk {}, of it log {}; last sequence number {}; to be merged {}\n\
+        "\non disk {}, of it log {}; last sequence number {}; to be compacted {}\n\
          memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
-         since it was opened: {} gets, {} writes, {} flushes, {} merges; \
+         since it was opened: {} gets, {} writes, {} flushes, {} compactions; \
          user bytes {}, write amplification {:.2}\n",
         size(store.default_keyspace().store_disk_bytes()),
         size(metrics.wal_bytes),
         store.default_keyspace().visible_seq(),
-        size(metrics.merge_debt_bytes),
+        size(metrics.compaction_debt_bytes),
         size(memory.cache_bytes),
         size(memory.pinned_bytes),
         size(memory.memtable_bytes),
@@ -140,7 +140,7 @@ pub fn to_text(store: &Store) -> Result<String> {
         counters.gets,
         counters.writes,
         counters.flushes,
-        counters.merges,
+        counters.compactions,
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));

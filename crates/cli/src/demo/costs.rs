@@ -78,7 +78,7 @@ impl Costs for FileCosts {
              space {:.2} (on disk {} for {} live)\n\
              per get: {:.2} tables asked, {:.2} blocks searched, {:.3} read from files; \
              read from files {} in all\n\
-             written: log {}, flushes {}, merges {} (and moved {}), manifest {}; live tables {}\n\
+             written: log {}, flushes {}, compactions {} (and moved {}), manifest {}; live tables {}\n\
              memory: cache {}, index and filters {}, buffers {} of a budget of {}; \
              process {} (peak {})\n",
             self.write_amplification(),
@@ -93,7 +93,7 @@ impl Costs for FileCosts {
             size(self.read()),
             size(self.written("wal")),
             size(counters.flush_bytes_written),
-            size(counters.merge_bytes_written),
+            size(counters.compaction_bytes_written),
             size(counters.bytes_moved),
             size(self.written("manifest")),
             size(self.metrics.table_bytes),
@@ -118,7 +118,7 @@ impl Costs for FileCosts {
                 "user": counters.user_bytes_written,
                 "wal": self.written("wal"),
                 "flush": counters.flush_bytes_written,
-                "merge": counters.merge_bytes_written,
+                "compaction": counters.compaction_bytes_written,
                 "moved": counters.bytes_moved,
                 "manifest": self.written("manifest"),
                 "read": self.read(),

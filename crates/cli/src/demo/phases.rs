@@ -120,7 +120,7 @@ impl Run<'_> {
         self.scan(store)
     }
 
-    /// Stores every file, in random order: sorted input would need no merging.
+    /// Stores every file, in random order: sorted input would need no compacting.
     fn load(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut order: Vec<usize> = (0..self.input.tree.files.len()).collect();
         shuffle(&mut order, &mut self.rng);
@@ -161,9 +161,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for flushes and merges, so that all costs are in.
+    /// Waits for flushes and compactions, so that all costs are in.
     fn settle(&mut self, store: &dyn KvStore) -> Result<()> {
-        let mut meter = Meter::start(self.output, "flush and merge", 1);
+        let mut meter = Meter::start(self.output, "flush and compact", 1);
         meter.time(|| store.flush().and_then(|()| store.wait_idle()))?;
         self.phases.push(meter.finish());
         Ok(())

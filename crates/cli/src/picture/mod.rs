@@ -26,8 +26,8 @@ pub struct Picture {
     /// Every bound of a table, sorted, once: the axis. Its ranks, not its bytes, are the scale.
     pub bounds: Vec<Box<[u8]>>,
     pub memtable_bytes: u64,
-    pub next_merge: Option<Plan>,
-    /// How its merges fall into cells and parts, in the plan's order.
+    pub next_compaction: Option<Plan>,
+    /// How its compactions fall into cells and parts, in the plan's order.
     pub slices: Vec<Slices>,
     /// Whether it was begun, and parts of it are installed.
     pub is_begun: bool,
@@ -58,7 +58,7 @@ impl Picture {
     pub fn of(keyspace: &Keyspace) -> Result<Picture> {
         let shape = keyspace.shape();
         let options = keyspace.options();
-        let policy = options.merge_policy()?;
+        let policy = options.compaction_policy()?;
         let targets = keyspace.level_targets();
         let mut bounds: Vec<Box<[u8]>> = shape
             .tables()
@@ -70,10 +70,10 @@ impl Picture {
         let is_begun = pending.is_some();
         let (busy, heat) = (Busy::default(), Heat::default());
         let pick = || next_plan(policy, &shape, &busy, &heat, &options.shape);
-        let next_merge = pending.or_else(pick);
+        let next_compaction = pending.or_else(pick);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let slices = match &next_merge {
-            Some(plan) => keyspace.merge_slices(plan, cores)?,
+        let slices = match &next_compaction {
+            Some(plan) => keyspace.compaction_slices(plan, cores)?,
             None => Vec::new(),
         };
         Ok(Picture {
@@ -82,7 +82,7 @@ impl Picture {
             levels: levels(&shape, &targets),
             bounds,
             memtable_bytes: keyspace.memtable_bytes(),
-            next_merge,
+            next_compaction,
             slices,
             is_begun,
             values: keyspace.value_usage(),
@@ -105,7 +105,7 @@ impl Picture {
         self.rank(key) * width / self.bounds.len().max(1)
     }
 
-    /// Where a part of a merge lies: from, to. At least one unit.
+    /// Where a part of a compaction lies: from, to. At least one unit.
     pub fn place_part(&self, part: &Slice, width: usize) -> (usize, usize) {
         let from = part.lo.as_ref().map_or(0, |key| self.place_key(key, width));
         let to = part.hi.as_ref().map_or(width, |key| self.place_key(key, width));
@@ -126,21 +126,21 @@ impl Picture {
         (from.min(width.saturating_sub(1)), to.max(from + 1).min(width))
     }
 
-    /// Why the next merge would run.
-    pub fn next_merge_text(&self) -> String {
-        match &self.next_merge {
+    /// Why the next compaction would run.
+    pub fn next_compaction_text(&self) -> String {
+        match &self.next_compaction {
             Some(plan) if self.is_begun => format!("goes on: {}", plan.why),
             Some(plan) => plan.why.clone(),
             None => "none is due".to_string(),
         }
     }
 
-    /// Where its outputs are cut, all merges together.
+    /// Where its outputs are cut, all compacts together.
     pub fn cuts(&self) -> impl Iterator<Item = &CutKey> {
         self.slices.iter().flat_map(|slices| &slices.cuts)
     }
 
-    /// Its parts, all merges together, in the order of plan and keys.
+    /// Its parts, all compacts together, in the order of plan and keys.
     pub fn parts(&self) -> impl Iterator<Item = &Slice> {
         self.slices.iter().flat_map(|slices| &slices.slices)
     }
@@ -155,12 +155,12 @@ impl Picture {
             "memtable_bytes": self.memtable_bytes,
             "values": self.values,
             "levels": self.levels.iter().map(LevelPicture::to_json).collect::<Vec<_>>(),
-            "next_merge": self.next_merge.as_ref().map(|plan| json!({
+            "next_compaction": self.next_compaction.as_ref().map(|plan| json!({
                 "why": plan.why,
                 "begun": self.is_begun,
-                "merges": self.slices.iter().map(slices_to_json).collect::<Vec<_>>(),
+                "compactions": self.slices.iter().map(slices_to_json).collect::<Vec<_>>(),
                 "tables": plan.table_ids().collect::<Vec<_>>(),
-                "output_levels": plan.merges.iter().map(|merge| merge.output_level)
+                "output_levels": plan.compactions.iter().map(|compaction| compaction.output_level)
                     .chain(plan.moves.iter().map(|step| step.to_level)).collect::<Vec<_>>(),
             })),
         })
@@ -365,7 +365,7 @@ pub mod tests {
             ],
             bounds,
             memtable_bytes: 100,
-            next_merge: None,
+            next_compaction: None,
             slices: Vec::new(),
             is_begun: false,
             values: vec![value_file()],

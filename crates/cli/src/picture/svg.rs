@@ -41,7 +41,12 @@ pub fn svg(picture: &Picture) -> String {
     for level in &picture.levels {
         y = draw_level(&mut text, picture, level, y);
     }
-    label(&mut text, MARGIN, y + 22, &format!("next merge: {}", picture.next_merge_text()));
+    label(
+        &mut text,
+        MARGIN,
+        y + 22,
+        &format!("next compaction: {}", picture.next_compaction_text()),
+    );
     draw_slices(&mut text, picture, y + LEVEL_HEIGHT);
     y += 2 * LEVEL_HEIGHT;
     for file in &picture.values {
@@ -104,7 +109,7 @@ fn draw_values(text: &mut String, file: &ValueUsage, top: usize) -> usize {
     y + LEVEL_HEIGHT
 }
 
-/// The parts of the next merge as bars, and the bounds of its cells as lines across them.
+/// The parts of the next compaction as bars, and the bounds of its cells as lines across them.
 fn draw_slices(text: &mut String, picture: &Picture, y: usize) {
     let count = picture.parts().count();
     if count == 0 {

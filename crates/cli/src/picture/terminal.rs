@@ -52,7 +52,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
         text.push_str(&format!("{:margin$}{first}{:gap$}{last}\n", "", ""));
         text.push_str(&format!("{:margin$}█▓ tables by turns  ▚ several  · none\n", ""));
     }
-    text.push_str(&format!("next merge: {}\n", picture.next_merge_text()));
+    text.push_str(&format!("next compaction: {}\n", picture.next_compaction_text()));
     text.push_str(&draw_slices(picture, width));
     picture.values.iter().for_each(|file| text.push_str(&draw_values(file, width)));
     text
@@ -101,7 +101,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
     text
 }
 
-/// The cells of the next merge, and the parts that it falls into, on the axis of the tree.
+/// The cells of the next compaction, and the parts that it falls into, on the axis of the tree.
 fn draw_slices(picture: &Picture, width: usize) -> String {
     if picture.parts().next().is_none() {
         return String::new();
@@ -119,7 +119,7 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
         let drawn: String = drawn.into_iter().collect();
         format!("    {name:<9}{count:>7}  {drawn}\n")
     };
-    // Every merge has one cell more than cuts.
+    // Every compaction has one cell more than cuts.
     let cells = picture.cuts().count() + picture.slices.len();
     line("cells", cells, bounds) + &line("parts", picture.parts().count(), parts)
 }
@@ -172,11 +172,11 @@ mod tests {
         assert!(text.contains("L0  9M of 12M (75%)  3 overlapping tables"), "{text}");
         assert_eq!(axis_ends(b"a/b/c", b"a/b/d"), ("..\"c\"".into(), "..\"d\"".into()));
         assert!(!text.contains("parts"), "{text}");
-        assert!(text.contains("run 7") && text.contains("next merge: none is due"), "{text}");
+        assert!(text.contains("run 7") && text.contains("next compaction: none is due"), "{text}");
     }
 
     #[test]
-    fn the_next_merge_shows_its_cells_and_parts() {
+    fn the_next_compaction_shows_its_cells_and_parts() {
         let mut picture = crate::picture::tests::sample();
         let key = |key: &[u8]| Some(Box::from(key));
         let part = |lo, hi| Slice { lo, hi, bytes: 5 };

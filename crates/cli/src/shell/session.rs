@@ -62,7 +62,7 @@ pub enum Line {
     Stats,
     /// Write memtables to tables
     Flush,
-    /// Merge everything into a single run
+    /// Compact everything into a single run
     Compact,
     /// List keyspaces, or change to one, making it if it is new
     Keyspace { name: Option<String> },

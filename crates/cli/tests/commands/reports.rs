@@ -15,7 +15,10 @@ fn filled() -> Place {
 fn the_shape_is_drawn() {
     let place = filled();
     let text = place.ok(&["shape", "s"]);
-    assert!(text.contains("L1") && text.contains("█") && text.contains("next merge: "), "{text}");
+    assert!(
+        text.contains("L1") && text.contains("█") && text.contains("next compaction: "),
+        "{text}"
+    );
     let shape = place.json(&["shape", "s"]);
     let tables: usize = shape["levels"]
         .as_array()

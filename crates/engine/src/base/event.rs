@@ -1,6 +1,6 @@
-//! What the store tells a listener: flushes, merges, stalls, errors. Called from background threads
-//! (stalls: from writers), in the middle of a job and with locks held. So a listener should return
-//! quickly, and of its own store it may read only: all else gets [`Error::InsideEvent`].
+//! What the store tells a listener: flushes, compactions, stalls, errors. Called from background
+//! threads (stalls: from writers), in the middle of a job and with locks held. So a listener should
+//! return quickly, and of its own store it may read only: all else gets [`Error::InsideEvent`].
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -26,7 +26,7 @@ pub enum Event {
         took: Duration,
     },
     /// A plan was executed and installed.
-    Merged {
+    Compacted {
         /// Keyspace name.
         keyspace: String,
         /// The policy's reason.

@@ -53,7 +53,7 @@ counters! {
     get_hits,
     /// Writes (operations of batches).
     writes,
-    /// Bytes of records that flushes and merges appended to value files.
+    /// Bytes of records that flushes and compactions appended to value files.
     value_bytes_written,
     /// Groups of value files collected, or chunks of logs.
     value_collections,
@@ -107,29 +107,29 @@ counters! {
     flushes,
     /// Table bytes written by flushes.
     flush_bytes_written,
-    /// Merges.
-    merges,
-    /// Table bytes read by merges.
-    merge_bytes_read,
-    /// Table bytes written by merges.
-    merge_bytes_written,
-    /// Data blocks that merges copied as they were, since no other input met them.
+    /// Compactions.
+    compactions,
+    /// Table bytes read by compactions.
+    compaction_bytes_read,
+    /// Table bytes written by compactions.
+    compaction_bytes_written,
+    /// Data blocks that compactions copied as they were, since no other input met them.
     blocks_copied,
     /// Their bytes; they count as read and as written as well.
     block_bytes_copied,
     /// Table bytes that changed level without being rewritten.
     bytes_moved,
-    /// Slices that merges were split into.
-    merge_slices,
-    /// Table bytes that sliced merges read.
+    /// Slices that compactions were split into.
+    compaction_slices,
+    /// Table bytes that sliced compactions read.
     sliced_bytes,
-    /// Of these, what the busiest thread of each merge read: the critical path.
+    /// Of these, what the busiest thread of each compaction read: the critical path.
     slice_critical_bytes,
-    /// The same if merges were split by whole tables only (components of key overlap).
+    /// The same if compactions were split by whole tables only (components of key overlap).
     component_critical_bytes,
-    /// Parts of merges that were installed by an edit of their own.
-    merge_parts,
-    /// Entries dropped by merges: shadowed versions and spent tombstones.
+    /// Parts of compacts that were installed by an edit of their own.
+    compaction_parts,
+    /// Entries dropped by compactions: shadowed versions and spent tombstones.
     entries_dropped,
     /// Syncs of the log.
     wal_syncs,
@@ -308,8 +308,8 @@ pub struct MetricsSnapshot {
     pub io: Vec<IoCounters>,
     /// Bytes of live tables.
     pub table_bytes: u64,
-    /// Bytes of all finished table files: also of those that a running merge has written, and of
-    /// those that have left the tree and still have readers.
+    /// Bytes of all finished table files: also of those that a running compaction has written, and
+    /// of those that have left the tree and still have readers.
     pub table_file_bytes: u64,
     /// The most of these since the store was opened.
     pub peak_table_file_bytes: u64,
@@ -323,8 +323,8 @@ pub struct MetricsSnapshot {
     pub write_amplification_permille: u64,
     /// Whether writers are held back, and by what.
     pub pressure: PressureState,
-    /// Estimated bytes still to be merged.
-    pub merge_debt_bytes: u64,
+    /// Estimated bytes still to be compacted.
+    pub compaction_debt_bytes: u64,
     /// Commit latency (one in 64).
     pub commit: Percentiles,
     /// Get latency (one in 64).
@@ -369,7 +369,7 @@ impl MetricsSnapshot {
             ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
             ("peak_table_file_bytes", "Most of these.", self.peak_table_file_bytes),
             ("wal_bytes", "Log segments in use.", self.wal_bytes),
-            ("merge_debt_bytes", "Bytes still to be merged.", self.merge_debt_bytes),
+            ("compaction_debt_bytes", "Bytes still to be compacted.", self.compaction_debt_bytes),
             ("pressure_permille", "Back-pressure.", u64::from(self.pressure.permille)),
         ];
         for (name, help, value) in gauges {

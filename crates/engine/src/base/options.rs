@@ -1,8 +1,8 @@
 //! Options of a store and of its keyspaces, their limits, and the presets.
 //!
 //! Keyspace options are stored in the manifest as TOML and come back at reopen; what is given then
-//! replaces what is stored where a change is legal. The axes: merge policy, table layout, filter
-//! memory, compression per level. Sizes are bytes, ratios integers.
+//! replaces what is stored where a change is legal. The axes: compaction policy, table layout,
+//! filter memory, compression per level. Sizes are bytes, ratios integers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use runstone_policy::filters::{self, FilterAllocation};
 use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
 use runstone_policy::partition::Partitioner;
-pub use runstone_policy::partition::slices::SubMerges;
-use runstone_policy::policy::MergePolicy;
+pub use runstone_policy::partition::slices::SubCompactions;
+use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
@@ -46,16 +46,17 @@ pub enum Compression {
     Zstd,
 }
 
-/// When the outputs of a large merge become part of the tree.
+/// When the outputs of a large compaction become part of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum MergeInstall {
-    /// All at once, when it is done. Until then the store holds inputs and outputs. A merge that
+pub enum CompactionInstall {
+    /// All at once, when it is done. Until then the store holds inputs and outputs. A compact that
     /// the store's close meets keeps the parts that are done; after a crash it starts anew.
     #[default]
     Atomic,
-    /// Part by part: inputs give back their space as the merge gets past them, and what is done is
-    /// not done again after a close or a crash. An edit of the manifest, hence a sync, per part.
+    /// Part by part: inputs give back their space as the compaction gets past them, and what is
+    /// done is not done again after a close or a crash. An edit of the manifest, hence a sync, per
+    /// part.
     Incremental,
 }
 
@@ -70,7 +71,7 @@ pub enum WalMode {
     Write,
 }
 
-/// Who runs flushes and merges.
+/// Who runs flushes and compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
     /// This many threads.
@@ -89,11 +90,11 @@ pub struct Options {
     pub read_only: bool,
     /// Bound on memtables, log segments, block cache, index and filters together.
     pub memory_budget_bytes: u64,
-    /// Flush and merge threads. At least 2 keep a long merge from delaying flushes.
+    /// Flush and compact threads. At least 2 keep a long compaction from delaying flushes.
     pub background: Background,
-    /// Threads that one large merge may use (W); `None`: as many as there are cores that nobody
-    /// uses. The outputs are the same for every number.
-    pub merge_slices: Option<usize>,
+    /// Threads that one large compaction may use (W); `None`: as many as there are cores that
+    /// nobody uses. The outputs are the same for every number.
+    pub compaction_slices: Option<usize>,
     /// Size of a log segment; a larger batch gets a segment of its own. Mapped segments are smaller
     /// where five of them would take more than a quarter of the memory budget.
     pub wal_segment_bytes: u64,
@@ -110,7 +111,7 @@ pub struct Options {
     pub max_delayed_bytes_per_second: u64,
     /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
     pub seed: Option<u64>,
-    /// Hears of flushes, merges, stalls and errors.
+    /// Hears of flushes, compactions, stalls and errors.
     pub listener: Option<Arc<dyn EventListener>>,
     /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
     pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
@@ -126,7 +127,7 @@ impl Default for Options {
             read_only: false,
             memory_budget_bytes: 512 << 20,
             background: Background::Threads(cores.clamp(2, 8)),
-            merge_slices: None,
+            compaction_slices: None,
             wal_segment_bytes: 8 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
@@ -161,7 +162,7 @@ const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 const MAPPED_LOG_FRACTION: u64 = 4;
 /// Each is prepared as a whole, up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// Of the background, or of one merge.
+/// Of the background, or of one compaction.
 const MAX_THREADS: u64 = 256;
 
 impl Options {
@@ -196,9 +197,9 @@ impl Options {
         most("wal_segment_bytes", self.wal_segment_bytes, MAX_SEGMENT_BYTES)?;
         least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
         least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
-        if let Some(slices) = self.merge_slices {
-            least("merge_slices", slices as u64, 1)?;
-            most("merge_slices", slices as u64, MAX_THREADS)?;
+        if let Some(slices) = self.compaction_slices {
+            least("compaction_slices", slices as u64, 1)?;
+            most("compaction_slices", slices as u64, MAX_THREADS)?;
         }
         if let Background::Threads(threads) = self.background {
             least("background threads", threads as u64, 1)?;
@@ -220,16 +221,20 @@ impl Options {
     }
 }
 
-/// Leaves the choice of the prefix rule to the first merge.
+/// Options of a keyspace that had another name, and what they are called now.
+const RENAMED: [(&str, &str); 2] =
+    [("merge_install", "compaction_install"), ("sub_merges", "sub_compactions")];
+
+/// Leaves the choice of the prefix rule to the first compaction.
 pub const AUTO_PREFIX: &str = "auto";
 
 /// Options of one keyspace. Stored with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyspaceOptions {
-    /// Name of the merge policy; `runstone help policies` lists them.
+    /// Name of the compaction policy; `runstone help policies` lists them.
     pub policy: String,
-    /// Numbers of the merge policy.
+    /// Numbers of the compaction policy.
     pub shape: PolicyOptions,
     /// A memtable is flushed when it takes this much memory.
     pub write_buffer_bytes: u64,
@@ -246,16 +251,16 @@ pub struct KeyspaceOptions {
     /// How that memory is divided: `none`, `uniform`, or `optimal` (small levels get more, so that
     /// a get of an absent key reads least; Autumn, Monkey).
     pub filter_allocation: FilterAllocation,
-    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first merge chooses a
+    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first compaction chooses a
     /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
     /// by it.
     pub prefix: String,
-    /// When the outputs of a large merge become part of the tree: `atomic` or `incremental`.
-    pub merge_install: MergeInstall,
-    /// How a merge falls into parts that run side by side: `slices` of equal size, or `components`
-    /// of whole tables that overlap, as in the coordinated-partitioning paper (for comparison: a
-    /// table that spans all keys joins everything).
-    pub sub_merges: SubMerges,
+    /// When the outputs of a large compaction become part of the tree: `atomic` or `incremental`.
+    pub compaction_install: CompactionInstall,
+    /// How a compaction falls into parts that run side by side: `slices` of equal size, or
+    /// `components` of whole tables that overlap, as in the coordinated-partitioning paper (for
+    /// comparison: a table that spans all keys joins everything).
+    pub sub_compactions: SubCompactions,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -264,7 +269,8 @@ pub struct KeyspaceOptions {
     pub l0_stop_runs: u32,
     /// Where values lie.
     pub values: ValueOptions,
-    /// Merge debt at which writers begin to be slowed down; twice as much stops them. 0: no limit.
+    /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0: no
+    /// limit.
     pub debt_slowdown_bytes: u64,
 }
 
@@ -281,8 +287,8 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key_x10: 100,
             filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
-            merge_install: MergeInstall::Atomic,
-            sub_merges: SubMerges::Slices,
+            compaction_install: CompactionInstall::Atomic,
+            sub_compactions: SubCompactions::Slices,
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,
@@ -311,7 +317,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "write-heavy",
-        doc: "larger write buffer and level-0 trigger: fewer, larger merges; reads probe more runs",
+        doc: "larger write buffer and level-0 trigger: fewer, larger compactions; reads probe more runs",
         make: || KeyspaceOptions {
             write_buffer_bytes: 128 << 20,
             shape: PolicyOptions {
@@ -326,7 +332,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "read-heavy",
-        doc: "16 filter bits, hash index in blocks, early merges: fewest probes per get",
+        doc: "16 filter bits, hash index in blocks, early compactions: fewest probes per get",
         make: || KeyspaceOptions {
             filter_bits_per_key_x10: 160,
             hash_index: true,
@@ -342,7 +348,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "small-space",
-        doc: "full leveling, zstd, 16 KiB blocks: least space, most merging",
+        doc: "full leveling, zstd, 16 KiB blocks: least space, most compacting",
         make: || KeyspaceOptions {
             policy: "leveling".into(),
             block_bytes: 16 << 10,
@@ -353,7 +359,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ptierdb",
-        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the merges they need",
+        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the compactions they need",
         make: || KeyspaceOptions {
             policy: "adaptive-tiering".into(),
             write_buffer_bytes: 16 << 20,
@@ -399,7 +405,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "global-range",
-        doc: "universal compaction whose runs share their bounds: merges fall apart into parts",
+        doc: "universal compaction whose runs share their bounds: compactions fall apart into parts",
         make: || stack("universal", Partitioner::GlobalRange),
     },
     Preset {
@@ -414,7 +420,7 @@ pub static PRESETS: &[Preset] = &[
     },
 ];
 
-/// Values of `separate_at` bytes and more apart from the default tree.
+/// ValueFiles of `separate_at` bytes and more apart from the default tree.
 fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> KeyspaceOptions {
     KeyspaceOptions {
         values: ValueOptions {
@@ -449,13 +455,20 @@ impl KeyspaceOptions {
         })
     }
 
-    /// Reads TOML; unknown names are refused with the known ones.
+    /// Reads TOML; unknown names are refused with the known ones, old names with the new one.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
         let options: KeyspaceOptions = toml::from_str(text).map_err(|error| {
-            Error::invalid(
-                format!("options do not parse: {}", error.to_string().trim()),
-                "`runstone help options` lists every option with its default",
-            )
+            let message = error.to_string();
+            let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
+            match RENAMED.iter().find(is_old) {
+                Some((old, new)) => {
+                    Error::invalid(format!("option {old} is called {new}"), "write the new name")
+                }
+                None => Error::invalid(
+                    format!("options do not parse: {}", message.trim()),
+                    "`runstone help options` lists every option with its default",
+                ),
+            }
         })?;
         options.check()?;
         Ok(options)
@@ -469,7 +482,7 @@ impl KeyspaceOptions {
 
     /// Refuses values and combinations that cannot work.
     pub fn check(&self) -> Result<()> {
-        let policy = self.merge_policy()?;
+        let policy = self.compaction_policy()?;
         policy.check(&self.shape)?;
         self.prefix_rule()?;
         self.values.check()?;
@@ -508,10 +521,10 @@ impl KeyspaceOptions {
                     "l0_trigger {} < l0_slowdown_runs {} < l0_stop_runs {} does not hold",
                     self.shape.l0_trigger, self.l0_slowdown_runs, self.l0_stop_runs
                 ),
-                "a merge must start before writers are slowed, and slow before they stop",
+                "a compaction must start before writers are slowed, and slow before they stop",
             ));
         }
-        // A stack keeps all its runs in level 0: below its limit nobody would merge, and writers
+        // A stack keeps all its runs in level 0: below its limit nobody would compact, and writers
         // would wait for ever.
         let resting = policy.targets(&Shape::default(), &self.shape)[0].max_runs;
         if resting >= self.l0_slowdown_runs {
@@ -543,7 +556,7 @@ impl KeyspaceOptions {
     }
 
     /// The policy named.
-    pub fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
+    pub fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         registry::find(&self.policy).map_err(|unknown| {
             Error::invalid(unknown.to_string(), "`runstone help policies` describes them")
         })
@@ -563,7 +576,7 @@ impl KeyspaceOptions {
     }
 
     fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
-        let targets = match (self.filter_allocation, self.merge_policy()) {
+        let targets = match (self.filter_allocation, self.compaction_policy()) {
             // Only the optimum looks at them.
             (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
             _ => Vec::new(),
@@ -610,6 +623,8 @@ mod tests {
         assert!(refused("polcy = 'leveling'").contains("policy"), "names what is known");
         assert!(refused("policy = 'levelling'").contains("did you mean leveling"));
         assert!(refused("block_bytes = 1").contains("256"));
+        let old = refused("merge_install = 'atomic'");
+        assert!(old.contains("merge_install is called compaction_install"), "{old}");
         assert!(refused("compression = []").contains("empty"));
         assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
         let tall = "policy = \"bigtable\"\n[shape]\nstack_runs = 24";
@@ -640,10 +655,10 @@ mod tests {
         let most = u64::MAX;
         let wide = Options { wal_segment_bytes: most, max_wal_bytes: most, ..Options::default() };
         assert!(beyond(wide).contains("at most 1073741824"));
-        let many = Options { merge_slices: Some(usize::MAX), ..Options::default() };
+        let many = Options { compaction_slices: Some(usize::MAX), ..Options::default() };
         assert!(beyond(many).contains("at most 256"));
-        let none = Options { merge_slices: Some(0), ..Options::default() };
-        let none = none.check().expect_err("no slice merges nothing").to_string();
+        let none = Options { compaction_slices: Some(0), ..Options::default() };
+        let none = none.check().expect_err("no slice compacts nothing").to_string();
         assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");
     }
 }

@@ -10,8 +10,8 @@ pub enum Bug {
     /// A get in a level whose tables overlap stops at the first table that holds the key, instead
     /// of going on while a newer version is possible (rule I3).
     FirstHitInOverlappingLevel,
-    /// A merge drops tombstones whenever its output is the deepest level, although tables outside
-    /// the merge may overlap there (rule I4).
+    /// A compaction drops tombstones whenever its output is the deepest level, although tables
+    /// outside the compaction may overlap there (rule I4).
     TombstonesDroppedByDepth,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.
     CollectionForgetsSnapshots,
@@ -20,20 +20,20 @@ pub enum Bug {
     RelocationOverwritesNewer,
     /// Collection of a group leaves the segment that is being filled open: what a flush appends
     /// meanwhile goes with the segments that are replaced.
-    CollectionWithoutSeal,
+    CollectionWithoutClosing,
     /// Slots are free as soon as an edit says so, although readers hold segments that name them.
     SlotsFreedEarly,
     /// Checksums of records do not depend on the generation of the slot.
     ChecksumsWithoutGeneration,
     /// A cursor does not register the number that it reads at.
     CursorDoesNotRegister,
-    /// Puts leave what is known of a gap as it is.
+    /// Puts leave what is known of a dead range as it is.
     GapsIgnorePuts,
-    /// A gap is proved by walks from before it was watched.
+    /// A dead range is proved by walks from before it was watched.
     GapsProvedUnwatched,
     /// A cursor is taken to see all that its number covers, memtables that it missed included.
     GapsProvedByNumber,
-    /// Walks jump over a gap whatever they were to see.
+    /// Walks jump over a dead range whatever they were to see.
     GapsForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.
     GetDoesNotLookAgain,
@@ -54,7 +54,7 @@ pub enum Bug {
     CollectionNotLogged,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
-    /// Collection of a log looks up what a merge has published before the tree points to it.
+    /// Collection of a log looks up what a compaction has published before the tree points to it.
     CollectionBesideInstall,
     /// Slots are free again although it is not known whether the edit that names them was logged.
     UnknownSlotsFreed,
@@ -80,14 +80,14 @@ pub enum Bug {
     /// A pointer that a collection wrote counts as a write of the user, so that the next collection
     /// leaves the value where it is.
     RelocationsTakenForWrites,
-    /// Values that moved free their old slots although an older snapshot needs those.
+    /// ValueFiles that moved free their old slots although an older snapshot needs those.
     OldSlotsFreedUnderSnapshots,
-    /// Values that moved free their old slots before their new pointers are durable.
+    /// ValueFiles that moved free their old slots before their new pointers are durable.
     RelocationsNotSynced,
     /// A group is judged by its records although older tables were never brought into it.
     GroupTrustedTooEarly,
-    /// Values are cached under their place in the file, although slots are used again, and a value
-    /// that is cached is taken for that of any version.
+    /// ValueFiles are cached under their place in the file, although slots are used again, and a
+    /// value that is cached is taken for that of any version.
     ValuesCachedByPlace,
     /// A writer inserts into the leaf that it found although the leaf changed since.
     LeafNotChecked,
@@ -109,7 +109,7 @@ pub enum Bug {
 
 /// Where a test may step in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Waypoint {
     /// A group is sealed and its survivors are copied; the edit is not logged.
     GroupCopied,
     /// The live values of a log's tail are known; nothing of them is moved.
@@ -120,7 +120,7 @@ pub enum Place {
     GetBegun,
     /// A look-up has found a pointer; it does not know yet which value files there are.
     PointerFound,
-    /// Values that a merge placed are published; the tree does not point to them yet.
+    /// ValueFiles that a compaction placed are published; the tree does not point to them yet.
     ValuesPublished,
     /// A reader has found the place of a record, and has not read it.
     RecordFound,
@@ -140,15 +140,15 @@ pub enum Place {
     MemtableReplaced,
     /// What a sync of the log has to cover is known; nothing of it is synced.
     LogSyncBegun,
-    /// A merge looks whether it should go on.
-    MergeGoesOn,
+    /// A compaction looks whether it should go on.
+    CompactionGoesOn,
 }
 
 type Step = Box<dyn FnOnce()>;
 
 thread_local! {
     static ON: Cell<Option<Bug>> = const { Cell::new(None) };
-    static STEP: RefCell<Option<(Place, Step)>> = const { RefCell::new(None) };
+    static STEP: RefCell<Option<(Waypoint, Step)>> = const { RefCell::new(None) };
 }
 
 /// Runs `work` with the bug.
@@ -165,7 +165,7 @@ pub fn with<T>(bug: Bug, work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `step` when this thread next comes to `place`, once.
-pub fn step_in(place: Place, step: impl FnOnce() + 'static) {
+pub fn step_in(place: Waypoint, step: impl FnOnce() + 'static) {
     STEP.set(Some((place, Box::new(step))));
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn is_on(bug: Bug) -> bool {
 }
 
 /// This thread is at a place: takes the step that waits for it.
-pub(crate) fn at(place: Place) {
+pub(crate) fn at(place: Waypoint) {
     let due = STEP.with_borrow_mut(|step| step.take_if(|(wanted, _)| *wanted == place));
     if let Some((_, step)) = due {
         step();

@@ -72,7 +72,7 @@ pub enum WhenFull {
 pub struct ValueOptions {
     /// `inline`, `vlog` or `hash-grouped`.
     pub placement: ValuePlacement,
-    /// Values of this many bytes and more are separated from their keys.
+    /// ValueFiles of this many bytes and more are separated from their keys.
     pub separate_at: u32,
     /// Segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
     pub groups: u32,
@@ -92,7 +92,7 @@ pub struct ValueOptions {
     /// few keys get most updates and the reserve is ample.
     pub cold_stream: bool,
     /// How the tree follows what collections of `hash-grouped` move. A change of it is a change of
-    /// placement: a new value file, and merges bring the values along.
+    /// placement: a new value file, and compactions bring the values along.
     pub gc_pointers: GcPointers,
     /// Bytes that one collection of a `vlog` takes from its tail.
     pub vlog_chunk_bytes: u64,

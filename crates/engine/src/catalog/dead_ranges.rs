@@ -1,26 +1,28 @@
 //! Where nothing is to be seen: stretches of keys all of whose entries are hidden (deleted, or
 //! versions of deleted keys). Walks jump over them, in both directions. Without that a queue or a
 //! stack, whose keys are deleted where the next walk begins, costs more with each key taken, until
-//! merges come.
+//! compactions come.
 //!
-//! A few gaps are known per keyspace, in memory only, each for itself. What makes one safe:
+//! A few ranges are known per keyspace, in memory only, each for itself. What makes one safe:
 //!
-//! 1. *Watch.* Whoever changes a gap holds the commit lock. From number `since` on, each write but
-//!    a delete that falls into `from..to` narrows the gap and the watch, before it is visible; one
-//!    inside of the gap leaves a gap and a watch on both sides. A delete shows nothing.
+//! 1. *Watch.* Whoever changes a dead range holds the commit lock. From number `since` on, each
+//!    write but a delete that falls into `from..to` narrows the range and the watch, before it is
+//!    visible; one inside of the range leaves a dead range and a watch on both sides. A delete
+//!    shows nothing.
 //! 2. *Prove.* A walk sees the store as it was after some number in its `sees`. If it passed
 //!    `low..high` and saw nothing, and all of `sees` is at or after `since`, it proves that part of
 //!    the stretch gone that is still watched: what was written by then it would have seen, what
 //!    came later has narrowed the watch.
-//! 3. *Use.* A walk jumps over the gap if all of its `sees` is at or after all of those of the
-//!    proofs. It looks at the gap when its numbers are settled; so what it could see and the proofs
-//!    could not has narrowed the gap.
+//! 3. *Use.* A walk jumps over the range if all of its `sees` is at or after all of those of the
+//!    proofs. It looks at the range when its numbers are settled; so what it could see and the
+//!    proofs could not has narrowed the range.
 //! 4. Where a walk could not prove all that it passed, the watch begins anew, over all keys; what
 //!    is proved stays so, since it was watched all the time. The next walk proves the rest.
 //!
-//! A gap reaches from the first hidden key to the last, not to what is shown: what a queue takes in
-//! at its end lies outside. A put into a keyspace without gaps pays one load; with some, two
-//! comparisons of keys for each. A gap that no walk used while a memtable filled is forgotten.
+//! A dead range reaches from the first hidden key to the last, not to what is shown: what a queue
+//! takes in at its end lies outside. A put into a keyspace without ranges pays one load; with some,
+//! two comparisons of keys for each. A dead range that no walk used while a memtable filled is
+//! forgotten.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,11 +33,11 @@ use arc_swap::ArcSwapOption;
 use crate::base::key::{Kind, SeqNo};
 use crate::wal::batch::{Batch, KeyspaceId};
 
-/// Gaps of a keyspace. Each costs a put two comparisons.
-const MOST_GAPS: usize = 8;
+/// Ranges of a keyspace. Each costs a put two comparisons.
+const MOST_RANGES: usize = 8;
 
 /// A walk that passed fewer hidden entries tells nobody: that takes the commit lock. Small where
-/// bugs are sought, so that small stores have gaps.
+/// bugs are sought, so that small stores have ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 64 };
 
 /// Numbers of which one is that after which a walk sees the store. A cursor without a snapshot
@@ -48,7 +50,7 @@ pub(crate) struct Walk {
     low: Vec<u8>,
     high: Vec<u8>,
     entries: u64,
-    /// Entries to pass until it is time to look for a gap.
+    /// Entries to pass until it is time to look for a dead range.
     patience: u64,
 }
 
@@ -66,7 +68,7 @@ impl Walk {
         self.entries == 0
     }
 
-    /// Passes a hidden entry upward; whether it is time to look for a gap.
+    /// Passes a hidden entry upward; whether it is time to look for a dead range.
     pub fn pass_up(&mut self, key: &[u8]) -> bool {
         if self.entries == 0 {
             put(&mut self.low, key);
@@ -75,7 +77,7 @@ impl Walk {
         self.count(1)
     }
 
-    /// Passes a key downward, with all of its entries; whether it is time to look for a gap.
+    /// Passes a key downward, with all of its entries; whether it is time to look for a dead range.
     pub fn pass_down(&mut self, key: &[u8], entries: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.high, key);
@@ -92,15 +94,15 @@ impl Walk {
         is_time
     }
 
-    /// Jumps over a gap, to its end; there may be another behind it.
-    pub fn jump_up(&mut self, gap: &Gap) {
-        put(&mut self.high, &gap.high);
+    /// Jumps over a dead range, to its end; there may be another behind it.
+    pub fn jump_up(&mut self, range: &DeadRange) {
+        put(&mut self.high, &range.high);
         self.patience = 0;
     }
 
-    /// Jumps over a gap, to its beginning.
-    pub fn jump_down(&mut self, gap: &Gap) {
-        put(&mut self.low, &gap.low);
+    /// Jumps over a dead range, to its beginning.
+    pub fn jump_down(&mut self, range: &DeadRange) {
+        put(&mut self.low, &range.low);
         self.patience = 0;
     }
 
@@ -129,16 +131,16 @@ fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// A gap and the watch over it, which reaches at least as far.
+/// A dead range and the watch over it, which reaches at least as far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub(crate) struct DeadRange {
     /// The first key. Nothing is proved yet if it is `high`.
     pub low: Vec<u8>,
     /// Behind the last key.
     pub high: Vec<u8>,
     /// The last number of its proofs.
     seq: SeqNo,
-    /// Hidden entries that were met inside, about: the gap of the fewest gives way to another.
+    /// Hidden entries that were met inside, about: the range of the fewest gives way to another.
     entries: u64,
     from: Vec<u8>,
     /// `None`: behind all keys.
@@ -146,12 +148,12 @@ pub(crate) struct Gap {
     since: SeqNo,
 }
 
-impl Gap {
-    /// No gap yet; everything is watched from now on, for the sake of what the walk has passed.
-    fn watch(walk: &Walk, now: SeqNo) -> Gap {
+impl DeadRange {
+    /// No range yet; everything is watched from now on, for the sake of what the walk has passed.
+    fn watch(walk: &Walk, now: SeqNo) -> DeadRange {
         let (low, high) = (walk.low.clone(), walk.low.clone());
         let (from, to, entries) = (Vec::new(), None, walk.entries);
-        Gap { low, high, seq: 0, entries, from, to, since: now }
+        DeadRange { low, high, seq: 0, entries, from, to, since: now }
     }
 
     fn is_empty(&self) -> bool {
@@ -168,89 +170,90 @@ impl Gap {
         self.from.as_slice() <= key && self.to.as_deref().is_none_or(|to| key < to)
     }
 
-    /// Whether the gap meets `low..high`.
+    /// Whether the range meets `low..high`.
     fn touches(&self, low: &[u8], high: &[u8]) -> bool {
         !self.is_empty() && low <= self.high.as_slice() && self.low.as_slice() <= high
     }
 
-    /// Whether another gap makes this one useless.
-    fn lies_in(&self, other: &Gap) -> bool {
+    /// Whether another range makes this one useless.
+    fn lies_in(&self, other: &DeadRange) -> bool {
         other.low <= self.low && self.high <= other.high
     }
 
     /// What is left below and above of a write of a key that is watched.
-    fn after_put(&self, key: &[u8]) -> [Option<Gap>; 2] {
-        let below = || Gap { to: Some(key.to_vec()), ..self.clone() };
-        let above = || Gap { from: behind(key), ..self.clone() };
+    fn after_put(&self, key: &[u8]) -> [Option<DeadRange>; 2] {
+        let below = || DeadRange { to: Some(key.to_vec()), ..self.clone() };
+        let above = || DeadRange { from: behind(key), ..self.clone() };
         if key < self.low.as_slice() {
             return [None, Some(above())];
         }
         if key >= self.high.as_slice() {
             return [Some(below()), None];
         }
-        // At an end of the gap the rest is one piece; else nobody knows how much is where.
+        // At an end of the range the rest is one piece; else nobody knows how much is where.
         let is_split = key > self.low.as_slice() && behind(key) < self.high;
         let entries = if is_split { self.entries / 2 } else { self.entries.saturating_sub(1) };
-        let below = Gap { high: key.to_vec(), entries, ..below() };
-        let above = Gap { low: behind(key), entries, ..above() };
-        let is_worth = |gap: &Gap| !gap.is_empty() && entries > LEAST_ENTRIES / 8;
+        let below = DeadRange { high: key.to_vec(), entries, ..below() };
+        let above = DeadRange { low: behind(key), entries, ..above() };
+        let is_worth = |range: &DeadRange| !range.is_empty() && entries > LEAST_ENTRIES / 8;
         [Some(below).filter(is_worth), Some(above).filter(is_worth)]
     }
 
-    /// After a walk over what meets the gap, or is the first to fill it; unless it changes nothing.
-    /// `now` is the last number given out.
-    fn after_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) -> Option<Gap> {
+    /// After a walk over what meets the range, or is the first to fill it; unless it changes
+    /// nothing. `now` is the last number given out.
+    fn after_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) -> Option<DeadRange> {
         if *sees.start() < self.since && !seeded!(GapsProvedUnwatched) {
             return None;
         }
         let low = walk.low.as_slice().max(&self.from);
         let high = self.to.as_deref().map_or(walk.high.as_slice(), |to| to.min(&walk.high));
-        let mut gap = self.clone();
+        let mut range = self.clone();
         if low < high && self.is_empty() {
-            put(&mut gap.low, low);
-            put(&mut gap.high, high);
-            (gap.entries, gap.seq) = (walk.entries, *sees.end());
+            put(&mut range.low, low);
+            put(&mut range.high, high);
+            (range.entries, range.seq) = (walk.entries, *sees.end());
         } else if low < high && self.touches(low, high) && (low < &*self.low || &*self.high < high)
         {
-            put(&mut gap.low, low.min(&self.low));
-            put(&mut gap.high, high.max(&self.high));
-            (gap.entries, gap.seq) = (self.entries + walk.entries, self.seq.max(*sees.end()));
+            put(&mut range.low, low.min(&self.low));
+            put(&mut range.high, high.max(&self.high));
+            (range.entries, range.seq) = (self.entries + walk.entries, self.seq.max(*sees.end()));
         }
         if low != walk.low || high != walk.high {
-            (gap.from, gap.to, gap.since) = (Vec::new(), None, now);
+            (range.from, range.to, range.since) = (Vec::new(), None, now);
         }
-        (gap != *self).then_some(gap)
+        (range != *self).then_some(range)
     }
 }
 
-type Gaps = [Option<Arc<Gap>>; MOST_GAPS];
+type Ranges = [Option<Arc<DeadRange>>; MOST_RANGES];
 
-/// The gaps of a keyspace.
+/// The ranges of a keyspace.
 #[derive(Debug, Default)]
-pub(crate) struct KnownGaps {
+pub(crate) struct DeadRanges {
     /// Whether there are any: where there are none, nothing else is looked at.
     are_there: AtomicBool,
-    gaps: ArcSwapOption<Gaps>,
+    ranges: ArcSwapOption<Ranges>,
     /// A bit for each that a walk used or changed since a memtable was replaced.
     used: AtomicU64,
 }
 
-impl KnownGaps {
-    /// The gap over which a walk that is at the key may jump.
-    pub fn over(&self, key: &[u8], sees: &Sees) -> Option<Arc<Gap>> {
+impl DeadRanges {
+    /// The range over which a walk that is at the key may jump.
+    pub fn over(&self, key: &[u8], sees: &Sees) -> Option<Arc<DeadRange>> {
         if !self.are_there.load(Acquire) {
             return None;
         }
-        let gaps = self.gaps.load();
-        let known = gaps.as_deref()?.iter().enumerate();
-        let covers = |gap: &Option<Arc<Gap>>| gap.as_ref().is_some_and(|g| g.covers(key, sees));
-        let (at, gap) = known.into_iter().find(|(_, gap)| covers(gap))?;
+        let ranges = self.ranges.load();
+        let known = ranges.as_deref()?.iter().enumerate();
+        let covers =
+            |range: &Option<Arc<DeadRange>>| range.as_ref().is_some_and(|g| g.covers(key, sees));
+        let (at, range) = known.into_iter().find(|(_, range)| covers(range))?;
         self.used.fetch_or(1 << at, Relaxed);
-        gap.clone()
+        range.clone()
     }
 
-    /// Takes what a batch puts into the keyspace of this id out of the gaps. Under the commit lock,
-    /// before the batch is visible.
+    /// Takes what a batch puts into the keyspace of this id out of the ranges. Under the commit
+    /// lock, before the batch is visible.
     #[inline]
     pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
         // Set under the same lock.
@@ -262,76 +265,82 @@ impl KnownGaps {
     }
 
     fn note_put(&self, key: &[u8]) {
-        let known = self.gaps.load();
+        let known = self.ranges.load();
         let Some(known) = known.as_deref() else { return };
-        let is_watched = |gap: &&Option<Arc<Gap>>| gap.as_ref().is_some_and(|gap| gap.watches(key));
+        let is_watched = |range: &&Option<Arc<DeadRange>>| {
+            range.as_ref().is_some_and(|range| range.watches(key))
+        };
         if known.iter().find(is_watched).is_none() {
             return;
         }
-        let mut gaps = known.clone();
-        for at in 0..MOST_GAPS {
-            if let Some(gap) = known[at].as_ref().filter(|gap| gap.watches(key)) {
-                let [below, above] = gap.after_put(key).map(|gap| gap.map(Arc::new));
+        let mut ranges = known.clone();
+        for at in 0..MOST_RANGES {
+            if let Some(range) = known[at].as_ref().filter(|range| range.watches(key)) {
+                let [below, above] = range.after_put(key).map(|range| range.map(Arc::new));
                 let (kept, other) = if below.is_some() { (below, above) } else { (above, None) };
-                gaps[at] = kept;
+                ranges[at] = kept;
                 if other.is_some()
-                    && let Some(free) = gaps.iter().position(Option::is_none)
+                    && let Some(free) = ranges.iter().position(Option::is_none)
                 {
-                    gaps[free] = other;
+                    ranges[free] = other;
                     self.used.fetch_or(1 << free, Relaxed);
                 }
             }
         }
-        self.set(gaps);
+        self.set(ranges);
     }
 
-    /// Takes what a walk has passed into the gaps. Under the commit lock; `now` is the last number
-    /// given out.
+    /// Takes what a walk has passed into the ranges. Under the commit lock; `now` is the last
+    /// number given out.
     pub fn note_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) {
         if walk.low >= walk.high {
             return;
         }
-        let mut gaps = self.gaps.load().as_deref().cloned().unwrap_or_default();
-        let find = |is_it: &dyn Fn(&Gap) -> bool| {
-            gaps.iter().position(|gap| gap.as_deref().is_some_and(is_it))
+        let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or_default();
+        let find = |is_it: &dyn Fn(&DeadRange) -> bool| {
+            ranges.iter().position(|range| range.as_deref().is_some_and(is_it))
         };
-        let touching = find(&|gap| gap.touches(&walk.low, &walk.high));
-        let is_begun = |gap: &Gap| gap.is_empty() && gap.watches(&walk.low);
+        let touching = find(&|range| range.touches(&walk.low, &walk.high));
+        let is_begun = |range: &DeadRange| range.is_empty() && range.watches(&walk.low);
         let (at, next) = match touching.or_else(|| find(&is_begun)) {
-            Some(at) => (at, gaps[at].as_ref().and_then(|gap| gap.after_walk(walk, sees, now))),
-            None => (least(&gaps), Some(Gap::watch(walk, now))),
+            Some(at) => {
+                (at, ranges[at].as_ref().and_then(|range| range.after_walk(walk, sees, now)))
+            }
+            None => (least(&ranges), Some(DeadRange::watch(walk, now))),
         };
         let Some(next) = next else { return };
-        for gap in gaps.iter_mut().filter(|gap| gap.as_ref().is_some_and(|gap| gap.lies_in(&next)))
+        for range in ranges
+            .iter_mut()
+            .filter(|range| range.as_ref().is_some_and(|range| range.lies_in(&next)))
         {
-            *gap = None;
+            *range = None;
         }
-        gaps[at] = Some(Arc::new(next));
+        ranges[at] = Some(Arc::new(next));
         self.used.fetch_or(1 << at, Relaxed);
-        self.set(gaps);
+        self.set(ranges);
     }
 
-    /// A memtable was replaced: gaps that were of no use go. Under the commit lock.
+    /// A memtable was replaced: ranges that were of no use go. Under the commit lock.
     pub fn forget_unused(&self) {
         if self.are_there.load(Relaxed) {
             let used = self.used.swap(0, Relaxed);
-            let mut gaps = self.gaps.load().as_deref().cloned().unwrap_or_default();
-            for (at, gap) in gaps.iter_mut().enumerate() {
-                gap.take_if(|_| used & 1 << at == 0);
+            let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or_default();
+            for (at, range) in ranges.iter_mut().enumerate() {
+                range.take_if(|_| used & 1 << at == 0);
             }
-            self.set(gaps);
+            self.set(ranges);
         }
     }
 
-    fn set(&self, gaps: Gaps) {
-        let are_there = gaps.iter().any(Option::is_some);
-        self.gaps.store(are_there.then(|| Arc::new(gaps)));
+    fn set(&self, ranges: Ranges) {
+        let are_there = ranges.iter().any(Option::is_some);
+        self.ranges.store(are_there.then(|| Arc::new(ranges)));
         self.are_there.store(are_there, Release);
     }
 }
 
-/// A free place, or that of the gap with the fewest entries.
-fn least(gaps: &Gaps) -> usize {
-    let entries = |at: &usize| gaps[*at].as_ref().map_or(0, |gap| gap.entries);
-    (0..MOST_GAPS).min_by_key(entries).unwrap_or_default()
+/// A free place, or that of the range with the fewest entries.
+fn least(ranges: &Ranges) -> usize {
+    let entries = |at: &usize| ranges[*at].as_ref().map_or(0, |range| range.entries);
+    (0..MOST_RANGES).min_by_key(entries).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Where one output table of a merge ends and the next begins, key by key; always between two user
-//! keys (I2). What the rule is follows from the plan ([`Cut`]); nothing is decided here.
+//! Where one output table of a compaction ends and the next begins, key by key; always between two
+//! user keys (I2). What the rule is follows from the plan ([`Cut`]); nothing is decided here.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ enum Rule {
 }
 
 impl Cutter {
-    /// The rule of a plan, for a merge of so much input. Cells that are not known are cut by size.
+    /// The rule of a plan, for a compaction of so much input. Cells that are not known are cut by
+    /// size.
     pub(crate) fn new(cut: Cut, input_bytes: u64, input_entries: u64) -> Cutter {
         let rule = match cut {
             Cut::Prefix { split_bytes, cap_bytes } => {

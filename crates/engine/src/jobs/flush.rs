@@ -21,13 +21,13 @@ use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
-use crate::jobs::compaction::job::{KeepRule, KeyRange, Merged, Output, merge_streams};
+use crate::jobs::compaction::job::{Compacted, KeyRange, Liveness, Output, merge_streams};
 use crate::jobs::cutter::Cutter;
 use crate::memtable::Memtable;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
 use crate::tree::record::Change;
-use crate::values::separation::{Placer, ValueChanges};
+use crate::values::separation::{Separation, ValueChanges};
 use crate::wal::segments::segment_name;
 
 /// Writes a memtable to one table at level 0 and what it separates to the value file; no table if
@@ -37,14 +37,14 @@ pub(crate) fn write_memtable(
     keyspace: &KeyspaceInner,
     memtable: &Arc<Memtable>,
     now_and_then: &dyn Fn() -> Result<()>,
-) -> Result<Merged> {
+) -> Result<Compacted> {
     inner.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
     let whole = Cutter::new(Cut::Size(u64::MAX), 0, 0);
     let mut output = Output::new(inner, options.layout(shape, 0), whole);
-    output.placer = Placer::new(&keyspace.values.load_full(), &options.values);
-    let keep = KeepRule::new(inner.visible_points(), None);
+    output.separation = Separation::new(&keyspace.values.load_full(), &options.values);
+    let keep = Liveness::new(inner.visible_points(), None);
     let sources = vec![Source::memtable(memtable)];
     merge_streams(sources, KeyRange::default(), output, keep, now_and_then)
 }
@@ -63,7 +63,7 @@ impl Inner {
             self.prepare_for_writers();
             keyspace.check_exists()
         };
-        let Merged { tables, placed, .. } =
+        let Compacted { tables, placed, .. } =
             write_memtable(self, keyspace, &memtable, &now_and_then)?;
         let table = tables.into_iter().next();
         if self.others_unflushed(keyspace) && !seeded!(FlushOutrunsTheLog) {
@@ -122,7 +122,7 @@ impl Inner {
         let flushed_seq = memtable.max_seq();
         let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
         changes.extend(
-            values.edits().map(|edit| Change::Values { id: keyspace.id, edit: edit.clone() }),
+            values.edits().map(|edit| Change::ValueFiles { id: keyspace.id, edit: edit.clone() }),
         );
         if seeded!(PointersLoggedBeforeValues) {
             let values = changes.split_off(1);
@@ -132,7 +132,7 @@ impl Inner {
         let values = self.append_with_values(&mut manifest, changes, log_start, values)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
-        // Values before the pointers to them.
+        // ValueFiles before the pointers to them.
         self.publish_values(keyspace, values);
         self.swap_version(keyspace, version, 1);
         Ok(log_start.0)
@@ -165,11 +165,11 @@ impl Inner {
         obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
     }
 
-    /// Prepares the next log segment, and gives back the mappings of sealed ones.
+    /// Prepares the next log segment, and gives back the mappings of finished ones.
     pub(crate) fn prepare_log(&self) -> Result<()> {
         self.wal_files.prepare_spare()?;
-        let sealed = self.commit.lock().wal.mapped_sealed();
-        for number in sealed {
+        let finished = self.commit.lock().wal.mapped_finished();
+        for number in finished {
             let name = segment_name(number);
             match self.storage.open(&name, Category::Wal) {
                 Ok(ordinary) => drop(self.commit.lock().wal.unmap(number, ordinary)),

@@ -69,7 +69,7 @@ impl Inner {
 
     /// [`Inner::append_edit`] of changes that name these values, which come back if it is logged.
     /// If it is not known whether it is, their places are not used again: the next open may find
-    /// the edit, and a merge that still runs would write over them.
+    /// the edit, and a compact that still runs would write over them.
     pub(crate) fn append_with_values(
         &self,
         manifest: &mut ManifestState,

@@ -1,5 +1,5 @@
-//! Background work: flushes, compactions, collections. Policies decide (`runstone-policy`), this room
-//! executes:
+//! Background work: flushes, compactions, collections. Policies decide (`runstone-policy`), this
+//! room executes:
 //!
 //! * [`scheduler`]: which job runs next, on which thread.
 //! * [`flush`]: a memtable becomes a level-0 run.

@@ -1,5 +1,5 @@
 //! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers,
-//! then merges; one thread is always left for flushes where there are two. Without threads,
+//! then compactions; one thread is always left for flushes where there are two. Without threads,
 //! `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::jobs::collection::groups::Collected;
 use crate::store::{Inner, KeyspaceInner, NO_SPACE_RETRY};
 use crate::tree::manifest::Manifest;
 use crate::tree::version::Version;
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::wal::batch::KeyspaceId;
 
 /// Processors that this process may use.
@@ -34,22 +34,22 @@ static CORES: LazyLock<usize> =
 /// Workers look for work this often when nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
-/// By so much more than the process are threads niced that merge: where there are fewer cores than
-/// threads, a writer would else lose time slices to a merge. A little only: beside threads that
-/// want all cores, niceness 15 gave merges a fiftieth of one, and writers waited 14 seconds for
-/// them. Flushes, which writers wait for first, are not niced.
-const MERGE_NICENESS: i32 = 2;
+/// By so much more than the process are threads niced that compaction: where there are fewer cores
+/// than threads, a writer would else lose time slices to a compaction. A little only: beside
+/// threads that want all cores, niceness 15 gave compacts a fiftieth of one, and writers waited 14
+/// seconds for them. Flushes, which writers wait for first, are not niced.
+const COMPACTION_NICENESS: i32 = 2;
 
 fn yield_to_foreground() {
     // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
-    let _ = rustix::process::nice(MERGE_NICENESS);
+    let _ = rustix::process::nice(COMPACTION_NICENESS);
 }
 
 /// A job.
 #[derive(Debug)]
 enum Job {
     Flush(Arc<KeyspaceInner>),
-    Merge(Arc<KeyspaceInner>, Arc<Version>, Plan),
+    Compaction(Arc<KeyspaceInner>, Arc<Version>, Plan),
     Collect(Arc<KeyspaceInner>),
     PrepareLog,
     PrepareChunk,
@@ -60,7 +60,7 @@ enum Job {
 #[derive(Debug)]
 enum Claim {
     Flush(KeyspaceId),
-    Merge(KeyspaceId, Plan),
+    Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
     /// Jobs that run one at a time, by name.
     Single(&'static str),
@@ -69,14 +69,14 @@ enum Claim {
 impl Claim {
     fn is_of(&self, id: KeyspaceId) -> bool {
         match self {
-            Claim::Flush(own) | Claim::Merge(own, _) | Claim::Collect(own) => *own == id,
+            Claim::Flush(own) | Claim::Compaction(own, _) | Claim::Collect(own) => *own == id,
             Claim::Single(_) => false,
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Claims {
     running: Vec<(u64, Claim)>,
     next_claim: u64,
     /// Keyspaces in which a full compaction runs or waits.
@@ -93,11 +93,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Turns {
     flush: KeyspaceId,
-    merge: KeyspaceId,
+    compaction: KeyspaceId,
     collect: KeyspaceId,
 }
 
-impl State {
+impl Claims {
     /// Whether a job of this name runs, of which there is one at a time.
     fn is_single_running(&self, name: &str) -> bool {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
@@ -107,9 +107,9 @@ impl State {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Collect(own) if *own == id))
     }
 
-    /// Whether a flush or merge runs, which looks after preparations now and then.
+    /// Whether a flush or compact runs, which looks after preparations now and then.
     fn is_any_busy(&self) -> bool {
-        let is_busy = |claim: &Claim| matches!(claim, Claim::Flush(_) | Claim::Merge(..));
+        let is_busy = |claim: &Claim| matches!(claim, Claim::Flush(_) | Claim::Compaction(..));
         self.running.iter().any(|(_, claim)| is_busy(claim))
     }
 }
@@ -117,27 +117,27 @@ impl State {
 /// The jobs of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    state: Mutex<State>,
+    state: Mutex<Claims>,
     /// Work may be due.
     wake: Condvar,
     /// A job ended.
     ended: Condvar,
     closing: AtomicBool,
-    /// Flushes that wait until merges have placed their values.
+    /// Flushes that wait until compactions have placed their values.
     held_up: AtomicUsize,
-    /// Largest visible sequence number when a merge was last split.
+    /// Largest visible sequence number when a compaction was last split.
     last_seen: AtomicU64,
 }
 
 impl Scheduler {
-    /// Whether merges should make way. One that waits for them is no reason: they would wait for
-    /// each other.
-    fn is_flush_running(&self, state: &State) -> bool {
+    /// Whether compactions should make way. One that waits for them is no reason: they would wait
+    /// for each other.
+    fn is_flush_running(&self, state: &Claims) -> bool {
         let flushes = state.running.iter().filter(|(_, claim)| matches!(claim, Claim::Flush(_)));
         flushes.count() > self.held_up.load(Relaxed)
     }
 
-    /// What a flush does that waits for merges: those that made way for it go on meanwhile.
+    /// What a flush does that waits for compactions: those that made way for it go on meanwhile.
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.held_up.fetch_add(1, Relaxed);
         drop(self.state.lock());
@@ -180,16 +180,16 @@ impl Scheduler {
         self.last_seen.swap(visible_seq, Relaxed) != visible_seq
     }
 
-    fn claim(&self, state: &mut State, job: &Job) -> u64 {
+    fn claim(&self, state: &mut Claims, job: &Job) -> u64 {
         let turns = &mut state.turns;
         let claim = match job {
             Job::Flush(keyspace) => {
                 turns.flush = keyspace.id + 1;
                 Claim::Flush(keyspace.id)
             }
-            Job::Merge(keyspace, _, plan) => {
-                turns.merge = keyspace.id + 1;
-                Claim::Merge(keyspace.id, plan.clone())
+            Job::Compaction(keyspace, _, plan) => {
+                turns.compaction = keyspace.id + 1;
+                Claim::Compaction(keyspace.id, plan.clone())
             }
             Job::Collect(keyspace) => {
                 turns.collect = keyspace.id + 1;
@@ -217,14 +217,14 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
     (0..count)
         .map(|i| {
             let inner = Arc::clone(inner);
-            // With two or more, the first worker leaves merges to the others.
-            let merges = count == 1 || i > 0;
-            let name = if merges { "runstone-merge" } else { "runstone-flush" };
+            // With two or more, the first worker leaves compactions to the others.
+            let compactions = count == 1 || i > 0;
+            let name = if compactions { "runstone-compaction" } else { "runstone-flush" };
             std::thread::Builder::new().name(name.into()).spawn(move || {
-                if merges {
+                if compactions {
                     yield_to_foreground();
                 }
-                if catch_unwind(AssertUnwindSafe(|| work(&inner, merges))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| work(&inner, compactions))).is_err() {
                     inner.stop_after_panic();
                 }
             })
@@ -232,7 +232,7 @@ pub(crate) fn start(inner: &Arc<Inner>, count: usize) -> std::io::Result<Vec<Joi
         .collect()
 }
 
-fn work(inner: &Inner, merges: bool) {
+fn work(inner: &Inner, compactions: bool) {
     let scheduler = &inner.scheduler;
     let mut last_seq = 0;
     loop {
@@ -242,7 +242,7 @@ fn work(inner: &Inner, merges: bool) {
                 if scheduler.is_closing() {
                     return;
                 }
-                if let Some(job) = inner.next_job(&mut state, merges) {
+                if let Some(job) = inner.next_job(&mut state, compactions) {
                     break (scheduler.claim(&mut state, &job), job);
                 }
                 if scheduler.wake.wait_for(&mut state, POLL).timed_out() {
@@ -254,7 +254,7 @@ fn work(inner: &Inner, merges: bool) {
     }
 }
 
-/// No merge of a keyspace runs or starts while this lives, and none of its other jobs if it is
+/// No compaction of a keyspace runs or starts while this lives, and none of its other jobs if it is
 /// frozen: for a full compaction, and for a change of policy, whose jobs know nothing of the old
 /// one's.
 struct Held<'a> {
@@ -263,13 +263,16 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    fn merges(scheduler: &'a Scheduler, id: KeyspaceId) -> Held<'a> {
+    fn compactions(scheduler: &'a Scheduler, id: KeyspaceId) -> Held<'a> {
         let mut state = scheduler.state.lock();
         while !state.exclusive.insert(id) {
             scheduler.ended.wait(&mut state);
         }
         let held = Held { scheduler, id };
-        held.wait_while(&mut state, |claim| matches!(claim, Claim::Merge(own, _) if *own == id));
+        held.wait_while(
+            &mut state,
+            |claim| matches!(claim, Claim::Compaction(own, _) if *own == id),
+        );
         held
     }
 
@@ -279,7 +282,7 @@ impl<'a> Held<'a> {
         self.wait_while(&mut state, |claim| claim.is_of(self.id));
     }
 
-    fn wait_while(&self, state: &mut MutexGuard<'_, State>, concerns: impl Fn(&Claim) -> bool) {
+    fn wait_while(&self, state: &mut MutexGuard<'_, Claims>, concerns: impl Fn(&Claim) -> bool) {
         while state.running.iter().any(|(_, claim)| concerns(claim)) {
             self.scheduler.ended.wait(state);
         }
@@ -317,18 +320,18 @@ impl Inner {
         self.manifest.lock().log.iter_mut().for_each(Manifest::set_broken);
     }
 
-    /// How many parts a merge of so many bytes is split into: the cores that no other job and no
-    /// writer uses, within the limit and what is worth it. One where jobs are stepped by hand, so
-    /// that their I/O has an order.
+    /// How many parts a compaction of so many bytes is split into: the cores that no other job and
+    /// no writer uses, within the limit and what is worth it. One where jobs are stepped by hand,
+    /// so that their I/O has an order.
     pub(crate) fn slice_count(&self, bytes: u64, table_bytes: u64) -> usize {
-        if let Some(fixed) = self.options.merge_slices {
+        if let Some(fixed) = self.options.compaction_slices {
             return fixed;
         }
         if self.options.background == Background::Manual {
             return 1;
         }
         let others = self.scheduler.state.lock().running.len().saturating_sub(1);
-        let writers = usize::from(self.scheduler.sees_writers(self.tickets.visible()));
+        let writers = usize::from(self.scheduler.sees_writers(self.publisher.visible()));
         let idle = CORES.saturating_sub(others + writers);
         slice_count(*CORES, idle, bytes, table_bytes)
     }
@@ -340,7 +343,7 @@ impl Inner {
     }
 
     /// The next job that nothing forbids.
-    fn next_job(&self, state: &mut State, merges: bool) -> Option<Job> {
+    fn next_job(&self, state: &mut Claims, compactions: bool) -> Option<Job> {
         if !self.may_start(state) {
             return None;
         }
@@ -358,15 +361,15 @@ impl Inner {
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
         }
-        // Where there is no core for a third busy thread, flushes and merges prepare what is wanted
-        // themselves, unless they have not come to it in time.
+        // Where there is no core for a third busy thread, flushes and compactions prepare what is
+        // wanted themselves, unless they have not come to it in time.
         if let Some(job) = self.next_preparation(state, *CORES <= 2 && state.is_any_busy()) {
             return Some(job);
         }
         if !self.tables.purge.lock().is_empty() && !state.is_single_running("purge") {
             return Some(Job::Purge);
         }
-        if !merges {
+        if !compactions {
             return None;
         }
         let collect =
@@ -374,12 +377,12 @@ impl Inner {
         if let Some(keyspace) = collect {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
-        from(state.turns.merge).find_map(|keyspace| self.next_merge(state, keyspace))
+        from(state.turns.compaction).find_map(|keyspace| self.next_compaction(state, keyspace))
     }
 
     /// Whether any job may start: not just after one that found the disk full, and none in a store
     /// that closes, whose last flushes have no claims.
-    fn may_start(&self, state: &State) -> bool {
+    fn may_start(&self, state: &Claims) -> bool {
         let is_writable = !self.is_stopped() && !self.options.read_only;
         is_writable
             && !self.scheduler.is_closing()
@@ -388,7 +391,7 @@ impl Inner {
 
     /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
     /// what is not there at all.
-    fn next_preparation(&self, state: &State, urgent: bool) -> Option<Job> {
+    fn next_preparation(&self, state: &Claims, urgent: bool) -> Option<Job> {
         // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
         if !self.may_start(state) {
             return None;
@@ -400,7 +403,7 @@ impl Inner {
         wants_chunk.then_some(Job::PrepareChunk)
     }
 
-    /// Called by flushes and merges now and then: prepares what writers want soon.
+    /// Called by flushes and compactions now and then: prepares what writers want soon.
     pub(crate) fn prepare_for_writers(&self) {
         let is_wanted = self.wal_files.wants_spare(false) || self.pool.wants_spare(false);
         // Jobs that are stepped by hand run one by one.
@@ -415,14 +418,15 @@ impl Inner {
     }
 
     /// Runs a job in the middle of another, without the lock.
-    fn run_between(&self, state: &mut MutexGuard<'_, State>, job: Job) {
+    fn run_between(&self, state: &mut MutexGuard<'_, Claims>, job: Job) {
         let claim = self.scheduler.claim(state, &job);
         MutexGuard::unlocked(state, || self.run_job(claim, job));
     }
 
-    /// Called by merges now and then. Where there is no core for both a flush and a merge, the
-    /// merge waits: three busy threads on two cores cost a writer whole scheduling ticks, 4 or
-    /// 10 ms each on many kernels, and a flush is what writers wait for next.
+    /// Called by compactions now and then. Where there is no core for both a flush and a
+    /// compaction, the compaction waits: three busy threads on two cores cost a writer whole
+    /// scheduling ticks, 4 or 10 ms each on many kernels, and a flush is what writers wait for
+    /// next.
     pub(crate) fn let_flushes_pass(&self) {
         self.prepare_for_writers();
         if *CORES > 2 {
@@ -441,7 +445,7 @@ impl Inner {
 
     /// Gives memory and files back that only writers need, if none came since `last_seq`.
     fn trim_if_idle(&self, last_seq: &mut SeqNo) {
-        let seq = self.tickets.visible();
+        let seq = self.publisher.visible();
         if std::mem::replace(last_seq, seq) != seq {
             return;
         }
@@ -451,7 +455,7 @@ impl Inner {
     }
 
     /// One collection of a keyspace runs at a time.
-    fn collection_is_due(&self, state: &State, keyspace: &KeyspaceInner) -> bool {
+    fn collection_is_due(&self, state: &Claims, keyspace: &KeyspaceInner) -> bool {
         let values = keyspace.values.load();
         let Some(store) = &values.current else { return false };
         !keyspace.dropped.load(Relaxed)
@@ -461,7 +465,7 @@ impl Inner {
             && store.wants_collection(&keyspace.options.load().values, 0, &self.visible_points())
     }
 
-    fn next_merge(&self, state: &State, keyspace: &Arc<KeyspaceInner>) -> Option<Job> {
+    fn next_compaction(&self, state: &Claims, keyspace: &Arc<KeyspaceInner>) -> Option<Job> {
         if keyspace.dropped.load(Relaxed) || state.exclusive.contains(&keyspace.id) {
             return None;
         }
@@ -473,7 +477,7 @@ impl Inner {
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
         let running = state.running.iter().filter_map(|(_, claim)| match claim {
-            Claim::Merge(id, plan) if *id == keyspace.id => Some(plan),
+            Claim::Compaction(id, plan) if *id == keyspace.id => Some(plan),
             _ => None,
         });
         let busy = Busy::of(&version.shape, running.clone());
@@ -483,18 +487,18 @@ impl Inner {
             let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));
             if !running.clone().any(is_it) {
                 let plan = Plan::clone(pending);
-                return Some(Job::Merge(Arc::clone(keyspace), version, plan));
+                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
         }
-        let policy = options.merge_policy().ok()?;
+        let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
         let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape);
-        let own = |claim: &Claim| matches!(claim, Claim::Merge(id, _) if *id == keyspace.id);
+        let own = |claim: &Claim| matches!(claim, Claim::Compaction(id, _) if *id == keyspace.id);
         if plan.is_none() && !state.running.iter().any(|(_, claim)| own(claim)) {
             keyspace.quiet_at.store(changes, Relaxed);
         }
         let plan = plan?;
-        Some(Job::Merge(Arc::clone(keyspace), version, plan))
+        Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 
     /// Versions that the job held are released before the claim, so that files which became
@@ -508,7 +512,7 @@ impl Inner {
         let shows_space = !matches!(job, Job::PrepareChunk | Job::Purge);
         let outcome = match job {
             Job::Flush(keyspace) => self.flush_oldest(&keyspace).map(drop),
-            Job::Merge(keyspace, version, plan) => self.run_plan(&keyspace, version, &plan),
+            Job::Compaction(keyspace, version, plan) => self.run_plan(&keyspace, version, &plan),
             Job::Collect(keyspace) => match &keyspace.values.load_full().current {
                 Some(store) => self.collect_values(&keyspace, store).map(drop),
                 None => Ok(()),
@@ -602,7 +606,7 @@ impl Inner {
     }
 
     /// Until a job ended or, where callers run them, may be due; or until a while has passed.
-    fn wait_for_change(&self, state: &mut MutexGuard<'_, State>) {
+    fn wait_for_change(&self, state: &mut MutexGuard<'_, Claims>) {
         if self.options.background == Background::Manual {
             self.scheduler.wake.wait_for(state, POLL);
         } else {
@@ -621,22 +625,22 @@ impl Inner {
         keyspace: &KeyspaceInner,
         change: impl FnOnce() -> T,
     ) -> T {
-        let held = Held::merges(&self.scheduler, keyspace.id);
+        let held = Held::compactions(&self.scheduler, keyspace.id);
         held.freeze();
         change()
     }
 
-    /// Merges a keyspace into one run. Flushes go on meanwhile; other merges of it wait.
+    /// Compacts a keyspace into one run. Flushes go on meanwhile; other compactions of it wait.
     pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         self.check_writable()?;
         if self.scheduler.is_closing() {
             return Err(Error::Closed);
         }
-        let held = Held::merges(&self.scheduler, keyspace.id);
+        let held = Held::compactions(&self.scheduler, keyspace.id);
         let options = keyspace.options.load();
         let settled_from = keyspace.values.load().settled_from();
         let full = |shape: &Shape| {
-            Ok(full_plan(shape, options.merge_policy()?, &options.shape, settled_from))
+            Ok(full_plan(shape, options.compaction_policy()?, &options.shape, settled_from))
         };
         // What is pending comes first: else all that is done of it would be done again.
         let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
@@ -661,7 +665,7 @@ impl Inner {
     pub(crate) fn collect_exclusively(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        collect: impl FnOnce(&Arc<ValueStore>) -> Result<Collected>,
+        collect: impl FnOnce(&Arc<ValueFile>) -> Result<Collected>,
     ) -> Result<Collected> {
         let id = keyspace.id;
         let claim = {
@@ -682,7 +686,7 @@ impl Inner {
         })
     }
 
-    /// Runs a plan in this thread, while merges are held.
+    /// Runs a plan in this thread, while compactions are held.
     fn run_exclusively(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -696,7 +700,7 @@ impl Inner {
             }
             let version = Arc::clone(&keyspace.view.load().version);
             let Some(plan) = choose(&version.shape)? else { return Ok(()) };
-            let job = Job::Merge(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
+            let job = Job::Compaction(Arc::clone(keyspace), Arc::clone(&version), plan.clone());
             (self.scheduler.claim(&mut state, &job), version, plan)
         };
         self.run_claimed(claim, || self.run_plan(keyspace, version, &plan))

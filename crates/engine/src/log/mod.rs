@@ -13,7 +13,7 @@
 //! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset:
 //! what an earlier life of a recycled file left behind never verifies, nor does a swapped piece.
 //! Since every frame begins with a fragment, a reader that met a bad fragment can look for valid
-//! ones behind it; whether those make it rot or a torn tail is for the caller to judge.
+//! ones behind it; whether those make it corruption or a torn tail is for the caller to judge.
 
 mod reader;
 mod writer;
@@ -72,7 +72,7 @@ pub struct LogHeader {
 /// Why a header does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHeader {
-    /// Not a header, torn, or rotten.
+    /// Not a header, torn, or corrupted.
     Invalid,
     /// Of a newer release.
     Newer(u32),

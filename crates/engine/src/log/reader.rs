@@ -20,7 +20,7 @@ pub enum Next {
         /// Its bytes.
         bytes: Vec<u8>,
     },
-    /// No valid fragment here: the end of the log, a torn tail, or rot.
+    /// No valid fragment here: the end of the log, a torn tail, or corruption.
     End {
         /// Where.
         offset: u64,

@@ -18,9 +18,9 @@ use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::tree::level::ReadLevel;
 use crate::values::Value;
-use crate::values::lookup::{Found, Spare, Wanted};
+use crate::values::lookup::{FoundValue, Spare, ValueLookup};
 use crate::values::record::Pointer;
-use crate::values::separation::{Pace, Values};
+use crate::values::separation::{Pace, ValueFiles};
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -73,12 +73,12 @@ impl ReadOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Standing {
     Nowhere,
     /// On the merge's current entry.
     Forward,
     /// On an entry of `ahead`; the merge stands behind the last, whose key is saved.
-    Ahead,
+    ReadAhead,
     /// On `saved`; the merge stands before it.
     Backward,
 }
@@ -88,7 +88,7 @@ enum Place {
 #[derive(Debug)]
 pub struct Cursor {
     merge: MergeIter,
-    place: Place,
+    place: Standing,
     seq: SeqNo,
     sees: Sees,
     start: Option<Vec<u8>>,
@@ -105,7 +105,7 @@ pub struct Cursor {
     /// Keeps memtables and tables.
     _view: Arc<View>,
     /// Entries read ahead while the walk is forward and values are separated.
-    ahead: Ahead,
+    ahead: ReadAhead,
     /// How separated values are read.
     access: Access,
     /// How many to read ahead next time.
@@ -113,7 +113,7 @@ pub struct Cursor {
     /// How that grows.
     pace: Pace,
     /// Where separated values are.
-    values: Arc<Values>,
+    values: Arc<ValueFiles>,
     keys_only: bool,
     /// Keeps separated values.
     _held: Option<Snapshot>,
@@ -124,15 +124,15 @@ impl Cursor {
         if let Some(snapshot) = &options.snapshot {
             keyspace.check_snapshot(snapshot)?;
         }
-        let before = keyspace.store.tickets.visible();
+        let before = keyspace.store.publisher.visible();
         let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
-        let now = keyspace.store.tickets.visible();
+        let now = keyspace.store.publisher.visible();
         let access = Access::Cached { fill: options.fill_cache };
         let pace = values.pace(keyspace.inner.options.load().values.scan_ahead_bytes);
         let seq = held.as_ref().map_or(now, Snapshot::seq);
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
-            place: Place::Nowhere,
+            place: Standing::Nowhere,
             seq,
             sees: if seeded!(GapsProvedByNumber) { seq..=seq } else { before.min(seq)..=seq },
             start: options.start,
@@ -145,7 +145,7 @@ impl Cursor {
             hidden_passed: 0,
             walk: Walk::default(),
             _view: view,
-            ahead: Ahead::default(),
+            ahead: ReadAhead::default(),
             access,
             ahead_count: pace.least,
             pace,
@@ -158,17 +158,17 @@ impl Cursor {
     /// Whether the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
-        self.place != Place::Nowhere
+        self.place != Standing::Nowhere
     }
 
     /// Key of the current entry; empty if there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match self.place {
-            Place::Forward => self.merge.current().map_or(&[], |(key, _)| key),
-            Place::Ahead => self.ahead.key(),
-            Place::Backward => &self.saved_key,
-            Place::Nowhere => &[],
+            Standing::Forward => self.merge.current().map_or(&[], |(key, _)| key),
+            Standing::ReadAhead => self.ahead.key(),
+            Standing::Backward => &self.saved_key,
+            Standing::Nowhere => &[],
         }
     }
 
@@ -176,9 +176,9 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
-            (Place::Ahead, _) => self.ahead.value().map_or(&[], |value| value),
+            (Standing::ReadAhead, _) => self.ahead.value().map_or(&[], |value| value),
             (_, Some(value)) => value,
-            (Place::Forward, None) => self.merge.value(),
+            (Standing::Forward, None) => self.merge.value(),
             _ => &[],
         }
     }
@@ -186,9 +186,11 @@ impl Cursor {
     /// Value of the current entry, to be kept beyond the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
-            (Place::Ahead, _) => self.ahead.value().cloned().unwrap_or_else(|| Value::owned([])),
+            (Standing::ReadAhead, _) => {
+                self.ahead.value().cloned().unwrap_or_else(|| Value::owned([]))
+            }
             (_, Some(value)) => value.clone(),
-            (Place::Forward, None) => self.merge.pin_value(),
+            (Standing::Forward, None) => self.merge.pin_value(),
             _ => Value::owned([]),
         }
     }
@@ -244,8 +246,8 @@ impl Cursor {
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         match self.leave() {
-            Place::Nowhere => Ok(()),
-            Place::Forward => {
+            Standing::Nowhere => Ok(()),
+            Standing::Forward => {
                 self.save_current_key();
                 self.merge.step()?;
                 if self.values.is_empty() || self.keys_only {
@@ -253,11 +255,11 @@ impl Cursor {
                 }
                 self.read_ahead()
             }
-            Place::Ahead => {
+            Standing::ReadAhead => {
                 self.ahead.step();
                 if self.ahead.is_spent() { self.read_ahead() } else { self.show_ahead() }
             }
-            Place::Backward => {
+            Standing::Backward => {
                 // The merge stands before the current key and walks backward: turn it around.
                 self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_forward(true)
@@ -268,18 +270,18 @@ impl Cursor {
     /// To the previous key.
     pub fn prev(&mut self) -> Result<()> {
         match self.leave() {
-            Place::Nowhere => Ok(()),
-            Place::Forward => {
+            Standing::Nowhere => Ok(()),
+            Standing::Forward => {
                 self.save_current_key();
                 self.merge.seek_before(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_backward()
             }
-            Place::Ahead => {
+            Standing::ReadAhead => {
                 self.merge.seek_before(self.ahead.key(), BEFORE_ALL_VERSIONS)?;
                 self.ahead.clear();
                 self.settle_backward()
             }
-            Place::Backward => self.settle_backward(),
+            Standing::Backward => self.settle_backward(),
         }
     }
 
@@ -305,10 +307,10 @@ impl Cursor {
                 true => {
                     let pointer = Pointer::of_entry(self.merge.value())?;
                     bytes += u64::from(pointer.value_bytes);
-                    Next { trailer, pointer: Some(pointer), found: Ok(Found::Later(None)) }
+                    Next { trailer, pointer: Some(pointer), found: Ok(FoundValue::Later(None)) }
                 }
                 false => {
-                    let found = Ok(Found::Value(self.merge.pin_value()));
+                    let found = Ok(FoundValue::Value(self.merge.pin_value()));
                     Next { trailer, pointer: None, found }
                 }
             };
@@ -331,7 +333,7 @@ impl Cursor {
         }
         let was_separated = self.ahead.arrive(&self.values, self.access)?;
         self.store.metrics.add(Counter::values_read, was_separated.into());
-        self.place = Place::Ahead;
+        self.place = Standing::ReadAhead;
         Ok(())
     }
 
@@ -346,12 +348,12 @@ impl Cursor {
         if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| is_pointer(*t)) {
             self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
         }
-        self.place = Place::Forward;
+        self.place = Standing::Forward;
         Ok(())
     }
 
-    /// Moves the merge on to the first visible entry; `false` if there is none. `skipping`: entries
-    /// of `saved_key` are spent.
+    /// Moves the merge on to the first visible entry; `false` if there is none. `skipping`:
+    /// entries of `saved_key` are spent.
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
         if !skipping {
@@ -383,35 +385,35 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Steps past a hidden entry, or jumps over the gap that it lies in. Out of the way of walks
+    /// Steps past a hidden entry, or jumps over the range that it lies in. Out of the way of walks
     /// that meet none.
     #[inline(never)]
     fn pass_up(&mut self, is_spent: bool) -> Result<()> {
         self.hidden_passed += 1;
-        // Versions of a key that was seen are no part of a gap.
+        // Versions of a key that was seen are no part of a range.
         let is_inside = !is_spent || !self.walk.is_empty();
         if is_inside
             && let Some((key, _)) = self.merge.current()
             && self.walk.pass_up(key)
-            && let Some(gap) = self.keyspace.gaps.over(key, &self.sees)
+            && let Some(range) = self.keyspace.dead_ranges.over(key, &self.sees)
         {
-            self.walk.jump_up(&gap);
-            return self.merge.seek(&gap.high, BEFORE_ALL_VERSIONS);
+            self.walk.jump_up(&range);
+            return self.merge.seek(&range.high, BEFORE_ALL_VERSIONS);
         }
         self.merge.step()
     }
 
     /// Passes `saved_key`, of so many entries, none of them to be shown. Where the next key lies in
-    /// a gap, jumps over that.
+    /// a range, jumps over that.
     #[inline(never)]
     fn pass_down(&mut self, entries: u64) -> Result<()> {
         self.hidden_passed += entries;
         if self.walk.pass_down(&self.saved_key, entries)
             && let Some((key, _)) = self.merge.current()
-            && let Some(gap) = self.keyspace.gaps.over(key, &self.sees)
+            && let Some(range) = self.keyspace.dead_ranges.over(key, &self.sees)
         {
-            self.walk.jump_down(&gap);
-            return self.merge.seek_before(&gap.low, BEFORE_ALL_VERSIONS);
+            self.walk.jump_down(&range);
+            return self.merge.seek_before(&range.low, BEFORE_ALL_VERSIONS);
         }
         Ok(())
     }
@@ -474,7 +476,7 @@ impl Cursor {
             self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
         }
         if self.saved_value.is_some() {
-            self.place = Place::Backward;
+            self.place = Standing::Backward;
         }
         Ok(())
     }
@@ -498,17 +500,17 @@ impl Cursor {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    /// Begins a step. The place is given back when the step succeeds: an error leaves the merge
-    /// where nobody knows, among entries that were spent.
+    /// Begins a step. The place is given back when the step succeeds: an error leaves the
+    /// merge where nobody knows, among entries that were spent.
     #[inline]
-    fn leave(&mut self) -> Place {
+    fn leave(&mut self) -> Standing {
         self.steps += 1;
-        std::mem::replace(&mut self.place, Place::Nowhere)
+        std::mem::replace(&mut self.place, Standing::Nowhere)
     }
 
     /// Begins a seek, like [`Cursor::leave`].
     fn begin_seek(&mut self) {
-        self.place = Place::Nowhere;
+        self.place = Standing::Nowhere;
         let runs = self.merge.run_count() as u64;
         self.store.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }
@@ -525,7 +527,7 @@ impl Drop for Cursor {
 
 /// Entries read ahead, in the order of keys. Its memory is used again.
 #[derive(Debug, Default)]
-struct Ahead {
+struct ReadAhead {
     /// Keys, one behind the other.
     keys: Vec<u8>,
     /// Where each key ends, and what belongs to it.
@@ -542,14 +544,14 @@ struct Next {
     trailer: u64,
     /// Of a separated value.
     pointer: Option<Pointer>,
-    found: Result<Found>,
+    found: Result<FoundValue>,
 }
 
-impl Ahead {
+impl ReadAhead {
     fn step(&mut self) {
         if let Some((_, next)) = self.entries.get_mut(self.at) {
-            let found = std::mem::replace(&mut next.found, Ok(Found::Gone));
-            if let Ok(Found::Value(value)) = found {
+            let found = std::mem::replace(&mut next.found, Ok(FoundValue::Gone));
+            if let Ok(FoundValue::Value(value)) = found {
                 self.spare = Spare::of(value);
             }
         }
@@ -576,16 +578,16 @@ impl Ahead {
     }
 
     /// Reads the separated values, or finds where they are.
-    fn fetch(&mut self, values: &Values, access: Access) {
+    fn fetch(&mut self, values: &ValueFiles, access: Access) {
         let mut which = Vec::with_capacity(self.len());
         let mut wanted = Vec::with_capacity(self.len());
         for (i, (_, next)) in self.entries.iter().enumerate() {
             if let Some(pointer) = next.pointer {
                 which.push(i);
-                wanted.push(Wanted { pointer, key: self.key_of(i), trailer: next.trailer });
+                wanted.push(ValueLookup { pointer, key: self.key_of(i), trailer: next.trailer });
             }
         }
-        let mut all: Vec<(usize, Result<Found>)> = Vec::with_capacity(wanted.len());
+        let mut all: Vec<(usize, Result<FoundValue>)> = Vec::with_capacity(wanted.len());
         values.resolve_many(&wanted, access, &mut |i, found| all.push((which[i], found)));
         for (i, found) in all {
             self.entries[i].1.found = found;
@@ -593,13 +595,13 @@ impl Ahead {
     }
 
     /// Reads the value whose turn it is, if that was left for now; whether it was separated.
-    fn arrive(&mut self, values: &Values, access: Access) -> Result<bool> {
+    fn arrive(&mut self, values: &ValueFiles, access: Access) -> Result<bool> {
         let spare = std::mem::take(&mut self.spare);
         let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
         let value = match (&next.found, next.pointer) {
-            (Ok(Found::Value(_)), pointer) => return Ok(pointer.is_some()),
-            (Ok(Found::Later(place)), Some(pointer)) => {
-                let wanted = Wanted { pointer, key: self.key(), trailer: next.trailer };
+            (Ok(FoundValue::Value(_)), pointer) => return Ok(pointer.is_some()),
+            (Ok(FoundValue::Later(place)), Some(pointer)) => {
+                let wanted = ValueLookup { pointer, key: self.key(), trailer: next.trailer };
                 let store = values.file(pointer.store);
                 store.map_or(Ok(None), |store| store.read_later(*place, &wanted, access, spare))?
             }
@@ -607,7 +609,7 @@ impl Ahead {
             (Err(error), _) => return Err(error.clone()),
         };
         let value = value.map_or_else(|| gone(self.key()), Ok)?;
-        self.entries[self.at].1.found = Ok(Found::Value(value));
+        self.entries[self.at].1.found = Ok(FoundValue::Value(value));
         Ok(true)
     }
 
@@ -627,7 +629,7 @@ impl Ahead {
     #[inline]
     fn value(&self) -> Option<&Value> {
         match self.entries.get(self.at) {
-            Some((_, Next { found: Ok(Found::Value(value)), .. })) => Some(value),
+            Some((_, Next { found: Ok(FoundValue::Value(value)), .. })) => Some(value),
             _ => None,
         }
     }

@@ -1,4 +1,5 @@
-//! Ordered reads: one source per memtable and run, merged, then filtered to what a reader may see.
+//! Ordered reads: one source per memtable and run, compacted, then filtered to what a reader may
+//! see.
 //!
 //! Point reads do not come through here: `store/keyspace` -> `tree/version` -> `table/reader`.
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
-use runstone_policy::plan::{Merge, Plan};
-use runstone_policy::policy::merge_debt_bytes;
+use runstone_policy::plan::{Compaction, Plan};
+use runstone_policy::policy::compaction_debt_bytes;
 use runstone_policy::shape::Table;
 use runstone_storage::Category;
 use serde::Serialize;
@@ -25,7 +25,7 @@ use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::table::table_name;
 use crate::tree::manifest::{Manifest, StoreState, read_current, read_manifest};
-use crate::values::separation::Values;
+use crate::values::separation::ValueFiles;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -91,7 +91,7 @@ impl Inner {
         let mut table_bytes = 0;
         let mut table_entries = 0;
         let mut filter_bits = 0;
-        let mut merge_debt = 0;
+        let mut compaction_debt = 0;
         let keyspaces = self.keyspaces.read().clone();
         for keyspace in keyspaces.values() {
             let version = Arc::clone(&keyspace.view.load().version);
@@ -101,8 +101,8 @@ impl Inner {
                 filter_bits += table.filter_bits;
             }
             let options = keyspace.options.load();
-            if let Ok(policy) = options.merge_policy() {
-                merge_debt += merge_debt_bytes(&version.shape, policy, &options.shape);
+            if let Ok(policy) = options.compaction_policy() {
+                compaction_debt += compaction_debt_bytes(&version.shape, policy, &options.shape);
             }
         }
         let user_bytes = counters.user_bytes_written.max(1);
@@ -118,7 +118,7 @@ impl Inner {
             wal_bytes: self.commit.lock().wal.bytes(),
             write_amplification_permille: written.saturating_mul(1000) / user_bytes,
             pressure: self.throttle.report(),
-            merge_debt_bytes: merge_debt,
+            compaction_debt_bytes: compaction_debt,
             commit: self.metrics.commit_ns.percentiles(),
             get: self.metrics.get_ns.percentiles(),
             stall: self.metrics.stall_ns.percentiles(),
@@ -225,7 +225,7 @@ impl Drop for Unlimited<'_> {
 /// A keyspace's files, held.
 struct Pinned {
     view: Arc<View>,
-    values: Arc<Values>,
+    values: Arc<ValueFiles>,
 }
 
 impl Inner {
@@ -373,27 +373,27 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
 }
 
 impl super::Keyspace {
-    /// How the merges of a plan would fall into cells and into parts, if `cores` were idle; one
-    /// answer per merge, in the plan's order. A merge that is not planned by cells has no cut and
-    /// no part. Reads the indexes of the inputs.
-    pub fn merge_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
+    /// How the compactions of a plan would fall into cells and into parts, if `cores` were idle;
+    /// one answer per compaction, in the plan's order. A compact that is not planned by cells has
+    /// no cut and no part. Reads the indexes of the inputs.
+    pub fn compaction_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
         let version = Arc::clone(&self.inner.view.load().version);
         let options = self.inner.options.load();
-        let (mode, install) = (options.sub_merges, options.merge_install);
-        let sliced = |merge: &Merge| {
-            let inputs = slice_inputs(&version, merge)?;
+        let (mode, install) = (options.sub_compactions, options.compaction_install);
+        let sliced = |compaction: &Compaction| {
+            let inputs = slice_inputs(&version, compaction)?;
             let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-            if !is_sliced(mode, merge.cut, bytes) {
+            if !is_sliced(mode, compaction.cut, bytes) {
                 return Ok(Slices::default());
             }
             let prefixer = self.inner.prefixer.lock().clone();
-            let rule = CellRule::of(merge, prefixer.as_ref());
+            let rule = CellRule::of(compaction, prefixer.as_ref());
             let usual_bytes = rule.usual_bytes();
             let threads = slice_count(cores, cores, bytes, usual_bytes);
             let count = self.store.parts_wanted(install, bytes, usual_bytes, threads);
-            Ok(slices::sub_merges(mode, &inputs, rule, count))
+            Ok(slices::sub_compactions(mode, &inputs, rule, count))
         };
-        plan.merges.iter().map(sliced).collect()
+        plan.compactions.iter().map(sliced).collect()
     }
 
     /// Every live table with its level, shallow levels first.
@@ -437,6 +437,6 @@ impl super::Keyspace {
 
     /// Sequence number of the newest visible write.
     pub fn visible_seq(&self) -> u64 {
-        self.store.tickets.visible()
+        self.store.publisher.visible()
     }
 }

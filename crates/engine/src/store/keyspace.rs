@@ -20,7 +20,7 @@ use crate::table::filter;
 use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
 use crate::values::file::ValueUsage;
-use crate::values::separation::Values;
+use crate::values::separation::ValueFiles;
 use crate::values::{INLINE_BYTES, Value};
 use crate::wal::batch::{Batch, KeyspaceId, check_sizes};
 
@@ -28,7 +28,7 @@ use crate::wal::batch::{Batch, KeyspaceId, check_sizes};
 pub(crate) struct Moment {
     pub(crate) view: Arc<View>,
     /// All that the view leads to.
-    pub(crate) values: Arc<Values>,
+    pub(crate) values: Arc<ValueFiles>,
     /// There, if values are apart.
     pub(crate) held: Option<Snapshot>,
 }
@@ -108,11 +108,11 @@ impl Keyspace {
 
     /// Looks a key up. The value is pinned in the block cache where that spares a copy.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        // The view before the number: whatever the view has lost to merges is shadowed by writes
-        // that were visible when the view was made.
+        // The view before the number: whatever the view has lost to compactions is shadowed by
+        // writes that were visible when the view was made.
         let key = key.as_ref();
         let view = self.inner.view.load();
-        let seq = self.store.tickets.visible();
+        let seq = self.store.publisher.visible();
         reached!(GetBegun);
         match self.get_in(&view, key, seq)? {
             Got::Value(value) => Ok(value),
@@ -134,9 +134,9 @@ impl Keyspace {
 
     /// Looks up at a number that a snapshot holds: its values are kept.
     fn get_registered(&self, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
-        // A merge may have taken the version's value to another file since the view was loaded;
-        // the next view says so. A file goes after the tree that led to it, so with the same view
-        // the value is gone.
+        // A compaction may have taken the version's value to another file since the view was
+        // loaded; the next view says so. A file goes after the tree that led to it, so with the
+        // same view the value is gone.
         let mut view = self.inner.view.load();
         loop {
             if let Got::Value(value) = self.get_in(&view, key, seq)? {
@@ -154,7 +154,7 @@ impl Keyspace {
     /// sorted order, so that neighbours share blocks while those are in the processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         let Moment { view, held, .. } = self.moment(None);
-        let now = || self.store.tickets.visible();
+        let now = || self.store.publisher.visible();
         let seq = held.as_ref().map_or_else(now, Snapshot::seq);
         reached!(GetBegun);
         let mut order: Vec<usize> = (0..keys.len()).collect();
@@ -294,7 +294,7 @@ impl Keyspace {
     pub fn level_targets(&self) -> Vec<LevelTarget> {
         let options = self.inner.options.load();
         let view = self.inner.view.load();
-        match options.merge_policy() {
+        match options.compaction_policy() {
             Ok(policy) => policy.targets(&view.version.shape, &options.shape),
             Err(_) => Vec::new(),
         }
@@ -309,7 +309,7 @@ impl Keyspace {
         (active + waiting.sum::<usize>()) as u64
     }
 
-    /// Flushes the store, merges this keyspace into a single run, and collects the garbage of its
+    /// Flushes the store, compacts this keyspace into a single run, and collects the garbage of its
     /// value file.
     pub fn compact(&self) -> Result<()> {
         self.store.flush_all()?;

@@ -53,8 +53,8 @@ pub struct KvMetrics {
     pub memory_bytes: u64,
     /// Table bytes written by flushes.
     pub flush_bytes_written: u64,
-    /// Table bytes written by merges.
-    pub merge_bytes_written: u64,
+    /// Table bytes written by compactions.
+    pub compaction_bytes_written: u64,
     /// Log bytes written.
     pub log_bytes_written: u64,
 }
@@ -92,7 +92,7 @@ pub trait KvStore: Send + Sync {
     /// Makes all acknowledged writes durable and moves them to tables where the store has any.
     fn flush(&self) -> Result<()>;
 
-    /// Merges until the store's policy has nothing left to do.
+    /// Compactions until the store's policy has nothing left to do.
     fn wait_idle(&self) -> Result<()>;
 
     /// Rewrites everything into its smallest form.
@@ -180,7 +180,7 @@ impl KvStore for Store {
             disk_bytes: self.default_keyspace().store_disk_bytes(),
             memory_bytes: memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes,
             flush_bytes_written: metrics.counters.flush_bytes_written,
-            merge_bytes_written: metrics.counters.merge_bytes_written,
+            compaction_bytes_written: metrics.counters.compaction_bytes_written,
             log_bytes_written: written("wal"),
         })
     }

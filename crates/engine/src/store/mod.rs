@@ -38,7 +38,7 @@ use crate::base::key::SeqNo;
 use crate::base::metrics::{Metrics, MetricsSnapshot};
 use crate::base::options::{Durability, KeyspaceOptions, Options, WriteOptions};
 use crate::base::threads::Bell;
-use crate::catalog::dead_ranges::KnownGaps;
+use crate::catalog::dead_ranges::DeadRanges;
 use crate::jobs::scheduler::Scheduler;
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
@@ -46,8 +46,8 @@ use crate::table::handle::TableContext;
 use crate::tree::manifest::Manifest;
 use crate::tree::version::Version;
 use crate::values::Value;
-use crate::values::separation::Values;
-use crate::visibility::publish::{Syncer, Tickets};
+use crate::values::separation::ValueFiles;
+use crate::visibility::publish::{Publisher, Syncer};
 use crate::wal::batch::{Batch, KeyspaceId};
 use crate::wal::segments::WalFiles;
 use crate::write::commit::{CommitState, Share};
@@ -76,15 +76,15 @@ pub(crate) struct KeyspaceInner {
     pub(crate) view_lock: Mutex<()>,
     pub(crate) pressure_permille: AtomicU32,
     pub(crate) dropped: AtomicBool,
-    pub(crate) gaps: KnownGaps,
+    pub(crate) dead_ranges: DeadRanges,
     /// Grows when anything changes that a policy looks at: tree, options, heat.
     pub(crate) changes: AtomicU64,
-    /// `changes` when the policy last had nothing to do and no merge ran.
+    /// `changes` when the policy last had nothing to do and no compaction ran.
     pub(crate) quiet_at: AtomicU64,
     /// How tables are cut by key prefix, once that is known.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
     /// Where its values lie.
-    pub(crate) values: ArcSwap<Values>,
+    pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree notes one at most.
     pub(crate) parting: Mutex<()>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Inner {
     pub(crate) keyspaces: RwLock<BTreeMap<KeyspaceId, Arc<KeyspaceInner>>>,
     pub(crate) commit: CachePadded<Mutex<CommitState>>,
     /// What readers may see.
-    pub(crate) tickets: Tickets,
+    pub(crate) publisher: Publisher,
     /// Largest sequence number known to survive a power loss.
     pub(crate) durable_seq: CachePadded<AtomicU64>,
     /// Set when the log passes its limit; cleared by the writer that asks for flushes.
@@ -232,12 +232,12 @@ impl Store {
         self.inner.flush_all()
     }
 
-    /// Waits until no flush or merge is running or due.
+    /// Waits until no flush or compact is running or due.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner.wait_idle()
     }
 
-    /// Flushes, merges every keyspace into a single run, dropping all that is obsolete, and
+    /// Flushes, compacts every keyspace into a single run, dropping all that is obsolete, and
     /// collects the garbage of value files.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
@@ -246,7 +246,8 @@ impl Store {
         self.collect_values()
     }
 
-    /// Runs one flush or merge if one is due; with [`crate::Background::Manual`] nobody else does.
+    /// Runs one flush or compact if one is due; with [`crate::Background::Manual`] nobody else
+    /// does.
     pub fn run_one_job(&self) -> Result<bool> {
         self.inner.run_one_job()
     }

@@ -32,7 +32,7 @@ use crate::base::metrics::Metrics;
 use crate::base::options::{Background, KeyspaceOptions, Options};
 use crate::base::threads::Bell;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::catalog::dead_ranges::KnownGaps;
+use crate::catalog::dead_ranges::DeadRanges;
 use crate::jobs::flush::write_memtable;
 use crate::jobs::scheduler::{self, Scheduler};
 use crate::log::{LOG_FORMAT, LogHeader, newer_format, number_in};
@@ -44,10 +44,10 @@ use crate::tree::manifest::{
 };
 use crate::tree::record::Change;
 use crate::tree::version::Version;
-use crate::values::file::{FIRST_SLOT, ValueStore};
+use crate::values::file::{FIRST_SLOT, ValueFile};
 use crate::values::layout::Layout;
-use crate::values::separation::{Placed, Values};
-use crate::visibility::publish::{Syncer, Tickets};
+use crate::values::separation::{Separated, ValueFiles};
+use crate::visibility::publish::{Publisher, Syncer};
 use crate::wal::batch::KeyspaceId;
 use crate::wal::recovery::{self, LogStart};
 use crate::wal::segments::{Wal, WalFiles};
@@ -219,7 +219,7 @@ fn assemble(
         next_file,
         wal_files,
         keyspaces: RwLock::new(keyspaces),
-        tickets: Tickets::new(state.last_seq),
+        publisher: Publisher::new(state.last_seq),
         durable_seq: CachePadded::new(AtomicU64::new(state.last_seq)),
         log_too_long: AtomicBool::new(false),
         flush_limit: AtomicU64::new(u64::MAX),
@@ -281,7 +281,8 @@ pub(super) fn make_keyspace(
     pool: &Arc<ChunkPool>,
     extractors: &[Arc<dyn PrefixExtractor>],
 ) -> Result<KeyspaceInner> {
-    // The record's checksum holds, so this is not rot: the text is of a release that knows more.
+    // The record's checksum holds, so this is not corruption: the text is of a release that knows
+    // more.
     let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
         tracing::error!(keyspace = state.name, %error, "stored options are not understood");
         newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
@@ -291,9 +292,9 @@ pub(super) fn make_keyspace(
         Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
     });
     let active = Memtable::new(pool, options.write_buffer_bytes as usize);
-    let mut values = Values::default();
+    let mut values = ValueFiles::default();
     for layout in &state.values {
-        let store = Arc::new(ValueStore::open(tables, layout.clone())?);
+        let store = Arc::new(ValueFile::open(tables, layout.clone())?);
         match store.retired_at() {
             0 => values.current = Some(store),
             _ => values.retired.push(store),
@@ -311,7 +312,7 @@ pub(super) fn make_keyspace(
         view_lock: Mutex::new(()),
         pressure_permille: AtomicU32::new(0),
         dropped: AtomicBool::new(false),
-        gaps: KnownGaps::default(),
+        dead_ranges: DeadRanges::default(),
         changes: AtomicU64::new(1),
         quiet_at: AtomicU64::new(0),
         prefixer: Mutex::new(prefixer),
@@ -341,9 +342,9 @@ fn settle_values(
     tables: &TableContext,
     next_file: &AtomicU64,
     last_seq: SeqNo,
-) -> Result<Values> {
+) -> Result<ValueFiles> {
     let old = keyspace.values.load_full();
-    let mut values = Values { current: None, retired: old.retired.clone() };
+    let mut values = ValueFiles { current: None, retired: old.retired.clone() };
     if let Some(current) = &old.current {
         let layout = current.layout();
         if layout.is_of(options) {
@@ -356,7 +357,7 @@ fn settle_values(
     if options.placement != ValuePlacement::Inline {
         let number = next_file.fetch_add(1, Relaxed);
         let layout = Layout::new(number, options);
-        values.current = Some(Arc::new(ValueStore::create(tables, layout)?));
+        values.current = Some(Arc::new(ValueFile::create(tables, layout)?));
     }
     if let Some(current) = &old.current {
         current.retire(next_file.load(Relaxed), last_seq);
@@ -470,14 +471,14 @@ fn replay_log(inner: &Inner, same_boot: bool, new_tables: &mut NewTables) -> Res
         let user_bytes = (operation.key.len() + operation.value.len()) as u64;
         active.announce(seq, 1, 1, user_bytes, 0);
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
-        inner.tickets.set_visible(seq);
+        inner.publisher.set_visible(seq);
         if active.is_full() && !inner.options.read_only {
             spill(inner, keyspace, &active, new_tables)?;
         }
         Ok(())
     })?;
-    let last_seq = recovered.last_seq.max(inner.tickets.visible());
-    inner.tickets.set_visible(last_seq);
+    let last_seq = recovered.last_seq.max(inner.publisher.visible());
+    inner.publisher.set_visible(last_seq);
     inner.durable_seq.store(last_seq, Release);
     inner.commit.lock().next_seq = last_seq + 1;
     if recovered.torn {
@@ -505,7 +506,7 @@ fn spill(
         new_tables.entry(keyspace.id).or_default().push(table);
     }
     // The manifest that recovery ends with describes all of it.
-    flushed.placed.into_iter().for_each(Placed::publish);
+    flushed.placed.into_iter().for_each(Separated::publish);
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
     let active = Arc::new(inner.new_memtable(&options, None));
@@ -648,7 +649,7 @@ impl Inner {
         }
     }
 
-    /// Options of an existing keyspace. Merges of the old policy end first.
+    /// Options of an existing keyspace. Compactions of the old policy end first.
     fn change_options(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -665,7 +666,7 @@ impl Inner {
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
-            let (next_file, last_seq) = (&self.next_file, self.tickets.visible());
+            let (next_file, last_seq) = (&self.next_file, self.publisher.visible());
             let values =
                 settle_values(keyspace, &options.values, &self.tables, next_file, last_seq)?;
             let mut changes = vec![Change::Keyspace {
@@ -674,12 +675,12 @@ impl Inner {
                 options: options.to_toml(),
             }];
             let before = keyspace.values.load().current.clone();
-            let number_of = |store: &Option<Arc<ValueStore>>| store.as_ref().map(|s| s.number);
+            let number_of = |store: &Option<Arc<ValueFile>>| store.as_ref().map(|s| s.number);
             if number_of(&values.current) != number_of(&before) {
                 changes.extend(value_files(keyspace.id, &values));
             }
             manifest.append(&changes).inspect_err(|_| {
-                // Values go there as before.
+                // ValueFiles go there as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
             keyspace.values.store(Arc::new(values));
@@ -768,7 +769,7 @@ impl Inner {
 }
 
 /// The manifest's description of all value files of a keyspace.
-fn value_files(id: KeyspaceId, values: &Values) -> impl Iterator<Item = Change> {
+fn value_files(id: KeyspaceId, values: &ValueFiles) -> impl Iterator<Item = Change> {
     values.all().map(move |store| Change::ValueFile { id, layout: store.layout() })
 }
 

@@ -1,5 +1,5 @@
 //! Writes one table file from entries in internal-key order. Not here: where one table ends and the
-//! next begins (`merge`), or which level it goes to.
+//! next begins (`compaction`), or which level it goes to.
 //!
 //! 1. Entries fill a block; a block is cut before it would exceed `block_bytes`, so that in memory
 //!    it fits an allocator size class of that size.

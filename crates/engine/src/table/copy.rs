@@ -1,6 +1,6 @@
 //! A data block of one table as it could go into another: stored bytes, and what the new table's
-//! properties, filter and sketch must know of its entries. Not here: whether a merge may copy it,
-//! which depends on the other inputs (`merge/copier.rs`).
+//! properties, filter and sketch must know of its entries. Not here: whether a compaction may copy
+//! it, which depends on the other inputs (`compaction/copier.rs`).
 //!
 //! Copying spares building, compressing and comparing; decoding it does not spare, since the new
 //! table's filter and sketch need each key.
@@ -15,7 +15,7 @@ use crate::table::filter;
 use crate::table::frame;
 use crate::values::record::Pointer;
 
-/// A block of which a merge is on the first entry.
+/// A block of which a compaction is on the first entry.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeBlock<'a> {
     /// As the file has it.
@@ -66,7 +66,8 @@ impl WholeBlock<'_> {
 
     /// Fills `summary`; `false`, with an unfinished one, if a key has two versions, an entry is a
     /// tombstone, or restarts come at other intervals than `restart_interval`. So of every key that
-    /// nothing else in the merge has, there is one version, which every rule keeps. O(entries).
+    /// nothing else in the compaction has, there is one version, which every rule keeps.
+    /// O(entries).
     pub fn summarize(
         &self,
         restart_interval: usize,

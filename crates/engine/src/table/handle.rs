@@ -32,7 +32,7 @@ pub struct TableContext {
 }
 
 /// Bytes of finished table files, whoever still needs them, and the most that there were since the
-/// store was opened. The difference to what the tree holds is what merges borrow.
+/// store was opened. The difference to what the tree holds is what compactions borrow.
 #[derive(Debug, Default)]
 pub struct DiskUse {
     now: AtomicU64,

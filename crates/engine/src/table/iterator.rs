@@ -1,8 +1,8 @@
 //! Walks a table in both directions, block by block.
 //!
 //! Two ways to read blocks: `Cached` for scans (through the block cache, with read-ahead hints that
-//! double while the walk is sequential) and `Sequential` for merges (large reads into a private
-//! buffer; nothing enters the cache, because a merge touches every block once).
+//! double while the walk is sequential) and `Sequential` for compactions (large reads into a
+//! private buffer; nothing enters the cache, because a compaction touches every block once).
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::table::copy::WholeBlock;
 use crate::table::index::Partition;
 use crate::table::reader::{ProbeStats, TableReader};
 
-/// What a merge reads of each input run at once: eight of them fit the cache of a core (measured,
-/// docs/limits.md).
-const MERGE_READ_BYTES: u64 = 128 << 10;
+/// What a compaction reads of each input run at once: eight of them fit the cache of a core
+/// (measured, docs/limits.md).
+const COMPACTION_READ_BYTES: u64 = 128 << 10;
 const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
 const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
 
@@ -322,7 +322,8 @@ impl TableIter {
         if offset < self.window_at || offset + len > window_end {
             let last = partition.block_range(partition.block_count() - 1);
             let data_end = last.map_or(offset + len, |(offset, len)| offset + len);
-            let wanted = MERGE_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
+            let wanted =
+                COMPACTION_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
             self.window_at = offset;
             if let Err(error) = self.table.read_raw(offset, wanted, &mut self.window) {
                 self.window.clear();

@@ -299,7 +299,7 @@ impl TableReader {
         Ok(block)
     }
 
-    /// Decodes a stored block that the caller has read itself (merges read in large pieces).
+    /// Decodes a stored block that the caller has read itself (compactions read in large pieces).
     pub fn open_block(&self, stored: &[u8], offset: u64) -> Result<Block> {
         let raw =
             frame::open(stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))?;
@@ -330,7 +330,7 @@ impl TableReader {
     }
 
     /// Reads raw file bytes into a buffer that is used again: clearing memory, and fetching it from
-    /// the system, costs a merge more than reading. After an error its content means nothing.
+    /// the system, costs a compact more than reading. After an error its content means nothing.
     pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
         read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
     }

@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::key::{HeadRule, SeqNo, seq_of};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
-use crate::tree::probe::{Hit, Look, MOST_AHEAD, Wanted};
+use crate::tree::probe::{Hit, Lookup, MOST_PROBES, Probe};
 
 /// Tables of one run, for searching.
 #[derive(Debug)]
@@ -228,12 +228,12 @@ fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
 }
 
 /// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
-/// that cover it by `max_seq` descending (spec: merge policies §3, read index).
+/// that cover it by `max_seq` descending (spec: compaction policies §3, read index).
 #[derive(Debug)]
 pub struct IntervalIndex {
     /// All tables, in the shape's order.
     pub tables: Vec<Arc<TableHandle>>,
-    /// The same tables as few runs: what scans and merges walk.
+    /// The same tables as few runs: what scans and compactions walk.
     pub chains: Vec<Arc<RunTables>>,
     head_rule: HeadRule,
     /// Heads of the bounds' keys: most searches end here.
@@ -339,17 +339,17 @@ impl IntervalIndex {
     /// largest hit, stop when the next table cannot hold a newer one.
     pub(super) fn get(
         &self,
-        wanted: Wanted,
+        wanted: Lookup,
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Option<Hit>> {
         let mut best: Option<Hit> = None;
         let cover = self.cover(wanted.key);
         let overlap = cover.len() > 1;
-        for few in cover.chunks(MOST_AHEAD) {
-            let mut looks = [None; MOST_AHEAD];
+        for few in cover.chunks(MOST_PROBES) {
+            let mut looks = [None; MOST_PROBES];
             for (at, look) in few.iter().zip(&mut looks) {
-                *look = Some(Look::new(&self.tables[*at as usize], wanted));
+                *look = Some(Probe::new(&self.tables[*at as usize], wanted));
             }
             for (at, look) in few.iter().zip(looks.iter().flatten()) {
                 let (min_seq, max_seq) = self.seqs[*at as usize];
@@ -381,7 +381,7 @@ impl IntervalIndex {
 
 /// All bounds of tables that are sorted by smallest key, in order, with the heads of their keys.
 /// Smallest keys are in order, and so are largest ones within a row: the sort finds these stretches
-/// and merges them. O(n log rows).
+/// and compacts them. O(n log rows).
 fn sorted_bounds(
     tables: &[Arc<TableHandle>],
     rows: &[Vec<u32>],

@@ -4,8 +4,9 @@
 //! * An edit is durable when `append` returns: everything it names was synced before, then the
 //!   record is. A seal (a record without changes) follows unsynced, so that damage to the last edit
 //!   is not taken for a torn tail.
-//! * Every record says up to which offset the log was synced before it. A damaged record is rot if
-//!   a valid later one says that it was synced, or if no power was lost since it was written.
+//! * Every record says up to which offset the log was synced before it. A damaged record is
+//!   corruption if a valid later one says that it was synced, or if no power was lost since it was
+//!   written.
 //! * `CURRENT` also says how long the manifest was when it was written, at creation and at close: a
 //!   manifest that is shorter than that lost its end.
 //! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
@@ -119,7 +120,7 @@ impl StoreState {
                 entry.values.push(layout.clone());
                 entry.values.sort_by_key(|layout| layout.number);
             }
-            Change::Values { id, edit } => {
+            Change::ValueFiles { id, edit } => {
                 self.keyspace(*id)?.value_file(edit.store)?.apply(edit)?;
             }
             Change::ValueFileGone { id, number } => {

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! trims   := count | (table id | key)*          a key per table, see the tags in `record`
-//! plan    := 0 | 1 moves merges cursors why
+//! plan    := 0 | 1 moves compactions cursors why
 //! moves   := count | (table id | from level | to level | slot | run)*
-//! merges  := count | (inputs | output level | slot | run | cut)*
+//! compactions  := count | (inputs | output level | slot | run | cut)*
 //! inputs  := count | (level | count | table id*)*
 //! cut     := 0 bytes | 1 split bytes, cap bytes | 2 partitioner, bytes
 //! ```
@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
-use runstone_policy::plan::{Cut, Merge, MergeInput, Move, Plan};
+use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
 use runstone_policy::shape::TableId;
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
@@ -50,17 +50,17 @@ pub(super) fn put_plan(out: &mut Vec<u8>, plan: Option<&Plan>) {
         put_varint(out, u64::from(step.to_level));
         put_slot(out, step.slot);
     }
-    put_varint(out, plan.merges.len() as u64);
-    for merge in &plan.merges {
-        put_varint(out, merge.inputs.len() as u64);
-        for input in &merge.inputs {
+    put_varint(out, plan.compactions.len() as u64);
+    for compaction in &plan.compactions {
+        put_varint(out, compaction.inputs.len() as u64);
+        for input in &compaction.inputs {
             put_varint(out, u64::from(input.level));
             put_varint(out, input.tables.len() as u64);
             input.tables.iter().for_each(|id| put_varint(out, *id));
         }
-        put_varint(out, u64::from(merge.output_level));
-        put_slot(out, merge.slot);
-        put_cut(out, merge.cut);
+        put_varint(out, u64::from(compaction.output_level));
+        put_slot(out, compaction.slot);
+        put_cut(out, compaction.cut);
     }
     put_varint(out, plan.cursors.len() as u64);
     for (level, key) in &plan.cursors {
@@ -85,8 +85,8 @@ pub(super) fn take_plan(reader: &mut Reader<'_>) -> Decoded<Option<Arc<Plan>>> {
             slot: take_slot(reader)?,
         })
     })?;
-    let merges = take_list(reader, |reader| {
-        Ok(Merge {
+    let compactions = take_list(reader, |reader| {
+        Ok(Compaction {
             inputs: take_list(reader, take_input)?,
             output_level: take_u32(reader)?,
             slot: take_slot(reader)?,
@@ -95,11 +95,11 @@ pub(super) fn take_plan(reader: &mut Reader<'_>) -> Decoded<Option<Arc<Plan>>> {
     })?;
     let cursors = take_list(reader, take_cursor)?;
     let why = take_string(reader)?;
-    Ok(Some(Arc::new(Plan { moves, merges, cursors, why, ..Plan::default() })))
+    Ok(Some(Arc::new(Plan { moves, compactions, cursors, why, ..Plan::default() })))
 }
 
-fn take_input(reader: &mut Reader<'_>) -> Decoded<MergeInput> {
-    Ok(MergeInput {
+fn take_input(reader: &mut Reader<'_>) -> Decoded<CompactionInput> {
+    Ok(CompactionInput {
         level: take_u32(reader)?,
         tables: take_list(reader, |reader| reader.take_varint())?,
     })

@@ -1,4 +1,4 @@
-//! Tables that a get looks at, several looked up before the first is probed: the lines of their
+//! Tables that a get probes at, several looked up before the first is probed: the lines of their
 //! filters then come from memory side by side instead of one after another. The price is that a hit
 //! has looked up a few tables in vain, without reading anything.
 
@@ -10,11 +10,11 @@ use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 
 /// How many tables wait for their probe at the most.
-pub(super) const MOST_AHEAD: usize = 8;
+pub(super) const MOST_PROBES: usize = 8;
 
 /// What a get searches for.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct Lookup<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: u64,
     /// Of the newest version that counts.
@@ -26,40 +26,40 @@ pub(super) type Hit = (Found, Arc<Block>);
 
 /// A table about to be probed.
 #[derive(Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct Probe<'a> {
     pub(super) table: &'a TableHandle,
     /// The partition that may hold the key. Not known of a table that nobody has opened: that waits
     /// for its turn, since a newer one may hold the key.
     part: Option<usize>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Probe<'a> {
     /// Looks the key's place up, and asks for what the probe reads first.
     #[inline]
-    pub(super) fn new(table: &'a TableHandle, wanted: Wanted) -> Look<'a> {
-        let part = table.opened().map(|reader| reader.find_ahead(wanted.key, wanted.hash));
-        Look { table, part }
+    pub(super) fn new(table: &'a TableHandle, lookup: Lookup) -> Probe<'a> {
+        let part = table.opened().map(|reader| reader.find_ahead(lookup.key, lookup.hash));
+        Probe { table, part }
     }
 
     /// Probes the table.
     #[inline]
-    pub(super) fn probe(&self, wanted: Wanted, stats: &mut ProbeStats) -> Result<Option<Hit>> {
+    pub(super) fn probe(&self, lookup: Lookup, stats: &mut ProbeStats) -> Result<Option<Hit>> {
         let reader = self.table.reader()?;
-        let part = self.part.unwrap_or_else(|| reader.find_partition(wanted.key));
-        reader.get(part, wanted.key, wanted.hash, wanted.trailer, stats)
+        let part = self.part.unwrap_or_else(|| reader.find_partition(lookup.key));
+        reader.get(part, lookup.key, lookup.hash, lookup.trailer, stats)
     }
 }
 
 /// Tables of runs, newest first, that wait for their probe, each with its level.
-pub(super) struct Ahead<'a> {
-    wanted: Wanted<'a>,
-    looks: [Option<(usize, Look<'a>)>; MOST_AHEAD],
+pub(super) struct ProbeQueue<'a> {
+    lookup: Lookup<'a>,
+    probes: [Option<(usize, Probe<'a>)>; MOST_PROBES],
     len: usize,
 }
 
-impl<'a> Ahead<'a> {
-    pub(super) fn new(wanted: Wanted<'a>) -> Ahead<'a> {
-        Ahead { wanted, looks: [None; MOST_AHEAD], len: 0 }
+impl<'a> ProbeQueue<'a> {
+    pub(super) fn new(lookup: Lookup<'a>) -> ProbeQueue<'a> {
+        ProbeQueue { lookup, probes: [None; MOST_PROBES], len: 0 }
     }
 
     /// Adds the next older table; probes all where no more can wait.
@@ -70,17 +70,17 @@ impl<'a> Ahead<'a> {
         table: &'a TableHandle,
         stats: &mut ProbeStats,
     ) -> Result<Option<Hit>> {
-        self.looks[self.len] = Some((level, Look::new(table, self.wanted)));
+        self.probes[self.len] = Some((level, Probe::new(table, self.lookup)));
         self.len += 1;
-        if self.len == MOST_AHEAD { self.probe_all(stats) } else { Ok(None) }
+        if self.len == MOST_PROBES { self.probe_all(stats) } else { Ok(None) }
     }
 
     /// Probes the tables that wait until one holds the key, which is the newest (I1).
     #[inline]
     pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {
         let waiting = std::mem::take(&mut self.len);
-        for (level, look) in self.looks[..waiting].iter().flatten() {
-            let hit = look.probe(self.wanted, stats)?;
+        for (level, look) in self.probes[..waiting].iter().flatten() {
+            let hit = look.probe(self.lookup, stats)?;
             if hit.is_some() {
                 stats.hit_level = Some(*level);
                 return Ok(hit);

@@ -96,7 +96,7 @@ pub enum Change {
         layout: Layout,
     },
     /// A value file changed.
-    Values {
+    ValueFiles {
         /// Whose.
         id: KeyspaceId,
         /// The change.
@@ -188,7 +188,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_layout(out, layout);
             if layout.writes_back { 24 } else { 22 }
         }
-        Change::Values { id, edit } => {
+        Change::ValueFiles { id, edit } => {
             put_varint(out, u64::from(*id));
             put_edit(out, edit);
             23
@@ -359,7 +359,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
         }
         8 | 23 => {
             let (id, with_tags) = (take_u32(body)?, tag == 23);
-            Change::Values { id, edit: layout::take_edit(body, with_tags)? }
+            Change::ValueFiles { id, edit: layout::take_edit(body, with_tags)? }
         }
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         _ => return Err(BadRecord::Newer),
@@ -449,7 +449,7 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
 #[cfg(test)]
 mod tests {
     use runstone_policy::partition::Partitioner;
-    use runstone_policy::plan::{Cut, Merge, MergeInput, Move, Plan};
+    use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
 
     use super::*;
 
@@ -499,10 +499,10 @@ mod tests {
         };
         let cells = Cut::Cells { partitioner: Partitioner::GlobalRange, table_bytes: 1 << 40 };
         let prefix = Cut::Prefix { split_bytes: 300, cap_bytes: 4000 };
-        let merge = |cut| Merge {
+        let compaction = |cut| Compaction {
             inputs: vec![
-                MergeInput { level: 0, tables: vec![3, 1 << 30] },
-                MergeInput { level: 1, tables: vec![5] },
+                CompactionInput { level: 0, tables: vec![3, 1 << 30] },
+                CompactionInput { level: 1, tables: vec![5] },
             ],
             output_level: 1,
             slot: RunSlot::New(7),
@@ -510,7 +510,7 @@ mod tests {
         };
         let plan = Plan {
             moves: vec![Move { table: 6, from_level: 0, to_level: 2, slot: RunSlot::Join(9) }],
-            merges: [cells, prefix, Cut::Size(7)].map(merge).to_vec(),
+            compactions: [cells, prefix, Cut::Size(7)].map(compaction).to_vec(),
             cursors: vec![(3, (*b"c").into())],
             why: "because".into(),
             ..Plan::default()

@@ -13,7 +13,7 @@ use crate::table::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
-use crate::tree::probe::{Ahead, Wanted};
+use crate::tree::probe::{Lookup, ProbeQueue};
 
 /// An immutable tree.
 #[derive(Debug, Default)]
@@ -112,8 +112,8 @@ impl Version {
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Option<(Found, Arc<Block>)>> {
-        let wanted = Wanted { key, hash, trailer: seek_trailer(seq) };
-        let mut ahead = Ahead::new(wanted);
+        let lookup = Lookup { key, hash, trailer: seek_trailer(seq) };
+        let mut ahead = ProbeQueue::new(lookup);
         for (index, level) in self.levels.iter().enumerate() {
             match &**level {
                 ReadLevel::Runs(runs) => {
@@ -127,7 +127,7 @@ impl Version {
                     if let Some(hit) = ahead.probe_all(stats)? {
                         return Ok(Some(hit));
                     }
-                    if let Some(hit) = tables.get(wanted, seq, stats)? {
+                    if let Some(hit) = tables.get(lookup, seq, stats)? {
                         stats.hit_level = Some(index);
                         return Ok(Some(hit));
                     }
@@ -147,6 +147,7 @@ mod tests {
     use crate::table::builder::TableBuilder;
     use crate::table::filter;
     use crate::table::handle::TableContext;
+    use crate::tree::level::RunTables;
     use runstone_policy::overlapping::OverlappingTables;
     use runstone_policy::shape::{Level, Placement, Run, RunSlot};
     use runstone_storage::MemoryStorage;
@@ -195,14 +196,15 @@ mod tests {
         hit.map(|(found, _)| seq_of(found.trailer))
     }
 
-    /// Spec, merge policies §3: X, Y and Z were merged into one table, Q was moved beside it. The
-    /// merged table has the larger sequence numbers, and an older version of q1 than Q has. By the
-    /// paper's file numbers, or by `max_seq` and the first hit, a read finds the stale one.
+    /// Spec, compaction policies §3: X, Y and Z were compacted into one table, Q was moved beside
+    /// it. The compacted table has the larger sequence numbers, and an older version of q1 than Q
+    /// has. By the paper's file numbers, or by `max_seq` and the first hit, a read finds the stale
+    /// one.
     #[test]
     fn x_y_z_q() {
-        let merged: &[(&str, SeqNo)] =
+        let compacted: &[(&str, SeqNo)] =
             &[("p1", 300), ("p2", 290), ("p3", 100), ("p8", 250), ("p9", 390), ("q1", 101)];
-        let version = version(&[merged, &[("q1", 201)]]);
+        let version = version(&[compacted, &[("q1", 201)]]);
         assert_eq!(get(&version, "q1", 1000), Some(201));
         assert_eq!(get(&version, "q1", 200), Some(101), "as of before Q was written");
         assert_eq!(get(&version, "q1", 100), None);

@@ -1,4 +1,4 @@
-//! Appends of one flush or merge to a value file.
+//! Appends of one flush or compact to a value file.
 //!
 //! 1. `append` gives each record its place in its group's stream and buffers it; buffers are
 //!    written when they are full.
@@ -17,7 +17,7 @@ use runstone_policy::sketch::Sketch;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::record::{Pointer, record_bytes};
 
@@ -30,9 +30,9 @@ const FIRST_BYTES: usize = 16 << 10;
 /// Records that are being added to a value file.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    store: Arc<ValueStore>,
+    store: Arc<ValueFile>,
     groups: BTreeMap<u32, GroupWriter>,
-    /// The group whose collection must know of keys that are written to it; no other is sealed
+    /// The group whose collection must know of keys that are written to it; no other is closed
     /// while an appender lives.
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
@@ -55,7 +55,7 @@ struct GroupWriter {
 }
 
 impl Appender {
-    pub(crate) fn new(store: &Arc<ValueStore>) -> Appender {
+    pub(crate) fn new(store: &Arc<ValueFile>) -> Appender {
         let mut state = store.state.lock();
         state.appenders += 1;
         let watched = state.dirty.as_ref().map(|(group, _)| *group);
@@ -66,14 +66,14 @@ impl Appender {
     }
 
     /// Of copies that a collection makes, which are no news to it.
-    pub(crate) fn of_copies(store: &Arc<ValueStore>) -> Appender {
+    pub(crate) fn of_copies(store: &Arc<ValueFile>) -> Appender {
         let mut appender = Appender::new(store);
         appender.watched = None;
         appender
     }
 
     /// The file that it appends to.
-    pub(crate) fn store(&self) -> &Arc<ValueStore> {
+    pub(crate) fn store(&self) -> &Arc<ValueFile> {
         &self.store
     }
 
@@ -90,9 +90,9 @@ impl Appender {
         seq: SeqNo,
         value: &[u8],
     ) -> Result<Pointer> {
-        let voff = self.append_record(group, key, seq, Some(value))?;
+        let stream_offset = self.append_record(group, key, seq, Some(value))?;
         let value_bytes = value.len() as u32;
-        Ok(Pointer { store: self.store.number, group, voff, value_bytes })
+        Ok(Pointer { store: self.store.number, group, stream_offset, value_bytes })
     }
 
     /// Notes in the group of a key that this version is a deletion or lies inline, if collections
@@ -104,7 +104,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends a record, or a marker; its voff.
+    /// Appends a record, or a marker; its stream_offset.
     fn append_record(
         &mut self,
         group: u32,
@@ -129,11 +129,12 @@ impl Appender {
         self.bytes += bytes;
         if value.is_some() {
             // A marker holds nothing that stays, so it is no key that makes the group grow.
-            writer.keys.add(ValueStore::sketch_hash(key));
+            writer.keys.add(ValueFile::sketch_hash(key));
         }
         let segment = writer.segment_for(&self.store, group, bytes)?;
         let (offset, large) = (segment.bytes, segment.slots > 1);
-        let (seal, voff) = (self.store.seal(segment), segment.voff + offset);
+        let (seal, stream_offset) =
+            (self.store.checksum_seed(segment), segment.stream_offset + offset);
         segment.bytes += bytes;
         segment.records += 1;
         match value {
@@ -146,7 +147,7 @@ impl Appender {
         if large {
             writer.full.extend(writer.open.take());
         }
-        Ok(voff)
+        Ok(stream_offset)
     }
 
     /// Writes and syncs everything; the edit that makes it part of the file.
@@ -166,7 +167,7 @@ impl Appender {
         }
         let groups = self.groups.iter().map(|(group, writer)| GroupEdit {
             group: *group,
-            end_voff: state.layout.groups[*group as usize].end_voff,
+            stream_end: state.layout.groups[*group as usize].stream_end,
             place: writer.full.iter().chain(&writer.open).copied().collect(),
             keys: writer.keys.clone(),
             ..GroupEdit::default()
@@ -218,7 +219,7 @@ impl Drop for Appender {
 impl GroupWriter {
     /// The segment that the next record of so many bytes goes to. One that is larger than a slot
     /// gets an extent of its own.
-    fn segment_for(&mut self, store: &ValueStore, group: u32, bytes: u64) -> Result<&mut Segment> {
+    fn segment_for(&mut self, store: &ValueFile, group: u32, bytes: u64) -> Result<&mut Segment> {
         let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
         if !fits {
             self.write_out(store)?;
@@ -235,7 +236,7 @@ impl GroupWriter {
     }
 
     /// Writes what is buffered of the open segment.
-    fn write_out(&mut self, store: &ValueStore) -> Result<()> {
+    fn write_out(&mut self, store: &ValueFile) -> Result<()> {
         let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
         store.file.write_at(at, &self.buffer)?;

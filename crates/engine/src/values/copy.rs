@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::base::error::Result;
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::values::appender::Appender;
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};
-use crate::values::liveness::{Entry, Scanned, Tag, rewritten};
+use crate::values::liveness::{RecordEntry, Scanned, Tag, rewritten};
 use crate::values::record::{Record, footer_bytes, tag_bytes};
 
 /// Lines of the next record that are asked for while one is copied.
@@ -29,13 +29,13 @@ pub(crate) struct Copied {
     pub(crate) tag_bytes: u64,
 }
 
-impl ValueStore {
+impl ValueFile {
     /// Copies what survives of segments that are worth it.
     pub(crate) fn copy(
         self: &Arc<Self>,
         segments: &[Segment],
         scanned: &Scanned,
-        survivors: &[Entry],
+        survivors: &[RecordEntry],
     ) -> Result<Copied> {
         let leaving = rewritten(segments, survivors, self.slot_bytes);
         let mut writer = OutputWriter {
@@ -75,7 +75,7 @@ impl ValueStore {
         &self,
         segment: &Segment,
         held: Option<&[u8]>,
-        mut left: &[Entry],
+        mut left: &[RecordEntry],
         writer: &mut OutputWriter<'_>,
     ) -> Result<()> {
         while let Some(first) = left.first() {
@@ -101,7 +101,7 @@ impl ValueStore {
                 Some(bytes) => Record::of_checked(&bytes[first.offset as usize..]),
                 None => {
                     read = self.file.read_vec(place, first.bytes as usize)?;
-                    self.seal(segment).take(&read, first.offset.into())
+                    self.checksum_seed(segment).take(&read, first.offset.into())
                 }
             };
             writer.add(&record.map_err(|what| self.corrupt(place, what))?, first)?;
@@ -119,7 +119,7 @@ impl ValueStore {
 
 /// Fills fresh segments with survivors.
 struct OutputWriter<'a> {
-    store: &'a Arc<ValueStore>,
+    store: &'a Arc<ValueFile>,
     done: Vec<Segment>,
     open: Option<OpenOutput>,
     /// Memory of the last output, for the next one.
@@ -132,7 +132,7 @@ struct OutputWriter<'a> {
 struct OpenOutput {
     segment: Segment,
     bytes: Vec<u8>,
-    /// By voff, less that of the segment: offsets of records, and what tags stand for.
+    /// By stream_offset, less that of the segment: offsets of records, and what tags stand for.
     places: Vec<(u32, u32)>,
     tags: Vec<(u32, u64)>,
 }
@@ -140,9 +140,9 @@ struct OpenOutput {
 impl OutputWriter<'_> {
     /// Puts records of a segment that the scan has checked, as long as they need nothing but room
     /// in the open output. How many they were.
-    fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[Entry]) -> Result<usize> {
+    fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[RecordEntry]) -> Result<usize> {
         let store = self.store;
-        let bad = |entry: &Entry, what| {
+        let bad = |entry: &RecordEntry, what| {
             store.corrupt(store.position(segment) + u64::from(entry.offset), what)
         };
         for (i, entry) in run.iter().enumerate() {
@@ -161,14 +161,14 @@ impl OutputWriter<'_> {
     }
 
     /// Puts a record, for which there is room, or its tag, if it cools.
-    fn add(&mut self, record: &Record<'_>, entry: &Entry) -> Result<()> {
+    fn add(&mut self, record: &Record<'_>, entry: &RecordEntry) -> Result<()> {
         let tag = match (entry.tag, self.store.cold) {
             (None, Some(cold)) if entry.cools => {
                 let appender = self.cold.get_or_insert_with(|| Appender::new(self.store));
                 let pointer = appender.append_to(cold, record.key, record.seq, record.value)?;
                 self.cooled_bytes += u64::from(entry.bytes);
                 self.tag_bytes += tag_bytes(record.key.len());
-                Some(Tag { voff: pointer.voff, bytes: entry.bytes })
+                Some(Tag { stream_offset: pointer.stream_offset, bytes: entry.bytes })
             }
             (tag, _) => tag,
         };
@@ -176,17 +176,17 @@ impl OutputWriter<'_> {
         Ok(())
     }
 
-    fn put(&mut self, record: &Record<'_>, entry: &Entry, tag: Option<Tag>) {
+    fn put(&mut self, record: &Record<'_>, entry: &RecordEntry, tag: Option<Tag>) {
         let Some(open) = &mut self.open else { return };
-        let (seal, offset) = (self.store.seal(&open.segment), open.segment.bytes);
-        let voff = (entry.voff - open.segment.voff) as u32;
+        let (seal, offset) = (self.store.checksum_seed(&open.segment), open.segment.bytes);
+        let stream_offset = (entry.stream_offset - open.segment.stream_offset) as u32;
         match tag {
             None => {
-                open.places.push((voff, offset as u32));
+                open.places.push((stream_offset, offset as u32));
                 seal.put(&mut open.bytes, offset, record.seq, record.key, record.value);
             }
             Some(tag) => {
-                open.tags.push((voff, tag.voff));
+                open.tags.push((stream_offset, tag.stream_offset));
                 open.segment.tags += 1;
                 open.segment.cold_bytes += u64::from(tag.bytes);
                 let value_bytes = record.value_bytes;
@@ -198,18 +198,18 @@ impl OutputWriter<'_> {
     }
 
     /// Whether the open output has room for what becomes of a record.
-    fn has_room(&self, entry: &Entry) -> bool {
+    fn has_room(&self, entry: &RecordEntry) -> bool {
         self.open.as_ref().is_some_and(|OpenOutput { segment, .. }| {
             let tag = u32::from(entry.becomes_tag());
             let footer = footer_bytes(segment.records + 1, segment.tags + tag);
             let room = u64::from(segment.slots) * self.store.slot_bytes;
             segment.bytes + entry.kept_bytes() + footer <= room
-                && entry.voff - segment.voff <= u64::from(u32::MAX)
+                && entry.stream_offset - segment.stream_offset <= u64::from(u32::MAX)
         })
     }
 
     /// Sees to it that an output with room for what becomes of a record is open.
-    fn open_for(&mut self, entry: &Entry) -> Result<()> {
+    fn open_for(&mut self, entry: &RecordEntry) -> Result<()> {
         if self.has_room(entry) {
             return Ok(());
         }
@@ -217,7 +217,10 @@ impl OutputWriter<'_> {
         let store = self.store;
         let bytes = entry.kept_bytes() + footer_bytes(1, u32::from(entry.becomes_tag()));
         let slots = bytes.div_ceil(store.slot_bytes) as u32;
-        let segment = Segment { voff: entry.voff, ..store.state.lock().take_output(slots)? };
+        let segment = Segment {
+            stream_offset: entry.stream_offset,
+            ..store.state.lock().take_output(slots)?
+        };
         let (position, room) = (store.position(&segment), u64::from(slots) * store.slot_bytes);
         let (mut bytes, places) = std::mem::take(&mut self.spare);
         bytes.reserve(room as usize);
@@ -227,7 +230,7 @@ impl OutputWriter<'_> {
 
     fn close(&mut self) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        let seal = self.store.seal(&open.segment);
+        let seal = self.store.checksum_seed(&open.segment);
         seal.put_footer(&mut open.bytes, open.segment.bytes, &open.places, &open.tags);
         let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
         self.done.push(open.segment);

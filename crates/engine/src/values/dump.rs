@@ -9,7 +9,7 @@ use crate::table::handle::file_uid;
 use crate::tree::manifest::{read_current, read_manifest};
 use crate::values::file::{FIRST_SLOT, check_file, values_name};
 use crate::values::layout::{Layout, Segment};
-use crate::values::record::Seal;
+use crate::values::record::ChecksumSeed;
 
 /// Describes groups and segments; `records`: also every record.
 pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> Result<String> {
@@ -46,7 +46,7 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
             group.dead_bytes(),
             group.dead.len(),
             group.cold_bytes(),
-            group.end_voff
+            group.stream_end
         );
         for segment in group.segments.iter() {
             let _ = writeln!(out, "  {segment:?}");
@@ -72,7 +72,7 @@ fn dump_records(
         return Err(Error::corruption(values_name(layout.number), len, what));
     }
     let bytes = file.read_vec(start, segment.bytes as usize)?;
-    let seal = Seal::new(uid, segment.generation);
+    let seal = ChecksumSeed::new(uid, segment.generation);
     let mut at = 0;
     while at < bytes.len() {
         let record = match seal.take(&bytes[at..], at as u64) {

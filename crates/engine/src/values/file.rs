@@ -33,7 +33,7 @@ use crate::base::value_options::{ValueOptions, ValuePlacement};
 use crate::table::handle::TableContext;
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
-use crate::values::record::{Footer, Place, Pointer, Seal, footer_bytes};
+use crate::values::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
 
 /// Format of value files.
 const VALUE_FORMAT: u32 = 2;
@@ -52,7 +52,7 @@ pub(crate) type Segments = Guard<Arc<Vec<Segment>>>;
 
 /// An open value file.
 #[derive(Debug)]
-pub(crate) struct ValueStore {
+pub(crate) struct ValueFile {
     pub(crate) number: u64,
     pub(crate) placement: ValuePlacement,
     /// See [`Layout::writes_back`].
@@ -65,7 +65,7 @@ pub(crate) struct ValueStore {
     segments: Box<[ArcSwap<Vec<Segment>>]>,
     /// Which of the groups is the cold stream.
     pub(crate) cold: Option<u32>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<FileState>,
     /// A collection or an appender ended.
     pub(crate) ended: Condvar,
     /// Held by collections that write pointers, and by who retires the file; by flushes as well if
@@ -82,7 +82,7 @@ pub(crate) struct ValueStore {
 
 /// What changes under the lock of a value file.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct FileState {
     pub(crate) layout: Layout,
     pub(crate) pool: Pool,
     next_generation: u64,
@@ -92,7 +92,7 @@ pub(crate) struct State {
     pub(crate) appenders: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
-    /// Keys written to the group being collected since it was sealed; to a log, since the pass
+    /// Keys written to the group being collected since it was closed; to a log, since the pass
     /// began.
     pub(crate) fresh: Option<(u32, Sketch)>,
     /// Segments of groups as they were, oldest first, each with the extents that it was the last
@@ -104,7 +104,7 @@ pub(crate) struct State {
     /// is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
     /// Where pointers are written back without a look-up: the group being collected, and the keys
-    /// that flushes and merges wrote to it since it was sealed, with their largest numbers.
+    /// that flushes and compactions wrote to it since it was closed, with their largest numbers.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
     /// Of a log: the pass of collection over everything that was there when it began.
     pub(crate) pass: Option<Pass>,
@@ -129,38 +129,38 @@ pub(crate) struct Condemned {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
     /// Where the log ended when the pass began: it ends when the tail gets there.
-    pub(crate) end_voff: u64,
+    pub(crate) stream_end: u64,
     /// Bytes that were found dead.
     pub(crate) dead_bytes: u64,
 }
 
-impl ValueStore {
+impl ValueFile {
     /// Makes the file of an empty layout; durable when the directory is synced next.
-    pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+    pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueFile> {
         let file = context.storage.create(&values_name(layout.number), Category::Value)?;
         let uid = context.table_uid(layout.number);
         file.write_at(0, &header(layout.slot_bytes, uid))?;
         file.sync()?;
         context.storage.sync_dir()?;
-        ValueStore::new(context, layout, file)
+        ValueFile::new(context, layout, file)
     }
 
     /// Opens the file of a layout that the manifest describes.
-    pub(crate) fn open(context: &TableContext, layout: Layout) -> Result<ValueStore> {
+    pub(crate) fn open(context: &TableContext, layout: Layout) -> Result<ValueFile> {
         let name = values_name(layout.number);
         let bad = |what: String| Error::corruption("manifest", 0, format!("{name}: {what}"));
         layout.check().map_err(bad)?;
         let file = context.storage.open(&name, Category::Value)?;
         let len = check_file(&*file, &layout, context.table_uid(layout.number))?;
         check_length(&layout, len)?;
-        ValueStore::new(context, layout, file)
+        ValueFile::new(context, layout, file)
     }
 
     fn new(
         context: &TableContext,
         layout: Layout,
         file: Arc<dyn StorageFile>,
-    ) -> Result<ValueStore> {
+    ) -> Result<ValueFile> {
         let all = || layout.groups.iter().flat_map(|group| group.segments.iter());
         let pool = Pool::of_taken(all().map(|segment| (segment.slot, segment.slots)));
         let pool = pool.ok_or_else(|| {
@@ -175,10 +175,10 @@ impl ValueStore {
             let goes_on = !last.collected
                 && last.slots == 1
                 && last.bytes < slot_bytes
-                && last.voff.checked_add(slot_bytes)? == group.end_voff;
+                && last.stream_offset.checked_add(slot_bytes)? == group.stream_end;
             goes_on.then_some((i, *last))
         });
-        Ok(ValueStore {
+        Ok(ValueFile {
             number: layout.number,
             placement: layout.placement,
             writes_back: layout.writes_back,
@@ -193,7 +193,7 @@ impl ValueStore {
             ended: Condvar::new(),
             sync_failed: Mutex::new(None),
             flushing: Mutex::new(()),
-            state: Mutex::new(State {
+            state: Mutex::new(FileState {
                 open: open.collect(),
                 pool,
                 next_generation,
@@ -223,7 +223,7 @@ impl ValueStore {
         self.retired_seq.load(Acquire)
     }
 
-    /// Values go elsewhere from now on.
+    /// ValueFiles go elsewhere from now on.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
         self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);
@@ -235,7 +235,7 @@ impl ValueStore {
         self.state.lock().layout.clone()
     }
 
-    /// Makes everything written so far durable. The file is shared by flushes, merges and
+    /// Makes everything written so far durable. The file is shared by flushes, compactions and
     /// collections, and the kernel tells of lost bytes once: after one of them met a failed sync,
     /// none may take its own success for a promise (P7).
     pub(crate) fn sync(&self) -> Result<()> {
@@ -260,7 +260,7 @@ impl ValueStore {
     }
 
     /// Whether a version of the key above `seq` was written to the group that is being collected
-    /// since that was sealed.
+    /// since that was closed.
     pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
         let state = self.state.lock();
         let written = state.dirty.as_ref().and_then(|(_, dirty)| dirty.get(key));
@@ -278,8 +278,8 @@ impl ValueStore {
     }
 
     /// Seeds the checksums of a segment.
-    pub(crate) fn seal(&self, segment: &Segment) -> Seal {
-        Seal::new(self.uid, segment.generation)
+    pub(crate) fn checksum_seed(&self, segment: &Segment) -> ChecksumSeed {
+        ChecksumSeed::new(self.uid, segment.generation)
     }
 
     /// Where a segment begins in the file.
@@ -303,7 +303,7 @@ impl ValueStore {
     /// Whether the record is there; reads at most a footer.
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
-        Ok(self.find(&group.load(), &mut None, pointer.voff)?.is_some())
+        Ok(self.find(&group.load(), &mut None, pointer.stream_offset)?.is_some())
     }
 
     /// Segment and offset of a record, in the group or where its tag leads: the segments of the
@@ -313,30 +313,34 @@ impl ValueStore {
         &self,
         segments: &[Segment],
         cold: &mut Option<Segments>,
-        voff: u64,
+        stream_offset: u64,
     ) -> Result<Option<(Segment, u64)>> {
-        let cold_voff = match self.find_in(segments, voff)? {
-            Some((segment, Place::Here(offset))) => return Ok(Some((segment, offset))),
-            Some((_, Place::Cold(voff))) => voff,
+        let cold_offset = match self.find_in(segments, stream_offset)? {
+            Some((segment, RecordPlace::Here(offset))) => return Ok(Some((segment, offset))),
+            Some((_, RecordPlace::Cold(stream_offset))) => stream_offset,
             None => return Ok(None),
         };
         if cold.is_none() {
             *cold = self.cold.and_then(|group| self.load(group));
         }
         let segments = cold.as_ref().ok_or_else(|| self.corrupt(0, "a tag in a log"))?;
-        match self.find_in(segments, cold_voff)? {
-            Some((segment, Place::Here(offset))) => Ok(Some((segment, offset))),
-            Some((segment, Place::Cold(_))) => {
+        match self.find_in(segments, cold_offset)? {
+            Some((segment, RecordPlace::Here(offset))) => Ok(Some((segment, offset))),
+            Some((segment, RecordPlace::Cold(_))) => {
                 Err(self.corrupt(self.position(&segment), "a tag in the cold stream"))
             }
             None => Ok(None),
         }
     }
 
-    fn find_in(&self, segments: &[Segment], voff: u64) -> Result<Option<(Segment, Place)>> {
-        let Some(segment) = segment_of(segments, voff) else { return Ok(None) };
+    fn find_in(
+        &self,
+        segments: &[Segment],
+        stream_offset: u64,
+    ) -> Result<Option<(Segment, RecordPlace)>> {
+        let Some(segment) = segment_of(segments, stream_offset) else { return Ok(None) };
         let footer = segment.collected.then(|| self.footer(&segment)).transpose()?;
-        Ok(place_in(&segment, footer.as_deref(), voff).map(|place| (segment, place)))
+        Ok(place_in(&segment, footer.as_deref(), stream_offset).map(|place| (segment, place)))
     }
 
     /// The footer of a collected segment, through the cache.
@@ -348,8 +352,8 @@ impl ValueStore {
         let place = self.position(segment) + segment.bytes;
         let footer_bytes = footer_bytes(segment.records, segment.tags) as usize;
         let bytes = self.file.read_vec(place, footer_bytes)?;
-        let seal = self.seal(segment);
-        let footer = seal.take_footer(&bytes, segment.bytes, segment.voff, segment.tags);
+        let seal = self.checksum_seed(segment);
+        let footer = seal.take_footer(&bytes, segment.bytes, segment.stream_offset, segment.tags);
         let footer = footer.ok_or_else(|| self.corrupt(place, "a footer does not check"))?;
         let footer = Arc::new(footer);
         self.cache.insert(key, Cached::Footer(Arc::clone(&footer)));
@@ -438,7 +442,7 @@ impl ValueStore {
     }
 
     /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
-    pub(crate) fn limit_slots(&self, state: &State, options: &ValueOptions) -> u64 {
+    pub(crate) fn limit_slots(&self, state: &FileState, options: &ValueOptions) -> u64 {
         let groups = &state.layout.groups;
         let follows = options.capacity_bytes == 0;
         let capacity = match follows {
@@ -493,7 +497,7 @@ impl ValueStore {
     }
 }
 
-impl State {
+impl FileState {
     /// A new segment of `slots` for records of `group`, and room for them in its stream.
     pub(crate) fn take(&mut self, group: u32, slots: u32, slot_bytes: u64) -> Result<Segment> {
         self.reclaim();
@@ -503,14 +507,14 @@ impl State {
                 "raise values.slot_bytes in a keyspace of its own",
             )
         };
-        let end_voff = self.layout.groups[group as usize].end_voff;
-        let end = end_voff.checked_add(u64::from(slots) * slot_bytes).ok_or_else(full)?;
+        let stream_end = self.layout.groups[group as usize].stream_end;
+        let end = stream_end.checked_add(u64::from(slots) * slot_bytes).ok_or_else(full)?;
         let slot = self.pool.take(slots).ok_or_else(full)?;
-        self.layout.groups[group as usize].end_voff = end;
-        Ok(Segment { voff: end_voff, ..self.output(slot, slots) })
+        self.layout.groups[group as usize].stream_end = end;
+        Ok(Segment { stream_offset: stream_end, ..self.output(slot, slots) })
     }
 
-    /// A new segment for the output of a collection, which keeps the voffs of its records.
+    /// A new segment for the output of a collection, which keeps the stream_offsets of its records.
     pub(crate) fn take_output(&mut self, slots: u32) -> Result<Segment> {
         self.reclaim();
         let slot = self.pool.take(slots).ok_or_else(|| {
@@ -527,7 +531,7 @@ impl State {
             slots,
             collected: false,
             generation,
-            voff: 0,
+            stream_offset: 0,
             bytes: 0,
             records: 0,
             tags: 0,
@@ -592,7 +596,7 @@ pub struct GroupUsage {
     pub slots: u64,
     /// Bytes that a collection would probably free if no snapshot held them.
     pub garbage_bytes: u64,
-    /// Of those, bytes that merges found dead.
+    /// Of those, bytes that compactions found dead.
     pub dead_bytes: u64,
     /// Of the garbage, bytes that the last collection had to keep for snapshots that still live.
     pub pinned_bytes: u64,
@@ -624,19 +628,23 @@ impl ValueUsage {
     }
 }
 
-/// The segment that has this voff, if any has.
-pub(crate) fn segment_of(segments: &[Segment], voff: u64) -> Option<Segment> {
-    let at = segments.partition_point(|segment| segment.voff <= voff);
+/// The segment that has this stream_offset, if any has.
+pub(crate) fn segment_of(segments: &[Segment], stream_offset: u64) -> Option<Segment> {
+    let at = segments.partition_point(|segment| segment.stream_offset <= stream_offset);
     Some(segments[at.checked_sub(1)?])
 }
 
-/// Where in its segment the record of this voff lies; `footer`: of one that was collected.
-pub(crate) fn place_in(segment: &Segment, footer: Option<&Footer>, voff: u64) -> Option<Place> {
+/// Where in its segment the record of this stream_offset lies; `footer`: of one that was collected.
+pub(crate) fn place_in(
+    segment: &Segment,
+    footer: Option<&Footer>,
+    stream_offset: u64,
+) -> Option<RecordPlace> {
     if let Some(footer) = footer {
-        return footer.find(voff);
+        return footer.find(stream_offset);
     }
-    let offset = voff - segment.voff;
-    (offset < segment.bytes).then_some(Place::Here(offset))
+    let offset = stream_offset - segment.stream_offset;
+    (offset < segment.bytes).then_some(RecordPlace::Here(offset))
 }
 
 /// Every committed byte lies inside the file.

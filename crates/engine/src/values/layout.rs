@@ -6,13 +6,13 @@
 //!
 //! ```text
 //! layout     := number | placement | slot bytes | retired at | group count | group*
-//! group      := end voff | live bytes | live keys | sketch | segment count | segment*
-//!               | dead count | (voff | bytes)*
-//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | voff | bytes | records
+//! group      := end stream_offset | live bytes | live keys | sketch | segment count | segment*
+//!               | dead count | (stream_offset | bytes)*
+//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | stream_offset | bytes | records
 //!               | if tagged: tags | cold bytes
 //! edit       := number | group edit count | group edit*
-//! group edit := group | end voff | removed count | generation* | segment count | segment*
-//!               | dead count | (voff | bytes)* | buried count | voff* | sketch
+//! group edit := group | end stream_offset | removed count | generation* | segment count | segment*
+//!               | dead count | (stream_offset | bytes)* | forgotten count | stream_offset* | sketch
 //!               | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
@@ -43,13 +43,13 @@ pub struct Segment {
     pub slot: u32,
     /// Slots in a row; more than one only for a record that is larger than a slot.
     pub slots: u32,
-    /// Written by a collection: a footer behind the records tells where each voff lies. Else the
-    /// offset of a record is its voff less that of the segment.
+    /// Written by a collection: a footer behind the records tells where each stream_offset lies.
+    /// Else the offset of a record is its stream_offset less that of the segment.
     pub collected: bool,
     /// Which life of the slots; never used again in the file.
     pub generation: u64,
-    /// Smallest voff.
-    pub voff: u64,
+    /// Smallest stream_offset.
+    pub stream_offset: u64,
     /// Bytes of records.
     pub bytes: u64,
     /// Number of records, tags among them.
@@ -70,12 +70,12 @@ impl Segment {
 /// The records whose keys share a hash group; or a whole log; or the cold stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// By voff, ascending. Shared with readers.
+    /// By stream_offset, ascending. Shared with readers.
     pub segments: Arc<Vec<Segment>>,
-    /// Every voff given out so far is below.
-    pub end_voff: u64,
+    /// Every stream_offset given out so far is below.
+    pub stream_end: u64,
     /// Records that look live in the group but that no version of the tree points to: what they
-    /// hold was deleted, or replaced by an inline value. By voff, with their bytes.
+    /// hold was deleted, or replaced by an inline value. By stream_offset, with their bytes.
     pub dead: BTreeMap<u64, u32>,
     /// Bytes that the last collection left.
     pub live_bytes: u64,
@@ -102,7 +102,7 @@ impl Default for Group {
     fn default() -> Self {
         Group {
             segments: Arc::default(),
-            end_voff: 0,
+            stream_end: 0,
             dead: BTreeMap::new(),
             live_bytes: 0,
             live_keys: 0,
@@ -138,7 +138,7 @@ impl Group {
         self.totals.cold_bytes
     }
 
-    /// Bytes of records that merges found dead; of the cold stream, that collections did.
+    /// Bytes of records that compactions found dead; of the cold stream, that collections did.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes
     }
@@ -200,13 +200,13 @@ impl Group {
                 None => segments.push(*segment),
             }
         }
-        segments.sort_by_key(|segment| segment.voff);
-        next.end_voff = self.end_voff.max(edit.end_voff);
-        check_segments(&segments, next.end_voff, slot_bytes)?;
+        segments.sort_by_key(|segment| segment.stream_offset);
+        next.stream_end = self.stream_end.max(edit.stream_end);
+        check_segments(&segments, next.stream_end, slot_bytes)?;
         next.segments = Arc::new(segments);
         next.dead.extend(edit.dead.iter().copied());
-        for voff in &edit.buried {
-            next.dead.remove(voff);
+        for stream_offset in &edit.forgotten {
+            next.dead.remove(stream_offset);
         }
         match edit.collected {
             Some((live_bytes, live_keys)) => {
@@ -221,7 +221,7 @@ impl Group {
 }
 
 /// Sorted, disjoint, inside their slots and below the group's end.
-fn check_segments(segments: &[Segment], end_voff: u64, slot_bytes: u64) -> Result<(), String> {
+fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Result<(), String> {
     let mut behind = 0;
     for segment in segments {
         let room = u64::from(segment.slots).checked_mul(slot_bytes);
@@ -231,11 +231,11 @@ fn check_segments(segments: &[Segment], end_voff: u64, slot_bytes: u64) -> Resul
             && segment.slot.checked_add(segment.slots).is_some()
             && segment.bytes.checked_add(footer).is_some()
             && room.is_some_and(|room| segment.stored_bytes() <= room);
-        // A collected segment keeps voffs from anywhere in what it replaced.
+        // A collected segment keeps stream_offsets from anywhere in what it replaced.
         let extent = if segment.collected { 1 } else { segment.bytes };
-        let end = segment.voff.checked_add(extent).filter(|end| *end <= end_voff);
+        let end = segment.stream_offset.checked_add(extent).filter(|end| *end <= stream_end);
         match end {
-            Some(end) if fits && segment.voff >= behind => behind = end,
+            Some(end) if fits && segment.stream_offset >= behind => behind = end,
             _ => return Err(format!("segment {} does not fit", segment.generation)),
         }
     }
@@ -248,15 +248,15 @@ pub struct GroupEdit {
     /// Which group.
     pub group: u32,
     /// New end of the stream, if larger.
-    pub end_voff: u64,
+    pub stream_end: u64,
     /// Generations of segments that go.
     pub remove: Vec<u64>,
     /// Segments that come, or grow: one of a known generation replaces it.
     pub place: Vec<Segment>,
-    /// Records found dead by merges: voff and bytes.
+    /// Records found dead by compactions: stream_offset and bytes.
     pub dead: Vec<(u64, u32)>,
     /// Notices of dead records that are done with.
-    pub buried: Vec<u64>,
+    pub forgotten: Vec<u64>,
     /// Keys of the records that come; with `collected`, of all that are left.
     pub keys: Sketch,
     /// A collection: bytes and distinct keys that it left.
@@ -267,11 +267,11 @@ impl Default for GroupEdit {
     fn default() -> Self {
         GroupEdit {
             group: 0,
-            end_voff: 0,
+            stream_end: 0,
             remove: Vec::new(),
             place: Vec::new(),
             dead: Vec::new(),
-            buried: Vec::new(),
+            forgotten: Vec::new(),
             keys: Sketch::of_nothing(),
             collected: None,
         }
@@ -349,7 +349,7 @@ impl Layout {
     pub fn check(&self) -> Result<(), String> {
         let mut generations = BTreeSet::new();
         for group in &self.groups {
-            check_segments(&group.segments, group.end_voff, self.slot_bytes.into())?;
+            check_segments(&group.segments, group.stream_end, self.slot_bytes.into())?;
             if !group.segments.iter().all(|segment| generations.insert(segment.generation)) {
                 return Err("two segments have one generation".to_string());
             }
@@ -378,14 +378,14 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     numbers.into_iter().for_each(|number| put_varint(out, number));
     put_varint(out, layout.groups.len() as u64);
     for group in &layout.groups {
-        for number in [group.end_voff, group.live_bytes, group.live_keys] {
+        for number in [group.stream_end, group.live_bytes, group.live_keys] {
             put_varint(out, number);
         }
         put_sketch(out, &group.keys);
         put_segments(out, &group.segments);
         put_varint(out, group.dead.len() as u64);
-        for (voff, bytes) in &group.dead {
-            put_varint(out, *voff);
+        for (stream_offset, bytes) in &group.dead {
+            put_varint(out, *stream_offset);
             put_varint(out, u64::from(*bytes));
         }
     }
@@ -404,14 +404,14 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<L
     let slot_bytes = take_u32(reader)?;
     let retired_at = take_number(reader)?;
     let mut groups = take_list(reader, |reader| {
-        let end_voff = take_number(reader)?;
+        let stream_end = take_number(reader)?;
         let live_bytes = take_size(reader)?;
         let live_keys = take_size(reader)?;
         let keys = take_sketch(reader)?;
         let segments = Arc::new(take_list(reader, |reader| take_segment(reader, with_tags))?);
         let dead = take_list(reader, take_dead)?.into_iter().collect();
         let totals = Totals::default();
-        let mut group = Group { segments, end_voff, dead, live_bytes, live_keys, keys, totals };
+        let mut group = Group { segments, stream_end, dead, live_bytes, live_keys, keys, totals };
         group.sum();
         Ok(group)
     })?;
@@ -427,17 +427,17 @@ pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
     put_varint(out, edit.groups.len() as u64);
     for group in &edit.groups {
         put_varint(out, u64::from(group.group));
-        put_varint(out, group.end_voff);
+        put_varint(out, group.stream_end);
         put_varint(out, group.remove.len() as u64);
         group.remove.iter().for_each(|generation| put_varint(out, *generation));
         put_segments(out, &group.place);
         put_varint(out, group.dead.len() as u64);
-        for (voff, bytes) in &group.dead {
-            put_varint(out, *voff);
+        for (stream_offset, bytes) in &group.dead {
+            put_varint(out, *stream_offset);
             put_varint(out, u64::from(*bytes));
         }
-        put_varint(out, group.buried.len() as u64);
-        group.buried.iter().for_each(|voff| put_varint(out, *voff));
+        put_varint(out, group.forgotten.len() as u64);
+        group.forgotten.iter().for_each(|stream_offset| put_varint(out, *stream_offset));
         put_sketch(out, &group.keys);
         match group.collected {
             Some((live_bytes, live_keys)) => {
@@ -454,11 +454,11 @@ pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Val
     let groups = take_list(reader, |reader| {
         Ok(GroupEdit {
             group: take_u32(reader)?,
-            end_voff: take_number(reader)?,
+            stream_end: take_number(reader)?,
             remove: take_list(reader, |reader| reader.take_varint())?,
             place: take_list(reader, |reader| take_segment(reader, with_tags))?,
             dead: take_list(reader, take_dead)?,
-            buried: take_list(reader, |reader| reader.take_varint())?,
+            forgotten: take_list(reader, |reader| reader.take_varint())?,
             keys: take_sketch(reader)?,
             collected: match reader.take_varint()? {
                 0 => None,
@@ -479,7 +479,7 @@ fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
             segment.slot.into(),
             u64::from(segment.slots) << 2 | bits,
             segment.generation,
-            segment.voff,
+            segment.stream_offset,
             segment.bytes,
             segment.records.into(),
             segment.tags.into(),
@@ -499,7 +499,7 @@ fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
         slots: u32::try_from(slots >> if with_tags { 2 } else { 1 }).map_err(|_| Truncated)?,
         collected: slots & 1 == 1,
         generation: take_number(reader)?,
-        voff: take_number(reader)?,
+        stream_offset: take_number(reader)?,
         bytes: take_size(reader)?,
         records: take_u32(reader)?,
         tags: 0,
@@ -547,10 +547,20 @@ mod tests {
     use super::*;
     use crate::base::value_options::GcPointers;
 
-    fn segment(slot: u32, generation: u64, voff: u64, bytes: u64) -> Segment {
+    fn segment(slot: u32, generation: u64, stream_offset: u64, bytes: u64) -> Segment {
         let (slots, records) = (1, 3);
         let (collected, tags, cold_bytes) = (false, 0, 0);
-        Segment { slot, slots, collected, generation, voff, bytes, records, tags, cold_bytes }
+        Segment {
+            slot,
+            slots,
+            collected,
+            generation,
+            stream_offset,
+            bytes,
+            records,
+            tags,
+            cold_bytes,
+        }
     }
 
     fn tagged(segment: Segment) -> Segment {
@@ -572,7 +582,7 @@ mod tests {
         let mut layout = Layout::new(9, &options(GcPointers::Stable));
         let edit = GroupEdit {
             group: 1,
-            end_voff: 8192,
+            stream_end: 8192,
             place: vec![segment(0, 1, 0, 4000), segment(1, 2, 4096, 100)],
             keys: keys(0..6),
             ..GroupEdit::default()
@@ -582,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_grow_replace_and_bury() {
+    fn edits_grow_replace_and_forget() {
         let mut layout = layout();
         let grow = GroupEdit {
             group: 1,
@@ -596,14 +606,18 @@ mod tests {
             group: 1,
             remove: vec![1, 2],
             place: vec![tagged(segment(2, 3, 80, 1000))],
-            buried: vec![40],
+            forgotten: vec![40],
             keys: keys(0..2),
             collected: Some((1000, 2)),
             ..GroupEdit::default()
         };
         layout.apply(&ValueEdit { store: 9, groups: vec![collect] }).expect("fits");
         let group = &layout.groups[1];
-        assert_eq!((group.bytes(), group.end_voff), (1000, 8192), "voffs are never used again");
+        assert_eq!(
+            (group.bytes(), group.stream_end),
+            (1000, 8192),
+            "stream_offsets are never used again"
+        );
         assert_eq!(group.cold_bytes(), 700);
         assert_eq!(group.dead.keys().copied().collect::<Vec<_>>(), [4096]);
         assert_eq!(group.garbage_bytes(), 50, "nothing was written since");
@@ -619,7 +633,7 @@ mod tests {
             let edit = ValueEdit { store: 9, groups: vec![edit] };
             layout().apply(&edit).expect_err("does not fit")
         };
-        let group = |edit: GroupEdit| GroupEdit { group: 1, end_voff: 1 << 40, ..edit };
+        let group = |edit: GroupEdit| GroupEdit { group: 1, stream_end: 1 << 40, ..edit };
         refused(GroupEdit { group: 3, ..GroupEdit::default() });
         refused(group(GroupEdit { remove: vec![7], ..GroupEdit::default() }));
         let place = |segment| group(GroupEdit { place: vec![segment], ..GroupEdit::default() });
@@ -640,7 +654,7 @@ mod tests {
             let place = vec![Segment { records, ..segment(0, end, end - bytes, bytes) }];
             let keys = keys(hashes);
             let collected = live.map(|bytes| (bytes.0, keys.estimate().unwrap_or(0)));
-            GroupEdit { end_voff: end, place, keys, collected, ..GroupEdit::default() }
+            GroupEdit { stream_end: end, place, keys, collected, ..GroupEdit::default() }
         };
         let apply = |group: Group, edit| group.apply(&edit, 1 << 20).expect("fits");
         let loaded = apply(Group::default(), write(0..1000, 100_000, None));
@@ -661,11 +675,11 @@ mod tests {
                 GroupEdit { group: 3, keys: keys(0..5), ..GroupEdit::default() },
                 GroupEdit {
                     group: 70_000,
-                    end_voff: 1 << 50,
+                    stream_end: 1 << 50,
                     remove: vec![1, 1 << 40],
                     place: vec![segment(1, 2, 3, 4), tagged(segment(9, 8, 7, 6))],
                     dead: vec![(1 << 33, 7)],
-                    buried: vec![0, 5],
+                    forgotten: vec![0, 5],
                     keys: keys(0..5000),
                     collected: Some((1, 2)),
                 },

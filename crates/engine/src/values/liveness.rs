@@ -8,18 +8,18 @@ use std::ops::Range;
 use runstone_policy::sketch::Sketch;
 
 use crate::base::key::{SeqNo, head};
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::record::{footer_bytes, tag_bytes};
 
 /// A record of the group being collected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RecordEntry {
     /// Where its key is in the arena.
     pub(crate) key_at: usize,
     pub(crate) key_bytes: u32,
     pub(crate) seq: SeqNo,
-    pub(crate) voff: u64,
+    pub(crate) stream_offset: u64,
     /// Index of the segment, and the place in it.
     pub(crate) segment: u32,
     pub(crate) offset: u32,
@@ -35,11 +35,11 @@ pub(crate) struct Entry {
 /// A record in the cold stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    pub(crate) voff: u64,
+    pub(crate) stream_offset: u64,
     pub(crate) bytes: u32,
 }
 
-impl Entry {
+impl RecordEntry {
     /// Bytes that the group keeps of it.
     pub(crate) fn kept_bytes(&self) -> u64 {
         if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
@@ -60,7 +60,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordEntry>,
     /// Bytes of segments, as far as they are held.
     pub(crate) held: Vec<Option<Vec<u8>>>,
     /// Spreads hashes of keys: nobody outside knows it, so nobody can choose keys that meet.
@@ -68,7 +68,7 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
-    pub(crate) fn key(&self, entry: &Entry) -> &[u8] {
+    pub(crate) fn key(&self, entry: &RecordEntry) -> &[u8] {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
     }
 
@@ -86,7 +86,7 @@ impl Scanned {
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];
-            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.voff))
+            (self.key(entry), Reverse(entry.seq), entry.is_marker, Reverse(entry.stream_offset))
         };
         order(one).cmp(&order(other))
     }
@@ -96,7 +96,7 @@ impl Scanned {
     }
 
     fn hashes(&self) -> Vec<u64> {
-        self.entries.iter().map(|entry| ValueStore::sketch_hash(self.key(entry))).collect()
+        self.entries.iter().map(|entry| ValueFile::sketch_hash(self.key(entry))).collect()
     }
 }
 
@@ -143,15 +143,15 @@ impl Chains {
 /// What stays of a group.
 #[derive(Debug)]
 pub(crate) struct Survivors {
-    /// By voff.
-    pub(crate) entries: Vec<Entry>,
+    /// By stream_offset.
+    pub(crate) entries: Vec<RecordEntry>,
     pub(crate) keys: Sketch,
     /// Bytes of the newest versions.
     pub(crate) live_bytes: u64,
     /// Bytes that only snapshots need.
     pub(crate) pinned_bytes: u64,
     /// Tags of versions that nobody sees.
-    pub(crate) dropped_tags: Vec<Entry>,
+    pub(crate) dropped_tags: Vec<RecordEntry>,
 }
 
 impl Survivors {
@@ -175,7 +175,7 @@ impl Survivors {
 /// 3. If nothing comes free, all are rewritten: no garbage is left then, and nobody tries again.
 pub(crate) fn rewritten(
     segments: &[Segment],
-    survivors: &[Entry],
+    survivors: &[RecordEntry],
     slot_bytes: u64,
 ) -> Range<usize> {
     let from = whole_front(segments, survivors, slot_bytes);
@@ -207,7 +207,7 @@ struct Packing {
 }
 
 impl Packing {
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &RecordEntry) {
         let (bytes, tag) = (entry.kept_bytes(), u32::from(entry.becomes_tag()));
         let footer = footer_bytes(self.open_records + 1, self.open_tags + tag);
         if self.open_records == 0 || self.open_bytes + bytes + footer > self.slot_bytes {
@@ -227,7 +227,7 @@ impl Packing {
 }
 
 /// Segments at the front of which every record stays, as long as they are about full.
-fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> usize {
+fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64) -> usize {
     let mut counts = vec![0u32; segments.len()];
     survivors.iter().for_each(|entry| counts[entry.segment as usize] += 1);
     let whole = |(segment, count): (&Segment, &u32)| {
@@ -238,8 +238,8 @@ fn whole_front(segments: &[Segment], survivors: &[Entry], slot_bytes: u64) -> us
 }
 
 /// Which versions stay: of each key the newest and, for each point, the newest that it sees; not
-/// those that merges found dead. With `cools`, a record goes to the cold stream if it is all that
-/// the scan met of its key: no update since it was written or last moved (HashKV §3.4).
+/// those that compactions found dead. With `cools`, a record goes to the cold stream if it is all
+/// that the scan met of its key: no update since it was written or last moved (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],
@@ -288,7 +288,7 @@ impl Judge<'_> {
             let shadowed = last == Some(stripe) && stripe < self.points.len();
             last = Some(stripe);
             let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
-            let is_dead = self.dead.contains_key(&entry.voff);
+            let is_dead = self.dead.contains_key(&entry.stream_offset);
             if !newest && !is_dead {
                 // Its key was updated: the newest version is hot.
                 self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
@@ -309,18 +309,18 @@ impl Judge<'_> {
 
     fn finish(self) -> Survivors {
         let Judge { scanned, mut out, mut kept, .. } = self;
-        // As scanned, which is by voff.
+        // As scanned, which is by stream_offset.
         kept.sort_unstable();
-        let entry = |(at, cools)| Entry { cools, ..scanned.entries[at as usize] };
+        let entry = |(at, cools)| RecordEntry { cools, ..scanned.entries[at as usize] };
         out.entries = kept.into_iter().map(entry).collect();
-        debug_assert!(out.entries.is_sorted_by_key(|entry| entry.voff));
+        debug_assert!(out.entries.is_sorted_by_key(|entry| entry.stream_offset));
         out
     }
 }
 
 /// Of a group whose pointers are written back: the newest version of each key, by key, unless a
-/// marker or a merge says that it is no longer the key's. A version may have several records: a
-/// collection that ended between its copies and its pointers left both, and one of them may be
+/// marker or a compaction says that it is no longer the key's. A version may have several records:
+/// a collection that ended between its copies and its pointers left both, and one of them may be
 /// known to be dead for all. Older versions stay where they are as long as a snapshot needs them.
 pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
@@ -328,11 +328,11 @@ pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors 
     for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
         let newest = entry(&versions[0]);
         let mut same = versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
-        if newest.is_marker || same.any(|one| dead.contains_key(&one.voff)) {
+        if newest.is_marker || same.any(|one| dead.contains_key(&one.stream_offset)) {
             continue;
         }
         out.live_bytes += u64::from(newest.bytes);
-        out.keys.add(ValueStore::sketch_hash(scanned.key(newest)));
+        out.keys.add(ValueFile::sketch_hash(scanned.key(newest)));
         out.entries.push(*newest);
     }
     out
@@ -340,7 +340,7 @@ pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors 
 
 /// Of a group whose pointers are written back: the markers that are the newest of their keys, by
 /// key.
-pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<Entry> {
+pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<RecordEntry> {
     let entry = |at: &u32| &scanned.entries[*at as usize];
     let sorted = scanned.by_key();
     let keys = sorted.chunk_by(|a, b| scanned.is_same_key(*a, *b));
@@ -352,7 +352,8 @@ pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<Entry> {
 /// which know what snapshots see.
 pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
-    out.entries.extend(scanned.entries.iter().filter(|entry| !dead.contains_key(&entry.voff)));
+    out.entries
+        .extend(scanned.entries.iter().filter(|entry| !dead.contains_key(&entry.stream_offset)));
     out.live_bytes = out.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
     out
 }
@@ -367,8 +368,8 @@ pub(crate) fn emptiest(
     (most_slots, slot_bytes): (u64, u64),
 ) -> (Range<usize>, u64) {
     let dead_in = |i: usize| -> u64 {
-        let end = segments.get(i + 1).map_or(u64::MAX, |next| next.voff);
-        let dead = dead.range(segments[i].voff..end).map(|(_, bytes)| u64::from(*bytes));
+        let end = segments.get(i + 1).map_or(u64::MAX, |next| next.stream_offset);
+        let dead = dead.range(segments[i].stream_offset..end).map(|(_, bytes)| u64::from(*bytes));
         let is_single = segments[i].slots == 1;
         let room = if is_single { slot_bytes } else { 0 };
         dead.sum::<u64>() + room.saturating_sub(segments[i].stored_bytes())
@@ -408,7 +409,7 @@ mod tests {
             slots: 1,
             collected: false,
             generation: slot.into(),
-            voff: u64::from(slot) * SLOT_BYTES,
+            stream_offset: u64::from(slot) * SLOT_BYTES,
             bytes: 4000,
             records: 4,
             tags: 0,
@@ -418,12 +419,12 @@ mod tests {
     }
 
     /// Four records of 1,000 bytes to a segment; of each so many are left.
-    fn left(counts: &[u32]) -> Vec<Entry> {
-        let entry = |segment: usize, i: u32| Entry {
+    fn left(counts: &[u32]) -> Vec<RecordEntry> {
+        let entry = |segment: usize, i: u32| RecordEntry {
             key_at: 0,
             key_bytes: 0,
             seq: 1,
-            voff: segment as u64 * SLOT_BYTES + u64::from(i),
+            stream_offset: segment as u64 * SLOT_BYTES + u64::from(i),
             segment: segment as u32,
             offset: i * 1000,
             bytes: 1000,
@@ -462,16 +463,16 @@ mod tests {
 
     fn scanned(records: &[(&str, SeqNo, u64, bool)]) -> Scanned {
         let mut scanned = Scanned::default();
-        for (key, seq, voff, is_tag) in records {
-            scanned.entries.push(Entry {
+        for (key, seq, stream_offset, is_tag) in records {
+            scanned.entries.push(RecordEntry {
                 key_at: scanned.keys.len(),
                 key_bytes: key.len() as u32,
                 seq: *seq,
-                voff: *voff,
+                stream_offset: *stream_offset,
                 segment: 0,
                 offset: 0,
                 bytes: 100,
-                tag: is_tag.then_some(Tag { voff: *voff * 2, bytes: 100 }),
+                tag: is_tag.then_some(Tag { stream_offset: *stream_offset * 2, bytes: 100 }),
                 is_marker: false,
                 cools: false,
             });
@@ -480,21 +481,22 @@ mod tests {
         scanned
     }
 
-    /// Records (key, number, voff, whether it is a tag), scanned and judged.
+    /// Records (key, number, stream_offset, whether it is a tag), scanned and judged.
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
-        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
+        let dead = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
         survivors(&scanned, points, &dead, true)
     }
 
-    /// What would be relocated of records (key, number, voff, whether it is a marker): their voffs.
+    /// What would be relocated of records (key, number, stream_offset, whether it is a marker):
+    /// their stream_offsets.
     fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
         let mut scanned = scanned(records);
         for entry in &mut scanned.entries {
             entry.is_marker = entry.tag.take().is_some();
         }
-        let dead = dead.iter().map(|voff| (*voff, 100)).collect();
-        newest(&scanned, &dead).entries.iter().map(|entry| entry.voff).collect()
+        let dead = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
+        newest(&scanned, &dead).entries.iter().map(|entry| entry.stream_offset).collect()
     }
 
     #[test]
@@ -512,29 +514,39 @@ mod tests {
         assert_eq!(relocated(&older, &[1]), [2]);
         assert_eq!(relocated(&older, &[2]), [] as [u64; 0], "nor does the older one come back");
         let separated = [("a", 5, 1, true), ("a", 5, 2, false)];
-        assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a merge");
+        assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a compaction");
     }
 
     #[test]
     fn records_without_updates_cool() {
-        let voffs = |kept: &Survivors| -> Vec<(u64, bool)> {
-            kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+        let stream_offsets = |kept: &Survivors| -> Vec<(u64, bool)> {
+            kept.entries.iter().map(|entry| (entry.stream_offset, entry.cools)).collect()
         };
         let dropped = |kept: &Survivors| -> Vec<u64> {
-            kept.dropped_tags.iter().map(|entry| entry.voff).collect()
+            kept.dropped_tags.iter().map(|entry| entry.stream_offset).collect()
         };
         let records = [("a", 1, 1, false), ("b", 2, 2, false), ("b", 9, 9, false)];
-        assert_eq!(voffs(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
+        assert_eq!(stream_offsets(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
         // A snapshot at 5 still sees the older one: it is no longer single, and stays as it is.
         let kept = judged(&records, &[5, 10], &[]);
-        assert_eq!(voffs(&kept), [(1, true), (2, false), (9, false)]);
+        assert_eq!(stream_offsets(&kept), [(1, true), (2, false), (9, false)]);
         let kept = judged(&records, &[10], &[2]);
-        assert_eq!(voffs(&kept), [(1, true), (9, true)], "what is known to be dead is no version");
+        assert_eq!(
+            stream_offsets(&kept),
+            [(1, true), (9, true)],
+            "what is known to be dead is no version"
+        );
         let tags = [("a", 1, 1, true), ("b", 2, 2, true), ("b", 9, 9, false)];
         let kept = judged(&tags, &[10], &[]);
-        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(1, false), (9, false)], vec![2]));
+        assert_eq!(
+            (stream_offsets(&kept), dropped(&kept)),
+            (vec![(1, false), (9, false)], vec![2])
+        );
         let kept = judged(&tags, &[5, 10], &[1]);
-        assert_eq!((voffs(&kept), dropped(&kept)), (vec![(2, false), (9, false)], vec![1]));
+        assert_eq!(
+            (stream_offsets(&kept), dropped(&kept)),
+            (vec![(2, false), (9, false)], vec![1])
+        );
     }
 
     /// Survivors as they were found before there were hashes: by sorting all that was scanned.
@@ -560,9 +572,9 @@ mod tests {
             let names = records.iter().map(|one| format!("key-{:03}", one.0));
             let names: Vec<String> = names.collect();
             let records = names.iter().zip(&records).zip(0..);
-            let records = records.map(|((name, one), voff)| (&name[..], one.1, voff, one.2));
+            let records = records.map(|((name, one), stream_offset)| (&name[..], one.1, stream_offset, one.2));
             let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
-            let dead: BTreeMap<u64, u32> = dead.iter().map(|voff| (*voff, 100)).collect();
+            let dead: BTreeMap<u64, u32> = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
             let judge = || {
                 let (out, kept) = (Survivors::none(), Vec::new());
                 Judge { scanned: &scanned, points: &points, dead: &dead, cools, out, kept }
@@ -570,12 +582,12 @@ mod tests {
             let hashes: Vec<u64> = scanned.hashes().iter().map(|hash| hash & mask).collect();
             let (one, other) = (judge().by_hash(&hashes), by_key(judge(), &hashes));
             let dropped = |kept: &Survivors| {
-                let tags = kept.dropped_tags.iter().map(|entry| entry.voff);
+                let tags = kept.dropped_tags.iter().map(|entry| entry.stream_offset);
                 tags.collect::<BTreeSet<u64>>()
             };
             prop_assert_eq!(dropped(&one), dropped(&other));
             let kept = |kept: &Survivors| -> Vec<(u64, bool)> {
-                kept.entries.iter().map(|entry| (entry.voff, entry.cools)).collect()
+                kept.entries.iter().map(|entry| (entry.stream_offset, entry.cools)).collect()
             };
             prop_assert_eq!(kept(&one), kept(&other));
             prop_assert_eq!(
@@ -589,7 +601,7 @@ mod tests {
     fn the_cold_stream_is_collected_where_most_is_dead_or_unused() {
         // 96 bytes of each slot are not used.
         let emptiest = |dead: &[u64], most_slots| {
-            let dead = dead.iter().map(|voff| (*voff, 1000)).collect();
+            let dead = dead.iter().map(|stream_offset| (*stream_offset, 1000)).collect();
             emptiest(&segments(6), 5, &dead, (most_slots, SLOT_BYTES))
         };
         assert_eq!(emptiest(&[], 3), (0..3, 3 * 96));

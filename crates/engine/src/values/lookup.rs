@@ -19,7 +19,7 @@ use crate::base::error::Result;
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::table::iterator::Access;
 use crate::values::Value;
-use crate::values::file::{Segments, ValueStore, place_in, segment_of};
+use crate::values::file::{Segments, ValueFile, place_in, segment_of};
 use crate::values::layout::Segment;
 use crate::values::read::{SCRATCH_BYTES, with_scratch};
 use crate::values::record::{self, Footer, Pointer, record_bytes};
@@ -35,7 +35,7 @@ const MOST_ASKED_BYTES: u64 = 4 << 10;
 
 /// A value that is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ValueLookup<'a> {
     pub(crate) pointer: Pointer,
     pub(crate) key: &'a [u8],
     pub(crate) trailer: u64,
@@ -43,17 +43,17 @@ pub(crate) struct Wanted<'a> {
 
 /// What became of a value that is wanted.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum FoundValue {
     Value(Value),
     /// The record is gone.
     Gone,
     /// To be read when the walk gets there: where it lay, if that is known.
-    Later(Option<Place>),
+    Later(Option<RecordLocation>),
 }
 
 /// Where a wanted record lay when it was looked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     /// Which request.
     index: usize,
     segment: Segment,
@@ -73,14 +73,14 @@ struct Span {
 }
 
 /// Takes what became of a request.
-pub(crate) type Give<'a> = dyn FnMut(usize, Result<Found>) + 'a;
+pub(crate) type Give<'a> = dyn FnMut(usize, Result<FoundValue>) + 'a;
 
-impl ValueStore {
+impl ValueFile {
     /// Gives those of the versions that `which` names their values, read from the file, or their
     /// places.
     pub(crate) fn read_many(
         &self,
-        wanted: &[Wanted<'_>],
+        wanted: &[ValueLookup<'_>],
         mut which: Vec<usize>,
         access: Access,
         give: &mut Give<'_>,
@@ -105,7 +105,7 @@ impl ValueStore {
         for span in &spans {
             let places = &places[span.places.clone()];
             if let [place] = places {
-                give(place.index, Ok(Found::Later(Some(*place))));
+                give(place.index, Ok(FoundValue::Later(Some(*place))));
                 continue;
             }
             with_scratch(span.len() as usize, |bytes| {
@@ -120,37 +120,37 @@ impl ValueStore {
     /// Where the file is memory: finds the records in two steps, each of which asks for the lines
     /// of the next, so that those of many come side by side. What is not found at once is left for
     /// when the walk gets there. So are the checks: nothing holds the slots until then.
-    fn look_ahead(&self, wanted: &[Wanted<'_>], which: &[usize], give: &mut Give<'_>) {
+    fn look_ahead(&self, wanted: &[ValueLookup<'_>], which: &[usize], give: &mut Give<'_>) {
         let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
         for index in which {
             let pointer = &wanted[*index].pointer;
             // Held while the footer is read: its slot is not used again meanwhile.
             let Some(segments) = self.load(pointer.group) else { continue };
-            let Some(segment) = segment_of(&segments, pointer.voff) else { continue };
+            let Some(segment) = segment_of(&segments, pointer.stream_offset) else { continue };
             let footer = segment.collected.then(|| self.footer(&segment));
             let Ok(footer) = footer.transpose() else { continue };
-            footer.iter().for_each(|footer| footer.ask_for(pointer.voff));
+            footer.iter().for_each(|footer| footer.ask_for(pointer.stream_offset));
             near.push((*index, segment, footer));
         }
         for (index, segment, footer) in near {
             let one = &wanted[index];
-            let found = place_in(&segment, footer.as_deref(), one.pointer.voff);
-            let Some(record::Place::Here(offset)) = found else { continue };
+            let found = place_in(&segment, footer.as_deref(), one.pointer.stream_offset);
+            let Some(record::RecordPlace::Here(offset)) = found else { continue };
             let Ok(Some(place)) = self.place(index, one, Some((segment, offset))) else { continue };
             self.file.show(place.position, place.bytes.min(MOST_ASKED_BYTES), &mut |bytes| {
                 (0..bytes.len()).step_by(LINE_BYTES).for_each(|at| prefetch(bytes, at));
             });
-            give(index, Ok(Found::Later(Some(place))));
+            give(index, Ok(FoundValue::Later(Some(place))));
         }
     }
 
     /// Step 1. Requests come by group. All groups are loaded before the cold stream: see `find`.
     fn find_all(
         &self,
-        wanted: &[Wanted<'_>],
+        wanted: &[ValueLookup<'_>],
         which: &[usize],
         give: &mut Give<'_>,
-    ) -> (Vec<Place>, Vec<Option<Segments>>) {
+    ) -> (Vec<RecordLocation>, Vec<Option<Segments>>) {
         let group_of = |index: &usize| wanted[*index].pointer.group;
         let groups = || which.chunk_by(|a, b| group_of(a) == group_of(b));
         let mut loaded: Vec<Option<Segments>> =
@@ -161,12 +161,12 @@ impl ValueStore {
             for index in chunk {
                 let one = &wanted[*index];
                 let found = match segments {
-                    Some(segments) => self.find(segments, &mut cold, one.pointer.voff),
+                    Some(segments) => self.find(segments, &mut cold, one.pointer.stream_offset),
                     None => Err(self.unknown_group(&one.pointer)),
                 };
                 match found.and_then(|found| self.place(*index, one, found)) {
                     Ok(Some(place)) => places.push(place),
-                    Ok(None) => give(*index, Ok(Found::Gone)),
+                    Ok(None) => give(*index, Ok(FoundValue::Gone)),
                     Err(error) => give(*index, Err(error)),
                 }
             }
@@ -178,23 +178,23 @@ impl ValueStore {
     pub(crate) fn place(
         &self,
         index: usize,
-        one: &Wanted<'_>,
+        one: &ValueLookup<'_>,
         found: Option<(Segment, u64)>,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<RecordLocation>> {
         let Some((segment, offset)) = found else { return Ok(None) };
         let position = self.position(&segment) + offset;
         let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
         if offset + bytes > segment.bytes {
             return Err(self.corrupt(position, "a pointer leads beyond its segment"));
         }
-        Ok(Some(Place { index, segment, offset, position, bytes }))
+        Ok(Some(RecordLocation { index, segment, offset, position, bytes }))
     }
 
     /// Step 3, where the storage has a way for it.
     fn read_together(
         &self,
-        wanted: &[Wanted<'_>],
-        (places, spans): (&[Place], &[Span]),
+        wanted: &[ValueLookup<'_>],
+        (places, spans): (&[RecordLocation], &[Span]),
         access: Access,
         give: &mut Give<'_>,
     ) {
@@ -210,8 +210,8 @@ impl ValueStore {
     /// One by one, so that the error is that of the value which cannot be read.
     fn read_each(
         &self,
-        wanted: &[Wanted<'_>],
-        places: &[Place],
+        wanted: &[ValueLookup<'_>],
+        places: &[RecordLocation],
         access: Access,
         give: &mut Give<'_>,
     ) {
@@ -220,9 +220,9 @@ impl ValueStore {
         }
     }
 
-    fn read_one(&self, one: &Wanted<'_>, access: Access) -> Result<Found> {
+    fn read_one(&self, one: &ValueLookup<'_>, access: Access) -> Result<FoundValue> {
         let value = self.read_from_file(one, access, Spare::default())?;
-        Ok(value.map_or(Found::Gone, Found::Value))
+        Ok(value.map_or(FoundValue::Gone, FoundValue::Value))
     }
 
     /// Reads a value that was left for later. Nothing has held the slot of its place since: if that
@@ -230,8 +230,8 @@ impl ValueStore {
     /// lends its bytes.
     pub(crate) fn read_later(
         &self,
-        place: Option<Place>,
-        one: &Wanted<'_>,
+        place: Option<RecordLocation>,
+        one: &ValueLookup<'_>,
         access: Access,
         spare: Spare,
     ) -> Result<Option<Value>> {
@@ -251,8 +251,8 @@ impl ValueStore {
     /// Reads into the memory of the value: another copy costs more than clearing (docs/limits.md).
     pub(crate) fn read_place(
         &self,
-        place: &Place,
-        one: &Wanted<'_>,
+        place: &RecordLocation,
+        one: &ValueLookup<'_>,
         access: Access,
         spare: Spare,
     ) -> Result<Value> {
@@ -266,8 +266,8 @@ impl ValueStore {
     /// Step 4, for the places of one read.
     fn check_all(
         &self,
-        wanted: &[Wanted<'_>],
-        places: &[Place],
+        wanted: &[ValueLookup<'_>],
+        places: &[RecordLocation],
         bytes: &[u8],
         access: Access,
         give: &mut Give<'_>,
@@ -279,7 +279,7 @@ impl ValueStore {
             let one = &wanted[place.index];
             let checked = self.check_record(&place.segment, place.offset, bytes, one);
             let keep = |_| self.keep(Arc::new(bytes.to_vec()), one, access);
-            give(place.index, checked.map(keep).map(Found::Value));
+            give(place.index, checked.map(keep).map(FoundValue::Value));
         }
     }
 }
@@ -317,7 +317,7 @@ impl Span {
 }
 
 /// Step 2, of places that are sorted by position. Pure.
-fn join(places: &[Place]) -> Vec<Span> {
+fn join(places: &[RecordLocation]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::with_capacity(places.len());
     for (i, place) in places.iter().enumerate() {
         let end = place.position + place.bytes;
@@ -339,19 +339,19 @@ fn join(places: &[Place]) -> Vec<Span> {
 mod tests {
     use super::*;
 
-    fn place(index: usize, position: u64, bytes: u64) -> Place {
+    fn place(index: usize, position: u64, bytes: u64) -> RecordLocation {
         let segment = Segment {
             slot: 0,
             slots: 1,
             collected: false,
             generation: 1,
-            voff: 0,
+            stream_offset: 0,
             bytes: 0,
             records: 0,
             tags: 0,
             cold_bytes: 0,
         };
-        Place { index, segment, offset: 0, position, bytes }
+        RecordLocation { index, segment, offset: 0, position, bytes }
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! * `pool`: slots of the file.
 //! * `file`: an open value file, and the state behind it.
 //! * `read`: a value, from the cache or the file; `lookup`: many values read at once.
-//! * `appender`: appends of one flush, merge or collection.
-//! * `separation`: what a flush or merge does with each value.
+//! * `appender`: appends of one flush, compaction or collection.
+//! * `separation`: what a flush or compact does with each value.
 //! * `scan`: all records of segments, as collection and verification read them.
 //! * `liveness`: which records and segments a collection keeps.
 //! * `copy`: survivors to fresh slots, cold ones to the cold stream.

@@ -13,9 +13,9 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of, seq_of};
 use crate::table::iterator::Access;
 use crate::values::Value;
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
-use crate::values::lookup::{Spare, Wanted};
+use crate::values::lookup::{Spare, ValueLookup};
 use crate::values::record::{HEADER_BYTES, Pointer, Record};
 
 /// Reads up to this size that bring several records go through a buffer of the thread.
@@ -25,10 +25,10 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl ValueStore {
+impl ValueFile {
     /// Reads the value that a version points to; `None` if the record is gone, which a reader
     /// without a snapshot may meet after a collection.
-    pub(crate) fn read(&self, wanted: &Wanted<'_>, access: Access) -> Result<Option<Value>> {
+    pub(crate) fn read(&self, wanted: &ValueLookup<'_>, access: Access) -> Result<Option<Value>> {
         match self.cached(wanted, access) {
             Some(value) => Ok(Some(value)),
             None => self.read_from_file(wanted, access, Spare::default()),
@@ -36,7 +36,7 @@ impl ValueStore {
     }
 
     /// The value, if it is cached.
-    pub(crate) fn cached(&self, wanted: &Wanted<'_>, access: Access) -> Option<Value> {
+    pub(crate) fn cached(&self, wanted: &ValueLookup<'_>, access: Access) -> Option<Value> {
         if access == Access::Sequential {
             return None;
         }
@@ -54,7 +54,7 @@ impl ValueStore {
     /// As `read` does, without a look at the cache. `spare` lends its bytes.
     pub(crate) fn read_from_file(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ValueLookup<'_>,
         access: Access,
         spare: Spare,
     ) -> Result<Option<Value>> {
@@ -64,14 +64,19 @@ impl ValueStore {
         };
         // Held until the record is checked: its slot is not used again meanwhile.
         let mut cold = None;
-        let found = self.find(&segments, &mut cold, pointer.voff)?;
+        let found = self.find(&segments, &mut cold, pointer.stream_offset)?;
         let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
         reached!(RecordFound);
         self.read_place(&place, wanted, access, spare).map(Some)
     }
 
     /// The value of a record that was checked, which may enter the cache.
-    pub(crate) fn keep(&self, bytes: Arc<Vec<u8>>, wanted: &Wanted<'_>, access: Access) -> Value {
+    pub(crate) fn keep(
+        &self,
+        bytes: Arc<Vec<u8>>,
+        wanted: &ValueLookup<'_>,
+        access: Access,
+    ) -> Value {
         if access == (Access::Cached { fill: true }) {
             self.cache.admit_value(self.name(&wanted.pointer), &bytes);
         }
@@ -81,14 +86,15 @@ impl ValueStore {
     /// What the record of a pointer is called in the cache.
     fn name(&self, pointer: &Pointer) -> CacheKey {
         if seeded!(ValuesCachedByPlace) {
-            let found =
-                self.load(pointer.group).map(|all| self.find(&all, &mut None, pointer.voff));
+            let found = self
+                .load(pointer.group)
+                .map(|all| self.find(&all, &mut None, pointer.stream_offset));
             let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
             return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
         }
         // Uids are random; no group has that of the file itself, under which footers are cached.
         let group = (u64::from(pointer.group) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        CacheKey { uid: self.uid ^ group, offset: pointer.voff }
+        CacheKey { uid: self.uid ^ group, offset: pointer.stream_offset }
     }
 
     /// The record at `offset` of a segment, which must be of the version that is wanted.
@@ -97,10 +103,10 @@ impl ValueStore {
         segment: &Segment,
         offset: u64,
         bytes: &'a [u8],
-        wanted: &Wanted<'_>,
+        wanted: &ValueLookup<'_>,
     ) -> Result<Record<'a>> {
         let place = self.position(segment) + offset;
-        let record = self.seal(segment).take(bytes, offset);
+        let record = self.checksum_seed(segment).take(bytes, offset);
         let record = record.map_err(|what| self.corrupt(place, what))?;
         if !is_version(&record, wanted) {
             return Err(self.corrupt(place, "the record is of another version"));
@@ -111,7 +117,7 @@ impl ValueStore {
 
 /// Whether the record is that of the version and as long as its pointer says. One that was moved
 /// keeps its own number.
-fn is_version(record: &Record<'_>, wanted: &Wanted<'_>) -> bool {
+fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
     let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
     let is_value = !record.is_marker && !record.is_tag;

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
-//! footer  := (voff u32 | offset u32)* | (voff u32 | cold voff u64)* | checksum u32
-//! pointer := store varint | group varint | voff varint | value bytes varint
+//! footer  := (stream_offset u32 | offset u32)* | (stream_offset u32 | cold stream_offset u64)* | checksum u32
+//! pointer := store varint | group varint | stream_offset varint | value bytes varint
 //! ```
 //!
 //! A record of kind 2 is a tag: it has no value, which lies in the cold stream. Entries of records
-//! and of tags are sorted by voff, which is given less that of the segment.
+//! and of tags are sorted by stream_offset, which is given less that of the segment.
 //!
 //! A record of kind 3 is a marker, in files whose pointers are written back: it has no value
 //! either. It says that the version of its number is a deletion, or lies inline in the tree.
@@ -55,14 +55,14 @@ pub(crate) fn footer_bytes(records: u32, tags: u32) -> u64 {
     values * FOOTER_ENTRY_BYTES as u64 + tags * FOOTER_TAG_BYTES as u64 + CHECKSUM_BYTES as u64
 }
 
-/// A pointer of the tree. Stable: collection moves the record and keeps the voff.
+/// A pointer of the tree. Stable: collection moves the record and keeps the stream_offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// File number of the value file.
     pub(crate) store: u64,
     pub(crate) group: u32,
     /// Position in the group's endless stream; never used again.
-    pub(crate) voff: u64,
+    pub(crate) stream_offset: u64,
     pub(crate) value_bytes: u32,
 }
 
@@ -71,7 +71,7 @@ impl Pointer {
         out.clear();
         put_varint(out, self.store);
         put_varint(out, u64::from(self.group));
-        put_varint(out, self.voff);
+        put_varint(out, self.stream_offset);
         put_varint(out, u64::from(self.value_bytes));
     }
 
@@ -84,32 +84,32 @@ impl Pointer {
     /// The file that an entry points to and the place in the stream of the key's group, if it
     /// decodes.
     pub(crate) fn place_of_entry(bytes: &[u8]) -> Option<(u64, u64)> {
-        Pointer::decode(bytes).ok().map(|pointer| (pointer.store, pointer.voff))
+        Pointer::decode(bytes).ok().map(|pointer| (pointer.store, pointer.stream_offset))
     }
 
     fn decode(bytes: &[u8]) -> Decoded<Pointer> {
         let mut reader = Reader::new(bytes);
         let store = reader.take_varint()?;
         let group = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
-        let voff = reader.take_varint()?;
+        let stream_offset = reader.take_varint()?;
         let value_bytes = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
         if !reader.is_empty() {
             return Err(Truncated);
         }
-        Ok(Pointer { store, group, voff, value_bytes })
+        Ok(Pointer { store, group, stream_offset, value_bytes })
     }
 }
 
 /// Seeds the checksums of one segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seal {
+pub(crate) struct ChecksumSeed {
     seed: u64,
 }
 
-impl Seal {
-    pub(crate) fn new(uid: u64, generation: u64) -> Seal {
+impl ChecksumSeed {
+    pub(crate) fn new(uid: u64, generation: u64) -> ChecksumSeed {
         let generation = if seeded!(ChecksumsWithoutGeneration) { 0 } else { generation };
-        Seal { seed: xxhash_rust::xxh3::xxh3_64_with_seed(&generation.to_le_bytes(), uid) }
+        ChecksumSeed { seed: xxhash_rust::xxh3::xxh3_64_with_seed(&generation.to_le_bytes(), uid) }
     }
 
     fn checksum(self, offset: u64, bytes: &[u8]) -> u32 {
@@ -174,8 +174,9 @@ impl Seal {
         Ok(record)
     }
 
-    /// Appends the footer of records at (voff, offset) and of tags at (voff, cold voff), which will
-    /// lie at `offset` of the segment. A voff is that in the group less that of the segment.
+    /// Appends the footer of records at (stream_offset, offset) and of tags at (stream_offset, cold
+    /// stream_offset), which will lie at `offset` of the segment. A stream_offset is that in the
+    /// group less that of the segment.
     pub(crate) fn put_footer(
         self,
         out: &mut Vec<u8>,
@@ -184,24 +185,25 @@ impl Seal {
         tags: &[(u32, u64)],
     ) {
         let at = out.len();
-        for (voff, offset) in places {
-            out.extend_from_slice(&voff.to_le_bytes());
+        for (stream_offset, offset) in places {
+            out.extend_from_slice(&stream_offset.to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
         }
-        for (voff, cold_voff) in tags {
-            out.extend_from_slice(&voff.to_le_bytes());
-            out.extend_from_slice(&cold_voff.to_le_bytes());
+        for (stream_offset, cold_offset) in tags {
+            out.extend_from_slice(&stream_offset.to_le_bytes());
+            out.extend_from_slice(&cold_offset.to_le_bytes());
         }
         let sum = self.checksum(offset, &out[at..]);
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Checks the footer of a segment whose smallest voff is `voff`, and which has so many tags.
+    /// Checks the footer of a segment whose smallest stream_offset is `stream_offset`, and which
+    /// has so many tags.
     pub(crate) fn take_footer(
         self,
         bytes: &[u8],
         offset: u64,
-        voff: u64,
+        stream_offset: u64,
         tags: u32,
     ) -> Option<Footer> {
         let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
@@ -212,7 +214,7 @@ impl Seal {
         let first = u32_at(values, 0).unwrap_or(0);
         let last = tags_at.checked_sub(FOOTER_ENTRY_BYTES).and_then(|at| u32_at(values, at));
         let last = last.unwrap_or(0).max(first);
-        right.then(|| Footer { voff, entries: entries.into(), tags_at, first, last })
+        right.then(|| Footer { stream_offset, entries: entries.into(), tags_at, first, last })
     }
 }
 
@@ -251,79 +253,85 @@ impl<'a> Record<'a> {
 
 /// Where a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RecordPlace {
     /// At this offset of the segment.
     Here(u64),
-    /// In the cold stream, under this voff.
+    /// In the cold stream, under this stream_offset.
     Cold(u64),
 }
 
 /// Where the records of a collected segment lie.
 #[derive(Debug)]
 pub struct Footer {
-    voff: u64,
+    stream_offset: u64,
     entries: Box<[u8]>,
     /// Where in `entries` those of tags begin.
     tags_at: usize,
-    /// The least and the largest voff of those before them.
+    /// The least and the largest stream_offset of those before them.
     first: u32,
     last: u32,
 }
 
 impl Footer {
-    /// Place of the record with this voff. O(log records).
-    pub(crate) fn find(&self, voff: u64) -> Option<Place> {
-        let voff = u32::try_from(voff.checked_sub(self.voff)?).ok()?;
+    /// Place of the record with this stream_offset. O(log records).
+    pub(crate) fn find(&self, stream_offset: u64) -> Option<RecordPlace> {
+        let stream_offset = u32::try_from(stream_offset.checked_sub(self.stream_offset)?).ok()?;
         let (values, tags) = self.entries.split_at(self.tags_at);
-        let voff_at = |i: usize| u32_at(values, i * FOOTER_ENTRY_BYTES);
-        let (mut low, mut high) = self.near(voff);
-        if low > 0 && voff_at(low).is_none_or(|first| voff < first) {
+        let offset_at = |i: usize| u32_at(values, i * FOOTER_ENTRY_BYTES);
+        let (mut low, mut high) = self.near(stream_offset);
+        if low > 0 && offset_at(low).is_none_or(|first| stream_offset < first) {
             (low, high) = (0, low);
-        } else if voff_at(high).is_some_and(|behind| behind <= voff) {
+        } else if offset_at(high).is_some_and(|behind| behind <= stream_offset) {
             (low, high) = (high, values.len() / FOOTER_ENTRY_BYTES);
         }
-        match search(values, FOOTER_ENTRY_BYTES, (low, high), voff) {
-            Some(at) => Some(Place::Here(u32_at(values, at + 4)?.into())),
+        match search(values, FOOTER_ENTRY_BYTES, (low, high), stream_offset) {
+            Some(at) => Some(RecordPlace::Here(u32_at(values, at + 4)?.into())),
             None => {
-                let at = search(tags, FOOTER_TAG_BYTES, (0, tags.len() / FOOTER_TAG_BYTES), voff)?;
-                Some(Place::Cold(u64_at(tags, at + 4)?))
+                let at = search(
+                    tags,
+                    FOOTER_TAG_BYTES,
+                    (0, tags.len() / FOOTER_TAG_BYTES),
+                    stream_offset,
+                )?;
+                Some(RecordPlace::Cold(u64_at(tags, at + 4)?))
             }
         }
     }
 
     /// Asks for the lines that `find` will most likely look at.
-    pub(crate) fn ask_for(&self, voff: u64) {
-        let (low, high) = self.near(voff.saturating_sub(self.voff).min(u32::MAX.into()) as u32);
+    pub(crate) fn ask_for(&self, stream_offset: u64) {
+        let (low, high) =
+            self.near(stream_offset.saturating_sub(self.stream_offset).min(u32::MAX.into()) as u32);
         let bytes = low * FOOTER_ENTRY_BYTES..high * FOOTER_ENTRY_BYTES;
         bytes.step_by(LINE_BYTES).for_each(|at| prefetch(&self.entries, at));
         // Compared as well.
         prefetch(&self.entries, high * FOOTER_ENTRY_BYTES);
     }
 
-    /// Entries among which that of a voff is to be expected. Records of one size that died here and
-    /// there leave the others spread evenly; where they are not, `find` searches all.
-    fn near(&self, voff: u32) -> (usize, usize) {
+    /// Entries among which that of a stream_offset is to be expected. Records of one size that died
+    /// here and there leave the others spread evenly; where they are not, `find` searches all.
+    fn near(&self, stream_offset: u32) -> (usize, usize) {
         let count = self.tags_at / FOOTER_ENTRY_BYTES;
         let (first, span) = (self.first, u64::from(self.last - self.first).max(1));
-        let at = u64::from(voff.clamp(first, self.last) - first) * count as u64 / span;
+        let at = u64::from(stream_offset.clamp(first, self.last) - first) * count as u64 / span;
         let at = at as usize;
         (at.saturating_sub(NEAR), (at + NEAR).min(count))
     }
 
-    /// The i-th (voff, offset).
+    /// The i-th (stream_offset, offset).
     pub(crate) fn entry(&self, i: usize) -> Option<(u64, u32)> {
         let at = i * FOOTER_ENTRY_BYTES;
         let values = &self.entries[..self.tags_at];
-        let voff = self.voff.checked_add(u32_at(values, at)?.into())?;
-        Some((voff, u32_at(values, at + 4)?))
+        let stream_offset = self.stream_offset.checked_add(u32_at(values, at)?.into())?;
+        Some((stream_offset, u32_at(values, at + 4)?))
     }
 
-    /// The i-th tag's (voff, cold voff).
+    /// The i-th tag's (stream_offset, cold stream_offset).
     pub(crate) fn tag(&self, i: usize) -> Option<(u64, u64)> {
         let at = i * FOOTER_TAG_BYTES;
         let tags = &self.entries[self.tags_at..];
-        let voff = self.voff.checked_add(u32_at(tags, at)?.into())?;
-        Some((voff, u64_at(tags, at + 4)?))
+        let stream_offset = self.stream_offset.checked_add(u32_at(tags, at)?.into())?;
+        Some((stream_offset, u64_at(tags, at + 4)?))
     }
 
     /// Memory taken.
@@ -332,17 +340,17 @@ impl Footer {
     }
 }
 
-/// Where in a table of `stride` bytes per entry, sorted by a leading voff, that of `voff` begins.
-/// Looks at these entries only.
+/// Where in a table of `stride` bytes per entry, sorted by a leading stream_offset, that of
+/// `stream_offset` begins. Looks at these entries only.
 fn search(
     table: &[u8],
     stride: usize,
     (mut low, mut high): (usize, usize),
-    voff: u32,
+    stream_offset: u32,
 ) -> Option<usize> {
     while low < high {
         let middle = low + (high - low) / 2;
-        match u32_at(table, middle * stride)?.cmp(&voff) {
+        match u32_at(table, middle * stride)?.cmp(&stream_offset) {
             std::cmp::Ordering::Equal => return Some(middle * stride),
             std::cmp::Ordering::Less => low = middle + 1,
             std::cmp::Ordering::Greater => high = middle,
@@ -357,7 +365,7 @@ mod tests {
 
     #[test]
     fn records_are_bound_to_their_place_and_their_slots_life() {
-        let seal = Seal::new(7, 3);
+        let seal = ChecksumSeed::new(7, 3);
         let mut bytes = Vec::new();
         seal.put(&mut bytes, 0, 9, b"key", b"value");
         let behind = bytes.len() as u64;
@@ -368,8 +376,8 @@ mod tests {
         let rest = &bytes[first.len..];
         assert_eq!(seal.take(rest, first.len as u64).expect("whole").seq, 10);
         assert!(seal.take(rest, 0).is_err(), "another offset");
-        assert!(Seal::new(7, 4).take(&bytes, 0).is_err(), "another life of the slot");
-        assert!(Seal::new(8, 3).take(&bytes, 0).is_err(), "another file");
+        assert!(ChecksumSeed::new(7, 4).take(&bytes, 0).is_err(), "another life of the slot");
+        assert!(ChecksumSeed::new(8, 3).take(&bytes, 0).is_err(), "another file");
         for at in 0..first.len {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
@@ -380,7 +388,7 @@ mod tests {
 
     #[test]
     fn tags_are_records_without_their_value() {
-        let seal = Seal::new(7, 3);
+        let seal = ChecksumSeed::new(7, 3);
         let mut bytes = Vec::new();
         seal.put_tag(&mut bytes, 0, 9, b"key", 1 << 30);
         assert_eq!(bytes.len() as u64, tag_bytes(3));
@@ -396,7 +404,7 @@ mod tests {
 
     #[test]
     fn markers_have_no_value() {
-        let seal = Seal::new(7, 3);
+        let seal = ChecksumSeed::new(7, 3);
         let mut bytes = Vec::new();
         seal.put_marker(&mut bytes, 0, 9, b"key");
         assert_eq!(bytes.len() as u64, record_bytes(3, 0));
@@ -410,7 +418,7 @@ mod tests {
 
     #[test]
     fn footers_find_and_refuse() {
-        let seal = Seal::new(1, 1);
+        let seal = ChecksumSeed::new(1, 1);
         let places: Vec<(u32, u32)> = (0..50u32).map(|i| (i * 10 + 5, i * 7)).collect();
         let tags: Vec<(u32, u64)> = (0..31u32).map(|i| (i * 10 + 7, u64::MAX - 7)).collect();
         let first = 1 << 40;
@@ -418,21 +426,21 @@ mod tests {
         seal.put_footer(&mut bytes, 100, &places, &tags);
         assert_eq!(bytes.len() as u64, footer_bytes(81, 31));
         let footer = seal.take_footer(&bytes, 100, first, 31).expect("whole");
-        for (i, (voff, offset)) in places.iter().enumerate() {
-            let voff = first + u64::from(*voff);
-            assert_eq!(footer.find(voff), Some(Place::Here(u64::from(*offset))));
-            assert_eq!(footer.entry(i), Some((voff, *offset)));
-            assert_eq!(footer.find(voff + 1), None);
+        for (i, (stream_offset, offset)) in places.iter().enumerate() {
+            let stream_offset = first + u64::from(*stream_offset);
+            assert_eq!(footer.find(stream_offset), Some(RecordPlace::Here(u64::from(*offset))));
+            assert_eq!(footer.entry(i), Some((stream_offset, *offset)));
+            assert_eq!(footer.find(stream_offset + 1), None);
         }
-        for (i, (voff, cold_voff)) in tags.iter().enumerate() {
-            let voff = first + u64::from(*voff);
-            assert_eq!(footer.find(voff), Some(Place::Cold(*cold_voff)));
-            assert_eq!(footer.tag(i), Some((voff, *cold_voff)));
+        for (i, (stream_offset, cold_offset)) in tags.iter().enumerate() {
+            let stream_offset = first + u64::from(*stream_offset);
+            assert_eq!(footer.find(stream_offset), Some(RecordPlace::Cold(*cold_offset)));
+            assert_eq!(footer.tag(i), Some((stream_offset, *cold_offset)));
         }
         assert_eq!((footer.entry(50), footer.tag(31)), (None, None));
         assert_eq!((footer.find(first - 1), footer.find(u64::MAX)), (None, None));
         let at_end = seal.take_footer(&bytes, 100, u64::MAX, 31).expect("whole");
-        assert_eq!(at_end.entry(0), None, "no voff is that large");
+        assert_eq!(at_end.entry(0), None, "no stream_offset is that large");
         assert!(seal.take_footer(&bytes, 99, first, 31).is_none());
         assert!(seal.take_footer(&bytes, 100, first, 30).is_none(), "another number of tags");
         assert!(seal.take_footer(&bytes, 100, first, u32::MAX).is_none());
@@ -442,7 +450,7 @@ mod tests {
 
     #[test]
     fn footers_find_what_is_spread_unevenly() {
-        let seal = Seal::new(1, 1);
+        let seal = ChecksumSeed::new(1, 1);
         let spreads: [fn(u32) -> u32; 4] =
             [|i| i * i * i, |i| u32::MAX - (100 - i).pow(3), |i| ((i / 50) << 31) | i, |i| 3 * i];
         for (spread, count) in spreads.iter().flat_map(|one| [1, 2, 15, 99].map(|n| (one, n))) {
@@ -450,11 +458,11 @@ mod tests {
             let mut bytes = Vec::new();
             seal.put_footer(&mut bytes, 100, &places, &[]);
             let footer = seal.take_footer(&bytes, 100, 7, 0).expect("whole");
-            for (voff, offset) in &places {
-                let voff = 7 + u64::from(*voff);
-                footer.ask_for(voff);
-                assert_eq!(footer.find(voff), Some(Place::Here(u64::from(*offset))));
-                for other in [voff - 1, voff + 1] {
+            for (stream_offset, offset) in &places {
+                let stream_offset = 7 + u64::from(*stream_offset);
+                footer.ask_for(stream_offset);
+                assert_eq!(footer.find(stream_offset), Some(RecordPlace::Here(u64::from(*offset))));
+                for other in [stream_offset - 1, stream_offset + 1] {
                     let is_there = places.iter().any(|(one, _)| u64::from(*one) + 7 == other);
                     assert_eq!(footer.find(other).is_some(), is_there);
                 }
@@ -464,7 +472,8 @@ mod tests {
 
     #[test]
     fn pointers_round_trip() {
-        let pointer = Pointer { store: 300, group: 5, voff: 1 << 40, value_bytes: 1 << 20 };
+        let pointer =
+            Pointer { store: 300, group: 5, stream_offset: 1 << 40, value_bytes: 1 << 20 };
         let mut bytes = Vec::new();
         pointer.encode(&mut bytes);
         assert_eq!(Pointer::decode(&bytes), Ok(pointer));

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
-use crate::values::liveness::{Entry, Scanned, Tag};
+use crate::values::liveness::{RecordEntry, Scanned, Tag};
 use crate::values::record::{Footer, HEADER_BYTES, Record, record_bytes};
 
 /// Segments of a group are held in memory between scan and copy up to this size; beyond it
 /// survivors are read again. Where the file is memory, nothing is held: both look at it in place,
-/// since a sealed segment stays as it is until nobody holds it.
+/// since a closed segment stays as it is until nobody holds it.
 const HELD_BYTES: u64 = 64 << 20;
 
-impl ValueStore {
+impl ValueFile {
     /// All records of segments.
     pub(crate) fn scan(
         &self,
@@ -42,41 +42,42 @@ impl ValueStore {
     ) -> Result<Option<Vec<u8>>> {
         // First of all: who is shown a file must not read it.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
-        let voffs = || Voffs { segment, footer: footer.clone(), values: 0, tags: 0 };
+        let stream_offsets = || Voffs { segment, footer: footer.clone(), values: 0, tags: 0 };
         let place = self.position(segment);
         let mut outcome = Ok(());
-        let mut see = |bytes: &[u8]| outcome = self.scan_records(index, voffs(), bytes, scanned);
+        let mut see =
+            |bytes: &[u8]| outcome = self.scan_records(index, stream_offsets(), bytes, scanned);
         if self.file.show(place, segment.bytes, &mut see) {
             return outcome.map(|()| None);
         }
         let bytes = self.file.read_vec(place, segment.bytes as usize)?;
-        self.scan_records(index, voffs(), &bytes, scanned)?;
+        self.scan_records(index, stream_offsets(), &bytes, scanned)?;
         Ok(Some(bytes))
     }
 
     fn scan_records(
         &self,
         index: u32,
-        mut voffs: Voffs<'_>,
+        mut stream_offsets: Voffs<'_>,
         bytes: &[u8],
         scanned: &mut Scanned,
     ) -> Result<()> {
-        let segment = voffs.segment;
+        let segment = stream_offsets.segment;
         let place = self.position(segment);
         let mut offset = 0;
         while offset < segment.bytes {
-            let record = self.seal(segment).take(&bytes[offset as usize..], offset);
+            let record = self.checksum_seed(segment).take(&bytes[offset as usize..], offset);
             let record = record.map_err(|what| self.corrupt(place + offset, what))?;
             if record.is_marker && !self.writes_back {
                 return Err(self.corrupt(place + offset, "a marker among stable pointers"));
             }
             let missed = || self.corrupt(place + offset, "the footer misses a record");
-            let (voff, tag) = voffs.next(&record, offset).ok_or_else(missed)?;
-            scanned.entries.push(Entry {
+            let (stream_offset, tag) = stream_offsets.next(&record, offset).ok_or_else(missed)?;
+            scanned.entries.push(RecordEntry {
                 key_at: scanned.keys.len(),
                 key_bytes: record.key.len() as u32,
                 seq: record.seq,
-                voff,
+                stream_offset,
                 segment: index,
                 offset: offset as u32,
                 bytes: record.len as u32,
@@ -87,7 +88,7 @@ impl ValueStore {
             scanned.keys.extend_from_slice(record.key);
             offset += record.len as u64;
         }
-        let found = (voffs.values + voffs.tags, voffs.tags);
+        let found = (stream_offsets.values + stream_offsets.tags, stream_offsets.tags);
         if found != (segment.records as usize, segment.tags as usize) {
             return Err(self.corrupt(place, "the segment has another number of records"));
         }
@@ -106,7 +107,7 @@ impl ValueStore {
     }
 }
 
-/// Gives the records of a segment their voffs, in order.
+/// Gives the records of a segment their stream_offsets, in order.
 struct Voffs<'a> {
     segment: &'a Segment,
     footer: Option<Arc<Footer>>,
@@ -120,17 +121,17 @@ impl Voffs<'_> {
     fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
         let (values, tags) = (self.values, self.tags);
         if record.is_tag {
-            let (voff, cold_voff) = self.footer.as_ref()?.tag(tags)?;
+            let (stream_offset, cold_offset) = self.footer.as_ref()?.tag(tags)?;
             let bytes = record_bytes(record.key.len(), record.value_bytes as usize) as u32;
             self.tags += 1;
-            return Some((voff, Some(Tag { voff: cold_voff, bytes })));
+            return Some((stream_offset, Some(Tag { stream_offset: cold_offset, bytes })));
         }
         self.values += 1;
         match &self.footer {
-            None => Some((self.segment.voff + offset, None)),
+            None => Some((self.segment.stream_offset + offset, None)),
             Some(footer) => {
-                let (voff, at) = footer.entry(values)?;
-                (u64::from(at) == offset).then_some((voff, None))
+                let (stream_offset, at) = footer.entry(values)?;
+                (u64::from(at) == offset).then_some((stream_offset, None))
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What flushes and merges do with values: which go to the value file, and which come back.
+//! What flushes and compactions do with values: which go to the value file, and which come back.
 //!
-//! A flush separates what is large enough. A merge leaves pointers as they are, unless the keyspace
-//! changed its placement since its inputs were written: then large inline values go to the present
-//! value file, and values of a retired one move there or back into the tables.
+//! A flush separates what is large enough. A compaction leaves pointers as they are, unless the
+//! keyspace changed its placement since its inputs were written: then large inline values go to the
+//! present value file, and values of a retired one move there or back into the tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::jobs::compaction::job::Merged;
+use crate::jobs::compaction::job::Compacted;
 use crate::store::{Inner, KeyspaceInner};
 use crate::table::iterator::Access;
 use crate::tree::version::Version;
 use crate::values::Value;
 use crate::values::appender::Appender;
-use crate::values::file::{ValueStore, values_name};
+use crate::values::file::{ValueFile, values_name};
 use crate::values::layout::{GroupEdit, ValueEdit};
-use crate::values::lookup::{Found, Give, Wanted};
+use crate::values::lookup::{FoundValue, Give, ValueLookup};
 use crate::values::record::Pointer;
 
 /// Entries read ahead at first, and at most: a walk that goes on reads more at once.
@@ -54,26 +54,26 @@ impl Pace {
 
 /// The value files of a keyspace.
 #[derive(Debug, Default)]
-pub(crate) struct Values {
+pub(crate) struct ValueFiles {
     /// Where values go; none where they are inline.
-    pub(crate) current: Option<Arc<ValueStore>>,
+    pub(crate) current: Option<Arc<ValueFile>>,
     /// Where they went before, as long as a table may point there.
-    pub(crate) retired: Vec<Arc<ValueStore>>,
+    pub(crate) retired: Vec<Arc<ValueFile>>,
 }
 
-impl Values {
+impl ValueFiles {
     /// All files, the present one last.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ValueStore>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ValueFile>> {
         self.retired.iter().chain(&self.current)
     }
 
     /// The present file, if it is a log.
-    pub(crate) fn log(&self) -> Option<&ValueStore> {
+    pub(crate) fn log(&self) -> Option<&ValueFile> {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
     /// The file of a number.
-    pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueStore>> {
+    pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueFile>> {
         self.all().find(|store| store.number == number)
     }
 
@@ -85,7 +85,7 @@ impl Values {
     /// How far a walk looks ahead, if `bytes` of values are the most.
     pub(crate) fn pace(&self, bytes: u64) -> Pace {
         let gains =
-            |store: &Arc<ValueStore>| store.file.heeds_hints() || store.file.reads_together();
+            |store: &Arc<ValueFile>| store.file.heeds_hints() || store.file.reads_together();
         if self.all().any(gains) {
             return Pace { least: LEAST_AHEAD, most: MOST_AHEAD, doubles: true, bytes };
         }
@@ -111,19 +111,24 @@ impl Values {
     ) -> Result<Option<Value>> {
         let pointer = Pointer::of_entry(bytes)?;
         match self.file(pointer.store) {
-            Some(store) => store.read(&Wanted { pointer, key, trailer }, access),
+            Some(store) => store.read(&ValueLookup { pointer, key, trailer }, access),
             None => Ok(None),
         }
     }
 
     /// Gives each of many versions its value, or its place; nothing to those of unknown files.
-    pub(crate) fn resolve_many(&self, wanted: &[Wanted<'_>], access: Access, give: &mut Give<'_>) {
+    pub(crate) fn resolve_many(
+        &self,
+        wanted: &[ValueLookup<'_>],
+        access: Access,
+        give: &mut Give<'_>,
+    ) {
         for store in self.all() {
             let mut missing: Vec<usize> = Vec::new();
-            let those = |(_, one): &(usize, &Wanted<'_>)| one.pointer.store == store.number;
+            let those = |(_, one): &(usize, &ValueLookup<'_>)| one.pointer.store == store.number;
             for (i, one) in wanted.iter().enumerate().filter(those) {
                 match store.cached(one, access) {
-                    Some(value) => give(i, Ok(Found::Value(value))),
+                    Some(value) => give(i, Ok(FoundValue::Value(value))),
                     None => missing.push(i),
                 }
             }
@@ -134,23 +139,23 @@ impl Values {
     }
 }
 
-/// Rewrites the entries of one flush or merge.
+/// Rewrites the entries of one flush or compact.
 #[derive(Debug)]
-pub(crate) struct Placer {
-    values: Arc<Values>,
+pub(crate) struct Separation {
+    values: Arc<ValueFiles>,
     appender: Option<Appender>,
     separate_at: usize,
     pointer: Vec<u8>,
     fetched: Option<Value>,
 }
 
-impl Placer {
+impl Separation {
     /// For entries that go by the present options. `None` if there is nothing to rewrite.
-    pub(crate) fn new(values: &Arc<Values>, options: &ValueOptions) -> Option<Placer> {
+    pub(crate) fn new(values: &Arc<ValueFiles>, options: &ValueOptions) -> Option<Separation> {
         if values.is_empty() {
             return None;
         }
-        Some(Placer {
+        Some(Separation {
             appender: values.current.as_ref().map(Appender::new),
             values: Arc::clone(values),
             separate_at: options.separate_at as usize,
@@ -177,8 +182,8 @@ impl Placer {
                 match self.values.resolve(key, trailer, value, Access::Sequential)? {
                     Some(found) => &**self.fetched.insert(found),
                     // The record was collected, and its file may be gone since: a newer version,
-                    // outside what is merged here, is what everybody sees. This one goes on hiding
-                    // older ones until they meet; a reader that came to it would be told.
+                    // outside what is compacted here, is what everybody sees. This one goes on
+                    // hiding older ones until they meet; a reader that came to it would be told.
                     None => return Ok((trailer, value)),
                 }
             }
@@ -206,21 +211,21 @@ impl Placer {
     }
 
     /// Makes what was appended durable.
-    pub(crate) fn finish(self) -> Result<Option<Placed>> {
+    pub(crate) fn finish(self) -> Result<Option<Separated>> {
         let Some(mut appender) = self.appender else { return Ok(None) };
         let edit = appender.finish()?;
-        Ok(Some(Placed { appender, edit }))
+        Ok(Some(Separated { appender, edit }))
     }
 }
 
-/// Values that are durable and wait for the edit that names them. Dropping it forgets them.
+/// ValueFiles that are durable and wait for the edit that names them. Dropping it forgets them.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Separated {
     appender: Appender,
     pub(crate) edit: ValueEdit,
 }
 
-impl Placed {
+impl Separated {
     /// Bytes of records.
     pub(crate) fn bytes(&self) -> u64 {
         self.appender.bytes
@@ -233,22 +238,22 @@ impl Placed {
     }
 }
 
-/// What a flush or merge changes in value files; goes into one manifest record with its tables.
+/// What a flush or compact changes in value files; goes into one manifest record with its tables.
 #[derive(Debug, Default)]
 pub(crate) struct ValueChanges {
-    placed: Vec<Placed>,
+    placed: Vec<Separated>,
     dead: Vec<ValueEdit>,
 }
 
 impl ValueChanges {
     /// Of a flush, which finds nothing dead.
-    pub(crate) fn of_flush(placed: Option<Placed>) -> ValueChanges {
+    pub(crate) fn of_flush(placed: Option<Separated>) -> ValueChanges {
         ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
     }
 
     /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
     /// with the manifest lock held.
-    pub(crate) fn forget_dead_in_others(&mut self, values: &Values) {
+    pub(crate) fn forget_dead_in_others(&mut self, values: &ValueFiles) {
         self.dead.retain(|edit| values.file(edit.store).is_some());
     }
 
@@ -264,19 +269,19 @@ impl ValueChanges {
 }
 
 impl Inner {
-    /// What merges did to value files: what they separated, and what they found dead.
+    /// What compactions did to value files: what they separated, and what they found dead.
     pub(crate) fn value_changes(
         &self,
         keyspace: &KeyspaceInner,
-        done: &mut [Merged],
+        done: &mut [Compacted],
     ) -> ValueChanges {
-        let placed = done.iter_mut().filter_map(|merged| merged.placed.take()).collect();
+        let placed = done.iter_mut().filter_map(|compacted| compacted.placed.take()).collect();
         let values = keyspace.values.load();
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
-        for (pointer, bytes) in done.iter().flat_map(|merged| &merged.dead) {
+        for (pointer, bytes) in done.iter().flat_map(|compacted| &compacted.dead) {
             if values.file(pointer.store).is_some_and(|store| store.has_group(pointer.group)) {
                 let groups = files.entry(pointer.store).or_default();
-                groups.entry(pointer.group).or_default().push((pointer.voff, *bytes));
+                groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
             }
         }
         let group_edit = |(group, dead)| GroupEdit { group, dead, ..GroupEdit::default() };
@@ -317,7 +322,7 @@ impl Inner {
         let memtables = std::iter::once(&view.active).chain(&view.immutable);
         let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
         let is_left =
-            |store: &&Arc<ValueStore>| least >= store.retired_at() && oldest > store.retired_seq();
+            |store: &&Arc<ValueFile>| least >= store.retired_at() && oldest > store.retired_seq();
         let left = values.retired.iter().filter(is_left);
         left.map(|store| store.number).collect()
     }
@@ -331,7 +336,7 @@ impl Inner {
         let old = keyspace.values.load_full();
         let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
         let retired = kept.cloned().collect();
-        keyspace.values.store(Arc::new(Values { current: old.current.clone(), retired }));
+        keyspace.values.store(Arc::new(ValueFiles { current: old.current.clone(), retired }));
         self.remove_value_files(gone);
     }
 
@@ -346,13 +351,13 @@ impl Inner {
         }
     }
 
-    /// What merges whose smallest input is table `least_id` do with values.
-    pub(crate) fn placer_for(
+    /// What compactions whose smallest input is table `least_id` do with values.
+    pub(crate) fn separation_for(
         &self,
-        values: &Arc<Values>,
+        values: &Arc<ValueFiles>,
         options: &ValueOptions,
         least_id: u64,
-    ) -> Option<Placer> {
-        if least_id >= values.settled_from() { None } else { Placer::new(values, options) }
+    ) -> Option<Separation> {
+        if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
     }
 }

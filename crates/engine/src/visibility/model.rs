@@ -30,7 +30,7 @@ mod tests {
     use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
     use shuttle::{Config, Runner, thread};
 
-    use super::publish::{Syncer, Tickets};
+    use super::publish::{Publisher, Syncer};
     use crate::base::key::{Kind, pack, seek_trailer};
     use crate::memtable::arena::{Arena, ChunkPool};
     use crate::memtable::model::btree::Tree;
@@ -48,7 +48,7 @@ mod tests {
     struct Store {
         tree: Tree,
         next_seq: Mutex<u64>,
-        tickets: Tickets,
+        publisher: Publisher,
     }
 
     /// Steps 2 to 5 of the commit pipeline, with batches of one and of two.
@@ -71,14 +71,14 @@ mod tests {
                 }
             }
         }
-        store.tickets.publish(first_seq, last_seq);
-        assert!(store.tickets.visible() >= last_seq, "a writer sees what it wrote");
+        store.publisher.publish(first_seq, last_seq);
+        assert!(store.publisher.visible() >= last_seq, "a writer sees what it wrote");
         look(store);
     }
 
     /// Whatever is visible is inserted, and all that came before.
     fn look(store: &Store) {
-        let visible = store.tickets.visible();
+        let visible = store.publisher.visible();
         let writers = (0..WRITERS).map(|writer| vec![b'w', writer as u8]);
         let batches = (1..=visible).map(|seq| seq.to_be_bytes().to_vec());
         let seen = writers.chain(batches).filter_map(|key| {
@@ -93,7 +93,7 @@ mod tests {
         let store = Arc::new(Store {
             tree: Tree::new(Arena::new(pool, 1 << 20)),
             next_seq: Mutex::new(1),
-            tickets: Tickets::new(0),
+            publisher: Publisher::new(0),
         });
         let writers = (0..WRITERS).map(|writer| {
             let store = Arc::clone(&store);
@@ -103,7 +103,7 @@ mod tests {
         look(&store);
         look(&store);
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
-        assert_eq!(store.tickets.visible(), 4, "two of one, one of two");
+        assert_eq!(store.publisher.visible(), 4, "two of one, one of two");
         look(&store);
     }
 
@@ -116,12 +116,12 @@ mod tests {
     struct Numbers {
         next_seq: Mutex<u64>,
         inserted: [AtomicBool; 16],
-        tickets: Tickets<2>,
+        publisher: Publisher<2>,
     }
 
     impl Numbers {
         fn look(&self) {
-            let visible = self.tickets.visible();
+            let visible = self.publisher.visible();
             let recent = &self.inserted[..(visible - RECOVERED) as usize];
             let all = recent.iter().all(|inserted| inserted.load(Acquire));
             assert!(all, "{visible} is visible, and something below it not inserted");
@@ -135,8 +135,8 @@ mod tests {
             };
             let recent = &self.inserted[(first_seq - RECOVERED - 1) as usize..];
             recent[..count as usize].iter().for_each(|inserted| inserted.store(true, Release));
-            self.tickets.publish(first_seq, first_seq + count - 1);
-            let visible = self.tickets.visible();
+            self.publisher.publish(first_seq, first_seq + count - 1);
+            let visible = self.publisher.visible();
             assert!(visible >= first_seq + count - 1, "a writer sees what it wrote");
             self.look();
         }
@@ -146,9 +146,9 @@ mod tests {
         let numbers = Arc::new(Numbers {
             next_seq: Mutex::new(RECOVERED + 1),
             inserted: Default::default(),
-            tickets: Tickets::new(0),
+            publisher: Publisher::new(0),
         });
-        numbers.tickets.set_visible(RECOVERED);
+        numbers.publisher.set_visible(RECOVERED);
         let writers = (0..4).map(|writer| {
             let numbers = Arc::clone(&numbers);
             thread::spawn(move || {
@@ -158,12 +158,12 @@ mod tests {
         });
         let writers: Vec<_> = writers.collect();
         for count in [2, 6] {
-            numbers.tickets.wait_visible(RECOVERED + count);
+            numbers.publisher.wait_visible(RECOVERED + count);
             numbers.look();
         }
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
         assert_eq!(
-            numbers.tickets.visible(),
+            numbers.publisher.visible(),
             RECOVERED + 10,
             "four of one, two of one, two of two"
         );

@@ -19,7 +19,7 @@ const BUSY: SeqNo = SeqNo::MAX;
 ///
 /// Up to `MARKS` batches can be marked; of more, some wait until a mark is free.
 #[derive(Debug)]
-pub struct Tickets<const MARKS: usize = 64> {
+pub struct Publisher<const MARKS: usize = 64> {
     visible: CachePadded<AtomicU64>,
     /// Not a cache line each: a writer alone looks at the next one with each write.
     marks: [Mark; MARKS],
@@ -32,11 +32,11 @@ struct Mark {
     last_seq: AtomicU64,
 }
 
-impl<const MARKS: usize> Tickets<MARKS> {
+impl<const MARKS: usize> Publisher<MARKS> {
     /// All writes up to `visible` may be seen.
     pub fn new(visible: SeqNo) -> Self {
         let unused = || Mark { first_seq: AtomicU64::new(0), last_seq: AtomicU64::new(0) };
-        Tickets {
+        Publisher {
             visible: CachePadded::new(AtomicU64::new(visible)),
             marks: std::array::from_fn(|_| unused()),
         }

@@ -1,12 +1,13 @@
-//! A registered point in the store's history: merges keep what it can see, until it is dropped.
+//! A registered point in the store's history: compactions keep what it can see, until it is
+//! dropped.
 
 use std::sync::Arc;
 
 use crate::base::key::SeqNo;
 use crate::store::Inner;
 
-/// A view of all keyspaces that later writes do not change (P5). Dropping it lets merges drop what
-/// only it could see.
+/// A view of all keyspaces that later writes do not change (P5). Dropping it lets compactions drop
+/// what only it could see.
 #[derive(Debug)]
 pub struct Snapshot {
     store: Arc<Inner>,
@@ -15,10 +16,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(store: Arc<Inner>) -> Snapshot {
-        // Reading the number and registering it is one step for the merges, which collect live
+        // Reading the number and registering it is one step for the compactions, which collect live
         // snapshots under the same lock.
         let mut live = store.snapshots.lock();
-        let seq = store.tickets.visible();
+        let seq = store.publisher.visible();
         *live.entry(seq).or_default() += 1;
         drop(live);
         Snapshot { store, seq }
@@ -54,10 +55,10 @@ impl Drop for Snapshot {
 }
 
 impl Inner {
-    /// Sequence numbers that merges must keep visible, ascending: live snapshots and "now".
+    /// Sequence numbers that compactions must keep visible, ascending: live snapshots and "now".
     pub(crate) fn visible_points(&self) -> Vec<SeqNo> {
         let live = self.snapshots.lock();
-        let now = self.tickets.visible();
+        let now = self.publisher.visible();
         let mut points: Vec<SeqNo> = live.keys().copied().collect();
         points.push(now);
         points.dedup();

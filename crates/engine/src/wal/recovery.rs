@@ -1,12 +1,12 @@
-//! Reads the log back after a crash, and tells a torn tail from rot.
+//! Reads the log back after a crash, and tells a torn tail from corruption.
 //!
 //! 1. Segments from the manifest's floor on, by number; each record must continue the sequence
 //!    numbers of the one before it.
 //! 2. Where a segment ends and the next one continues without a gap, all is well.
-//! 3. Else something is missing. Valid records behind the gap prove rot if the store has not lost
-//!    power since it was opened (the manifest's boot id is the present one), or if one of them says
-//!    that the missing part was synced. Otherwise a power loss took an unsynced suffix: what lies
-//!    behind the gap is dropped (P2), and nobody was promised it.
+//! 3. Else something is missing. Valid records behind the gap prove corruption if the store has not
+//!    lost power since it was opened (the manifest's boot id is the present one), or if one of them
+//!    says that the missing part was synced. Otherwise a power loss took an unsynced suffix: what
+//!    lies behind the gap is dropped (P2), and nobody was promised it.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Nex
 }
 
 /// Looks for valid records behind the end of the valid part. `Ok(true)`: there are some, and a
-/// power loss explains them; `Ok(false)`: none; an error: rot.
+/// power loss explains them; `Ok(false)`: none; an error: corruption.
 fn judge(
     storage: &dyn Storage,
     (number, offset): (u64, u64),

@@ -7,9 +7,9 @@
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it: damage below a number that a later record calls synced is
-//! rot; damage above it can be what a power loss leaves behind. Where the boot id shows that no
-//! power was lost, any valid record behind a damaged one proves rot. A store that is closed in
-//! order flushes its memtables and leaves no log behind.
+//! corruption; damage above it can be what a power loss leaves behind. Where the boot id shows that
+//! no power was lost, any valid record behind a damaged one proves corruption. A store that is
+//! closed in order flushes its memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
 //! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
@@ -280,9 +280,9 @@ struct Segment {
     /// Sequence number of its first record.
     first_seq: SeqNo,
     capacity_bytes: u64,
-    /// Present until a sync covered the sealed segment.
+    /// Present until a sync covered the finished segment.
     unsynced: Option<Arc<dyn StorageFile>>,
-    /// Held by a sealed segment until its mapping was given back.
+    /// Held by a finished segment until its mapping was given back.
     mapping: Option<SegmentFile>,
 }
 
@@ -409,13 +409,13 @@ impl Wal {
     }
 
     /// Sealed segments that still hold a mapping.
-    pub fn mapped_sealed(&self) -> Vec<u64> {
-        let sealed = self.segments.iter().filter(|segment| segment.mapping.is_some());
-        sealed.map(|segment| segment.number).collect()
+    pub fn mapped_finished(&self) -> Vec<u64> {
+        let finished = self.segments.iter().filter(|segment| segment.mapping.is_some());
+        finished.map(|segment| segment.number).collect()
     }
 
-    /// Replaces the mapped handle of a sealed segment by an ordinary one; the mapping is returned,
-    /// to be dropped without the commit lock.
+    /// Replaces the mapped handle of a finished segment by an ordinary one; the mapping is
+    /// returned, to be dropped without the commit lock.
     pub fn unmap(
         &mut self,
         number: u64,
@@ -431,10 +431,10 @@ impl Wal {
 
     /// What has to be synced so that everything appended so far is durable.
     pub fn sync_work(&self) -> SyncWork {
-        let sealed = self.segments.iter().filter_map(|segment| {
+        let finished = self.segments.iter().filter_map(|segment| {
             segment.unsynced.as_ref().map(|file| (segment.number, Arc::clone(file)))
         });
-        let mut files: Vec<_> = sealed.collect();
+        let mut files: Vec<_> = finished.collect();
         if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back()) {
             files.push((segment.number, Arc::clone(writer.file())));
         }
@@ -447,7 +447,7 @@ impl Wal {
         for segment in &mut self.segments {
             let covered = work.files.iter().any(|(number, _)| *number == segment.number);
             if covered && current != Some(segment.number) && segment.unsynced.is_some() {
-                // A segment sealed after the work was captured was synced as the current one; the
+                // A segment finished after the work was captured was synced as the current one; the
                 // records behind that moment are not covered, so it stays.
                 let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
                 if !was_current {

@@ -29,7 +29,7 @@ use crate::base::options::Durability;
 use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::memtable::Memtable;
 use crate::store::{Inner, KeyspaceInner, View};
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{SyncWork, Wal};
 
@@ -134,7 +134,7 @@ impl Inner {
             _ => insert(batch, shares, views.as_slice(), first_seq),
         }
         drop(early_view);
-        self.tickets.publish(first_seq, last_seq);
+        self.publisher.publish(first_seq, last_seq);
         for (share, view) in shares.iter().zip(views.as_slice()) {
             if view.active.is_full() {
                 self.rotate_if_active(share.keyspace, &view.active);
@@ -166,12 +166,12 @@ impl Inner {
 
     /// Writes value pointers that collection has moved, each unless a user wrote its key since: a
     /// conditional update. Either no memtable of the keyspace is flushed between the look-up of
-    /// those versions and this, or flushes note what they write (`ValueStore::is_dirty`). Returns
+    /// those versions and this, or flushes note what they write (`ValueFile::is_dirty`). Returns
     /// the last number given out. A few at a time, so that writers do not wait long.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &ValueStore,
+        store: &ValueFile,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
         let last_at = moves.len().saturating_sub(1) / RELOCATIONS_AT_ONCE * RELOCATIONS_AT_ONCE;
@@ -185,7 +185,7 @@ impl Inner {
     fn commit_some_relocations(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &ValueStore,
+        store: &ValueFile,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
         self.check_not_stopped()?;
@@ -218,7 +218,7 @@ impl Inner {
         let (first_seq, views) = self.log_locked(state, &batch, &shares)?;
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, &shares, views.as_slice(), first_seq);
-        self.tickets.publish(first_seq, last_seq);
+        self.publisher.publish(first_seq, last_seq);
         for view in views.as_slice() {
             if view.active.is_full() {
                 self.rotate_if_active(keyspace, &view.active);
@@ -258,7 +258,7 @@ impl Inner {
         }
         for share in shares {
             share.keyspace.check_exists()?;
-            share.keyspace.gaps.note_batch(batch, share.keyspace.id);
+            share.keyspace.dead_ranges.note_batch(batch, share.keyspace.id);
         }
         let first_seq = state.next_seq;
         if first_seq + batch.len() > MAX_SEQ {
@@ -301,7 +301,7 @@ impl Inner {
     /// What a walk passed without seeing anything.
     pub(crate) fn note_walk(&self, keyspace: &KeyspaceInner, walk: &Walk, sees: &Sees) {
         let commit = self.commit.lock();
-        keyspace.gaps.note_walk(walk, sees, commit.next_seq - 1);
+        keyspace.dead_ranges.note_walk(walk, sees, commit.next_seq - 1);
     }
 
     /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
@@ -324,7 +324,7 @@ impl Inner {
 
     /// Waits until `seq` is visible; its writer has only memory to write.
     pub(crate) fn wait_visible(&self, seq: SeqNo) {
-        self.tickets.wait_visible(seq);
+        self.publisher.wait_visible(seq);
     }
 
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
@@ -362,7 +362,7 @@ impl Inner {
                 immutable.extend(old.immutable.iter().cloned());
                 let version = Arc::clone(&old.version);
                 keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
-                keyspace.gaps.forget_unused();
+                keyspace.dead_ranges.forget_unused();
             }
             commit.next_seq - 1
         };
@@ -374,7 +374,7 @@ impl Inner {
     /// Returns once everything acknowledged so far is durable.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.check_writable()?;
-        self.sync_through(self.tickets.visible())
+        self.sync_through(self.publisher.visible())
     }
 
     /// Returns once everything up to `seq` is durable.

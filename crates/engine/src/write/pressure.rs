@@ -2,7 +2,7 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, merge
+//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, compaction
 //! debt, and garbage of value files that snapshots hold) and one of the store: the memtables' share
 //! of the memory budget. Before writers are slowed down for that, the largest memtable is flushed,
 //! full or not. The state (which limit, since when) is in the metrics and in events.
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use runstone_policy::policy::merge_debt_bytes;
+use runstone_policy::policy::compaction_debt_bytes;
 
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
@@ -143,17 +143,17 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
     let level_0 = view.version.shape.level(0).runs().len() as u64;
     let (slow, stop) = (u64::from(options.l0_slowdown_runs), u64::from(options.l0_stop_runs));
     let runs = if level_0 >= stop { 1000 } else { fraction(level_0, slow, stop) };
-    let debt = match (options.debt_slowdown_bytes, options.merge_policy()) {
+    let debt = match (options.debt_slowdown_bytes, options.compaction_policy()) {
         (0, _) | (_, Err(_)) => 0,
         (slow, Ok(policy)) => {
-            let debt = merge_debt_bytes(&view.version.shape, policy, &options.shape);
+            let debt = compaction_debt_bytes(&view.version.shape, policy, &options.shape);
             fraction(debt, slow, slow.saturating_mul(2))
         }
     };
     let all = [
         (memtable_permille(view, options), "memtables wait for their flush"),
         (runs, "level 0 has too many runs"),
-        (debt, "merge debt"),
+        (debt, "compaction debt"),
     ];
     let all = all.map(|(permille, cause)| Pressure { permille, cause });
     all.into_iter().fold(NONE, Pressure::max)
@@ -278,7 +278,7 @@ impl Inner {
         let pressure = pressure.max(self.reserve_pressure(keyspace));
         keyspace.pressure_permille.store(pressure.permille, Relaxed);
         let others = self.keyspaces.read();
-        // Nobody flushes or merges what was dropped meanwhile.
+        // Nobody flushes or compacts what was dropped meanwhile.
         let pressure = if others.contains_key(&keyspace.id) { pressure } else { NONE };
         let worst = others
             .values()

@@ -21,7 +21,7 @@
 //!
 //! Blocks reach from one last key to the next, and their inner keys may lie in a cell that shows no
 //! last key. Such keys stay with the table of the cell before or after, which then reaches over its
-//! cell by less than a block of each input. That may join two components, never break a merge.
+//! cell by less than a block of each input. That may join two components, never break a compaction.
 //!
 //! O(cells * (key length + log points)).
 
@@ -38,7 +38,7 @@ impl Partition for GlobalRange {
     }
 
     fn doc(&self) -> &'static str {
-        "halves of the key space: runs share bounds, merges fall into parallel parts"
+        "halves of the key space: runs share bounds, compactions fall into parallel parts"
     }
 
     fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {

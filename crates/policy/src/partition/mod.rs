@@ -1,7 +1,7 @@
-//! Partitioners: before which keys the outputs of a merge are cut, so that tables of different runs
-//! share their bounds and later merges fall apart into independent parts (spec: merge policies §7;
-//! Mao and Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the cutting itself, and not
-//! the choice of what merges: that is a policy's.
+//! Partitioners: before which keys the outputs of a compaction are cut, so that tables of different
+//! runs share their bounds and later compactions fall apart into independent parts (spec:
+//! compaction policies §7; Mao and Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the
+//! cutting itself, and not the choice of what compactions: that is a policy's.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
 //! before the first user key that is at or above the next cut, so a user key is never split (I2).
@@ -24,11 +24,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::prefix::Prefixer;
 
-/// Names a partitioner in options and in a merge's cut.
+/// Names a partitioner in options and in a compaction's cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Partitioner {
-    /// One table per merge.
+    /// One table per compaction.
     None,
     /// Tables of equal size, whatever their keys.
     #[default]
@@ -57,7 +57,7 @@ impl Partitioner {
     }
 
     /// Bytes that its tables have where keys allow it: T_s by prefix, else theta. What a part of a
-    /// merge is worth is counted in these.
+    /// compaction is worth is counted in these.
     pub fn usual_bytes(self, table_bytes: u64) -> u64 {
         match self {
             Partitioner::Prefix => (table_bytes / prefix::CAP_FACTOR).max(1),

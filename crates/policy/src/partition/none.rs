@@ -1,5 +1,5 @@
-//! No partitioning: a merge writes one table, as stack-based stores did at first. Not for large
-//! stores: a run that is one table is one merge, and one thread.
+//! No partitioning: a compaction writes one table, as stack-based stores did at first. Not for
+//! large stores: a run that is one table is one compaction, and one thread.
 
 use crate::partition::{CutKey, Input, Partition};
 
@@ -12,7 +12,7 @@ impl Partition for NoPartition {
     }
 
     fn doc(&self) -> &'static str {
-        "one table per merge, however large"
+        "one table per compaction, however large"
     }
 
     fn cuts(&self, _input: &Input<'_>) -> Vec<CutKey> {

@@ -1,6 +1,6 @@
 //! Partitioning by size: a table ends where the next block would make it larger than theta. Fewest
-//! tables; but bounds fall anywhere, so that tables of two runs overlap in chains, and a merge of
-//! the runs has a single part (the paper's chaining problem).
+//! tables; but bounds fall anywhere, so that tables of two runs overlap in chains, and a compaction
+//! of the runs has a single part (the paper's chaining problem).
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ impl Partition for Size {
     }
 
     fn doc(&self) -> &'static str {
-        "tables of equal size: fewest tables, merges have one part"
+        "tables of equal size: fewest tables, compactions have one part"
     }
 
     fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {

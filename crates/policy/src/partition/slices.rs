@@ -1,28 +1,28 @@
-//! How one merge falls apart into parts that run side by side (spec: merge policies §7,
-//! "Sub-merges"). Plans only: which tables are inputs is a policy's decision, and reading and
+//! How one compaction falls apart into parts that run side by side (spec: compaction policies §7,
+//! "Sub-compactions"). Plans only: which tables are inputs is a policy's decision, and reading and
 //! writing them is the engine's.
 //!
 //! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
-//! inputs' [min, max] overlap. A component of one table moves, any other is a sub-merge. All tables
-//! are whole. A flushed table that spans all keys joins everything, which is the case in most
-//! merges of a stack.
+//! inputs' [min, max] overlap. A component of one table moves, any other is a sub-compaction. All
+//! tables are whole. A flushed table that spans all keys joins everything, which is the case in
+//! most compactions of a stack.
 //!
 //! *Sliced mode*, [`slice()`]:
 //!
-//! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or
-//!    more (T_s / 4, by prefix); a smaller one is merged, or small tables would stay small for
-//!    ever. So is one with tombstones: the merge may be what drops them. Nothing moves in a level
-//!    whose tables may overlap: such a merge is there to part what overlaps by its bounds.
+//! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or more
+//!    (T_s / 4, by prefix); a smaller one is compacted, or small tables would stay small for ever.
+//!    So is one with tombstones: the compaction may be what drops them. Nothing moves in a level
+//!    whose tables may overlap: such a compaction is there to part what overlaps by its bounds.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
-//!    the merge lies inside such bounds, by rule 1.
+//!    the compaction lies inside such bounds, by rule 1.
 //! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi) whose largest
 //!    is as small as can be. A slice reads its inputs bounded to [lo, hi).
 //!
 //! The cuts do not depend on W, and every slice begins and ends at one. So the outputs, table by
 //! table, are the same for every W, which the engine checks byte by byte.
 //!
-//! The critical path of a merge is its largest part: no number of cores makes it shorter.
+//! The critical path of a compaction is its largest part: no number of cores makes it shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
-use crate::plan::Merge;
+use crate::plan::Compaction;
 use crate::prefix::Prefixer;
 use crate::shape::{RunSlot, Table, TableId};
 
@@ -40,10 +40,10 @@ pub const MOVE_DIVISOR: u64 = 4;
 /// A slice is worth a thread if it writes this many tables.
 pub const TABLES_PER_SLICE: u64 = 4;
 
-/// How a merge falls apart.
+/// How a compaction falls apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SubMerges {
+pub enum SubCompactions {
     /// At cell boundaries, where the index blocks say that parts are of equal size.
     #[default]
     Slices,
@@ -51,21 +51,21 @@ pub enum SubMerges {
     Components,
 }
 
-/// A merge in paper mode.
+/// A compact in paper mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Components {
     /// Tables that overlap no other, in key order.
     pub moves: Vec<TableId>,
     /// The other components, in key order; ids ascend by smallest key.
-    pub merges: Vec<Vec<TableId>>,
-    /// Bytes of each of the merges.
-    pub merge_bytes: Vec<u64>,
+    pub compactions: Vec<Vec<TableId>>,
+    /// Bytes of each of the compactions.
+    pub compaction_bytes: Vec<u64>,
 }
 
 impl Components {
     /// See [`critical_path_permille`].
     pub fn critical_path_permille(&self) -> u64 {
-        critical_path_permille(self.merge_bytes.iter().copied())
+        critical_path_permille(self.compaction_bytes.iter().copied())
     }
 }
 
@@ -85,8 +85,8 @@ pub fn components(inputs: &[Arc<Table>]) -> Components {
         match &sorted[at..to] {
             [lone] => found.moves.push(lone.id),
             group => {
-                found.merges.push(group.iter().map(|table| table.id).collect());
-                found.merge_bytes.push(group.iter().map(|table| table.bytes).sum());
+                found.compactions.push(group.iter().map(|table| table.id).collect());
+                found.compaction_bytes.push(group.iter().map(|table| table.bytes).sum());
             }
         }
         at = to;
@@ -115,7 +115,7 @@ pub struct Block {
     pub bytes: u64,
 }
 
-/// A merge in sliced mode.
+/// A compact in sliced mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slices {
     /// Tables that change place without being read, in key order.
@@ -126,7 +126,7 @@ pub struct Slices {
     pub slices: Vec<Slice>,
 }
 
-/// A key range [lo, hi) of a merge.
+/// A key range [lo, hi) of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// First key, inclusive; `None` for the smallest there is.
@@ -154,14 +154,14 @@ pub fn critical_path_permille(parts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// W: as many slices as cores are idle, within the limit, and no more than are worth it; at least
-/// one. So a merge takes what is free.
+/// one. So a compaction takes what is free.
 pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, usual_bytes: u64) -> usize {
     let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
     limit.min(idle_cores).min(worth).max(1)
 }
 
-/// Where and how a merge is cut.
+/// Where and how a compaction is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct CellRule<'a> {
     /// Which partitioner.
@@ -175,14 +175,14 @@ pub struct CellRule<'a> {
 }
 
 impl CellRule<'_> {
-    /// The rule of a merge.
-    pub fn of<'p>(merge: &Merge, prefixer: Option<&'p Prefixer>) -> CellRule<'p> {
-        let (partitioner, table_bytes) = merge.cut.cells();
+    /// The rule of a compaction.
+    pub fn of<'p>(compaction: &Compaction, prefixer: Option<&'p Prefixer>) -> CellRule<'p> {
+        let (partitioner, table_bytes) = compaction.cut.cells();
         CellRule {
             partitioner,
             table_bytes,
             prefixer,
-            may_move: merge.slot != RunSlot::Overlapping,
+            may_move: compaction.slot != RunSlot::Overlapping,
         }
     }
 
@@ -193,15 +193,15 @@ impl CellRule<'_> {
 }
 
 /// By a mode; W is of sliced mode.
-pub fn sub_merges(
-    mode: SubMerges,
+pub fn sub_compactions(
+    mode: SubCompactions,
     inputs: &[SliceInput],
     rule: CellRule<'_>,
     slice_count: usize,
 ) -> Slices {
     match mode {
-        SubMerges::Slices => slice(inputs, rule, slice_count),
-        SubMerges::Components => slice_by_components(inputs, rule),
+        SubCompactions::Slices => slice(inputs, rule, slice_count),
+        SubCompactions::Components => slice_by_components(inputs, rule),
     }
 }
 
@@ -209,7 +209,7 @@ pub fn sub_merges(
 /// there are as many rows as tables overlap at the deepest point, which is at most the runs.
 pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
     let mut moving: Vec<&SliceInput> = Vec::new();
-    let mut merged: Vec<&SliceInput> = Vec::new();
+    let mut compacted: Vec<&SliceInput> = Vec::new();
     let rows = disjoint_rows(inputs);
     for input in inputs {
         let is_large = input.table.bytes >= rule.usual_bytes().div_ceil(MOVE_DIVISOR)
@@ -217,12 +217,12 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
         if rule.may_move && is_large && is_alone(input, &rows) {
             moving.push(input)
         } else {
-            merged.push(input)
+            compacted.push(input)
         };
     }
     moving.sort_by(|a, b| a.table.min_key.cmp(&b.table.min_key));
     let moves = moving.iter().map(|input| input.table.id).collect();
-    let Some(Cells { mut cuts, histogram, .. }) = cells_of(&merged, rule) else {
+    let Some(Cells { mut cuts, histogram, .. }) = cells_of(&compacted, rule) else {
         return Slices { moves, ..Slices::default() };
     };
     for table in moving.iter().map(|input| &input.table) {
@@ -244,8 +244,8 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
         inputs.iter().map(|input| (input.table.id, input)).collect();
     let mut found = components(&tables);
     if !rule.may_move {
-        found.merges.extend(found.moves.drain(..).map(|id| vec![id]));
-        found.merges.sort_by_key(|group| &by_id[&group[0]].table.min_key);
+        found.compactions.extend(found.moves.drain(..).map(|id| vec![id]));
+        found.compactions.sort_by_key(|group| &by_id[&group[0]].table.min_key);
     }
     let mut cuts: BTreeSet<CutKey> = BTreeSet::new();
     for id in &found.moves {
@@ -253,7 +253,7 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
         cuts.extend([table.min_key.clone(), successor(&table.max_key)]);
     }
     let mut slices: Vec<Slice> = Vec::new();
-    for group in &found.merges {
+    for group in &found.compactions {
         let group: Vec<&SliceInput> = group.iter().map(|id| by_id[id]).collect();
         let Some(part) = cells_of(&group, rule) else { continue };
         if let Some(before) = slices.last_mut() {
@@ -267,7 +267,7 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
     Slices { moves: found.moves, cuts: cuts.into_iter().collect(), slices }
 }
 
-/// Tables that merge, cut by the partitioner.
+/// Tables that compaction, cut by the partitioner.
 struct Cells {
     min_key: CutKey,
     cuts: Vec<CutKey>,
@@ -276,11 +276,11 @@ struct Cells {
 }
 
 /// `None` without tables.
-fn cells_of(merged: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
+fn cells_of(compacted: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
     let CellRule { partitioner, table_bytes, prefixer, .. } = rule;
-    let min_key = merged.iter().map(|input| &input.table.min_key).min()?;
-    let max_key = merged.iter().map(|input| &input.table.max_key).max()?;
-    let blocks = merged.iter().flat_map(|input| &input.blocks);
+    let min_key = compacted.iter().map(|input| &input.table.min_key).min()?;
+    let max_key = compacted.iter().map(|input| &input.table.max_key).max()?;
+    let blocks = compacted.iter().flat_map(|input| &input.blocks);
     let points = blocks.map(|b| Point { last_key: b.last_key.clone(), bytes: b.bytes });
     let histogram = Histogram::new(points.collect());
     let whole = Input { histogram: &histogram, min_key, max_key, table_bytes, prefixer };

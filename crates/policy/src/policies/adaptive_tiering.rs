@@ -2,16 +2,17 @@
 //! a level sinks without reading the one below, and only what many tables share is rewritten.
 //!
 //! 1. A level that another policy left as runs becomes an overlapping one; nothing is rewritten.
-//! 2. Merge and split: at `l0_trigger` idle runs of level 0, these merge into level 1, each
+//! 2. Compaction and split: at `l0_trigger` idle runs of level 0, these compact into level 1, each
 //!    component of key overlap by itself; a lone table moves. Level 1 is not read. Outputs are cut
 //!    by prefix ([`Cut::Prefix`]).
-//! 3. Merge and move: a level over base * T^(i-1) bytes sinks whole into the next one, which is not
-//!    read, by the rules of `unions`. The deepest level gets the next number instead: it alone
-//!    has no older versions below it to stay above of, and nothing to gain from being rewritten.
-//! 4. Intra-level merge: a table that gets met too often where tables overlap is merged with all
-//!    that overlap it. So are the tables of the deepest overlap, if it is deeper than T or if more
-//!    than a quarter of the level's entries are estimated to be obsolete: a load that is only
-//!    written would else never merge the last level (the paper has no such guard).
+//! 3. Compaction and move: a level over base * T^(i-1) bytes sinks whole into the next one, which
+//!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it
+//!    alone has no older versions below it to stay above of, and nothing to gain from being
+//!    rewritten.
+//! 4. Intra-level compaction: a table that gets met too often where tables overlap is compacted
+//!    with all that overlap it. So are the tables of the deepest overlap, if it is deeper than T or
+//!    if more than a quarter of the level's entries are estimated to be obsolete: a load that is
+//!    only written would else never compact the last level (the paper has no such guard).
 //!
 //! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
 //!    upper one sinks before it is full, so that rule 4 can see to it. After the deepest level has
@@ -20,38 +21,41 @@
 //!
 //! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
 //! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
-//! and merges drop by rule I4. The paper's order by file number is unsafe (spec: merge policies §3,
-//! the case X, Y, Z, Q). Source: PTierDB §III-B, §III-C; spec, merge policies §3.
+//! and compactions drop by rule I4. The paper's order by file number is unsafe (spec: compaction
+//! policies §3, the case X, Y, Z, Q). Source: PTierDB §III-B, §III-C; spec, compaction policies §3.
 
 use std::collections::BTreeMap;
 use std::slice;
 use std::sync::Arc;
 
 use crate::options::{IntraLevel, PolicyOptions};
-use crate::overlap::{Group, Output, Row, connect, level_rows, merge_of, plan_groups, run_rows};
+use crate::overlap::{
+    Group, Output, Row, compaction_of, connect, level_rows, plan_groups, run_rows,
+};
 use crate::overlapping::{OverlappingTables, obsolete_permille};
 use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::leveled;
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
 
 /// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
 pub const CAP_FACTOR: u64 = crate::partition::prefix::CAP_FACTOR;
 
-/// Estimated share of obsolete entries, in thousandths, above which a level merges inside itself.
+/// Estimated share of obsolete entries, in thousandths, above which a level compactions inside
+/// itself.
 pub const OBSOLETE_PERMILLE: u64 = 250;
 
 /// See the module docs.
 pub struct AdaptiveTiering;
 
-impl MergePolicy for AdaptiveTiering {
+impl CompactionPolicy for AdaptiveTiering {
     fn name(&self) -> &'static str {
         "adaptive-tiering"
     }
 
     fn doc(&self) -> &'static str {
-        "tables overlap, cut by key prefix; levels sink by moves, reads trigger merges (PTierDB)"
+        "tables overlap, cut by key prefix; levels sink by moves, reads trigger compactions (PTierDB)"
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
@@ -78,7 +82,7 @@ impl MergePolicy for AdaptiveTiering {
             .or_else(|| job.merge_and_split())
             .or_else(|| job.sink_levels())
             .or_else(|| job.sink_obsolete())
-            .or_else(|| job.merge_inside())
+            .or_else(|| job.compact_inside())
     }
 }
 
@@ -117,7 +121,7 @@ impl Job<'_> {
         }
         let mut plan = plan_groups(connect(run_rows(0, idle)), self.output(1), |_| false);
         plan.why = format!(
-            "L0 over target: {} runs of {}; merge and split, L1 is not read",
+            "L0 over target: {} runs of {}; compaction and split, L1 is not read",
             idle.len(),
             self.options.l0_trigger
         );
@@ -190,20 +194,22 @@ impl Job<'_> {
                     for set in unions(component.rows) {
                         match set.as_slice() {
                             [lone] => plan.moves.extend(lone.moves(output)),
-                            _ => plan.merges.push(merge_of(set, output)),
+                            _ => plan.compactions.push(compaction_of(set, output)),
                         }
                     }
                 }
             }
         }
-        let merged: usize = plan.merges.iter().map(|merge| merge.input_ids().count()).sum();
+        let compacted: usize =
+            plan.compactions.iter().map(|compaction| compaction.input_ids().count()).sum();
         let (moved, next) = (plan.moves.len(), index + 1);
-        plan.why = format!("{reason}; {merged} tables merge, {moved} move, L{next} is not read");
+        plan.why =
+            format!("{reason}; {compacted} tables compaction, {moved} move, L{next} is not read");
         plan
     }
 
     /// Rule 4, deepest level first: most gets end there.
-    fn merge_inside(&self) -> Option<Plan> {
+    fn compact_inside(&self) -> Option<Plan> {
         let deepest = self.shape.deepest()?;
         let shallowest = match self.options.intra_level {
             IntraLevel::Every => 1,
@@ -211,14 +217,14 @@ impl Job<'_> {
         };
         (shallowest..=deepest).rev().find_map(|index| match self.shape.level(index) {
             Level::Overlapping(tables) => {
-                self.merge_hot(index, tables).or_else(|| self.guard(index, tables))
+                self.compact_hot(index, tables).or_else(|| self.guard(index, tables))
             }
             Level::Runs(_) => None,
         })
     }
 
-    /// The hottest table that has overstepped what its merge would cost.
-    fn merge_hot(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
+    /// The hottest table that has overstepped what its compaction would cost.
+    fn compact_hot(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let heat = |table: &Table| self.heat.accesses.get(&table.id).copied();
         if self.heat.accesses.is_empty() || tables.stats().depth < 2 {
             return None;
@@ -278,7 +284,7 @@ impl Job<'_> {
 
     fn inside(&self, index: u32, group: Vec<Row<'_>>, why: String) -> Plan {
         let why = format!("{why}; intra-level merge");
-        Plan { merges: vec![merge_of(group, self.output(index))], why, ..Plan::default() }
+        Plan { compactions: vec![compaction_of(group, self.output(index))], why, ..Plan::default() }
     }
 
     fn output(&self, level: u32) -> Output {
@@ -307,12 +313,12 @@ fn cut(options: &PolicyOptions) -> Cut {
     Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
 }
 
-/// Splits a group of connected tables into the sets that merge; a set of one moves (PTierDB
+/// Splits a group of connected tables into the sets that compaction; a set of one moves (PTierDB
 /// §III-B2; the rows marked "paper silent" are the spec's).
 ///
-/// 1. Two tables merge if both hold many prefixes or both hold one, else both move.
-/// 2. Of three or more: tables that share a prefix with two others merge.
-/// 3. A prefix in exactly two of them merges these, unless one of them holds no other prefix.
+/// 1. Two tables compaction if both hold many prefixes or both hold one, else both move.
+/// 2. Of three or more: tables that share a prefix with two others compaction.
+/// 3. A prefix in exactly two of them compacts these, unless one of them holds no other prefix.
 /// 4. Sets that share a table are one set; whatever is in none moves.
 ///
 /// A table without a prefix list counts as one of many prefixes: all that its bounds allow.

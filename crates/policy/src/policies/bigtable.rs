@@ -1,12 +1,12 @@
-//! Bigtable: when the stack has more than k runs, the newest of them merge, down to the first run
-//! that is no larger than all newer ones together (as in Bigtable and HBase; spec: merge policies
-//! §6). Not bounded in what a single merge rewrites.
+//! Bigtable: when the stack has more than k runs, the newest of them compaction, down to the first
+//! run that is no larger than all newer ones together (as in Bigtable and HBase; spec: compaction
+//! policies §6). Not bounded in what a single compaction rewrites.
 //!
 //! 1. More than k runs: the least i, counted from the oldest, with size(i) at most the sum of the
 //!    newer ones; else the two newest. Runs i and newer become one.
 //!
 //! So a run that is left alone is larger than all above it, and a byte's run at least doubles with
-//! each merge but those of the two newest. The rest is in `stack.rs`.
+//! each compaction but those of the two newest. The rest is in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};
@@ -14,7 +14,7 @@ use crate::policies::stack::{Choice, Choose, Stack};
 /// See the module docs.
 pub(crate) static BIGTABLE: Stack = Stack {
     name: "bigtable",
-    doc: "a stack of at most k runs; merges down to a run larger than all newer (HBase)",
+    doc: "a stack of at most k runs; compacts down to a run larger than all newer (HBase)",
     max_runs: |options| options.stack_runs,
     choose: Choose::BySizes(choose),
 };

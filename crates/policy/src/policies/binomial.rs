@@ -1,11 +1,13 @@
 //! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
-//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what merges follows
-//! from the number of flushes alone, not from sizes, and pays where flushes are of about one size.
+//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what compactions
+//! follows from the number of flushes alone, not from sizes, and pays where flushes are of about
+//! one size.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
-//!    belong to one run of that layout merge, newest first; several such merges may run at once.
-//! 2. There is no early return for a stack of few runs: merging early is what keeps merging cheap.
-//!    Waiting until k runs are there costs a third more (n = 1000, k = 8).
+//!    belong to one run of that layout compaction, newest first; several such compactions may run
+//!    at once.
+//! 2. There is no early return for a stack of few runs: compacting early is what keeps compacting
+//!    cheap. Waiting until k runs are there costs a third more (n = 1000, k = 8).
 //!
 //! For k = 6 the stack has 4.0 runs on average over the first 209 flushes, where min-latency has
 //! 4.8; over 923 it is 5.0 and 5.15, for a write amplification of 6.2 and 5.65. The rest is in
@@ -18,7 +20,7 @@ use crate::policies::stack::{Choose, Stack};
 /// See the module docs.
 pub(crate) static BINOMIAL: Stack = Stack {
     name: "binomial",
-    doc: "a stack of at most k runs, merged by flush count; few while the store is small",
+    doc: "a stack of at most k runs, compacted by flush count; few while the store is small",
     max_runs: |options| options.stack_runs,
     choose: Choose::ByEnds(ends),
 };

@@ -1,5 +1,5 @@
 //! Which flushes make up each run of the stack after t flushes, for binomial and min-latency (spec:
-//! merge policies §6; Mao et al., "Comparison and evaluation of state-of-the-art LSM merge
+//! compaction policies §6; Mao et al., "Comparison and evaluation of state-of-the-art LSM merge
 //! policies"). Pure arithmetic; not a policy.
 //!
 //! The rule: after flush t, all runs from index i(t) on (0 is the oldest) become one. With C the
@@ -24,8 +24,8 @@
 //!    with d = j and one h less; until t itself is a begin.
 //!
 //! Layouts only coarsen: an end of the layout at t' > t that is at or before t is an end of the
-//! layout at t, by 1. So a stack that is behind, or that merges concurrently, never has to split a
-//! run: it may go to the newest layout at once. At most h + 1 runs, which is at most k.
+//! layout at t, by 1. So a stack that is behind, or that compactions concurrently, never has to
+//! split a run: it may go to the newest layout at once. At most h + 1 runs, which is at most k.
 
 /// Larger than any flush count.
 const MANY: u128 = 1 << 64;

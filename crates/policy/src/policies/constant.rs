@@ -1,8 +1,8 @@
 //! Constant: when the stack has more than k runs, all of them become one. The simplest of stack
 //! policies, and what others are measured against: each byte is rewritten every k flushes.
 //!
-//! Write amplification after n flushes is about n / (2 k) (spec: merge policies §6). The rest is in
-//! `stack.rs`.
+//! Write amplification after n flushes is about n / (2 k) (spec: compaction policies §6). The rest
+//! is in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};
@@ -10,7 +10,7 @@ use crate::policies::stack::{Choice, Choose, Stack};
 /// See the module docs.
 pub(crate) static CONSTANT: Stack = Stack {
     name: "constant",
-    doc: "a stack of at most k runs; one more, and all merge: simple, most writing",
+    doc: "a stack of at most k runs; one more, and all compaction: simple, most writing",
     max_runs: |options| options.stack_runs,
     choose: Choose::BySizes(choose),
 };

@@ -9,7 +9,7 @@
 //!   about T/(2K) times per level.
 //! * Z likewise for the last level, the deepest that holds a table; Z = 1 always gathers. A last
 //!   level of one run above its capacity becomes the next deeper level, by metadata only; one of
-//!   several runs merges into one run of that level. If K >= T-1, its capacity is T times what
+//!   several runs compacts into one run of that level. If K >= T-1, its capacity is T times what
 //!   arrives.
 //!
 //! What that is at the corners, for T > 2:
@@ -20,7 +20,7 @@
 //!
 //! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling).
 //! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source:
-//! spec, merge policies §2.
+//! spec, compaction policies §2.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

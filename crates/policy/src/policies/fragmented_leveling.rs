@@ -2,16 +2,16 @@
 //! overlaps below. Small jobs, many at once; the default.
 //!
 //! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: these runs sink together with the
-//!    level-1 tables that they overlap. Each component of key overlap is one merge; a table that
-//!    overlaps nothing moves, so that a load in key order rewrites nothing.
-//!    A merge of a small level 0 into a large level 1 rewrites much to sort little. So it waits
-//!    until level 0 holds `l0_share_percent` of what it would rewrite, but no longer than
-//!    [`L0_PATIENCE`] times the trigger: reads pay for each run that waits.
+//!    level-1 tables that they overlap. Each component of key overlap is one compaction; a table
+//!    that overlaps nothing moves, so that a load in key order rewrites nothing. A compaction of a
+//!    small level 0 into a large level 1 rewrites much to sort little. So it waits until level 0
+//!    holds `l0_share_percent` of what it would rewrite, but no longer than [`L0_PATIENCE`] times
+//!    the trigger: reads pay for each run that waits.
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
 //!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
 //!    Where tables are cut by Global-Range, they are widened by all that the hull of the job meets,
-//!    and the target tables that this takes come along (spec: merge policies §8.A): bounds are
+//!    and the target tables that this takes come along (spec: compaction policies §8.A): bounds are
 //!    shared there, so the new hull is the old one in most cases, and sinking what lies within one
 //!    cell together rewrites the cell once. If that is too much, as without Global-Range.
 //!    A table of which a quarter are tombstones, and twice as many as in its level on the whole,
@@ -20,23 +20,23 @@
 //!    good, but is rewritten without them.
 //! 3. The level with the highest score goes first; one that is blocked lets the next one go.
 //! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
-//!    newest of them merge into one run of level 0, to keep reads bounded while level 1 is taken.
+//!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is taken.
 //!
 //! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels versions of
 //! a key sink past no other: tables of a level are disjoint, and the job holds (or waits for) every
-//! table of the target level that it meets, and the range that it writes. Source: spec, merge
+//! table of the target level that it meets, and the range that it writes. Source: spec, compaction
 //! policies §2; LevelDB's `PickCompaction` and `SetupOtherInputs`.
 
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{
-    Group, Output, Row, bytes, collides, connect, level_rows, merge_of, plan_groups, run_rows,
+    Group, Output, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::{Level, Shape, Table};
 use crate::text::{format_bytes, format_key};
 
@@ -50,7 +50,7 @@ pub const EXPANSION_TABLES: u64 = 25;
 /// See the module docs.
 pub struct FragmentedLeveling;
 
-impl MergePolicy for FragmentedLeveling {
+impl CompactionPolicy for FragmentedLeveling {
     fn name(&self) -> &'static str {
         "fragmented-leveling"
     }
@@ -76,7 +76,7 @@ impl MergePolicy for FragmentedLeveling {
                 let over = leveled::over_target(shape, busy, &self.targets(shape, options));
                 over.iter().find_map(|over| job.sink(over))
             })
-            .or_else(|| job.merge_inside_l0())
+            .or_else(|| job.compact_inside_l0())
     }
 }
 
@@ -164,8 +164,8 @@ impl Job<'_> {
         Some(plan)
     }
 
-    /// Moves and merges; a dense table that nothing lies below is rewritten, so that its tombstones
-    /// end there.
+    /// Moves and compactions; a dense table that nothing lies below is rewritten, so that its
+    /// tombstones end there.
     fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
         let output = self.output(level + 1);
         if let [Group::Apart(row)] = groups.as_slice()
@@ -173,8 +173,8 @@ impl Job<'_> {
             && is_dense(lone, share)
             && self.is_last_of_its_keys(level + 1, lone)
         {
-            let merge = merge_of(vec![*row], output);
-            return Plan { merges: vec![merge], ..Plan::default() };
+            let compaction = compaction_of(vec![*row], output);
+            return Plan { compactions: vec![compaction], ..Plan::default() };
         }
         plan_groups(groups, output, |_| false)
     }
@@ -268,9 +268,9 @@ impl Job<'_> {
     }
 
     /// Rule 4.
-    pub fn merge_inside_l0(&self) -> Option<Plan> {
+    pub fn compact_inside_l0(&self) -> Option<Plan> {
         let trigger = self.options.l0_trigger;
-        waiting::merge_newest(self.shape, self.busy, self.options, 0, trigger)
+        waiting::compact_newest(self.shape, self.busy, self.options, 0, trigger)
     }
 
     fn output(&self, level: u32) -> Output {

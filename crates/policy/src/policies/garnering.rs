@@ -1,6 +1,6 @@
 //! Garnering (Autumn): fragmented leveling whose levels grow wider as the tree gets deeper, so that
 //! it has O(sqrt(log N)) of them. Fewer runs to read, more writing in the small levels. Not another
-//! way to merge: tables sink by the rules of fragmented leveling.
+//! way to compact: tables sink by the rules of fragmented leveling.
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
 //!    `c_permille` / 1000 and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is
@@ -17,8 +17,8 @@
 //!    The half keeps L from flapping.
 //!
 //! Nothing here depends on how the tree came about, so c and T may change at any time: only the
-//! capacities are other ones, and what exceeds them drains by score. Source: spec, merge policies
-//! §4; Autumn §3.1.
+//! capacities are other ones, and what exceeds them drains by score. Source: spec, compaction
+//! policies §4; Autumn §3.1.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
 use crate::policies::leveled::{self, Over};
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 
@@ -37,7 +37,7 @@ const FRACTION_BITS: u32 = 24;
 /// See the module docs.
 pub struct Garnering;
 
-impl MergePolicy for Garnering {
+impl CompactionPolicy for Garnering {
     fn name(&self) -> &'static str {
         "garnering"
     }
@@ -76,7 +76,7 @@ impl MergePolicy for Garnering {
                     false => job.sink(over),
                 })
             })
-            .or_else(|| job.merge_inside_l0())
+            .or_else(|| job.compact_inside_l0())
     }
 }
 
@@ -155,8 +155,8 @@ fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
         let id = upper.runs().first().map_or(u64::from(next_last), |run| run.id);
         let cut = options.cut();
         let output = Output { level: next_last, slot: RunSlot::New(id), cut };
-        let merged = plan_groups(groups, output, |lone| lone.level == next_last);
-        plan = Plan { last_level: plan.last_level, ..merged };
+        let compacted = plan_groups(groups, output, |lone| lone.level == next_last);
+        plan = Plan { last_level: plan.last_level, ..compacted };
     }
     plan.why = small("the tree holds", bytes);
     Some(plan)

@@ -4,13 +4,13 @@
 //!
 //! 1. Level 0 at `l0_trigger` idle runs, and each level above the last at its T-th run, become one
 //!    new run of the next level, as in tiering.
-//! 2. If that next level is the last, they merge with its one run instead.
+//! 2. If that next level is the last, they compact with its one run instead.
 //! 3. If they would find more there than T - 1 times their own bytes, the last level becomes the
 //!    next deeper level first. Metadata only: its run would be alone there.
 //!
 //! So levels grow by T whatever a flush is, and `base_bytes` is not used. The last level is the
 //! deepest that holds a table. The rules of moves, of foreign layouts and of
-//! jobs side by side are in `tiered.rs`. Source: spec, merge policies §2.
+//! jobs side by side are in `tiered.rs`. Source: spec, compaction policies §2.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

@@ -136,8 +136,8 @@ fn idle_bytes(tables: &[Arc<Table>], busy: &Busy) -> u64 {
 }
 
 /// Brings a level that another policy left behind (several runs, or overlapping tables) into one
-/// run, in place (spec: merge policies §2, "reopened under any other policy"). The shallowest such
-/// level that is idle. O(levels) if there is none.
+/// run, in place (spec: compaction policies §2, "reopened under any other policy"). The shallowest
+/// such level that is idle. O(levels) if there is none.
 pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
     (1..shape.levels.len() as u32).find_map(|index| {
         let level = shape.level(index);
@@ -153,8 +153,8 @@ pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Op
     })
 }
 
-/// All of a level into one run of it: lone tables move, the rest merges. `None` if any of it is
-/// busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere,
+/// All of a level into one run of it: lone tables move, the rest compactions. `None` if any of it
+/// is busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere,
 /// since it would find a level of another layout. The caller says why.
 pub(crate) fn into_one_run(
     shape: &Shape,

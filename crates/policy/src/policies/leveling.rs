@@ -1,34 +1,34 @@
-//! Full leveling: the textbook policy. A level over target is merged whole into the next one. Not
-//! for large stores under load: one merge may rewrite the two largest levels.
+//! Full leveling: the textbook policy. A level over target is compacted whole into the next one.
+//! Not for large stores under load: one compaction may rewrite the two largest levels.
 //!
 //! 1. Level 0 is over target at `l0_trigger` runs: all of them (those that are idle from the oldest
-//!    on) merge with all of level 1.
-//! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it merges whole with level i+1. The
+//!    on) compact with all of level 1.
+//! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it compacts whole with level i+1. The
 //!    deepest level has no exception: what it cannot hold makes the next level.
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
 //! 4. The level with the highest score goes first.
 //!
-//! A merge takes both levels whole, so two jobs of this policy never share a level, and each byte
-//! is rewritten about T/2 times per level (spec: merge policies §2).
+//! A compaction takes both levels whole, so two jobs of this policy never share a level, and each
+//! byte is rewritten about T/2 times per level (spec: compaction policies §2).
 
 use crate::options::PolicyOptions;
-use crate::overlap::{any_overlap, bytes, level_rows, merge_of, run_rows};
+use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::Shape;
 use crate::text::format_bytes;
 
 /// See the module docs.
 pub struct Leveling;
 
-impl MergePolicy for Leveling {
+impl CompactionPolicy for Leveling {
     fn name(&self) -> &'static str {
         "leveling"
     }
 
     fn doc(&self) -> &'static str {
-        "one run per level; a full level merges whole into the next: fewest runs, most writing"
+        "one run per level; a full level compacts whole into the next: fewest runs, most writing"
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
@@ -67,7 +67,7 @@ fn sink(shape: &Shape, busy: &Busy, options: &PolicyOptions, over: &Over) -> Opt
     let mut plan = Plan::default();
     let why;
     if any_overlap(rows.clone()) {
-        plan.merges.push(merge_of(rows, output));
+        plan.compactions.push(compaction_of(rows, output));
         let with = format_bytes(bytes(&targets));
         why = format!("whole level with {with} of L{}", output.level);
     } else {

@@ -2,7 +2,8 @@
 //! its stack has all k from the start (Mao et al.). Not adaptive, as binomial is not.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
-//!    belong to one run of that layout merge, newest first; several such merges may run at once.
+//!    belong to one run of that layout compaction, newest first; several such compactions may run
+//!    at once.
 //! 2. There is no early return for a stack of few runs, see `binomial.rs`.
 //!
 //! It is best at the end of a phase, C(d+k, d) - 1 flushes, and pays for the next one in advance:
@@ -16,7 +17,7 @@ use crate::policies::stack::{Choose, Stack};
 /// See the module docs.
 pub(crate) static MIN_LATENCY: Stack = Stack {
     name: "min-latency",
-    doc: "a stack of k runs, merged by flush count; least writing for k",
+    doc: "a stack of k runs, compacted by flush count; least writing for k",
     max_runs: |options| options.stack_runs,
     choose: Choose::ByEnds(ends),
 };

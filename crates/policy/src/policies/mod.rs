@@ -1,4 +1,4 @@
-//! The merge policies, one file each. Not their list: that is the registry.
+//! The compaction policies, one file each. Not their list: that is the registry.
 
 pub mod adaptive_tiering;
 pub mod bigtable;

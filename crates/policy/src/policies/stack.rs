@@ -1,21 +1,21 @@
-//! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a merge
-//! makes neighbours of it into one run in their place (spec: merge policies §6). Not a policy:
-//! which runs merge is decided by a [`Choose`].
+//! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
+//! compaction makes neighbours of it into one run in their place (spec: compaction policies §6).
+//! Not a policy: which runs compaction is decided by a [`Choose`].
 //!
 //! A pick is the first of these:
 //!
 //! 1. Take over: what another policy left below level 0 comes up. The shallowest such level goes
 //!    first: its runs become the oldest of level 0, in their order; nothing is rewritten. A level
 //!    of overlapping tables becomes one run in place before that.
-//! 2. The merge that the policy chooses. Of the chosen runs, tables that overlap no other move to
+//! 2. The compact that the policy chooses. Of the chosen runs, tables that overlap no other move to
 //!    the output run, so a load in key order rewrites nothing.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * A merge takes runs that are neighbours and idle, and owns every table of them, those that move
-//!   from the newest run into itself included. The output has the slot and the id of the newest of
-//!   them, which stays there until then, since it is busy. Runs that arrive meanwhile do so on top
-//!   (flushes) or at the bottom (rule 1).
+//! * A compaction takes runs that are neighbours and idle, and owns every table of them, those that
+//!   move from the newest run into itself included. The output has the slot and the id of the
+//!   newest of them, which stays there until then, since it is busy. Runs that arrive meanwhile do
+//!   so on top (flushes) or at the bottom (rule 1).
 //! * What comes up by rule 1 is older than all of level 0 and newer than all that stays below. Both
 //!   would be wrong if a job put newer data below level 0 meanwhile. So rule 1 waits for every job
 //!   that has to do with a level below 0; and while it runs, it owns the range of its tables in all
@@ -34,11 +34,11 @@ use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled;
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
-/// Runs to merge.
+/// Runs to compact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// Their slots in level 0, at least two.
@@ -47,13 +47,13 @@ pub(crate) struct Choice {
     pub reason: String,
 }
 
-/// Decides what merges.
+/// Decides what compactions.
 pub(crate) enum Choose {
-    /// By the sizes of the newest runs, newest first. While a merge runs, the runs on top of it are
-    /// a stack of their own: they wait neither for it nor without bound.
+    /// By the sizes of the newest runs, newest first. While a compact runs, the runs on top of it
+    /// are a stack of their own: they wait neither for it nor without bound.
     BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
     /// By age: the flush numbers at which the runs of the wanted layout end, oldest first, after so
-    /// many flushes. Several merges may be due at once.
+    /// many flushes. Several compactions may be due at once.
     ByEnds(fn(u64, &PolicyOptions) -> Vec<u64>),
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Stack {
     pub choose: Choose,
 }
 
-impl MergePolicy for Stack {
+impl CompactionPolicy for Stack {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -83,9 +83,10 @@ impl MergePolicy for Stack {
         std::iter::once(stack).chain((0..below).map(|_| target(0))).collect()
     }
 
-    /// What is in the wanted merges, but for the largest run of each. That one is where it belongs;
-    /// the others are what waits to join it, though the merge rewrites them all: a stack in step
-    /// may rewrite the whole store, which is no reason to slow writers down. O(tables).
+    /// What is in the wanted compactions, but for the largest run of each. That one is where it
+    /// belongs; the others are what waits to join it, though the compaction rewrites them all: a
+    /// stack in step may rewrite the whole store, which is no reason to slow writers down.
+    /// O(tables).
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         let runs = shape.level(0).runs();
         let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
@@ -112,7 +113,7 @@ impl MergePolicy for Stack {
         take_over(shape, busy, options).or_else(|| {
             let runs = shape.level(0).runs();
             let choice = self.choice(runs, shape.state.flush_count, busy, options)?;
-            Some(merge(runs, choice, options))
+            Some(plan_of(runs, choice, options))
         })
     }
 }
@@ -142,9 +143,9 @@ impl Stack {
 }
 
 /// Rule 2.
-fn merge(runs: &[Run], choice: Choice, options: &PolicyOptions) -> Plan {
+fn plan_of(runs: &[Run], choice: Choice, options: &PolicyOptions) -> Plan {
     let Choice { slots, reason } = choice;
-    assert!(slots.len() >= 2, "one run is merged already");
+    assert!(slots.len() >= 2, "one run is compacted already");
     let slot = RunSlot::New(runs[slots.start].id);
     let output = Output { level: 0, slot, cut: options.cut() };
     let rows = run_rows(0, &runs[slots.clone()]);
@@ -188,7 +189,7 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
     (1..).filter(is_free).take(count).collect()
 }
 
-/// The merges that bring the stack to a layout, newest first: the runs that belong to one run of
+/// The compacts that bring the stack to a layout, newest first: the runs that belong to one run of
 /// it, if they are several. A run belongs to the first run of the layout that ends at or after it.
 /// Flush numbers fall from slot to slot, so each such group is a row of neighbours.
 fn groups(runs: &[Run], ends: &[u64]) -> Vec<Choice> {

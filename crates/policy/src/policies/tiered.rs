@@ -5,7 +5,7 @@
 //!
 //! * *arrivals stay apart* (tiering): each sinking level makes one new run below, which reads
 //!   nothing there. A level sinks at run `max_runs + 1`, whatever its bytes are.
-//! * *arrivals gather* (leveling, and everything between): what sinks merges with the newest run
+//! * *arrivals gather* (leveling, and everything between): what sinks compacts with the newest run
 //!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
 //!   level sinks above its capacity, base * T^(i-1) bytes.
 //!
@@ -26,9 +26,9 @@
 //!    it go (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run of
 //!    the next level. A component of key overlap that is one table moves, or stays if it is in the
 //!    target already: a load in key order rewrites nothing.
-//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs merges
-//!    its newest ones inside itself. The job that blocks it may rewrite the last level and take
-//!    long; without this rule reads would meet a run for each arrival meanwhile.
+//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs
+//!    compactions its newest ones inside itself. The job that blocks it may rewrite the last level
+//!    and take long; without this rule reads would meet a run for each arrival meanwhile.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
@@ -37,7 +37,8 @@
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
 //!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
-//! * A job that writes inside a level owns the runs it merges, and takes the slot of the newest.
+//! * A job that writes inside a level owns the runs it compactions, and takes the slot of the
+//!   newest.
 //!
 //! Run ids: outputs take the id of the run that they join, else of the newest run that sinks, which
 //! leaves its level. Should the target hold that id (leveled policies name runs after levels), the
@@ -48,7 +49,7 @@ use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
 use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
@@ -89,7 +90,7 @@ pub(crate) struct Tiered {
     pub rules: fn(&PolicyOptions) -> Rules,
 }
 
-impl MergePolicy for Tiered {
+impl CompactionPolicy for Tiered {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -114,7 +115,7 @@ impl MergePolicy for Tiered {
         job.deepen(busy)
             .or_else(|| job.reshape(busy))
             .or_else(|| job.over_target(busy).iter().find_map(|over| job.sink(busy, over)))
-            .or_else(|| job.merge_waiting(busy))
+            .or_else(|| job.compact_waiting(busy))
     }
 }
 
@@ -258,7 +259,7 @@ impl<'a> Job<'a> {
         let cut = self.options.cut();
         let output = Output { level: to, slot: RunSlot::New(id), cut };
         let mut plan = plan_groups(connect(rows), output, |lone| lone.level == to);
-        let what = match (plan.merges.is_empty(), joined) {
+        let what = match (plan.compactions.is_empty(), joined) {
             (true, _) => format!("nothing overlaps, {} tables move", plan.moves.len()),
             (false, Some(run)) => {
                 format!("with r{id} of L{to}, {}", format_bytes(run.bytes()))
@@ -269,8 +270,8 @@ impl<'a> Job<'a> {
         Some(plan)
     }
 
-    /// The run of the target that so many bytes from above merge with; `None` if they make a run of
-    /// their own. Runs that are on their way down do not count.
+    /// The run of the target that so many bytes from above compact with; `None` if they make a run
+    /// of their own. Runs that are on their way down do not count.
     fn joined(&self, busy: &Busy, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
         let runs = self.shape.level(to).runs();
         let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
@@ -290,13 +291,13 @@ impl<'a> Job<'a> {
     }
 
     /// Rule 4. A job that writes into the level from above would not find its newest run there.
-    fn merge_waiting(&self, busy: &Busy) -> Option<Plan> {
+    fn compact_waiting(&self, busy: &Busy) -> Option<Plan> {
         (0..self.shape.levels.len() as u32).find_map(|level| {
             if level > 0 && busy.writes_into(level) {
                 return None;
             }
             let trigger = self.target(level).max_runs.saturating_add(1);
-            waiting::merge_newest(self.shape, busy, self.options, level, trigger)
+            waiting::compact_newest(self.shape, busy, self.options, level, trigger)
         })
     }
 }

@@ -1,5 +1,6 @@
-//! Tiering, as Cassandra and many write-heavy stores do it: T runs per level, merged once on their
-//! way down. Least writing, most runs to read. Not lazy: the last level has as many runs as others.
+//! Tiering, as Cassandra and many write-heavy stores do it: T runs per level, compacted once on
+//! their way down. Least writing, most runs to read. Not lazy: the last level has as many runs as
+//! others.
 //!
 //! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: they become one new run of level
 //!    1, which is not read.
@@ -7,8 +8,8 @@
 //!    read. The last level is no exception: that makes the next one.
 //!
 //! Sizes do not matter, so `base_bytes` is not used. Each byte is written once per level, and a get
-//! without filters meets up to T - 1 runs per level (spec: merge policies §2). The rules of moves,
-//! of foreign layouts and of jobs side by side are in `tiered.rs`.
+//! without filters meets up to T - 1 runs per level (spec: compaction policies §2). The rules of
+//! moves, of foreign layouts and of jobs side by side are in `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
@@ -16,7 +17,7 @@ use crate::policies::tiered::{Keep, Rules, Tiered};
 /// See the module docs.
 pub(crate) static TIERING: Tiered = Tiered {
     name: "tiering",
-    doc: "T runs per level, merged into one run of the next: least writing, most runs",
+    doc: "T runs per level, compacted into one run of the next: least writing, most runs",
     rules,
 };
 

@@ -1,8 +1,8 @@
-//! What a level does while the one below is taken: its newest runs merge inside it, so that reads
-//! stay bounded. Not a policy: each decides when it comes to this.
+//! What a level does while the one below is taken: its newest runs compaction inside it, so that
+//! reads stay bounded. Not a policy: each decides when it comes to this.
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Output, merge_of, run_rows};
+use crate::overlap::{Output, compaction_of, run_rows};
 use crate::plan::{Busy, Plan};
 use crate::policies::leveled;
 use crate::shape::{Run, RunSlot, Shape};
@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: u32 = 2;
 /// rewritten O(log) times. (Once instead of twice would stop at a flush that is a byte larger than
 /// the next.) The output takes the place and id of the newest run, which the job owns: age order
 /// stays as it was.
-pub(crate) fn merge_newest(
+pub(crate) fn compact_newest(
     shape: &Shape,
     busy: &Busy,
     options: &PolicyOptions,
@@ -46,7 +46,7 @@ pub(crate) fn merge_newest(
     let slot = RunSlot::New(runs[from].id);
     let output = Output { level, slot, cut: options.cut() };
     let plan = Plan {
-        merges: vec![merge_of(run_rows(level, &runs[from..to]), output)],
+        compactions: vec![compaction_of(run_rows(level, &runs[from..to]), output)],
         why: format!(
             "L{level} waits for L{} with {} runs; newest {} ({}) into one",
             level + 1,

@@ -6,7 +6,7 @@ use crate::options::PolicyOptions;
 
 /// By how much sizes were multiplied to keep a shape within a number of tables; powers of two.
 ///
-/// What it changes. A policy that merges whole levels or runs writes the same whatever its tables
+/// What it changes. A policy that compacts whole levels or runs writes the same whatever its tables
 /// are. One that sinks single tables treats a level that is smaller than one table as a whole, so
 /// its upper levels behave like full leveling. Fragmented leveling, 10 TiB, T = 10: write
 /// amplification 30.7, 31.8 and 34.3 with 1,024, 4,096 and 16,384 tables.
@@ -16,8 +16,8 @@ pub struct Coarsening {
     pub table_factor: u64,
     /// Of `split_bytes`.
     pub split_factor: u64,
-    /// Of `flush_bytes`. Above 1 for an ascending load only: its tables are never merged, so they
-    /// stay as small as the flush made them.
+    /// Of `flush_bytes`. Above 1 for an ascending load only: its tables are never compacted, so
+    /// they stay as small as the flush made them.
     pub flush_factor: u64,
 }
 

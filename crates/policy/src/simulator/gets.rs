@@ -51,15 +51,15 @@ impl Simulator<'_> {
             self.settle()?;
         }
         self.heat.accesses.clear();
-        let Totals { merge_read_bytes, merged_bytes, plan_count, .. } = self.totals;
+        let Totals { compaction_read_bytes, compacted_bytes, plan_count, .. } = self.totals;
         let mean = probed * 1000 / u128::from(space) / counted.max(1);
         Ok(SimGets {
             get_count: gets,
             tables_probed_per_get_permille: u64::try_from(mean).unwrap_or(u64::MAX),
             first_tables_probed_per_get_permille: first,
             last_tables_probed_per_get_permille: self.probed_permille(),
-            merge_read_bytes: narrow(merge_read_bytes - before.merge_read_bytes),
-            merged_bytes: narrow(merged_bytes - before.merged_bytes),
+            compaction_read_bytes: narrow(compaction_read_bytes - before.compaction_read_bytes),
+            compacted_bytes: narrow(compacted_bytes - before.compacted_bytes),
             plan_count: plan_count - before.plan_count,
         })
     }

@@ -1,22 +1,23 @@
-//! The shape of a tree over time, without data: flushes, picks and merges as metadata. Tells what
-//! a policy writes and how many tables a get meets, at sizes that no test can load. Not a model of
-//! time, of caches or of concurrency: each flush is followed by all the jobs that it causes.
+//! The shape of a tree over time, without data: flushes, picks and compactions as metadata. Tells
+//! what a policy writes and how many tables a get meets, at sizes that no test can load. Not a
+//! model of time, of caches or of concurrency: each flush is followed by all the jobs that it
+//! causes.
 //!
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
-//! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a merge holds
-//! a + b - a b / w there, the expected union of independent even spreads; all integers. Outputs are
-//! cut by entries, so they are narrower where inputs were denser. The prefix of a key is one of
-//! `prefix_count` equal buckets of the key space; a merge that cuts by prefix ends tables where it
-//! changes.
+//! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a compaction
+//! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
+//! Outputs are cut by entries, so they are narrower where inputs were denser. The prefix of a key
+//! is one of `prefix_count` equal buckets of the key space; a compact that cuts by prefix ends
+//! tables where it changes.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
 //!
 //! How true. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
 //! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 where level 0
-//! waits; the model says 12.0 and 12.1. With outputs spread evenly over a merge's range it said
-//! 13.9 and 15.9: a level is dense just behind its round-robin cursor, and what is dense meets less
-//! below it.
+//! waits; the model says 12.0 and 12.1. With outputs spread evenly over a compaction's range it
+//! said 13.9 and 15.9: a level is dense just behind its round-robin cursor, and what is dense meets
+//! less below it.
 //!
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
 //! terabytes want larger tables than a store would have ([`Coarsening`]).
@@ -36,16 +37,16 @@ pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
 use crate::edit::edit_for;
 use crate::options::PolicyOptions;
-use crate::plan::{Busy, Cut, Heat, Merge, Plan};
-use crate::policy::{LevelTarget, MergePolicy};
+use crate::plan::{Busy, Compaction, Cut, Heat, Plan};
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::prefix::MAX_TABLE_PREFIXES;
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use crate::space;
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
 
-/// Looks at the tree for a point of the curve: reads cost less after a merge than before it, so one
-/// look would tell little.
+/// Looks at the tree for a point of the curve: reads cost less after a compaction than before it,
+/// so one look would tell little.
 const LOOKS_PER_POINT: u64 = 32;
 
 /// How keys arrive.
@@ -73,7 +74,7 @@ pub struct SimWorkload {
     pub order: KeyOrder,
     /// Varies the bounds of flushed tables. The same seed gives the same report.
     pub seed: u64,
-    /// Key prefixes there are. 1 to `key_space`; only merges that cut by prefix look at it.
+    /// Key prefixes there are. 1 to `key_space`; only compacts that cut by prefix look at it.
     pub prefix_count: u64,
 }
 
@@ -118,7 +119,7 @@ pub const FRESH_KEYS: u64 = 1 << 60;
 
 /// A tree under one policy and one workload.
 pub struct Simulator<'a> {
-    policy: &'a dyn MergePolicy,
+    policy: &'a dyn CompactionPolicy,
     options: PolicyOptions,
     workload: SimWorkload,
     shape: Shape,
@@ -132,14 +133,14 @@ pub struct Simulator<'a> {
     curve: Vec<SimPoint>,
 }
 
-/// Sums of bytes are wide: merges write what a user wrote many times over.
+/// Sums of bytes are wide: compactions write what a user wrote many times over.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     user_bytes: u128,
     user_entries: u64,
     flushed_bytes: u128,
-    merge_read_bytes: u128,
-    merged_bytes: u128,
+    compaction_read_bytes: u128,
+    compacted_bytes: u128,
     moved_bytes: u128,
     max_l0_run_count: u64,
     plan_count: u64,
@@ -162,7 +163,11 @@ struct Looks {
 
 impl<'a> Simulator<'a> {
     /// An empty tree. The caller has had the policy check the options.
-    pub fn new(policy: &'a dyn MergePolicy, options: PolicyOptions, workload: SimWorkload) -> Self {
+    pub fn new(
+        policy: &'a dyn CompactionPolicy,
+        options: PolicyOptions,
+        workload: SimWorkload,
+    ) -> Self {
         Simulator {
             policy,
             options,
@@ -213,7 +218,7 @@ impl<'a> Simulator<'a> {
         policy.pick(shape, &busy, &self.heat, options).or_else(bound)
     }
 
-    /// What a merge of all tables would leave.
+    /// What a compaction of all tables would leave.
     fn live_bytes(&self) -> Option<u64> {
         let spreads: Vec<_> = self.shape.tables().map(|(_, table)| spread_of(table)).collect();
         Some(Spread::of(&spreads)?.entries * self.workload.entry_bytes.max(1))
@@ -267,40 +272,40 @@ impl<'a> Simulator<'a> {
 
     fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
         let mut outputs = Vec::new();
-        let read_before = self.totals.merge_read_bytes;
-        if !plan.merges.is_empty() {
-            let inputs = self.merge_inputs(plan);
-            for (merge, inputs) in plan.merges.iter().zip(&inputs) {
-                outputs.push(self.merge_tables(merge, inputs));
+        let read_before = self.totals.compaction_read_bytes;
+        if !plan.compactions.is_empty() {
+            let inputs = self.compaction_inputs(plan);
+            for (compaction, inputs) in plan.compactions.iter().zip(&inputs) {
+                outputs.push(self.compact_tables(compaction, inputs));
             }
         }
         let edit = edit_for(&self.shape, plan, &outputs);
         self.totals.plan_count += 1;
         let placed: u128 =
             edit.place.iter().map(|placement| u128::from(placement.table.bytes)).sum();
-        let merged: u128 = outputs.iter().flatten().map(|table| u128::from(table.bytes)).sum();
-        self.totals.merged_bytes += merged;
-        self.totals.moved_bytes += placed - merged;
-        let job_bytes = narrow(self.totals.merge_read_bytes - read_before);
+        let compacted: u128 = outputs.iter().flatten().map(|table| u128::from(table.bytes)).sum();
+        self.totals.compacted_bytes += compacted;
+        self.totals.moved_bytes += placed - compacted;
+        let job_bytes = narrow(self.totals.compaction_read_bytes - read_before);
         if job_bytes > self.largest_job.bytes {
             self.largest_job = LargestJob { bytes: job_bytes, why: plan.why.clone() };
         }
         self.install(&edit, deepest_of(plan))
     }
 
-    /// The input tables of each merge, found in one pass.
-    fn merge_inputs(&self, plan: &Plan) -> Vec<Vec<Arc<Table>>> {
+    /// The input tables of each compaction, found in one pass.
+    fn compaction_inputs(&self, plan: &Plan) -> Vec<Vec<Arc<Table>>> {
         let mut wanted: BTreeMap<TableId, usize> = BTreeMap::new();
         let mut levels: Vec<u32> = Vec::new();
-        for (at, merge) in plan.merges.iter().enumerate() {
-            for input in &merge.inputs {
+        for (at, compaction) in plan.compactions.iter().enumerate() {
+            for input in &compaction.inputs {
                 wanted.extend(input.tables.iter().map(|id| (*id, at)));
                 levels.push(input.level);
             }
         }
         levels.sort_unstable();
         levels.dedup();
-        let mut found = vec![Vec::new(); plan.merges.len()];
+        let mut found = vec![Vec::new(); plan.compactions.len()];
         for table in levels.into_iter().flat_map(|level| self.shape.level(level).tables()) {
             if let Some(at) = wanted.get(&table.id) {
                 found[*at].push(Arc::clone(table));
@@ -309,8 +314,12 @@ impl<'a> Simulator<'a> {
         found
     }
 
-    /// The outputs of one merge, by the model of the module docs.
-    fn merge_tables(&mut self, merge: &Merge, inputs: &[Arc<Table>]) -> Vec<Arc<Table>> {
+    /// The outputs of one compaction, by the model of the module docs.
+    fn compact_tables(
+        &mut self,
+        compaction: &Compaction,
+        inputs: &[Arc<Table>],
+    ) -> Vec<Arc<Table>> {
         let tables = || inputs.iter();
         let spreads: Vec<_> = tables().map(|table| spread_of(table)).collect();
         let Some(spread) = Spread::of(&spreads) else {
@@ -318,15 +327,16 @@ impl<'a> Simulator<'a> {
         };
         let seqs = tables().map(|table| (table.min_seq, table.max_seq));
         let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
-        self.totals.merge_read_bytes += tables().map(|table| u128::from(table.bytes)).sum::<u128>();
+        self.totals.compaction_read_bytes +=
+            tables().map(|table| u128::from(table.bytes)).sum::<u128>();
         let input_entries: u64 = tables().map(|table| table.entries).sum();
         let (low, entries) = (spread.key_at(0), spread.entries);
         let mut outputs = Vec::new();
         let (mut done, mut from_key) = (0, low);
         while done < entries {
-            let (to, end_key) = self.next_cut(merge.cut, &spread, input_entries, done);
+            let (to, end_key) = self.next_cut(compaction.cut, &spread, input_entries, done);
             let mut table = self.table(from_key, end_key - 1, to - done, seqs);
-            if let Cut::Prefix { .. } = merge.cut {
+            if let Cut::Prefix { .. } = compaction.cut {
                 table.prefixes = self.buckets().prefixes(&spread, done, to, MAX_TABLE_PREFIXES);
             }
             outputs.push(Arc::new(table));
@@ -433,7 +443,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn write_amplification_permille(&self) -> u64 {
-        let written = self.totals.flushed_bytes + self.totals.merged_bytes;
+        let written = self.totals.flushed_bytes + self.totals.compacted_bytes;
         narrow(written * 1000 / self.totals.user_bytes.max(1))
     }
 
@@ -446,8 +456,8 @@ impl<'a> Simulator<'a> {
         SimReport {
             user_bytes: narrow(totals.user_bytes),
             flushed_bytes: narrow(totals.flushed_bytes),
-            merge_read_bytes: narrow(totals.merge_read_bytes),
-            merged_bytes: narrow(totals.merged_bytes),
+            compaction_read_bytes: narrow(totals.compaction_read_bytes),
+            compacted_bytes: narrow(totals.compacted_bytes),
             moved_bytes: narrow(totals.moved_bytes),
             write_amplification_permille: self.write_amplification_permille(),
             space_amplification_permille: self.space_amplification_permille(),
@@ -501,11 +511,11 @@ fn narrow(bytes: u128) -> u64 {
 
 /// The deepest level that a plan takes from or writes to.
 fn deepest_of(plan: &Plan) -> u32 {
-    let merged = plan.merges.iter().flat_map(|merge| {
-        let inputs = merge.inputs.iter().map(|input| input.level);
-        inputs.chain([merge.output_level])
+    let compacted = plan.compactions.iter().flat_map(|compaction| {
+        let inputs = compaction.inputs.iter().map(|input| input.level);
+        inputs.chain([compaction.output_level])
     });
     let moved = plan.moves.iter().flat_map(|step| [step.from_level, step.to_level]);
     let relabelled = plan.relabel.iter().flat_map(|(from, to)| [*from, *to]);
-    merged.chain(moved).chain(relabelled).max().unwrap_or(0)
+    compacted.chain(moved).chain(relabelled).max().unwrap_or(0)
 }

@@ -33,7 +33,7 @@ pub struct SimLevel {
 pub struct SimPoint {
     /// Bytes that the user had written.
     pub user_bytes: u64,
-    /// (flushed + merged) / user so far, in thousandths.
+    /// (flushed + compacted) / user so far, in thousandths.
     pub write_amplification_permille: u64,
     /// As of the report, but the mean since the point before.
     pub tables_probed_per_get_permille: u64,
@@ -50,13 +50,13 @@ pub struct SimReport {
     pub user_bytes: u64,
     /// Bytes that flushes wrote (duplicates within a flush are gone).
     pub flushed_bytes: u64,
-    /// Bytes that merges read.
-    pub merge_read_bytes: u64,
-    /// Bytes that merges wrote.
-    pub merged_bytes: u64,
+    /// Bytes that compactions read.
+    pub compaction_read_bytes: u64,
+    /// Bytes that compactions wrote.
+    pub compacted_bytes: u64,
     /// Bytes that changed place without being written.
     pub moved_bytes: u64,
-    /// (flushed + merged) / user, in thousandths.
+    /// (flushed + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
     /// Entries held / distinct keys written, in thousandths.
     pub space_amplification_permille: u64,
@@ -92,10 +92,10 @@ pub struct SimGets {
     pub first_tables_probed_per_get_permille: u64,
     /// The same when it ended.
     pub last_tables_probed_per_get_permille: u64,
-    /// Bytes that merges read meanwhile.
-    pub merge_read_bytes: u64,
-    /// Bytes that merges wrote meanwhile.
-    pub merged_bytes: u64,
+    /// Bytes that compactions read meanwhile.
+    pub compaction_read_bytes: u64,
+    /// Bytes that compactions wrote meanwhile.
+    pub compacted_bytes: u64,
     /// Plans carried out meanwhile.
     pub plan_count: u64,
 }

@@ -44,7 +44,8 @@ const FRACTION_BITS: u32 = 20;
 
 /// Distinct keys of several tables: between two bounds of any of them the density is even, and what
 /// tables share there follows from the union rule. So a region that one of them has more of keeps
-/// having more, which decides what the next merge of it meets. Each entry has a key of its own.
+/// having more, which decides what the next compaction of it meets. Each entry has a key of its
+/// own.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     /// Keys at which the density changes, with the entries before them in fixed point.

@@ -1,9 +1,9 @@
 //! dLSM: a compaction of few tables only notes which tables stand together for a range (a virtual
-//! table); one of many merges all tables behind every virtual table that takes part. Compactions of
-//! level 0 always merge: its tables span all keys, and a virtual table of them would take the whole
-//! next level with it. Which tables are behind a virtual one is known without reading.
+//! table); one of many compacts all tables behind every virtual table that takes part. Compactions
+//! of level 0 always compaction: its tables span all keys, and a virtual table of them would take
+//! the whole next level with it. Which tables are behind a virtual one is known without reading.
 
-use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, look_up, merged};
+use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, compacted, look_up};
 
 /// The tables that stand for a range, newest first; together they have its keys.
 #[derive(Debug)]
@@ -43,7 +43,8 @@ pub struct DelayedTree {
 }
 
 impl DelayedTree {
-    /// An empty tree that merges when more than `most_tables` tables stand behind a compaction.
+    /// An empty tree that compactions when more than `most_tables` tables stand behind a
+    /// compaction.
     pub fn new(sizes: ModelSizes, most_tables: usize) -> DelayedTree {
         DelayedTree { levels: Levels::new(sizes), most_tables }
     }
@@ -71,7 +72,7 @@ impl DelayedTree {
             self.levels.counts.written_pages += 1;
             return vec![Virtual { lo, hi, reals }];
         }
-        let records = merged(reals);
+        let records = compacted(reals);
         let tables = records.chunks(self.levels.sizes.table_records());
         tables.map(|table| self.write_table(table.to_vec())).collect()
     }

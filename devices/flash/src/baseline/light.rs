@@ -1,8 +1,8 @@
 //! lLSM: a table has reserved space. A compaction splits its victim by the ranges of the tables
-//! below and appends one segment to each; a table that overflows is merged, and split in halves if
-//! it is too large then still.
+//! below and appends one segment to each; a table that overflows is compacted, and split in halves
+//! if it is too large then still.
 
-use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, look_up, merged};
+use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, compacted, look_up};
 
 /// A table: from `lo` up to the next table's. The first of a level begins at the smallest key.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl LightTree {
             self.levels.tables[level + 1] = victims;
             return;
         }
-        let records = merged(victims.into_iter().flat_map(|table| table.segments));
+        let records = compacted(victims.into_iter().flat_map(|table| table.segments));
         let mut lowers = std::mem::take(&mut self.levels.tables[level + 1]);
         if lowers.is_empty() {
             lowers.push(Table { lo: 0, segments: Vec::new() });
@@ -84,7 +84,7 @@ impl LightTree {
             return;
         }
         table.segments.push(segment.to_vec());
-        let records = merged(table.segments);
+        let records = compacted(table.segments);
         let pieces = records.len().div_ceil(self.levels.sizes.table_records());
         for piece in records.chunks(records.len().div_ceil(pieces)) {
             self.levels.counts.written_pages += self.levels.sizes.pages(piece) + 1;

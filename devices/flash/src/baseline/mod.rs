@@ -147,7 +147,7 @@ impl<T: ModelTable> Levels<T> {
 }
 
 /// The newest version of each key, sorted.
-fn merged(runs: impl IntoIterator<Item = Vec<Record>>) -> Vec<Record> {
+fn compacted(runs: impl IntoIterator<Item = Vec<Record>>) -> Vec<Record> {
     let mut records: Vec<Record> = runs.into_iter().flatten().collect();
     records.sort_unstable_by_key(|(key, version)| (*key, u64::MAX - version));
     records.dedup_by_key(|(key, _)| *key);

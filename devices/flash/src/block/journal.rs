@@ -11,7 +11,7 @@
 //! 2. At open the newest epoch with a whole snapshot counts; its transactions are applied up to the
 //!    first that is not whole, which was never acknowledged. Then a new epoch begins.
 //!
-//! Rot does not end a journal early: the pages below have checksums of their own.
+//! Corruption does not end a journal early: the pages below have checksums of their own.
 
 use super::records::{Record, corrupt};
 use crate::error::Result;

@@ -6,8 +6,9 @@
 //!    damaged last page does not count: its older version is current, for nobody acknowledged the
 //!    new one. What lies beside it moves and the block is erased, before the host may write: so no
 //!    torn page is older than the last open.
-//! 3. Spare bytes that are damaged anywhere else are rot: the page might have been current, so the
-//!    device is refused. Data that are damaged anywhere else stay mapped: their reader is told.
+//! 3. Spare bytes that are damaged anywhere else are corruption: the page might have been current,
+//!    so the device is refused. Data that are damaged anywhere else stay mapped: their reader is
+//!    told.
 //! 4. Every block that holds anything is sealed. One that reads as erased may be disturbed, so it
 //!    is erased before use.
 //! 5. A collection that was cut off has taken a free block and given none back: after a few such
@@ -16,8 +17,8 @@
 //!    block is free, as are all that hold nothing. So the next opening finds a block to move to,
 //!    even if the power is cut in each.
 //!
-//! Rot in the last page of a frontier cannot be told from a torn program. What `trim` forgot comes
-//! back, as far as it was not collected.
+//! Corruption in the last page of a frontier cannot be told from a torn program. What `trim` forgot
+//! comes back, as far as it was not collected.
 
 use std::collections::BTreeMap;
 

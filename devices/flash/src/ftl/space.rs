@@ -65,7 +65,7 @@ impl Ftl {
                 }
                 Err(Error::ProgramFailed(_)) => {
                     self.counters.failed_programs += 1;
-                    // Marked at once, so that recovery does not take the lost page for rot.
+                    // Marked at once, so that recovery does not take the lost page for corruption.
                     self.nand.retire(ppa.block)?;
                     self.uses[ppa.block as usize] = Use::Failing;
                     self.frontiers[self.slot(stream)] = None;

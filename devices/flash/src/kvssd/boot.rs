@@ -2,17 +2,18 @@
 //!
 //! 1. Read the spare bytes of the first page of every block: its type. Those of all pages are read
 //!    in blocks of checkpoints, journal and log, and where the first page is damaged.
-//! 2. Load the newest checkpoint whose pages are all whole; should it be torn or rotten, the one
+//! 2. Load the newest checkpoint whose pages are all whole; should it be torn or corrupted, the one
 //!    before: the journal since then is still there.
 //! 3. Apply the journal pages of the transactions that follow, to the first that is missing or
-//!    damaged. A whole one behind it means rot, not a power cut: refused, as commits would be lost.
+//!    damaged. A whole one behind it means corruption, not a power cut: refused, as commits would
+//!    be lost.
 //! 4. Read the metadata page of every table: the lists, the reference counts and the live pages
 //!    follow from them alone, so no page of a transaction that was not committed counts.
 //! 5. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
 //!    gaps, so that one is damage.
 //!
-//! Nothing is programmed. Rot of the very last journal page, log group or checkpoint that is a
-//! commit point cannot be told from a torn program of a transaction that was not acknowledged.
+//! Nothing is programmed. Corruption of the very last journal page, log group or checkpoint that is
+//! a commit point cannot be told from a torn program of a transaction that was not acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -113,7 +113,7 @@ impl KvSsd {
 
     /// Lets sink what the policy finds too much, and rewrites what is full of deletes.
     pub(super) fn settle(&mut self) -> Result<()> {
-        let policy = self.options.merge_policy()?;
+        let policy = self.options.compaction_policy()?;
         let numbers = self.options.policy_options(&self.space.nand.geometry());
         let (busy, heat) = Default::default();
         while let Some(plan) = policy.pick(&self.tree.shape(), &busy, &heat, &numbers) {
@@ -128,11 +128,11 @@ impl KvSsd {
     fn run_plan(&mut self, plan: runstone_policy::plan::Plan) -> Result<()> {
         let mut cursors = plan.cursors;
         let mut last_level = plan.last_level;
-        for merge in &plan.merges {
-            let inputs = merge.inputs.iter().flat_map(|input| input.tables.iter());
+        for compaction in &plan.compactions {
+            let inputs = compaction.inputs.iter().flat_map(|input| input.tables.iter());
             let mut upper: Vec<Arc<Node>> =
                 inputs.filter_map(|id| self.tree.node(*id).cloned()).collect();
-            let output_level = merge.output_level as u8;
+            let output_level = compaction.output_level as u8;
             if upper.iter().any(|node| node.level != output_level) {
                 upper.retain(|node| node.level != output_level);
             }
@@ -377,7 +377,7 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Merges entries into new pages of a level.
+    /// Compactions entries into new pages of a level.
     fn rewrite(
         &mut self,
         entries: Vec<Entry>,
@@ -402,8 +402,8 @@ impl KvSsd {
         let id = tree.next_table_id;
         let mut writer =
             Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
-        let merged = Merged::new(entries, page_bytes, &mut reader);
-        let tables = rewriter.rewrite(merged, &mut writer)?;
+        let compacted = Merged::new(entries, page_bytes, &mut reader);
+        let tables = rewriter.rewrite(compacted, &mut writer)?;
         self.end_table(stream);
         Ok(tables)
     }

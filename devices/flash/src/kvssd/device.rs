@@ -208,8 +208,9 @@ impl KvSsd {
     }
 
     /// Refuses what would leave a key with more versions than a block takes: sooner or later a
-    /// merge brings those that snapshots hold and the newest into one page group. Merges of fewer
-    /// tables see no more, for what is the newest there was the newest when it was written.
+    /// compaction brings those that snapshots hold and the newest into one page group. Compactions
+    /// of fewer tables see no more, for what is the newest there was the newest when it was
+    /// written.
     ///
     /// Few writes are looked at closely. Of the versions of a key that snapshots see, one at most
     /// was there before there were snapshots; the others are no larger than the largest since.

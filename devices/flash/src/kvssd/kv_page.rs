@@ -12,8 +12,8 @@
 //! page holds nothing else and continues in extension pages: the bytes of the group are the
 //! concatenation of its pages.
 //!
-//! What searches and merges look at stands in front, in one piece; values are handed over from page
-//! to page with their checksums, unread. So a page in memory is a front and shared values
+//! What searches and compactions look at stands in front, in one piece; values are handed over from
+//! page to page with their checksums, unread. So a page in memory is a front and shared values
 //! ([`SharedBytes`]). Its flat bytes are checked when they are decoded: front, values, zeros.
 
 use std::cmp::Reverse;
@@ -212,8 +212,8 @@ impl KvPage {
         Record::of(self.key(at), self.version(at))
     }
 
-    /// Fetches the front, all of it at once: what a merge does next waits for one line after the
-    /// other.
+    /// Fetches the front, all of it at once: what a compaction does next waits for one line after
+    /// the other.
     pub(super) fn fetch(&self) {
         self.bytes.fetch_front();
     }

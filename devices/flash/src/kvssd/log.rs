@@ -6,7 +6,7 @@
 //!
 //! The owner in a page's spare bytes is the number of its group. A group that cannot be read was
 //! torn by a power cut, never acknowledged, and its sequence numbers were given out again; if it
-//! is rot instead, a gap in the sequence numbers tells (`boot.rs`).
+//! is corruption instead, a gap in the sequence numbers tells (`boot.rs`).
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,7 @@
 //!
 //! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Below are the
 //! parts that decide and encode and know no device: page formats, references, the plan of a
-//! remapping compaction, lookups and merges over clipped pages.
+//! remapping compaction, lookups and compactions over clipped pages.
 
 mod boot;
 mod capacitor;

@@ -2,7 +2,7 @@
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
-use runstone_policy::policy::MergePolicy;
+use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
 
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ pub struct KvSsdOptions {
     pub checkpoint_commits: u32,
     /// Gap of erase counts from which cold blocks are moved.
     pub wear_gap: u32,
-    /// Name of the policy that chooses what merges; a leveled one of `runstone-policy`.
+    /// Name of the policy that chooses what compactions; a leveled one of `runstone-policy`.
     pub policy: String,
     /// Where a compaction cuts its tables: by size, or before the bounds of a fixed set, so that
     /// tables of different levels share them. Tables that exist stay as they are. The paper cuts by
@@ -148,9 +148,9 @@ impl KvSsdOptions {
             let why = format!("{name} has no meaning for pages; choose among: {}", cut_names());
             return Err(Error::BadOption { name: "cuts", why });
         }
-        let policy = self.merge_policy()?;
+        let policy = self.compaction_policy()?;
         let checked = policy.check(&self.policy_options(geometry));
-        checked.map_err(|error| Error::BadOption { name: "merge", why: error.to_string() })
+        checked.map_err(|error| Error::BadOption { name: "compaction", why: error.to_string() })
     }
 
     /// The cutting of this name.
@@ -159,14 +159,14 @@ impl KvSsdOptions {
     }
 
     /// The policy behind the name.
-    pub(super) fn merge_policy(&self) -> Result<&'static dyn MergePolicy> {
+    pub(super) fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         let found = registry::find(&self.policy);
-        let policy =
-            found.map_err(|error| Error::BadOption { name: "merge", why: error.to_string() })?;
+        let policy = found
+            .map_err(|error| Error::BadOption { name: "compaction", why: error.to_string() })?;
         match policy.name() {
             "fragmented-leveling" | "leveling" | "garnering" => Ok(policy),
             other => Err(Error::BadOption {
-                name: "merge",
+                name: "compaction",
                 why: format!(
                     "{other} keeps several runs in a level; the firmware drives \
                      fragmented-leveling, leveling and garnering"

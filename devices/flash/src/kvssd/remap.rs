@@ -13,7 +13,7 @@
 //! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
 //!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
 //!    are renumbered to follow its lower ones without a gap.
-//! 5. Adjacent outputs that are to be rewritten become one merge.
+//! 5. Adjacent outputs that are to be rewritten become one compaction.
 //!
 //! A shared page is charged to the leftmost remapped output that has it, if it was charged to an
 //! input; a page whose charged sharer died first is charged to nobody.
@@ -59,7 +59,7 @@ pub enum Output {
         /// Number of strata.
         counter: u8,
     },
-    /// The records of these entries, to be merged into new pages.
+    /// The records of these entries, to be compacted into new pages.
     Rewrite {
         /// Clipped to the output; strata as in the compaction.
         entries: Vec<Entry>,
@@ -200,8 +200,8 @@ fn clipped<'a>(
     })
 }
 
-/// The merge of adjacent ranges, if there are any. New pages know no cut by size yet: that is made
-/// as they are written.
+/// The compaction of adjacent ranges, if there are any. New pages know no cut by size yet: that is
+/// made as they are written.
 fn rewrite(sorted: &[Reference<'_>], ranges: &[Range<'_>], cuts: Partitioner) -> Option<Output> {
     let range = Range { lo: ranges.first()?.lo, hi: ranges.last()?.hi };
     let inner = ranges[1..].iter().filter_map(|range| range.lo);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn strata_over_the_threshold_are_rewritten_as_one_merge() {
+    fn strata_over_the_threshold_are_rewritten_as_one_compaction() {
         let upper = [table(1, vec![entry(1, 0, "az")])];
         let lower = [
             table(2, vec![entry(8, 0, "ac"), entry(9, 1, "bd"), entry(10, 0, "df")]),

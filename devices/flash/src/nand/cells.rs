@@ -185,8 +185,8 @@ impl Cells {
         Ok(())
     }
 
-    /// A stamp that is neither zero, nor stale, nor intact was hit by rot: its page counts as
-    /// programmed and its own checksums judge it.
+    /// A stamp that is neither zero, nor stale, nor intact was hit by corruption: its page counts
+    /// as programmed and its own checksums judge it.
     fn find_programmed(&mut self, block: u32, spares: &[u8]) {
         let state = &mut self.blocks[block as usize];
         let generation = state.erase_count + 1;

@@ -101,7 +101,7 @@ pub enum Spare {
     Erased,
     /// Intact.
     Valid(Oob),
-    /// Torn, failed or rotten.
+    /// Torn, failed or corrupted.
     Damaged,
 }
 

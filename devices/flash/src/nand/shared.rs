@@ -1,9 +1,9 @@
 //! Bytes of pages that are never changed: shared where a copy would cost, checked once.
 //!
 //! A page is flat, or gathered: a front that is its own, and behind it values that it shares with
-//! other pages, then zeros. Both read the same. A merge hands values over from page to page, and
-//! copies fronts only. A gathered page's checksum covers its front; what checks the values is in
-//! the front, and up to the firmware.
+//! other pages, then zeros. Both read the same. A compaction hands values over from page to page,
+//! and copies fronts only. A gathered page's checksum covers its front; what checks the values is
+//! in the front, and up to the firmware.
 
 use std::borrow::Cow;
 use std::ops::Deref;

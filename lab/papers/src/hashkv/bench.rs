@@ -114,7 +114,7 @@ impl Phase {
     }
 }
 
-/// The most that files took, looked at when a flush, merge or collection ends: then its output
+/// The most that files took, looked at when a flush, compaction or collection ends: then its output
 /// exists beside what it replaces.
 #[derive(Debug)]
 pub(super) struct Peak {
@@ -153,7 +153,7 @@ impl Peak {
 
 impl EventListener for Peak {
     fn on_event(&self, event: &Event) {
-        if matches!(event, Event::ValuesCollected { .. } | Event::Merged { .. }) {
+        if matches!(event, Event::ValuesCollected { .. } | Event::Compacted { .. }) {
             self.look();
         }
     }
@@ -359,7 +359,7 @@ fn common(design: &Design) -> Options {
 fn stepped(design: &Design) -> Options {
     Options {
         background: Background::Manual,
-        merge_slices: Some(1),
+        compaction_slices: Some(1),
         wal_mode: WalMode::Write,
         ..common(design)
     }

@@ -20,10 +20,10 @@ pub(super) const CACHE_BYTES: u64 = (1600 << 10) / DIVISOR;
 pub(super) const MAIN_BYTES: u64 = 8 << 20;
 /// Log segment.
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
-/// Level-0 tables that start a merge where values are separated. The paper's LevelDB gathers keys
-/// and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache of
-/// whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would be
-/// merged with 28 times their size.
+/// Level-0 tables that start a compaction where values are separated. The paper's LevelDB gathers
+/// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
+/// of whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would
+/// be compacted with 28 times their size.
 const POINTER_TABLES: u32 = 16;
 /// As LevelDB has it.
 const TABLES: u32 = 4;
@@ -160,14 +160,14 @@ impl Design {
         self.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
-    /// Merges as often, by tables, as the tree with inline values does.
-    pub(super) fn merging_like_leveldb(mut self) -> Design {
+    /// Compactions as often, by tables, as the tree with inline values does.
+    pub(super) fn compacting_like_leveldb(mut self) -> Design {
         self.keyspace.shape.l0_trigger = TABLES;
         self
     }
 
     /// Waits as long, by tables, as the trees of pointers do.
-    pub(super) fn merging_late(mut self) -> Design {
+    pub(super) fn compacting_late(mut self) -> Design {
         self.keyspace.shape.l0_trigger = POINTER_TABLES;
         self
     }

@@ -16,7 +16,7 @@
 //!
 //! Except in `files` and `device`, files are in memory and jobs run between operations, so that
 //! bytes are functions of the options; a throughput is operations per second of processor time,
-//! merging and collecting included.
+//! compacting and collecting included.
 
 mod bench;
 mod designs;

@@ -27,11 +27,11 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let designs = [
         ("inline", Design::inline()),
         // Without filters a look-up reads every table: more of them would slow it down.
-        ("vLog (A)", Design::vlog(&workload).without_filters().merging_like_leveldb()),
+        ("vLog (A)", Design::vlog(&workload).without_filters().compacting_like_leveldb()),
         ("vLog (B)", Design::vlog(&workload)),
         ("HashKV", Design::hashkv(&workload)),
-        ("HashKV, 4 tables", Design::hashkv(&workload).merging_like_leveldb()),
-        ("inline, 16 tables", Design::inline().merging_late()),
+        ("HashKV, 4 tables", Design::hashkv(&workload).compacting_like_leveldb()),
+        ("inline, 16 tables", Design::inline().compacting_late()),
         ("HashKV, written back", Design::hashkv(&workload).writing_back()),
     ];
     let mut runs = Vec::new();
@@ -67,7 +67,7 @@ fn measure(name: &'static str, design: &Design, workload: &Workload) -> Result<R
     })
 }
 
-/// How much of the ratio is owed to the number of level-0 tables that start a merge.
+/// How much of the ratio is owed to the number of level-0 tables that start a compaction.
 fn judge_triggers(report: &mut PaperReport, inline: &Run, hashkv: &Run, others: &[Run]) {
     let [hashkv_early, inline_late] = others else { return };
     let ratio = |a: &Run, b: &Run| a.last().per_second() / b.last().per_second();
@@ -228,8 +228,8 @@ fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run)
         let phase = run.last();
         let counters = &phase.counters;
         format!(
-            "{} ({} flushes, {} merges, {} collections)",
-            phase.io.syncs, counters.flushes, counters.merges, counters.value_collections
+            "{} ({} flushes, {} compactions, {} collections)",
+            phase.io.syncs, counters.flushes, counters.compactions, counters.value_collections
         )
     };
     report.show(

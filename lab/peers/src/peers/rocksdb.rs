@@ -24,7 +24,7 @@ pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut options = options(setup);
     options.set_compaction_style(DBCompactionStyle::Universal);
     options.set_disable_auto_compactions(true);
-    // Runs wait to be merged: no writer may be stopped for them.
+    // Runs wait to be compacted: no writer may be stopped for them.
     options.set_level_zero_slowdown_writes_trigger(-1);
     options.set_level_zero_stop_writes_trigger(i32::MAX);
     options.set_max_subcompactions(setup.background_threads as u32);

@@ -29,7 +29,7 @@ fn describe(name: &str, metrics: &KvMetrics) -> String {
         ("written in all", metrics.bytes_written),
         ("  by the log", metrics.log_bytes_written),
         ("  by flushes", metrics.flush_bytes_written),
-        ("  by merges", metrics.merge_bytes_written),
+        ("  by compactions", metrics.compaction_bytes_written),
         ("read", metrics.bytes_read),
         ("on disk", metrics.disk_bytes),
         ("in memory", metrics.memory_bytes),

@@ -1,4 +1,5 @@
-//! Every workload on the store itself, in memory, with buffers so small that it flushes and merges.
+//! Every workload on the store itself, in memory, with buffers so small that it flushes and
+//! compactions.
 
 use std::sync::Arc;
 

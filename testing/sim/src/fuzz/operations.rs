@@ -1,7 +1,7 @@
 //! Operation sequences: any bytes are a configuration and a workload, judged by a map.
 //!
 //! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
-//! batches on two keyspaces, gets, scans in both directions, snapshots, flushes, merges,
+//! batches on two keyspaces, gets, scans in both directions, snapshots, flushes, compactions,
 //! collections, reopens. Whatever they are, at the end the store verifies, and shows what the map
 //! holds after a last reopen.
 

@@ -7,8 +7,8 @@
 //!    what it reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
 //!    many operations as the store says: no fewer than were acknowledged, nothing else.
-//! 4. Now and then the parent merges and collects everything: what the value file then takes must
-//!    be within its bound.
+//! 4. Now and then the parent compactions and collects everything: what the value file then takes
+//!    must be within its bound.
 //!
 //! Operations are a seed's, when the child dies is not: a failure should be turned into a stepped
 //! one. No power is lost; that is `crash`.
@@ -39,7 +39,7 @@ pub struct Soak {
     pub seed: u64,
     /// Where values lie, as an index of [`PLACEMENTS`]; `None`: elsewhere at each opening.
     pub placement: Option<usize>,
-    /// The merge policy; `None`: another tree at each opening, in all of its options.
+    /// The compaction policy; `None`: another tree at each opening, in all of its options.
     pub policy: Option<&'static str>,
     /// Distinct keys.
     pub keys: u64,
@@ -96,7 +96,7 @@ impl Soak {
                 // Drawn apart: placements stay those of the seed.
                 let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
                 Options {
-                    merge_slices: Some(1 + random.below(4) as usize),
+                    compaction_slices: Some(1 + random.below(4) as usize),
                     ..workload::options(seed, Background::Threads(2))
                 }
             }

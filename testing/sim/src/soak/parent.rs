@@ -28,7 +28,8 @@ pub struct Totals {
     pub collections: u64,
     /// Times that the space was measured.
     pub settled: u64,
-    /// Most bytes of slots in use per thousand bytes of records, everything merged and collected.
+    /// Most bytes of slots in use per thousand bytes of records, everything compacted and
+    /// collected.
     pub worst_permille: u64,
 }
 
@@ -76,7 +77,7 @@ pub fn run(
     let mut opening = 0;
     while started.elapsed() < time {
         opening += 1;
-        // Mostly soon: an open that is killed is as good a test as a merge.
+        // Mostly soon: an open that is killed is as good a test as a compaction.
         let most = [60, 500, 3_000, 8_000][random.below(4) as usize];
         let said = kill_after(command(opening), Duration::from_millis(random.below(most)))?;
         promised = promised.max(said.at);
@@ -157,7 +158,7 @@ fn check(
     if settles {
         store.compact().map_err(|error| format!("compact: {error}"))?;
         check_space(&store, placement, model, totals)?;
-        compare("merged and collected")?;
+        compare("compacted and collected")?;
         let report = store.verify().map_err(text)?;
         if !report.is_clean() {
             return Err(format!("verify: {:?}", report.damage));

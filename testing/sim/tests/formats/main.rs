@@ -16,7 +16,7 @@ use std::sync::Arc;
 use runstone::policy::partition::Partitioner;
 use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage};
 use runstone::{
-    Batch, Compression, GcPointers, KeyspaceOptions, MergeInstall, Store, ValuePlacement,
+    Batch, CompactionInstall, Compression, GcPointers, KeyspaceOptions, Store, ValuePlacement,
 };
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, files_of, make, options};
@@ -221,12 +221,12 @@ fn a_larger_store_is_as_the_document_says() {
     assert!(tables.partitions > 1 && tables.spanning_keys > 3 && *has_log, "{met:?}");
 }
 
-/// Trims and the plan that is left: in the edits of a merge in parts, and in the manifest of the
+/// Trims and the plan that is left: in the edits of a compact in parts, and in the manifest of the
 /// next open.
 #[test]
-fn a_half_merged_store_is_as_the_document_says() {
+fn a_half_compacted_store_is_as_the_document_says() {
     let mut of = KeyspaceOptions { policy: "universal".into(), ..Default::default() };
-    (of.block_bytes, of.merge_install) = (512, MergeInstall::Incremental);
+    (of.block_bytes, of.compaction_install) = (512, CompactionInstall::Incremental);
     of.shape.partitioner = Partitioner::GlobalRange;
     of.write_buffer_bytes = 64 << 10;
     (of.shape.table_bytes, of.shape.split_bytes) = (4 << 10, 4 << 10);

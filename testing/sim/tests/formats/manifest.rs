@@ -53,8 +53,8 @@ pub struct ValueFile {
 
 #[derive(Default)]
 pub struct Group {
-    pub end_voff: u64,
-    /// By voff.
+    pub stream_end: u64,
+    /// By stream_offset.
     pub segments: Vec<Segment>,
     pub dead: BTreeMap<u64, u64>,
 }
@@ -65,7 +65,7 @@ pub struct Segment {
     pub slots: u64,
     pub is_collected: bool,
     pub generation: u64,
-    pub voff: u64,
+    pub stream_offset: u64,
     pub bytes: u64,
     pub records: u64,
     pub tags: u64,
@@ -249,11 +249,11 @@ fn take_plan(body: &mut Bytes<'_>) {
 fn take_layout(body: &mut Bytes<'_>) -> ValueFile {
     let (placement, slot_bytes, _retired_at) = (body.varint(), body.varint(), body.varint());
     let groups = body.list(|body| {
-        let (end_voff, _live_bytes, _live_keys) = (body.varint(), body.varint(), body.varint());
+        let (stream_end, _live_bytes, _live_keys) = (body.varint(), body.varint(), body.varint());
         take_sketch(body);
         let segments = body.list(take_segment);
         let dead = body.list(|body| (body.varint(), body.varint())).into_iter().collect();
-        Group { end_voff, segments, dead }
+        Group { stream_end, segments, dead }
     });
     assert!((1..=3).contains(&placement));
     ValueFile { placement, slot_bytes, groups }
@@ -266,7 +266,7 @@ fn take_segment(body: &mut Bytes<'_>) -> Segment {
         slots: word >> 2,
         is_collected: word & 1 == 1,
         generation: body.varint(),
-        voff: body.varint(),
+        stream_offset: body.varint(),
         bytes: body.varint(),
         records: body.varint(),
         tags: 0,
@@ -293,7 +293,7 @@ impl ValueFile {
     fn edit(&mut self, body: &mut Bytes<'_>) {
         for _ in 0..body.varint() {
             let group = &mut self.groups[body.varint() as usize];
-            group.end_voff = group.end_voff.max(body.varint());
+            group.stream_end = group.stream_end.max(body.varint());
             for generation in body.list(Bytes::varint) {
                 let at = group.segments.iter().position(|one| one.generation == generation);
                 group.segments.remove(at.expect("is there"));
@@ -302,10 +302,10 @@ impl ValueFile {
                 group.segments.retain(|one| one.generation != segment.generation);
                 group.segments.push(segment);
             }
-            group.segments.sort_by_key(|segment| segment.voff);
+            group.segments.sort_by_key(|segment| segment.stream_offset);
             group.dead.extend(body.list(|body| (body.varint(), body.varint())));
-            for voff in body.list(Bytes::varint) {
-                group.dead.remove(&voff);
+            for stream_offset in body.list(Bytes::varint) {
+                group.dead.remove(&stream_offset);
             }
             take_sketch(body);
             if body.varint() == 1 {

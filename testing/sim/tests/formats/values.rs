@@ -13,7 +13,7 @@ pub struct Values<'a> {
     file: &'a ValueFile,
 }
 
-/// By voff: offset or cold voff.
+/// By stream_offset: offset or cold stream_offset.
 type Places = Vec<(u64, u64)>;
 
 /// A record, a tag or a marker.
@@ -64,12 +64,16 @@ impl<'a> Values<'a> {
             offset += record.len;
         }
         assert_eq!((offset, tags, cold_bytes), (segment.bytes, segment.tags, segment.cold_bytes));
-        let is_within = segment.is_collected || segment.voff + segment.bytes <= group.end_voff;
+        let is_within =
+            segment.is_collected || segment.stream_offset + segment.bytes <= group.stream_end;
         assert!(is_within && offset <= segment.slots * self.file.slot_bytes);
         if segment.is_collected {
             let (values, tags) = self.footer(segment);
-            let all = values.iter().map(|(voff, _)| voff).chain(tags.iter().map(|(voff, _)| voff));
-            assert!(all.min() >= Some(&segment.voff));
+            let all = values
+                .iter()
+                .map(|(stream_offset, _)| stream_offset)
+                .chain(tags.iter().map(|(stream_offset, _)| stream_offset));
+            assert!(all.min() >= Some(&segment.stream_offset));
             assert!(values.is_sorted() && tags.is_sorted());
         }
     }
@@ -100,14 +104,15 @@ impl<'a> Values<'a> {
         Record { kind, seq, key, value_len, value, len: len as u64 }
     }
 
-    /// (voff, offset) of records, and (voff, cold voff) of tags.
+    /// (stream_offset, offset) of records, and (stream_offset, cold stream_offset) of tags.
     fn footer(&self, segment: &Segment) -> (Places, Places) {
         let bytes = &self.segment_bytes(segment)[segment.bytes as usize..];
         let mut reader = Bytes(bytes);
         let count = segment.records - segment.tags;
-        let voff = |less: u32| segment.voff + u64::from(less);
-        let values = (0..count).map(|_| (voff(reader.u32()), u64::from(reader.u32()))).collect();
-        let tags = (0..segment.tags).map(|_| (voff(reader.u32()), reader.u64())).collect();
+        let stream_offset = |less: u32| segment.stream_offset + u64::from(less);
+        let values =
+            (0..count).map(|_| (stream_offset(reader.u32()), u64::from(reader.u32()))).collect();
+        let tags = (0..segment.tags).map(|_| (stream_offset(reader.u32()), reader.u64())).collect();
         let len = bytes.len() - reader.0.len();
         let sum = low32(xxh3_seeded(&bytes[..len], self.seed(segment, segment.bytes)));
         assert_eq!(reader.u32(), sum);
@@ -115,17 +120,20 @@ impl<'a> Values<'a> {
     }
 
     /// The record of a place in the stream of a group.
-    fn find(&self, group: usize, voff: u64) -> Record<'a> {
+    fn find(&self, group: usize, stream_offset: u64) -> Record<'a> {
         let segments = &self.file.groups[group].segments;
-        let segment = segments.iter().rfind(|segment| segment.voff <= voff).expect("a segment");
+        let segment = segments
+            .iter()
+            .rfind(|segment| segment.stream_offset <= stream_offset)
+            .expect("a segment");
         if !segment.is_collected {
-            return self.record(segment, voff - segment.voff);
+            return self.record(segment, stream_offset - segment.stream_offset);
         }
         let (values, tags) = self.footer(segment);
-        match values.iter().find(|(at, _)| *at == voff) {
+        match values.iter().find(|(at, _)| *at == stream_offset) {
             Some((_, offset)) => self.record(segment, *offset),
             None => {
-                let tag = tags.iter().find(|(at, _)| *at == voff).expect("a tag");
+                let tag = tags.iter().find(|(at, _)| *at == stream_offset).expect("a tag");
                 self.find(self.file.groups.len() - 1, tag.1)
             }
         }
@@ -133,7 +141,7 @@ impl<'a> Values<'a> {
 
     /// The value that an entry points to, which is what is behind the pointer's file number.
     pub fn value(&self, entry: &Entry, pointer: &mut Bytes<'_>) -> Vec<u8> {
-        let (group, voff, len) = (pointer.varint(), pointer.varint(), pointer.varint());
+        let (group, stream_offset, len) = (pointer.varint(), pointer.varint(), pointer.varint());
         assert!(pointer.is_empty());
         let groups = match self.file.placement {
             2 => self.file.groups.len() - 1,
@@ -141,7 +149,7 @@ impl<'a> Values<'a> {
         };
         let of_key = (u128::from(xxh3_seeded(&entry.key, self.uid)) * groups as u128) >> 64;
         assert_eq!(u128::from(group), of_key, "the key's group");
-        let record = self.find(group as usize, voff);
+        let record = self.find(group as usize, stream_offset);
         assert_eq!((record.kind, record.key), (1, &entry.key[..]));
         match entry.kind {
             4 => assert_eq!(record.seq, entry.seq),

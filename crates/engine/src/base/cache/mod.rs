@@ -23,7 +23,7 @@ use crate::values::record::Footer;
 /// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
 const ENTRY_OVERHEAD_BYTES: u64 = 151;
 /// Of what the cache may take, this fraction is left to the allocator: size classes, pages that are
-/// partly free, buffers of merges. Measured: without it, a 576 MiB budget peaks at 660 MiB
+/// partly free, buffers of compactions. Measured: without it, a 576 MiB budget peaks at 660 MiB
 /// resident.
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.

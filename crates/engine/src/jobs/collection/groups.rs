@@ -1,15 +1,15 @@
 //! Garbage collection of a hash group, by the group alone (HashKV §3.3; spec: value placement §3).
 //!
 //! 1. Choose the group that promises to free most; less than a slot is not worth it.
-//! 2. Seal it: what is appended from now on goes to new segments behind.
+//! 2. ChecksumSeed it: what is appended from now on goes to new segments behind.
 //! 3. Only then take the numbers that readers look from. A version that is written later lies
 //!    behind the seal.
-//! 4. Scan the sealed segments. Of each key keep the newest version and, for each snapshot, the
-//!    newest that it sees; of those drop what merges found dead.
-//! 5. Copy the survivors, in order, to fresh slots, each with its voff; sync. Segments at the front
-//!    and at the end whose copying would free nothing stay as they are (`keep`).
+//! 4. Scan the closed segments. Of each key keep the newest version and, for each snapshot, the
+//!    newest that it sees; of those drop what compactions found dead.
+//! 5. Copy the survivors, in order, to fresh slots, each with its stream_offset; sync. Segments at
+//!    the front and at the end whose copying would free nothing stay as they are (`keep`).
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
-//!    voffs, and a put that happens meanwhile cannot be lost.
+//!    stream_offsets, and a put that happens meanwhile cannot be lost.
 //! 7. Slots are free when the last reader of the old segments has gone.
 //!
 //! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
@@ -32,7 +32,7 @@ use crate::tree::manifest::Manifest;
 use crate::tree::record::Change;
 use crate::values::appender::Appender;
 use crate::values::copy::Copied;
-use crate::values::file::{State, ValueStore};
+use crate::values::file::{FileState, ValueFile};
 use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 use crate::values::record::record_bytes;
@@ -48,9 +48,9 @@ pub(crate) enum Collected {
     Nothing,
 }
 
-/// A sealed group.
+/// A closed group.
 #[derive(Debug)]
-pub(crate) struct Sealed {
+pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) dead: BTreeMap<u64, u32>,
@@ -58,7 +58,7 @@ pub(crate) struct Sealed {
     open: Option<Segment>,
 }
 
-impl ValueStore {
+impl ValueFile {
     /// Whether collection should run before `need_slots` more are taken.
     pub(crate) fn wants_collection(
         &self,
@@ -76,7 +76,7 @@ impl ValueStore {
     }
 
     /// Slots that these bytes take beyond the open segments.
-    fn planned_slots(&self, state: &State, bytes: &BTreeMap<u32, u64>) -> u64 {
+    fn planned_slots(&self, state: &FileState, bytes: &BTreeMap<u32, u64>) -> u64 {
         let slots = |(group, bytes): (&u32, &u64)| {
             let open = state.open.get(group);
             let room = open.map_or(0, |open| self.slot_bytes.saturating_sub(open.bytes));
@@ -93,7 +93,7 @@ impl ValueStore {
 
     /// The group to collect. A linear look at some hundred numbers costs less than keeping a heap
     /// right over every append would.
-    fn choose(&self, state: &State, points: &[SeqNo]) -> Option<u32> {
+    fn choose(&self, state: &FileState, points: &[SeqNo]) -> Option<u32> {
         if self.placement == ValuePlacement::Vlog {
             return self.log_wants_collection(state, points).then_some(0);
         }
@@ -115,7 +115,7 @@ impl ValueStore {
     /// The part of the cold stream that is worth rewriting, as large as a group: more than an
     /// eighth of it is dead or not used. Only collections append to the stream, and only to the
     /// segment that is being filled: that one is left out. Looked for once per change.
-    fn cold_window(&self, state: &State, cold: &Group) -> Option<(Range<usize>, u64)> {
+    fn cold_window(&self, state: &FileState, cold: &Group) -> Option<(Range<usize>, u64)> {
         if state.cold_settled.get() == cold.fingerprint() {
             return None;
         }
@@ -132,7 +132,7 @@ impl ValueStore {
     }
 
     /// Slots of a mean hash group.
-    fn part_slots(&self, state: &State) -> u64 {
+    fn part_slots(&self, state: &FileState) -> u64 {
         let count = state.layout.group_count();
         let groups = &state.layout.groups[..count as usize];
         let slots: u64 = groups.iter().map(Group::slots).sum();
@@ -140,7 +140,10 @@ impl ValueStore {
     }
 
     /// Steps 1 and 2.
-    pub(crate) fn seal_group(&self, points: &[SeqNo]) -> std::result::Result<Sealed, Collected> {
+    pub(crate) fn close_group(
+        &self,
+        points: &[SeqNo],
+    ) -> std::result::Result<ClosedGroup, Collected> {
         let mut state = self.state.lock();
         if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
@@ -150,27 +153,29 @@ impl ValueStore {
             let window = self.cold_window(&state, &state.layout.groups[group as usize]);
             let (window, _) = window.ok_or(Collected::Nothing)?;
             state.collecting = true;
-            return Ok(self.seal_cold(&state, group, window));
+            return Ok(self.close_cold(&state, group, window));
         }
         state.collecting = true;
-        let seals = !seeded!(CollectionWithoutSeal);
+        let seals = !seeded!(CollectionWithoutClosing);
         let open = if seals { state.open.remove(&group) } else { None };
         state.fresh = Some((group, Sketch::of_nothing()));
         state.dirty = self.writes_back.then(|| (group, BTreeMap::new()));
         let at = &state.layout.groups[group as usize];
-        Ok(Sealed { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
+        Ok(ClosedGroup { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
     }
 
-    fn seal_cold(&self, state: &State, group: u32, window: Range<usize>) -> Sealed {
+    fn close_cold(&self, state: &FileState, group: u32, window: Range<usize>) -> ClosedGroup {
         let cold = &state.layout.groups[group as usize];
-        let voff_at = |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.voff);
-        let voffs = voff_at(window.start)..voff_at(window.end);
-        let dead = cold.dead.range(voffs).map(|(voff, bytes)| (*voff, *bytes));
+        let offset_at =
+            |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.stream_offset);
+        let stream_offsets = offset_at(window.start)..offset_at(window.end);
+        let dead =
+            cold.dead.range(stream_offsets).map(|(stream_offset, bytes)| (*stream_offset, *bytes));
         let dead = dead.collect();
-        Sealed { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
+        ClosedGroup { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
     }
 
-    fn unseal(&self) {
+    fn end_collecting(&self) {
         let mut state = self.state.lock();
         state.collecting = false;
         state.dirty = None;
@@ -182,27 +187,28 @@ impl ValueStore {
     }
 }
 
-impl ValueStore {
+impl ValueFile {
     /// What a collection changes: its group, and the cold stream if records went there or tags were
     /// dropped. Lets go of the segments.
-    fn edit_of(&self, sealed: Sealed, kept: Survivors, copied: &Copied) -> ValueEdit {
+    fn edit_of(&self, closed: ClosedGroup, kept: Survivors, copied: &Copied) -> ValueEdit {
         let Copied { leaving, outputs, .. } = copied;
         // Segments at the end may stay, with what is dead in them: that is known to be garbage and
         // must not be taken for written since as well.
-        let end_voff = sealed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.voff);
-        let mut buried = sealed.dead;
-        let known = buried.split_off(&end_voff);
+        let stream_end =
+            closed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.stream_offset);
+        let mut forgotten = closed.dead;
+        let known = forgotten.split_off(&stream_end);
         let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
-        let removed = &sealed.segments[leaving.clone()];
-        let left_bytes = match self.cold == Some(sealed.group) {
+        let removed = &closed.segments[leaving.clone()];
+        let left_bytes = match self.cold == Some(closed.group) {
             true => self.cold_bytes_after(removed, outputs),
             false => kept.live_bytes + known_bytes - copied.cooled_bytes + copied.tag_bytes,
         };
         let edit = GroupEdit {
-            group: sealed.group,
+            group: closed.group,
             remove: removed.iter().map(|one| one.generation).collect(),
             place: outputs.clone(),
-            buried: buried.keys().copied().collect(),
+            forgotten: forgotten.keys().copied().collect(),
             collected: Some((left_bytes, kept.keys.estimate().unwrap_or(0))),
             keys: kept.keys,
             ..GroupEdit::default()
@@ -210,7 +216,7 @@ impl ValueStore {
         // Tags in segments that stay are dropped another time.
         let dropped = kept.dropped_tags.iter();
         let dropped = dropped.filter(|entry| leaving.contains(&(entry.segment as usize)));
-        let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.voff, tag.bytes));
+        let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.stream_offset, tag.bytes));
         let groups = std::iter::once(edit).chain(self.cold_edit(copied, dead.collect()));
         ValueEdit { store: self.number, groups: groups.collect() }
     }
@@ -248,7 +254,7 @@ impl Inner {
     pub(crate) fn collect_values(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
     ) -> Result<Collected> {
         if store.placement == ValuePlacement::Vlog {
             return self.collect_log(keyspace, store);
@@ -256,12 +262,12 @@ impl Inner {
         if store.writes_back {
             return self.collect_and_write_back(keyspace, store);
         }
-        let sealed = match store.seal_group(&self.visible_points()) {
-            Ok(sealed) => sealed,
+        let closed = match store.close_group(&self.visible_points()) {
+            Ok(closed) => closed,
             Err(outcome) => return Ok(outcome),
         };
-        let group = sealed.group;
-        let outcome = self.collect_sealed(keyspace, store, sealed);
+        let group = closed.group;
+        let outcome = self.collect_closed(keyspace, store, closed);
         self.end_collection(store, group, outcome)
     }
 
@@ -269,11 +275,11 @@ impl Inner {
     /// nothing by another try.
     pub(crate) fn end_collection(
         &self,
-        store: &ValueStore,
+        store: &ValueFile,
         group: u32,
         outcome: Result<()>,
     ) -> Result<Collected> {
-        store.unseal();
+        store.end_collecting();
         match outcome {
             Err(error @ Error::Corruption { .. }) => {
                 if !store.state.lock().quarantined.insert(group) {
@@ -288,45 +294,45 @@ impl Inner {
     }
 
     /// Steps 3 to 6.
-    fn collect_sealed(
+    fn collect_closed(
         &self,
         keyspace: &KeyspaceInner,
-        store: &Arc<ValueStore>,
-        sealed: Sealed,
+        store: &Arc<ValueFile>,
+        closed: ClosedGroup,
     ) -> Result<()> {
         let points = self.visible_points();
-        let scanned = store.scan(&sealed.segments, &|| self.check_wanted(keyspace))?;
-        let kept = match store.cold == Some(sealed.group) {
-            true => cold_survivors(&scanned, &sealed.dead),
+        let scanned = store.scan(&closed.segments, &|| self.check_wanted(keyspace))?;
+        let kept = match store.cold == Some(closed.group) {
+            true => cold_survivors(&scanned, &closed.dead),
             false => {
                 let cools = keyspace.options.load().values.cold_stream;
-                survivors(&scanned, &points, &sealed.dead, cools)
+                survivors(&scanned, &points, &closed.dead, cools)
             }
         };
         if seeded!(SlotsFreedBeforeTheEdit) {
-            store.give_back(sealed.segments.iter());
+            store.give_back(closed.segments.iter());
         }
-        let mut copied = store.copy(&sealed.segments, &scanned, &kept.entries)?;
+        let mut copied = store.copy(&closed.segments, &scanned, &kept.entries)?;
         reached!(GroupCopied);
         let bytes = |segments: &[Segment], of: fn(&Segment) -> u64| segments.iter().map(of).sum();
         let (before, read): (u64, u64) = (
-            bytes(&sealed.segments, |one| one.bytes),
-            bytes(&sealed.segments, Segment::stored_bytes),
+            bytes(&closed.segments, |one| one.bytes),
+            bytes(&closed.segments, Segment::stored_bytes),
         );
         let cold_bytes = copied.cooled_bytes;
         let written = bytes(&copied.outputs, Segment::stored_bytes) + cold_bytes;
         let after = kept.live_bytes + kept.pinned_bytes;
-        let (group, pinned_bytes) = (sealed.group, kept.pinned_bytes);
-        let reopened = sealed.open.filter(|open| {
-            let staying = &sealed.segments[copied.leaving.end..];
+        let (group, pinned_bytes) = (closed.group, kept.pinned_bytes);
+        let reopened = closed.open.filter(|open| {
+            let staying = &closed.segments[copied.leaving.end..];
             staying.iter().any(|one| one.generation == open.generation)
         });
         let slots = |segments: &[Segment]| -> i64 {
             segments.iter().map(|segment| i64::from(segment.slots)).sum()
         };
-        let removed = &sealed.segments[copied.leaving.clone()];
+        let removed = &closed.segments[copied.leaving.clone()];
         let freed_slots = slots(removed) - slots(&copied.outputs);
-        let edit = store.edit_of(sealed, kept, &copied);
+        let edit = store.edit_of(closed, kept, &copied);
         self.install_collection(keyspace, store, edit, &mut copied)?;
         {
             let mut state = store.state.lock();
@@ -361,7 +367,7 @@ impl Inner {
     fn install_collection(
         &self,
         keyspace: &KeyspaceInner,
-        store: &ValueStore,
+        store: &ValueFile,
         mut edit: ValueEdit,
         copied: &mut Copied,
     ) -> Result<()> {
@@ -392,14 +398,14 @@ impl Inner {
     pub(crate) fn install_values(
         &self,
         keyspace: &KeyspaceInner,
-        store: &ValueStore,
+        store: &ValueFile,
         mut edit: ValueEdit,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         self.check_wanted(keyspace)?;
         // Keys that flushes added behind the seal count as well; no edit comes between now.
-        if let Some((sealed, fresh)) = &store.state.lock().fresh {
-            let own = edit.groups.iter_mut().filter(|group| group.group == *sealed);
+        if let Some((closed, fresh)) = &store.state.lock().fresh {
+            let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
             own.for_each(|group| group.keys.merge(fresh));
         }
         store.check(&edit)?;
@@ -407,7 +413,7 @@ impl Inner {
             store.publish(&edit);
             return Ok(());
         }
-        manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
+        manifest.append(&[Change::ValueFiles { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())
     }
@@ -471,7 +477,7 @@ impl Inner {
         }
     }
 
-    fn wait_for_collection(&self, store: &ValueStore) -> Result<()> {
+    fn wait_for_collection(&self, store: &ValueFile) -> Result<()> {
         self.check_open()?;
         // One that panicked has not ended.
         self.check_not_stopped()?;
@@ -527,7 +533,7 @@ impl Inner {
 
 /// Bytes of records that a flush of the memtable adds to each group, at most.
 fn planned_bytes(
-    store: &ValueStore,
+    store: &ValueFile,
     options: &ValueOptions,
     memtable: &Arc<Memtable>,
 ) -> BTreeMap<u32, u64> {

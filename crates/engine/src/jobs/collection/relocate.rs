@@ -23,15 +23,15 @@ use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::values::appender::Appender;
-use crate::values::file::{Condemned, State, ValueStore};
+use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
-use crate::values::liveness::{Entry, Scanned};
+use crate::values::liveness::{RecordEntry, Scanned};
 use crate::write::commit::Relocation;
 
 /// A live record, and the number of the version that points to it, or of the record itself: every
 /// later write of a user has a larger one.
 pub(crate) struct Live<'a> {
-    pub(crate) entry: &'a Entry,
+    pub(crate) entry: &'a RecordEntry,
     pub(crate) seq: SeqNo,
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct Emptied<'a> {
     pub(crate) segments: &'a [Segment],
     pub(crate) scanned: &'a Scanned,
     /// Markers that stay.
-    pub(crate) markers: Vec<Entry>,
+    pub(crate) markers: Vec<RecordEntry>,
     /// Of a group whose every record was judged: the keys that stay.
     pub(crate) left: Option<Sketch>,
 }
 
-impl State {
+impl FileState {
     /// Whether the segments that wait for snapshots may go; `None` if none waits. As long as they
     /// wait nothing else is emptied: it would have to wait for the same snapshots.
     pub(crate) fn condemned_may_go(&self, points: &[SeqNo]) -> Option<bool> {
@@ -73,7 +73,7 @@ impl Inner {
     pub(crate) fn relocate(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
     ) -> Result<()> {
@@ -115,7 +115,7 @@ impl Inner {
     fn move_to_end(
         &self,
         keyspace: &KeyspaceInner,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
     ) -> Result<(Vec<Relocation>, u64)> {
@@ -132,7 +132,7 @@ impl Inner {
                     &read[..]
                 }
             };
-            let record = store.seal(segment).take(bytes, entry.offset.into());
+            let record = store.checksum_seed(segment).take(bytes, entry.offset.into());
             let place = store.position(segment) + u64::from(entry.offset);
             let record = record.map_err(|what| store.corrupt(place, what))?;
             let mut pointer = Vec::new();
@@ -159,14 +159,10 @@ impl Inner {
     }
 
     /// Step 3, second half: removes the condemned segments that no snapshot needs.
-    pub(crate) fn free_condemned(
-        &self,
-        keyspace: &KeyspaceInner,
-        store: &ValueStore,
-    ) -> Result<()> {
+    pub(crate) fn free_condemned(&self, keyspace: &KeyspaceInner, store: &ValueFile) -> Result<()> {
         let points = self.visible_points();
         let mut remove = Vec::new();
-        let mut buried = Vec::new();
+        let mut forgotten = Vec::new();
         let ended;
         let group_number;
         {
@@ -178,9 +174,9 @@ impl Inner {
             let ready = state.condemned.iter().take_while(may_go);
             remove.extend(ready.map(|condemned| condemned.generation));
             let stays = group.segments.iter().find(|one| !remove.contains(&one.generation));
-            let tail = stays.map_or(group.end_voff, |segment| segment.voff);
-            buried.extend(group.dead.range(..tail).map(|(voff, _)| *voff));
-            ended = state.pass.is_some_and(|pass| tail >= pass.end_voff);
+            let tail = stays.map_or(group.stream_end, |segment| segment.stream_offset);
+            forgotten.extend(group.dead.range(..tail).map(|(stream_offset, _)| *stream_offset));
+            ended = state.pass.is_some_and(|pass| tail >= pass.stream_end);
         }
         if remove.is_empty() {
             return Ok(());
@@ -189,7 +185,7 @@ impl Inner {
         // After a pass, the keys written since it began are all that there are.
         let collected = ended.then_some((0, 0));
         let group =
-            GroupEdit { group: group_number, remove, buried, collected, ..GroupEdit::default() };
+            GroupEdit { group: group_number, remove, forgotten, collected, ..GroupEdit::default() };
         let edit = ValueEdit { store: store.number, groups: vec![group] };
         self.install_values(keyspace, store, edit)?;
         let mut state = store.state.lock();

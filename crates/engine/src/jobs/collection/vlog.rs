@@ -20,20 +20,20 @@ use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::store::{Inner, KeyspaceInner, View};
 use crate::table::filter;
 use crate::table::reader::ProbeStats;
-use crate::values::file::{Pass, State, ValueStore};
+use crate::values::file::{FileState, Pass, ValueFile};
 use crate::values::layout::Segment;
 use crate::values::liveness::Scanned;
 use crate::values::record::Pointer;
 
-impl ValueStore {
+impl ValueFile {
     /// Whether collecting the tail may free something.
-    pub(crate) fn log_wants_collection(&self, state: &State, points: &[SeqNo]) -> bool {
+    pub(crate) fn log_wants_collection(&self, state: &FileState, points: &[SeqNo]) -> bool {
         if let Some(may_go) = state.condemned_may_go(points) {
             return may_go;
         }
         let group = &state.layout.groups[0];
         group.garbage_bytes() >= self.slot_bytes
-            && state.quiet_at.saturating_add(self.slot_bytes) <= group.end_voff
+            && state.quiet_at.saturating_add(self.slot_bytes) <= group.stream_end
             && !state.quarantined.contains(&0)
     }
 
@@ -52,7 +52,8 @@ impl ValueStore {
         }
         let only_frees = state.condemned_may_go(points).is_some();
         if state.pass.is_none() {
-            state.pass = Some(Pass { end_voff: state.layout.groups[0].end_voff, dead_bytes: 0 });
+            state.pass =
+                Some(Pass { stream_end: state.layout.groups[0].stream_end, dead_bytes: 0 });
             state.fresh = Some((0, Sketch::of_nothing()));
         }
         let mut chunk = Vec::new();
@@ -86,7 +87,7 @@ impl Inner {
     pub(crate) fn collect_log(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
     ) -> Result<Collected> {
         let _no_flush = store.flushing.lock();
         let chunk_bytes = keyspace.options.load().values.vlog_chunk_bytes;
@@ -106,7 +107,7 @@ impl Inner {
     fn collect_chunk(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
         chunk: &[Segment],
     ) -> Result<()> {
         let scanned = store.scan(chunk, &|| self.check_wanted(keyspace))?;
@@ -121,22 +122,22 @@ impl Inner {
     pub(crate) fn live_records<'a>(
         &self,
         keyspace: &KeyspaceInner,
-        store: &ValueStore,
+        store: &ValueFile,
         scanned: &'a Scanned,
     ) -> Result<Vec<Live<'a>>> {
         if !seeded!(CollectionBesideInstall) {
-            // A merge publishes values before the tree that points to them, both under this lock.
-            // Looked up in between, they would all seem dead.
+            // A compaction publishes values before the tree that points to them, both under this
+            // lock. Looked up in between, they would all seem dead.
             drop(self.manifest.lock());
         }
         let mut live = Vec::new();
         for entry in scanned.entries.iter().filter(|entry| !entry.is_marker) {
             let view = keyspace.view.load();
-            let now = self.tickets.visible();
+            let now = self.publisher.visible();
             let newest = newest_pointer(&view, scanned.key(entry), now)?;
             if let Some((pointer, seq)) = newest
                 && pointer.store == store.number
-                && pointer.voff == entry.voff
+                && pointer.stream_offset == entry.stream_offset
             {
                 live.push(Live { entry, seq });
             }
@@ -145,12 +146,12 @@ impl Inner {
     }
 }
 
-impl State {
+impl FileState {
     /// A whole pass that found less than a slot ends collection until the log has grown.
     pub(crate) fn end_pass(&mut self, slot_bytes: u64) {
         self.fresh = None;
         if self.pass.take().is_some_and(|pass| pass.dead_bytes < slot_bytes) {
-            self.quiet_at = self.layout.groups[0].end_voff;
+            self.quiet_at = self.layout.groups[0].stream_end;
         }
     }
 }

@@ -3,8 +3,9 @@
 //! with stable pointers (spec: value placement §5).
 //!
 //! 1. What an earlier collection emptied goes first; as long as a snapshot holds it, nothing is.
-//! 2. Seal the group, and note from now on which keys are written to it (`State::dirty`).
-//! 3. Scan it. Live is the newest record of each key, unless a marker or a merge says that the
+//! 2. ChecksumSeed the group, and note from now on which keys are written to it
+//!    (`FileState::dirty`).
+//! 3. Scan it. Live is the newest record of each key, unless a marker or a compaction says that the
 //!    version is no longer the key's. Deletions and inline values leave such markers, or their keys
 //!    would come back: `Appender::mark`.
 //! 4. Relocate what is live (`relocate`). A pointer is not written if a user wrote its key
@@ -14,30 +15,30 @@
 //! Why the newest record of a group is the newest flushed version of its key: every version that a
 //! flush writes has a record or a marker in its group, with its number, and a collection drops only
 //! whole groups. Numbers decide, not places: a copy of an older version may lie behind a newer one.
-//! This is not so while the tree has tables from before the value file: a merge brings their values
-//! into the groups one level at a time, perhaps an old version before the deletion above it. Until
-//! those tables are gone each record is looked up in the tree, and the newest marker of each key
-//! stays: what it hides may be yet to come. Merges mark as flushes do, so that afterwards the
-//! groups know everything.
+//! This is not so while the tree has tables from before the value file: a compaction brings their
+//! values into the groups one level at a time, perhaps an old version before the deletion above it.
+//! Until those tables are gone each record is looked up in the tree, and the newest marker of each
+//! key stays: what it hides may be yet to come. Compactions mark as flushes do, so that afterwards
+//! the groups know everything.
 
 use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::SeqNo;
-use crate::jobs::collection::groups::{Collected, Sealed};
+use crate::jobs::collection::groups::{ClosedGroup, Collected};
 use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::store::{Inner, KeyspaceInner};
-use crate::values::file::ValueStore;
+use crate::values::file::ValueFile;
 use crate::values::liveness::{newest, newest_markers};
 
 /// What there is to do.
 enum Begun {
     /// Segments of this group wait for nobody any more.
     Freeing(u32),
-    Sealed(Sealed),
+    ClosedGroup(ClosedGroup),
 }
 
-impl ValueStore {
+impl ValueFile {
     /// Steps 1 and 2.
     fn begin(&self, points: &[SeqNo]) -> std::result::Result<Begun, Collected> {
         let mut state = self.state.lock();
@@ -52,7 +53,7 @@ impl ValueStore {
             Some(false) => return Err(Collected::Nothing),
             None => {
                 drop(state);
-                return self.seal_group(points).map(Begun::Sealed);
+                return self.close_group(points).map(Begun::ClosedGroup);
             }
         }
         state.collecting = true;
@@ -66,13 +67,13 @@ impl Inner {
     pub(crate) fn collect_and_write_back(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
+        store: &Arc<ValueFile>,
     ) -> Result<Collected> {
         // Pointers to a file that is retired meanwhile could outlive it.
         let _one_at_a_time = store.flushing.lock();
         // Copies that nobody points to would be garbage.
         self.check_not_stopped()?;
-        // Before the seal: what a merge that settles the tree says of the group must be in it.
+        // Before the seal: what a compact that settles the tree says of the group must be in it.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
         let begun = match store.begin(&self.visible_points()) {
             Ok(begun) => begun,
@@ -80,8 +81,8 @@ impl Inner {
         };
         let (group, outcome) = match begun {
             Begun::Freeing(group) => (group, Ok(())),
-            Begun::Sealed(sealed) => {
-                (sealed.group, self.empty_group(keyspace, store, sealed, is_settled))
+            Begun::ClosedGroup(closed) => {
+                (closed.group, self.empty_group(keyspace, store, closed, is_settled))
             }
         };
         let outcome = outcome.and_then(|()| self.free_condemned(keyspace, store));
@@ -92,12 +93,12 @@ impl Inner {
     fn empty_group(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueStore>,
-        sealed: Sealed,
+        store: &Arc<ValueFile>,
+        closed: ClosedGroup,
         is_settled: bool,
     ) -> Result<()> {
-        let scanned = store.scan(&sealed.segments, &|| self.check_wanted(keyspace))?;
-        let mut kept = newest(&scanned, &sealed.dead);
+        let scanned = store.scan(&closed.segments, &|| self.check_wanted(keyspace))?;
+        let mut kept = newest(&scanned, &closed.dead);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {
                 let live = kept.entries.iter().map(|entry| Live { entry, seq: entry.seq });
@@ -107,13 +108,13 @@ impl Inner {
                 let live = self.live_records(keyspace, store, &scanned)?;
                 kept.keys = runstone_policy::sketch::Sketch::of_nothing();
                 for one in &live {
-                    kept.keys.add(ValueStore::sketch_hash(scanned.key(one.entry)));
+                    kept.keys.add(ValueFile::sketch_hash(scanned.key(one.entry)));
                 }
                 (live, newest_markers(&scanned))
             }
         };
         reached!(LiveValuesFound);
-        let (group, segments) = (sealed.group, &sealed.segments[..]);
+        let (group, segments) = (closed.group, &closed.segments[..]);
         let left = Some(kept.keys);
         let emptied = Emptied { group, segments, scanned: &scanned, markers, left };
         self.relocate(keyspace, store, &emptied, &live)
@@ -121,7 +122,7 @@ impl Inner {
 }
 
 /// Whether every table and memtable was written since the value file is there.
-fn is_settled(keyspace: &KeyspaceInner, store: &ValueStore) -> bool {
+fn is_settled(keyspace: &KeyspaceInner, store: &ValueFile) -> bool {
     let is_alone = keyspace.values.load().retired.is_empty();
     let view = keyspace.view.load();
     is_alone && view.version.handles().all(|handle| handle.meta().id >= store.number)

@@ -1,14 +1,14 @@
-//! Blocks of one input that no other input of a merge meets go into the output as they are stored,
-//! without being built and compressed anew. Which blocks: decided here; how one is copied: in
-//! `table/copy.rs`.
+//! Blocks of one input that no other input of a compaction meets go into the output as they are
+//! stored, without being built and compressed anew. Which blocks: decided here; how one is copied:
+//! in `table/copy.rs`.
 //!
 //! A block is copied if
 //!
-//! 1. the merge is on its first entry, and no version of that entry's key came before;
+//! 1. the compaction is on its first entry, and no version of that entry's key came before;
 //! 2. every other input goes on above its last key, and so does the next cut between tables;
 //! 3. each of its keys has one version, and none is a tombstone. With 1 and 2, that is the only
-//!    version of the key in the merge, which stays whatever the snapshots are (I4); what follows of
-//!    its last key, in the next block, meets the state that it would have met anyhow;
+//!    version of the key in the compaction, which stays whatever the snapshots are (I4); what
+//!    follows of its last key, in the next block, meets the state that it would have met anyhow;
 //! 4. the layout would make the same of it ([`WholeBlock::fits`]), and asks for no prefixes;
 //! 5. the open output block is empty or nearly full, or so many blocks can be copied in a row that
 //!    one short block is cheap.
@@ -25,7 +25,7 @@ use crate::table::copy::{Summary, WholeBlock};
 /// So many blocks in a row are worth that the open one ends short.
 const ROW_BLOCKS: usize = 4;
 
-/// Copies blocks, one merge long.
+/// Copies blocks, one compaction long.
 #[derive(Debug, Default)]
 pub(crate) struct Copier {
     summary: Summary,

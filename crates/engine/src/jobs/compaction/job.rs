@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
-use runstone_policy::plan::{Cut, Merge, Plan};
+use runstone_policy::plan::{Compaction, Cut, Plan};
 use runstone_policy::prefix::{PrefixHistogram, Prefixer};
 use runstone_policy::shape::{Edit, Level, Shape, Table};
 
@@ -31,26 +31,26 @@ use crate::tree::level::chains;
 use crate::tree::record::Change;
 use crate::tree::version::Version;
 use crate::values::record::{Pointer, record_bytes};
-use crate::values::separation::{Placed, Placer, ValueChanges};
+use crate::values::separation::{Separated, Separation, ValueChanges};
 
 /// Entries between two looks at whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
 
 /// Which versions stay (rule I4). Fed with all versions of a key, newest first.
-pub(crate) struct KeepRule {
+pub(crate) struct Liveness {
     /// Sequence numbers that readers look from, ascending; never empty.
     points: Vec<SeqNo>,
-    /// Says whether a tombstone hides nothing outside of the merge; `None` keeps all of them.
+    /// Says whether a tombstone hides nothing outside of the compaction; `None` keeps all of them.
     guard: Option<DropGuard>,
     key: Vec<u8>,
     /// Stripe of the last version of `key` that was kept or spent; `None` before the first.
     stripe: Option<usize>,
 }
 
-impl KeepRule {
-    pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> KeepRule {
+impl Liveness {
+    pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> Liveness {
         assert!(!points.is_empty(), "at least the present is visible");
-        KeepRule { points, guard, key: Vec::new(), stripe: None }
+        Liveness { points, guard, key: Vec::new(), stripe: None }
     }
 
     /// Whether the key differs from that of the previous call.
@@ -76,7 +76,7 @@ impl KeepRule {
     fn keeps(&mut self, trailer: u64) -> bool {
         let seq = seq_of(trailer);
         // The first point that sees this version. Versions newer than every point (written after
-        // the merge began) each have a stripe of their own.
+        // the compaction began) each have a stripe of their own.
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);
@@ -90,7 +90,7 @@ impl KeepRule {
     }
 }
 
-/// Where merged entries go.
+/// Where compacted entries go.
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     layout: TableLayout,
@@ -98,12 +98,12 @@ pub(crate) struct Output<'a> {
     /// Id of the table of the first cell, if the cells are known before; else a new one each time.
     first_id: Option<u64>,
     /// Separates values and brings them back; none where entries stay as they are.
-    pub(crate) placer: Option<Placer>,
+    pub(crate) separation: Option<Separation>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, layout: TableLayout, cutter: Cutter) -> Output<'a> {
-        Output { inner, layout, cutter, first_id: None, placer: None }
+        Output { inner, layout, cutter, first_id: None, separation: None }
     }
 
     /// Tables of known cells, with ids in a row from `first_id`: so that a table is the same,
@@ -114,7 +114,7 @@ impl<'a> Output<'a> {
         cutter: Cutter,
         first_id: u64,
     ) -> Output<'a> {
-        Output { inner, layout, cutter, first_id: Some(first_id), placer: None }
+        Output { inner, layout, cutter, first_id: Some(first_id), separation: None }
     }
 
     /// The open table, or a new one.
@@ -146,9 +146,9 @@ pub(crate) struct KeyRange<'a> {
     pub(crate) hi: Option<&'a [u8]>,
 }
 
-/// What a merge made.
+/// What a compaction made.
 #[derive(Debug, Default)]
-pub(crate) struct Merged {
+pub(crate) struct Compacted {
     pub(crate) tables: Vec<Arc<Table>>,
     /// Inputs that go to the output level as they are.
     pub(crate) moved: Vec<Arc<Table>>,
@@ -156,11 +156,11 @@ pub(crate) struct Merged {
     /// Records of value files that nothing points to any more, with their bytes, where no newer
     /// record of the key says so.
     pub(crate) dead: Vec<(Pointer, u32)>,
-    /// Values that were separated, durable but not visible yet.
-    pub(crate) placed: Option<Placed>,
+    /// ValueFiles that were separated, durable but not visible yet.
+    pub(crate) placed: Option<Separated>,
 }
 
-impl Merged {
+impl Compacted {
     /// A pointer was dropped for a version that leaves no record behind its own in its group (spec:
     /// value placement §3, deletes).
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -175,17 +175,17 @@ impl Merged {
     }
 }
 
-/// Merges a range of streams into tables. On an error, the tables written so far are removed.
+/// Compacts a range of streams into tables. On an error, the tables written so far are removed.
 pub(crate) fn merge_streams(
     sources: Vec<Source>,
     range: KeyRange<'_>,
     mut output: Output<'_>,
-    keep: KeepRule,
+    keep: Liveness,
     cancelled: &dyn Fn() -> Result<()>,
-) -> Result<Merged> {
-    let (mut merged, mut open, mut copier) = (Merged::default(), None, Copier::default());
+) -> Result<Compacted> {
+    let (mut compacted, mut open, mut copier) = (Compacted::default(), None, Copier::default());
     let streams = MergeIter::new(sources);
-    let state = (&mut merged, &mut open, &mut copier);
+    let state = (&mut compacted, &mut open, &mut copier);
     let outcome = fill_tables(streams, range, &mut output, keep, cancelled, state);
     output.inner.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
@@ -196,26 +196,26 @@ pub(crate) fn merge_streams(
             drop(builder);
             let _ = output.inner.storage.remove(&crate::table::table_name(id));
         }
-        output.inner.discard(&merged.tables);
+        output.inner.discard(&compacted.tables);
         return Err(error);
     }
-    merged.placed = match output.placer.map(Placer::finish).transpose() {
+    compacted.placed = match output.separation.map(Separation::finish).transpose() {
         Ok(placed) => placed.flatten(),
         Err(error) => {
-            output.inner.discard(&merged.tables);
+            output.inner.discard(&compacted.tables);
             return Err(error);
         }
     };
-    Ok(merged)
+    Ok(compacted)
 }
 
 fn fill_tables(
     mut streams: MergeIter,
     range: KeyRange<'_>,
     output: &mut Output<'_>,
-    mut keep: KeepRule,
+    mut keep: Liveness,
     cancelled: &dyn Fn() -> Result<()>,
-    (merged, open, copier): (&mut Merged, &mut Option<(u64, TableBuilder)>, &mut Copier),
+    (compacted, open, copier): (&mut Compacted, &mut Option<(u64, TableBuilder)>, &mut Copier),
 ) -> Result<()> {
     match range.lo {
         Some(lo) => streams.seek(lo, BEFORE_ALL_VERSIONS)?,
@@ -234,12 +234,12 @@ fn fill_tables(
         }
         if keep.enter(key) {
             let table_bytes = open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
-            let Output { cutter, layout, placer, .. } = &mut *output;
+            let Output { cutter, layout, separation, .. } = &mut *output;
             if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, seen) {
-                close_table(open, merged)?;
+                close_table(open, compacted)?;
             }
             let table = open.as_ref().map(|(_, builder)| builder);
-            if placer.is_none() && copier.finds(&streams, cutter, layout, table)? {
+            if separation.is_none() && copier.finds(&streams, cutter, layout, table)? {
                 let builder = output.opened(open)?;
                 copier.copy(&streams, builder)?;
                 let (last_key, last_trailer, entries) = copier.last();
@@ -256,22 +256,22 @@ fn fill_tables(
         let newer = std::mem::replace(&mut last_place, place);
         if keep.keeps(trailer) {
             let builder = output.opened(open)?;
-            match &mut output.placer {
+            match &mut output.separation {
                 None => builder.add(key, trailer, streams.value())?,
-                Some(placer) => {
-                    let (trailer, value) = placer.place(key, trailer, streams.value())?;
+                Some(separation) => {
+                    let (trailer, value) = separation.place(key, trailer, streams.value())?;
                     builder.add(key, trailer, value)?;
                 }
             }
         } else {
-            merged.dropped += 1;
+            compacted.dropped += 1;
             if is_apart && !is_behind(newer, place) {
-                merged.note_dead(key, streams.value())?;
+                compacted.note_dead(key, streams.value())?;
             }
         }
         streams.step()?;
     }
-    close_table(open, merged)
+    close_table(open, compacted)
 }
 
 /// Whether a newer version has its record behind that of the one which is dropped: then the group
@@ -282,10 +282,10 @@ fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
     newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
 }
 
-fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> Result<()> {
+fn close_table(open: &mut Option<(u64, TableBuilder)>, compacted: &mut Compacted) -> Result<()> {
     if let Some((id, builder)) = open.take() {
         match builder.finish() {
-            Ok(table) => merged.tables.push(Arc::new(table)),
+            Ok(table) => compacted.tables.push(Arc::new(table)),
             Err(error) => {
                 tracing::debug!(id, "a table was not finished");
                 return Err(error);
@@ -295,17 +295,17 @@ fn close_table(open: &mut Option<(u64, TableBuilder)>, merged: &mut Merged) -> R
     Ok(())
 }
 
-/// The inputs of a merge as streams, but for some tables: one per run, or per chain of an
+/// The inputs of a compaction as streams, but for some tables: one per run, or per chain of an
 /// overlapping level's tables.
-pub(crate) fn merge_sources(
+pub(crate) fn compaction_sources(
     version: &Version,
-    merge: &Merge,
+    compaction: &Compaction,
     without: &BTreeSet<u64>,
 ) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
-    for input in &merge.inputs {
+    for input in &compaction.inputs {
         let handles = input.tables.iter().filter(|id| !without.contains(id)).map(|id| {
-            let missing = || Error::corruption("manifest", 0, format!("no table {id} to merge"));
+            let missing = || Error::corruption("manifest", 0, format!("no table {id} to compact"));
             version.handle(*id).cloned().ok_or_else(missing)
         });
         let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
@@ -344,92 +344,97 @@ impl Inner {
         plan: &Plan,
     ) -> Result<()> {
         let started = Instant::now();
-        let mut done: Vec<Merged> = Vec::new();
-        for merge in &plan.merges {
-            match self.run_merge(keyspace, version, merge) {
-                Ok(merged) => done.push(merged),
+        let mut done: Vec<Compacted> = Vec::new();
+        for compaction in &plan.compactions {
+            match self.run_compaction(keyspace, version, compaction) {
+                Ok(compacted) => done.push(compacted),
                 Err(error) => {
-                    done.iter().for_each(|merged| self.discard(&merged.tables));
+                    done.iter().for_each(|compacted| self.discard(&compacted.tables));
                     return Err(error);
                 }
             }
         }
-        let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Merged::placed).collect();
+        let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Compacted::placed).collect();
         let values = self.value_changes(keyspace, &mut done);
         if let Err(error) = self.install_plan(keyspace, plan, &outputs, values) {
-            done.iter().for_each(|merged| self.discard_uninstalled(&merged.tables));
+            done.iter().for_each(|compacted| self.discard_uninstalled(&compacted.tables));
             return Err(error);
         }
-        self.report_merge(keyspace, &plan.why, &Totals::of(version, plan, &done), started);
+        self.report_compaction(keyspace, &plan.why, &Totals::of(version, plan, &done), started);
         Ok(())
     }
 
-    fn run_merge(
+    fn run_compaction(
         &self,
         keyspace: &KeyspaceInner,
         version: &Version,
-        merge: &Merge,
-    ) -> Result<Merged> {
+        compaction: &Compaction,
+    ) -> Result<Compacted> {
         let options = keyspace.options.load();
-        let mut layout = options.layout(&version.shape, merge.output_level);
-        let least_id = merge.input_ids().min().unwrap_or(u64::MAX);
+        let mut layout = options.layout(&version.shape, compaction.output_level);
+        let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
         let values = keyspace.values.load_full();
-        let placer = self.placer_for(&values, &options.values, least_id);
-        let tables = || merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
+        let separation = self.separation_for(&values, &options.values, least_id);
+        let tables =
+            || compaction.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta());
         let bytes: u64 = tables().map(|table| table.bytes).sum();
         let entries: u64 = tables().map(|table| table.entries).sum();
-        layout.prefixer = self.prefixer_for(keyspace, version, merge)?;
-        let mode = options.sub_merges;
-        if is_sliced(mode, merge.cut, bytes) && placer.is_none() {
-            return self.run_sliced(keyspace, version, merge, layout);
+        layout.prefixer = self.prefixer_for(keyspace, version, compaction)?;
+        let mode = options.sub_compactions;
+        if is_sliced(mode, compaction.cut, bytes) && separation.is_none() {
+            return self.run_sliced(keyspace, version, compaction, layout);
         }
-        let sources = merge_sources(version, merge, &BTreeSet::new())?;
-        let mut output = Output::new(self, layout, Cutter::new(merge.cut, bytes, entries));
-        output.placer = placer;
-        let keep = self.keep_rule(version, merge);
+        let sources = compaction_sources(version, compaction, &BTreeSet::new())?;
+        let mut output = Output::new(self, layout, Cutter::new(compaction.cut, bytes, entries));
+        output.separation = separation;
+        let keep = self.liveness(version, compaction);
         merge_streams(sources, KeyRange::default(), output, keep, &|| {
             self.check_cancelled(keyspace)
         })
     }
 
-    /// What stays in a merge of these tables.
-    pub(crate) fn keep_rule(&self, version: &Version, merge: &Merge) -> KeepRule {
-        let ids: BTreeSet<u64> = merge.input_ids().collect();
+    /// What stays in a compaction of these tables.
+    pub(crate) fn liveness(&self, version: &Version, compaction: &Compaction) -> Liveness {
+        let ids: BTreeSet<u64> = compaction.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
-        let is_deepest = version.shape.deepest() == Some(merge.output_level);
+        let is_deepest = version.shape.deepest() == Some(compaction.output_level);
         let guard = match is_deepest && seeded!(TombstonesDroppedByDepth) {
             true => DropGuard::new(&Default::default(), &ids),
             false => guard,
         };
-        KeepRule::new(self.visible_points(), Some(guard))
+        Liveness::new(self.visible_points(), Some(guard))
     }
 
-    /// The rule by which the merge cuts its outputs, if it cuts by prefix. The first such merge of
-    /// a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells apart as many
-    /// groups as there would be tables of T_s, over the keys of this merge (spec: merge policies
-    /// §3).
+    /// The rule by which the compaction cuts its outputs, if it cuts by prefix. The first such
+    /// compaction of a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells
+    /// apart as many groups as there would be tables of T_s, over the keys of this compaction
+    /// (spec: compaction policies §3).
     pub(crate) fn prefixer_for(
         &self,
         keyspace: &KeyspaceInner,
         version: &Version,
-        merge: &Merge,
+        compaction: &Compaction,
     ) -> Result<Option<Prefixer>> {
-        if !matches!(merge.cut, Cut::Prefix { .. }) {
+        if !matches!(compaction.cut, Cut::Prefix { .. }) {
             return Ok(None);
         }
         let mut prefixer = keyspace.prefixer.lock();
         if let Some(chosen) = &*prefixer {
             return Ok(Some(chosen.clone()));
         }
-        let mut streams = MergeIter::new(merge_sources(version, merge, &BTreeSet::new())?);
+        let mut streams =
+            MergeIter::new(compaction_sources(version, compaction, &BTreeSet::new())?);
         streams.seek_to_first()?;
         let mut histogram = PrefixHistogram::default();
         while let Some((key, _)) = streams.current() {
             histogram.add(key);
             streams.step()?;
         }
-        let bytes: u64 =
-            merge.input_ids().filter_map(|id| version.handle(id)).map(|t| t.meta().bytes).sum();
+        let bytes: u64 = compaction
+            .input_ids()
+            .filter_map(|id| version.handle(id))
+            .map(|t| t.meta().bytes)
+            .sum();
         let split_bytes = keyspace.options.load().shape.split_bytes;
         let rule = histogram.choose((bytes / split_bytes).max(1));
         let chosen = rule
@@ -439,9 +444,9 @@ impl Inner {
         Ok(Some(prefixer.insert(chosen).clone()))
     }
 
-    /// Called now and then while a merge runs, with no lock held.
+    /// Called now and then while a compact runs, with no lock held.
     pub(crate) fn check_cancelled(&self, keyspace: &KeyspaceInner) -> Result<()> {
-        reached!(MergeGoesOn);
+        reached!(CompactionGoesOn);
         self.let_flushes_pass();
         self.check_wanted(keyspace)
     }
@@ -489,11 +494,11 @@ impl Inner {
         let log_start = manifest.log_start;
         let id = keyspace.id;
         let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];
-        changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
+        changes.extend(values.edits().map(|edit| Change::ValueFiles { id, edit: edit.clone() }));
         let gone = self.files_left_behind(keyspace, &version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         let values = self.append_with_values(&mut manifest, changes, log_start, values)?;
-        // Values before the pointers to them.
+        // ValueFiles before the pointers to them.
         self.publish_values(keyspace, values);
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
@@ -501,7 +506,7 @@ impl Inner {
         Ok(edit)
     }
 
-    pub(crate) fn report_merge(
+    pub(crate) fn report_compaction(
         &self,
         keyspace: &KeyspaceInner,
         why: &str,
@@ -510,14 +515,14 @@ impl Inner {
     ) {
         let Totals { read_bytes, written_bytes, moved_bytes, dropped, .. } = *totals;
         self.metrics.add_all(&[
-            (Counter::merges, 1),
-            (Counter::merge_bytes_read, read_bytes),
-            (Counter::merge_bytes_written, written_bytes),
+            (Counter::compactions, 1),
+            (Counter::compaction_bytes_read, read_bytes),
+            (Counter::compaction_bytes_written, written_bytes),
             (Counter::bytes_moved, moved_bytes),
             (Counter::entries_dropped, dropped),
         ]);
-        tracing::debug!(keyspace = keyspace.name, why, read_bytes, written_bytes, "merged");
-        self.emit(|| Event::Merged {
+        tracing::debug!(keyspace = keyspace.name, why, read_bytes, written_bytes, "compacted");
+        self.emit(|| Event::Compacted {
             keyspace: keyspace.name.clone(),
             why: why.to_string(),
             input_tables: totals.input_tables,
@@ -532,8 +537,8 @@ impl Inner {
 
 /// The first edit with tables that were cut by prefix says by which rule.
 pub(crate) fn note_prefix(keyspace: &KeyspaceInner, shape: &Shape, plan: &Plan, edit: &mut Edit) {
-    let is_prefix = |merge: &Merge| matches!(merge.cut, Cut::Prefix { .. });
-    if shape.state.prefix.is_none() && plan.merges.iter().any(is_prefix) {
+    let is_prefix = |compaction: &Compaction| matches!(compaction.cut, Cut::Prefix { .. });
+    if shape.state.prefix.is_none() && plan.compactions.iter().any(is_prefix) {
         edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
     }
 }
@@ -551,14 +556,14 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    fn of(version: &Version, plan: &Plan, done: &[Merged]) -> Totals {
+    fn of(version: &Version, plan: &Plan, done: &[Compacted]) -> Totals {
         let bytes_of = |id: u64| version.handle(id).map_or(0, |handle| handle.meta().bytes);
         let mut totals = Totals::default();
-        for merged in done {
-            totals.add_outputs(merged);
-            totals.add_moves(&merged.moved);
+        for compacted in done {
+            totals.add_outputs(compacted);
+            totals.add_moves(&compacted.moved);
         }
-        for id in plan.merges.iter().flat_map(Merge::input_ids) {
+        for id in plan.compactions.iter().flat_map(Compaction::input_ids) {
             totals.input_tables += 1;
             totals.read_bytes += bytes_of(id);
         }
@@ -568,10 +573,10 @@ impl Totals {
         totals
     }
 
-    pub(crate) fn add_outputs(&mut self, merged: &Merged) {
-        self.output_tables += merged.tables.len();
-        self.written_bytes += merged.tables.iter().map(|table| table.bytes).sum::<u64>();
-        self.dropped += merged.dropped;
+    pub(crate) fn add_outputs(&mut self, compacted: &Compacted) {
+        self.output_tables += compacted.tables.len();
+        self.written_bytes += compacted.tables.iter().map(|table| table.bytes).sum::<u64>();
+        self.dropped += compacted.dropped;
     }
 
     pub(crate) fn add_moves(&mut self, moved: &[Arc<Table>]) {
@@ -587,7 +592,7 @@ mod tests {
 
     fn kept(points: &[SeqNo], versions: &[(u64, Kind)], guard: bool) -> Vec<u64> {
         let guard = guard.then(|| DropGuard::new(&Default::default(), &BTreeSet::new()));
-        let mut rule = KeepRule::new(points.to_vec(), guard);
+        let mut rule = Liveness::new(points.to_vec(), guard);
         let mut kept = Vec::new();
         for (seq, kind) in versions {
             rule.enter(b"k");
@@ -605,7 +610,7 @@ mod tests {
         assert_eq!(kept(&[9], &puts, true), [9]);
         assert_eq!(kept(&[4, 9], &puts, true), [9, 4]);
         assert_eq!(kept(&[1, 2, 6, 9], &puts, true), [9, 5, 2, 1]);
-        assert_eq!(kept(&[5], &puts, true), [9, 7, 5], "versions newer than the merge all stay");
+        assert_eq!(kept(&[5], &puts, true), [9, 7, 5], "versions newer than the compact all stay");
         let deleted = [(9, Delete), (5, Put), (3, Delete), (1, Put)];
         assert_eq!(kept(&[9], &deleted, true), [0u64; 0], "a spent tombstone goes with its prey");
         assert_eq!(kept(&[9], &deleted, false), [9], "without proof it stays");

@@ -1,9 +1,9 @@
-//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written to
-//! new tables.
+//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written
+//! to new tables.
 //!
-//! * [`job`]: the merges of a plan.
+//! * [`job`]: the compactions of a plan.
 //! * [`copier`]: blocks that no other input meets are copied.
-//! * [`slices`]: a large merge in parts that run side by side.
+//! * [`slices`]: a large compact in parts that run side by side.
 //! * [`parts`]: a large plan that is installed part by part.
 
 mod copier;

@@ -1,6 +1,6 @@
-//! A large merge in parts that run side by side (spec: merge policies §7, sliced mode). What moves,
-//! where tables are cut and which part goes where is planned by `runstone_policy::partition`; here
-//! the index blocks are read for it, and the parts are executed.
+//! A large compact in parts that run side by side (spec: compaction policies §7, sliced mode). What
+//! moves, where tables are cut and which part goes where is planned by
+//! `runstone_policy::partition`; here the index blocks are read for it, and the parts are executed.
 //!
 //! 1. The histogram: every data block of the inputs, from their index partitions; of very many,
 //!    stretches of neighbours.
@@ -14,14 +14,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
 use runstone_policy::partition::slices::{
-    Block, CellRule, Slice, SliceInput, Slices, SubMerges, TABLES_PER_SLICE,
+    Block, CellRule, Slice, SliceInput, Slices, SubCompactions, TABLES_PER_SLICE,
 };
 use runstone_policy::partition::{CutKey, slices};
-use runstone_policy::plan::{Cut, Merge};
+use runstone_policy::plan::{Compaction, Cut};
 
 use crate::base::error::{Error, Result};
 use crate::base::metrics::Counter;
-use crate::jobs::compaction::job::{KeyRange, Merged, Output, merge_sources, merge_streams};
+use crate::jobs::compaction::job::{
+    Compacted, KeyRange, Output, compaction_sources, merge_streams,
+};
 use crate::jobs::cutter::Cutter;
 use crate::store::{Inner, KeyspaceInner};
 use crate::table::builder::TableLayout;
@@ -32,8 +34,8 @@ use crate::tree::version::Version;
 /// fewer of them, instead of being waited for.
 const SLICES_PER_THREAD: usize = 4;
 
-/// A merge is planned from at most about twice so many stretches of blocks: each takes some 150
-/// bytes while it is, which the budget does not count.
+/// A compaction is planned from at most about twice so many stretches of blocks: each takes some
+/// 150 bytes while it is, which the budget does not count.
 const PLANNED_BLOCKS: u64 = 1 << 17;
 /// And from stretches of at most this fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
@@ -43,13 +45,13 @@ pub(crate) fn slices_for(threads: usize) -> usize {
     if threads > 1 { threads.saturating_mul(SLICES_PER_THREAD) } else { 1 }
 }
 
-/// Whether a merge is planned by cells: if the partitioner asks for it, if cuts by size or by
+/// Whether a compaction is planned by cells: if the partitioner asks for it, if cuts by size or by
 /// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of
 /// free cores: tables must not depend on those.
-pub(crate) fn is_sliced(mode: SubMerges, cut: Cut, input_bytes: u64) -> bool {
+pub(crate) fn is_sliced(mode: SubCompactions, cut: Cut, input_bytes: u64) -> bool {
     let (partitioner, table_bytes) = cut.cells();
     let is_large = || input_bytes / 2 / TABLES_PER_SLICE >= partitioner.usual_bytes(table_bytes);
-    mode == SubMerges::Components || matches!(cut, Cut::Cells { .. }) || is_large()
+    mode == SubCompactions::Components || matches!(cut, Cut::Cells { .. }) || is_large()
 }
 
 impl Inner {
@@ -57,32 +59,32 @@ impl Inner {
         &self,
         keyspace: &KeyspaceInner,
         version: &Version,
-        merge: &Merge,
+        compaction: &Compaction,
         layout: TableLayout,
-    ) -> Result<Merged> {
-        let mode = keyspace.options.load().sub_merges;
-        let inputs = slice_inputs(version, merge)?;
+    ) -> Result<Compacted> {
+        let mode = keyspace.options.load().sub_compactions;
+        let inputs = slice_inputs(version, compaction)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let rule = CellRule::of(merge, layout.prefixer.as_ref());
+        let rule = CellRule::of(compaction, layout.prefixer.as_ref());
         let threads = self.slice_count(bytes, rule.usual_bytes());
-        let plan = slices::sub_merges(mode, &inputs, rule, slices_for(threads));
+        let plan = slices::sub_compactions(mode, &inputs, rule, slices_for(threads));
         self.count_slices(&inputs, &plan, threads);
         let moves: BTreeSet<u64> = plan.moves.iter().copied().collect();
         let cuts: Arc<[CutKey]> = plan.cuts.into();
         let first_id = self.next_file.fetch_add(cuts.len() as u64 + 1, Relaxed);
-        let part = |slice: &Slice| -> Result<Merged> {
+        let part = |slice: &Slice| -> Result<Compacted> {
             let range = KeyRange { lo: slice.lo.as_deref(), hi: slice.hi.as_deref() };
             let cutter = Cutter::cells(Arc::clone(&cuts), range.lo);
             let output = Output::of_cells(self, layout.clone(), cutter, first_id);
-            let sources = merge_sources(version, merge, &moves)?;
-            let keep = self.keep_rule(version, merge);
+            let sources = compaction_sources(version, compaction, &moves)?;
+            let keep = self.liveness(version, compaction);
             merge_streams(sources, range, output, keep, &|| self.check_cancelled(keyspace))
         };
         let parts = run_parts(&plan.slices, threads, &part);
-        let mut merged = self.join(parts)?;
+        let mut compacted = self.join(parts)?;
         let moved = inputs.iter().filter(|input| moves.contains(&input.table.id));
-        merged.moved = moved.map(|input| Arc::clone(&input.table)).collect();
-        Ok(merged)
+        compacted.moved = moved.map(|input| Arc::clone(&input.table)).collect();
+        Ok(compacted)
     }
 
     /// The critical path is that of threads that take the slices in order, each when it is free.
@@ -96,33 +98,36 @@ impl Inner {
             }
         }
         self.metrics.add_all(&[
-            (Counter::merge_slices, plan.slices.len() as u64),
+            (Counter::compaction_slices, plan.slices.len() as u64),
             (Counter::sliced_bytes, loads.iter().sum()),
             (Counter::slice_critical_bytes, loads.iter().max().copied().unwrap_or(0)),
-            (Counter::component_critical_bytes, whole.merge_bytes.into_iter().max().unwrap_or(0)),
+            (
+                Counter::component_critical_bytes,
+                whole.compaction_bytes.into_iter().max().unwrap_or(0),
+            ),
         ]);
     }
 
     /// One result of all parts, in key order; or the first error, with nothing left behind.
-    fn join(&self, parts: Vec<Result<Merged>>) -> Result<Merged> {
-        let mut merged = Merged::default();
+    fn join(&self, parts: Vec<Result<Compacted>>) -> Result<Compacted> {
+        let mut compacted = Compacted::default();
         let mut failed = None;
         for part in parts {
             match part {
                 Ok(part) => {
-                    merged.tables.extend(part.tables);
-                    merged.dropped += part.dropped;
-                    merged.dead.extend(part.dead);
+                    compacted.tables.extend(part.tables);
+                    compacted.dropped += part.dropped;
+                    compacted.dead.extend(part.dead);
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         match failed {
             Some(error) => {
-                self.discard(&merged.tables);
+                self.discard(&compacted.tables);
                 Err(error)
             }
-            None => Ok(merged),
+            None => Ok(compacted),
         }
     }
 }
@@ -131,8 +136,8 @@ impl Inner {
 fn run_parts(
     slices: &[Slice],
     threads: usize,
-    part: &(dyn Fn(&Slice) -> Result<Merged> + Sync),
-) -> Vec<Result<Merged>> {
+    part: &(dyn Fn(&Slice) -> Result<Compacted> + Sync),
+) -> Vec<Result<Compacted>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     on_threads(threads.min(slices.len()), &|| {
         loop {
@@ -162,18 +167,18 @@ pub(crate) fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) {
 }
 
 pub(crate) fn panicked() -> Error {
-    Error::invalid("a part of a merge panicked", "report it; the inputs are untouched")
+    Error::invalid("a part of a compaction panicked", "report it; the inputs are untouched")
 }
 
 /// The inputs with their blocks, as far as their indexes tell. A separator is at or above the last
 /// key of its block and below the first key of the next: as good as either, as a bound.
-pub(crate) fn slice_inputs(version: &Version, merge: &Merge) -> Result<Vec<SliceInput>> {
-    let missing = |id| Error::corruption("manifest", 0, format!("no table {id} to merge"));
-    let handles: Vec<_> = merge
+pub(crate) fn slice_inputs(version: &Version, compaction: &Compaction) -> Result<Vec<SliceInput>> {
+    let missing = |id| Error::corruption("manifest", 0, format!("no table {id} to compact"));
+    let handles: Vec<_> = compaction
         .input_ids()
         .map(|id| version.handle(id).ok_or_else(|| missing(id)))
         .collect::<Result<_>>()?;
-    let (partitioner, table_bytes) = merge.cut.cells();
+    let (partitioner, table_bytes) = compaction.cut.cells();
     let bytes: u64 = handles.iter().map(|handle| handle.meta().bytes).sum();
     let grain_bytes = grain(bytes, partitioner.usual_bytes(table_bytes));
     let mut inputs = Vec::new();

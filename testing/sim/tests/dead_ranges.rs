@@ -1,12 +1,12 @@
-//! Gaps, the stretches of hidden entries that walks jump over (`read/gap.rs`): that they are jumped
-//! over, and that nothing is lost in them. Each rule is a test that holds, and that finds the bug
-//! which the rule is there against.
+//! Dead ranges, the stretches of hidden entries that walks jump over (`catalog/dead_ranges.rs`):
+//! that they are jumped over, and that nothing is lost in them. Each rule is a test that holds, and
+//! that finds the bug which the rule is there against.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use runstone::seeded::{self, Bug, Place};
+use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
@@ -90,7 +90,7 @@ fn a_queue_costs_the_same_however_long_it_runs() {
     }));
 }
 
-/// Six queues whose keys lie side by side in one keyspace, each with a gap of its own.
+/// Six queues whose keys lie side by side in one keyspace, each with a dead range of its own.
 #[test]
 fn queues_beside_each_other_cost_no_more() {
     let store = open(Background::Manual);
@@ -129,9 +129,9 @@ fn a_stack_costs_the_same_however_long_it_runs() {
     }));
 }
 
-/// A gap of many entries is known, then each kind of write puts a key into it.
+/// A dead range of many entries is known, then each kind of write puts a key into it.
 #[test]
-fn what_is_put_into_a_gap_is_seen() {
+fn what_is_put_into_a_dead_range_is_seen() {
     holds_and_finds(Bug::GapsIgnorePuts, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
@@ -151,7 +151,7 @@ fn what_is_put_into_a_gap_is_seen() {
 }
 
 #[test]
-fn a_snapshot_sees_what_a_gap_has_hidden_since() {
+fn a_snapshot_sees_what_a_dead_range_has_hidden_since() {
     holds_and_finds(Bug::GapsForAllSnapshots, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
@@ -195,7 +195,7 @@ fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
         // What is hidden must outlast the flush.
         let _held = store.snapshot();
         let beside = Arc::clone(&store);
-        seeded::step_in(Place::ViewLoaded, move || {
+        seeded::step_in(Waypoint::ViewLoaded, move || {
             beside.flush().expect("flushes");
             let keyspace = beside.default_keyspace();
             keyspace.put(key("a", 50), "new").expect("puts");
@@ -215,7 +215,7 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     keyspace.put("m", "v").expect("puts");
     hide(keyspace, "n");
     keyspace.put("z", "v").expect("puts");
-    (0..3).for_each(|_| assert_eq!(first(keyspace, b"n", b"z", None), None, "a gap"));
+    (0..3).for_each(|_| assert_eq!(first(keyspace, b"n", b"z", None), None, "a dead range"));
     let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
     cursor.seek(b"z").expect("seeks");
     cursor.next().expect("steps");
@@ -316,9 +316,10 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// One thread makes gaps without an end, another puts keys into them, and has to see each at once.
+/// One thread makes dead ranges without an end, another puts keys into them, and has to see each at
+/// once.
 #[test]
-fn a_put_is_seen_beside_threads_that_make_gaps() {
+fn a_put_is_seen_beside_threads_that_make_dead_ranges() {
     let store = open(Background::Threads(1));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

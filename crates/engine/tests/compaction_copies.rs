@@ -1,5 +1,5 @@
-//! Blocks that merges copy: the content stays what it was, whatever lies around them; files do not
-//! depend on the number of slices; damage is found before it is copied.
+//! Blocks that compactions copy: the content stays what it was, whatever lies around them; files do
+//! not depend on the number of slices; damage is found before it is copied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use runstone::metrics::CounterValues;
 use runstone::policy::partition::Partitioner;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Compression, KeyspaceOptions, MergeInstall, Options, ReadOptions, Store,
+    Background, CompactionInstall, Compression, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement,
 };
 
@@ -21,12 +21,12 @@ fn options(partitioner: Partitioner, compression: Compression, slices: usize) ->
     keyspace.compression = vec![compression];
     keyspace.shape.partitioner = partitioner;
     keyspace.shape.table_bytes = 64 << 10;
-    // Nothing merges but by `compact`.
+    // Nothing compactions but by `compact`.
     keyspace.shape.universal_trigger = 20;
     keyspace.shape.stack_runs = 20;
     Options {
         background: Background::Manual,
-        merge_slices: Some(slices),
+        compaction_slices: Some(slices),
         seed: Some(5),
         keyspace: Some(keyspace),
         ..Options::default()
@@ -95,7 +95,7 @@ fn stretches_of_keys_are_copied() {
                 let mut model = Model::new();
                 fill(&store, &mut model, runs, stretch);
                 let done = compacted(&store);
-                let handled = done.merge_bytes_written + done.bytes_moved;
+                let handled = done.compaction_bytes_written + done.bytes_moved;
                 let spared = done.block_bytes_copied + done.bytes_moved;
                 assert!(spared * 100 >= handled * least_percent, "{place}: {done:?}");
                 assert_eq!(done.blocks_copied > 0, least_percent > 0, "{place}: {done:?}");
@@ -110,7 +110,7 @@ fn stretches_of_keys_are_copied() {
 /// What keeps a block from being copied, in every part of it: versions that snapshots hold,
 /// versions that nobody needs, tombstones, keys that other runs overwrite.
 #[test]
-fn blocks_with_more_than_one_version_are_merged() {
+fn blocks_with_more_than_one_version_are_compacted() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange] {
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage, options(partitioner, Compression::Lz4, 2)).unwrap();
@@ -132,7 +132,8 @@ fn blocks_with_more_than_one_version_are_merged() {
         check(&store, &model, &place);
         assert!(content(&store, ReadOptions::default().at(&snapshot)) == old, "{place}");
         drop(snapshot);
-        // Once more, now that blocks hold what nobody needs. A run of one key brings a merge about.
+        // Once more, now that blocks hold what nobody needs. A run of one key brings a compaction
+        // about.
         store.put("a", "first").unwrap();
         model.insert(b"a".to_vec(), b"first".to_vec());
         store.flush().unwrap();
@@ -158,11 +159,11 @@ fn files(storage: &MemoryStorage) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn the_number_of_slices_does_not_show() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange, Partitioner::LocalRange] {
-        for install in [MergeInstall::Atomic, MergeInstall::Incremental] {
+        for install in [CompactionInstall::Atomic, CompactionInstall::Incremental] {
             let written = |slices| {
                 let storage = Arc::new(MemoryStorage::new());
                 let mut options = options(partitioner, Compression::Lz4, slices);
-                options.keyspace.as_mut().unwrap().merge_install = install;
+                options.keyspace.as_mut().unwrap().compaction_install = install;
                 let store = Store::open_on(storage.clone(), options).unwrap();
                 fill(&store, &mut Model::new(), 4, 150);
                 // Blocks of the lower stretches begin anywhere in those of this run.
@@ -201,9 +202,9 @@ fn damage_is_found_and_not_copied() {
     assert_eq!(files(&storage).len(), before, "no output is left behind");
 }
 
-/// A version that a merge dropped was compared with the pointer that it had read last, not with the
-/// newer version in a block that it had copied in between: if that was a small value, the record
-/// looked live for ever.
+/// A version that a compaction dropped was compared with the pointer that it had read last, not
+/// with the newer version in a block that it had copied in between: if that was a small value, the
+/// record looked live for ever.
 #[test]
 fn what_a_copied_block_replaces_is_freed() {
     const LARGE: usize = 40_000;

@@ -1,12 +1,14 @@
-//! Merges in slices: the same files, byte by byte, for every number of slices; tables that nothing
-//! touches move; keys that are hard to partition come through.
+//! Compacts in slices: the same files, byte by byte, for every number of slices; tables that
+//! nothing touches move; keys that are hard to partition come through.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::storage::{Category, MemoryStorage, Storage};
-use runstone::{Background, Compression, KeyspaceOptions, MergeInstall, Options, Store, SubMerges};
+use runstone::{
+    Background, CompactionInstall, Compression, KeyspaceOptions, Options, Store, SubCompactions,
+};
 
 const THETA: u64 = 8 << 10;
 
@@ -21,7 +23,7 @@ fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
     keyspace.shape.l0_trigger = 2;
     Options {
         background: Background::Manual,
-        merge_slices: Some(slices),
+        compaction_slices: Some(slices),
         seed: Some(3),
         keyspace: Some(keyspace),
         ..Options::default()
@@ -30,7 +32,7 @@ fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Writes in rounds, so that runs overlap; merges after each.
+/// Writes in rounds, so that runs overlap; compactions after each.
 fn fill(store: &Store, keys: &[Vec<u8>]) -> Model {
     let mut model = Model::new();
     for (round, keys) in keys.chunks(keys.len().div_ceil(9)).enumerate() {
@@ -93,7 +95,7 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
             for policy in ["universal", "fragmented-leveling", "leveling"] {
                 for mode in [std::convert::identity, by_components] {
                     let options = mode(options(policy, *partitioner, 3));
-                    let mode = options.keyspace.as_ref().unwrap().sub_merges;
+                    let mode = options.keyspace.as_ref().unwrap().sub_compactions;
                     let place = format!("{name}, {partitioner:?}, {policy}, {mode:?}");
                     let storage = Arc::new(MemoryStorage::new());
                     let store = Store::open_on(storage, options).unwrap();
@@ -107,18 +109,18 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
     }
 }
 
-/// The same options, with merges installed part by part.
+/// The same options, with compactions installed part by part.
 fn incremental(mut options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
-        keyspace.merge_install = MergeInstall::Incremental;
+        keyspace.compaction_install = CompactionInstall::Incremental;
     }
     options
 }
 
-/// The same options, with merges that fall apart by whole tables.
+/// The same options, with compacts that fall apart by whole tables.
 fn by_components(mut options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
-        keyspace.sub_merges = SubMerges::Components;
+        keyspace.sub_compactions = SubCompactions::Components;
     }
     options
 }
@@ -158,7 +160,7 @@ fn snapshot_is_empty(store: &Store, snapshot: &runstone::Snapshot) -> bool {
     !cursor.valid()
 }
 
-/// All table files of a store, after it was filled and merged.
+/// All table files of a store, after it was filled and compacted.
 fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), options).unwrap();
@@ -256,13 +258,13 @@ fn one_user_key_larger_than_a_table() {
     assert!(store.verify().unwrap().is_clean());
 }
 
-/// A merge of nothing is no merge; a merge that leaves nothing leaves no table.
+/// A compaction of nothing is no compaction; a compact that leaves nothing leaves no table.
 #[test]
-fn empty_merges() {
+fn empty_compactions() {
     let storage = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage, options("leveling", Partitioner::GlobalRange, 4)).unwrap();
     store.compact().unwrap();
-    assert_eq!(store.metrics().counters.merges, 0);
+    assert_eq!(store.metrics().counters.compactions, 0);
     for round in 0..3 {
         for i in 0..2000u32 {
             match round {
@@ -292,8 +294,8 @@ fn options_that_cannot_partition_are_refused_at_open() {
     };
     let small = with(&|_, keyspace| keyspace.block_bytes = 2 * THETA as u32);
     assert!(small.contains("less than a block"), "{small}");
-    let zero = with(&|options, _| options.merge_slices = Some(0));
-    assert!(zero.contains("merge_slices is 0"), "{zero}");
+    let zero = with(&|options, _| options.compaction_slices = Some(0));
+    assert!(zero.contains("compaction_slices is 0"), "{zero}");
     let unknown = with(&|_, keyspace| keyspace.prefix = "custom(tenant)".into());
     assert!(unknown.contains("tenant"), "{unknown}");
 }
@@ -315,7 +317,7 @@ fn untouched_tables_move() {
     }
     store.compact().unwrap();
     let done = store.metrics().counters.since(&before);
-    assert!(done.bytes_moved > 4 * done.merge_bytes_written, "{done:?}");
+    assert!(done.bytes_moved > 4 * done.compaction_bytes_written, "{done:?}");
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 6000);
     assert!(store.verify().unwrap().is_clean());
 }
