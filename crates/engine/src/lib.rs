@@ -70,8 +70,11 @@ macro_rules! reached {
 }
 
 mod base;
+#[doc(hidden)]
+pub mod cache;
 mod catalog;
 pub mod dump;
+mod format;
 mod jobs;
 mod log;
 #[doc(hidden)]
@@ -91,6 +94,7 @@ mod write;
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
 pub use base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use base::metrics;
 pub use base::metrics::MetricsSnapshot;
 pub use base::options::{
     Background, CompactionInstall, Compression, Durability, KeyspaceOptions, Options, PRESETS,
@@ -99,7 +103,6 @@ pub use base::options::{
 #[cfg(feature = "seeded-bugs")]
 pub use base::seeded;
 pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
-pub use base::{cache, metrics};
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;

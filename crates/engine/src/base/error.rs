@@ -85,7 +85,7 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// Another store behind [`crate::store::kv::KvStore`] failed.
+    /// Another store behind [`crate::kv::KvStore`] failed.
     #[error("{engine}: {what}")]
     Foreign {
         /// Which store.

@@ -16,7 +16,20 @@ const STRIPES: usize = 16;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
-        /// What is counted.
+        /// How the budget is used now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MemoryUse {
+    /// The whole budget.
+    pub budget_bytes: u64,
+    /// Reserved by memtables and log segments.
+    pub memtable_bytes: u64,
+    /// Index and filter partitions held outside of the cache.
+    pub pinned_bytes: u64,
+    /// Blocks and partitions in the cache.
+    pub cache_bytes: u64,
+}
+
+/// What is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         #[allow(non_camel_case_types)]
@@ -303,7 +316,7 @@ pub struct MetricsSnapshot {
     /// Counters.
     pub counters: CounterValues,
     /// Use of the memory budget.
-    pub memory: crate::base::cache::MemoryUse,
+    pub memory: MemoryUse,
     /// Bytes through the storage, by category name.
     pub io: Vec<IoCounters>,
     /// Bytes of live tables.

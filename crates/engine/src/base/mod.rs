@@ -1,7 +1,6 @@
 //! What every room stands on: keys, errors, options, counters, the cache. Knows no tree, no log and
 //! no job.
 
-pub mod cache;
 pub(crate) mod codec;
 pub(crate) mod error;
 pub(crate) mod event;

@@ -20,8 +20,6 @@ use serde::{Deserialize, Serialize};
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::table::builder::TableLayout;
-use crate::wal::segments::MAPPED_SEGMENTS;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -562,20 +560,8 @@ impl KeyspaceOptions {
         })
     }
 
-    /// The layout of tables that are about to be written to `level` of a tree.
-    pub fn layout(&self, shape: &Shape, level: u32) -> TableLayout {
-        let last = self.compression.last().copied().unwrap_or(Compression::None);
-        TableLayout {
-            block_bytes: self.block_bytes as usize,
-            restart_interval: self.restart_interval as usize,
-            hash_index: self.hash_index,
-            compression: self.compression.get(level as usize).copied().unwrap_or(last),
-            filter_millibits_per_key: self.filter_millibits_per_key(shape, level),
-            prefixer: None,
-        }
-    }
-
-    fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
+    /// Filter memory of a table that is about to be written to `level` of a tree.
+    pub(crate) fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
         let targets = match (self.filter_allocation, self.compaction_policy()) {
             // Only the optimum looks at them.
             (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
@@ -599,6 +585,12 @@ impl WriteOptions {
         WriteOptions { durability: Some(Durability::Sync) }
     }
 }
+
+/// So many log segments are prepared ahead where writers keep using them up: at a million small
+/// writes a second a segment lasts 60 ms, and the background may need as long for one.
+pub(crate) const READY_SEGMENTS: usize = 3;
+/// Mapped segments at a time: the current one, spares, one not given back yet.
+pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
 /// How long a stalled writer waits between looks at the state, when nobody wakes it.
 pub(crate) const STALL_POLL: Duration = Duration::from_millis(50);

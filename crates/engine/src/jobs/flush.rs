@@ -26,6 +26,7 @@ use crate::jobs::cutter::Cutter;
 use crate::memtable::Memtable;
 use crate::read::source::Source;
 use crate::store::{Inner, KeyspaceInner};
+use crate::table::builder::TableLayout;
 use crate::tree::record::Change;
 use crate::values::separation::{Separation, ValueChanges};
 use crate::wal::segments::segment_name;
@@ -42,7 +43,7 @@ pub(crate) fn write_memtable(
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
     let whole = Cutter::new(Cut::Size(u64::MAX), 0, 0);
-    let mut output = Output::new(inner, options.layout(shape, 0), whole);
+    let mut output = Output::new(inner, TableLayout::of_level(&options, shape, 0), whole);
     output.separation = Separation::new(&keyspace.values.load_full(), &options.values);
     let keep = Liveness::new(inner.visible_points(), None);
     let sources = vec![Source::memtable(memtable)];

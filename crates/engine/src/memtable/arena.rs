@@ -19,8 +19,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, madvise};
 
-use crate::base::cache::{Cache, Reservation};
 use crate::base::threads::{Bell, thread_number};
+use crate::cache::{Cache, Reservation};
 use crate::memtable::filter::{FilterPool, PooledFilter};
 
 /// Size of a pooled chunk.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::base::cache::{Cache, Reservation};
 use crate::base::prefetch::prefetch;
+use crate::cache::{Cache, Reservation};
 
 /// A filter takes this part of what its memtable may: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;
@@ -156,7 +156,7 @@ impl Drop for PooledFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::filter::hash;
+    use crate::format::filter::hash;
 
     #[test]
     fn what_was_added_is_found_and_little_else() {

@@ -20,10 +20,10 @@ use crossbeam_utils::CachePadded;
 
 use crate::base::key::{SeqNo, seek_trailer, seq_of};
 use crate::base::sync;
+use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Prepared, Record, Tree};
 use crate::memtable::filter::PooledFilter;
-use crate::table::filter::hash;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const NODE_KEYS: usize = 64;

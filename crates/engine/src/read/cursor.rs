@@ -11,15 +11,15 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{Sees, Walk};
+use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::format::record::Pointer;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::store::{Inner, Keyspace, KeyspaceInner, Moment, Snapshot, View};
-use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::iterator::Access;
 use crate::tree::level::ReadLevel;
 use crate::values::Value;
 use crate::values::lookup::{FoundValue, Spare, ValueLookup};
-use crate::values::record::Pointer;
 use crate::values::separation::{Pace, ValueFiles};
 
 /// How to read.

@@ -31,13 +31,13 @@ pub use inspect::{Damage, TableDump, VerifyReport};
 pub use keyspace::Keyspace;
 pub(crate) use keyspace::{Moment, unsupported_kind};
 
-use crate::base::cache::Cache;
 use crate::base::error::{Error, Result};
 use crate::base::event::{Event, Inside, check_outside};
 use crate::base::key::SeqNo;
 use crate::base::metrics::{Metrics, MetricsSnapshot};
 use crate::base::options::{Durability, KeyspaceOptions, Options, WriteOptions};
 use crate::base::threads::Bell;
+use crate::cache::Cache;
 use crate::catalog::dead_ranges::DeadRanges;
 use crate::jobs::scheduler::Scheduler;
 use crate::memtable::Memtable;

@@ -23,7 +23,6 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
 use super::{DEFAULT_KEYSPACE, Inner, Keyspace, KeyspaceInner, ManifestState, Store, View};
-use crate::base::cache::Cache;
 use crate::base::codec::NUMBER_LIMIT;
 use crate::base::error::{Error, Result};
 use crate::base::event::check_outside;
@@ -32,6 +31,7 @@ use crate::base::metrics::Metrics;
 use crate::base::options::{Background, KeyspaceOptions, Options};
 use crate::base::threads::Bell;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::cache::Cache;
 use crate::catalog::dead_ranges::DeadRanges;
 use crate::jobs::flush::write_memtable;
 use crate::jobs::scheduler::{self, Scheduler};

@@ -11,22 +11,22 @@
 use std::sync::Arc;
 
 use runstone_policy::prefix::{MAX_TABLE_PREFIXES, Prefixer};
-use runstone_policy::shape::Table;
+use runstone_policy::shape::{Shape, Table};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, StorageFile};
 
-use crate::base::cache::{Cache, CacheKey};
 use crate::base::codec::put_varint;
 use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of, separator, seq_of};
-use crate::base::options::Compression;
-use crate::table::block::BlockBuilder;
+use crate::base::options::{Compression, KeyspaceOptions};
+use crate::cache::{Cache, CacheKey};
+use crate::format::block::BlockBuilder;
+use crate::format::filter::{self, Filter};
+use crate::format::frame;
+use crate::format::index::{KeyArray, PartitionBuilder};
+use crate::format::properties::Properties;
 use crate::table::copy::{Summary, WholeBlock};
-use crate::table::filter::{self, Filter};
-use crate::table::frame;
 use crate::table::handle::{DiskUse, TableContext};
-use crate::table::index::{KeyArray, PartitionBuilder};
-use crate::table::properties::Properties;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
@@ -48,6 +48,21 @@ pub struct TableLayout {
     pub filter_millibits_per_key: u32,
     /// Collects the prefixes of the keys, if a rule is set.
     pub prefixer: Option<Prefixer>,
+}
+
+impl TableLayout {
+    /// The layout of tables that are about to be written to `level` of a tree of this shape.
+    pub fn of_level(options: &KeyspaceOptions, shape: &Shape, level: u32) -> TableLayout {
+        let last = options.compression.last().copied().unwrap_or(Compression::None);
+        TableLayout {
+            block_bytes: options.block_bytes as usize,
+            restart_interval: options.restart_interval as usize,
+            hash_index: options.hash_index,
+            compression: options.compression.get(level as usize).copied().unwrap_or(last),
+            filter_millibits_per_key: options.filter_millibits_per_key(shape, level),
+            prefixer: None,
+        }
+    }
 }
 
 /// A table being written. Dropping it without `finish` leaves an orphan file, which open removes.

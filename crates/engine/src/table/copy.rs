@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use crate::base::key::{Kind, is_pointer, kind_of, seq_of};
 use crate::base::options::Compression;
-use crate::table::block::{BadBlock, Block, BlockCursor};
+use crate::format::block::{BadBlock, Block, BlockCursor};
+use crate::format::filter;
+use crate::format::frame;
+use crate::format::record::Pointer;
 use crate::table::builder::TableLayout;
-use crate::table::filter;
-use crate::table::frame;
-use crate::values::record::Pointer;
 
 /// A block of which a compaction is on the first entry.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use runstone_policy::options::Charge;
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
 
-use crate::base::cache::Cache;
 use crate::base::error::Result;
+use crate::cache::Cache;
 use crate::table::reader::TableReader;
 
 /// No policy asks about fewer accesses than this.

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::table::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
+use crate::format::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
+use crate::format::index::Partition;
 use crate::table::copy::WholeBlock;
-use crate::table::index::Partition;
 use crate::table::reader::{ProbeStats, TableReader};
 
 /// What a compaction reads of each input run at once: eight of them fit the cache of a core

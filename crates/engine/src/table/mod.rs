@@ -7,17 +7,11 @@
 //! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid
 //! and its own offset. Nothing here knows levels or policies.
 
-pub mod block;
 pub mod builder;
 pub mod copy;
-pub mod filter;
-pub mod frame;
 pub mod handle;
-pub mod index;
 pub mod iterator;
-pub mod properties;
 pub mod reader;
-pub mod resident;
 
 /// Format version of table files.
 pub const TABLE_FORMAT: u32 = 1;

@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 use runstone_policy::shape::Table;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::cache::{Cache, CacheKey, Cached, Reservation};
 use crate::base::codec::{Reader, u32_at, u64_at};
 use crate::base::error::{Error, Result};
-use crate::table::block::{Block, Found};
-use crate::table::frame;
-use crate::table::index::{KeyArray, Partition};
-use crate::table::properties::{BadProperties, Properties};
+use crate::cache::{Cache, CacheKey, Cached, Reservation};
+use crate::format::block::{Block, Found};
+use crate::format::frame;
+use crate::format::index::{KeyArray, Partition};
+use crate::format::properties::{BadProperties, Properties};
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 /// Frames of at most this size are read into a buffer that the thread keeps.
@@ -478,6 +478,7 @@ mod tests {
     use crate::base::key::{Kind, pack};
     use crate::base::options::KeyspaceOptions;
     use crate::table::builder::TableBuilder;
+    use crate::table::builder::TableLayout;
     use crate::table::handle::TableContext;
     use runstone_policy::shape::Shape;
     use runstone_storage::MemoryStorage;
@@ -495,7 +496,7 @@ mod tests {
             purge: Default::default(),
             disk: Default::default(),
         };
-        let layout = KeyspaceOptions::default().layout(&Shape::default(), 0);
+        let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
         let mut builder = TableBuilder::create(&context, 1, layout).unwrap();
         for number in 0..1000u32 {
             builder.add(&number.to_be_bytes(), pack(1, Kind::Put), &[7; 50]).unwrap();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::table::block::{Block, Found};
+use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 

@@ -9,7 +9,7 @@ use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{SeqNo, seek_trailer};
-use crate::table::block::{Block, Found};
+use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
@@ -141,11 +141,12 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::cache::Cache;
     use crate::base::key::{Kind, pack, seq_of};
     use crate::base::options::KeyspaceOptions;
+    use crate::cache::Cache;
+    use crate::format::filter;
     use crate::table::builder::TableBuilder;
-    use crate::table::filter;
+    use crate::table::builder::TableLayout;
     use crate::table::handle::TableContext;
     use crate::tree::level::RunTables;
     use runstone_policy::overlapping::OverlappingTables;
@@ -165,7 +166,7 @@ mod tests {
     /// Tables, each given as a list of key and sequence number, which is also the value.
     fn write(context: &Arc<TableContext>, tables: &[&[(&str, SeqNo)]]) -> Vec<Arc<Table>> {
         let write = |(id, entries): (u64, &&[(&str, SeqNo)])| {
-            let layout = KeyspaceOptions::default().layout(&Shape::default(), 2);
+            let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 2);
             let mut builder = TableBuilder::create(context, id, layout).unwrap();
             for (key, seq) in *entries {
                 let value = seq.to_string();

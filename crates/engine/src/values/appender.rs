@@ -17,9 +17,9 @@ use runstone_policy::sketch::Sketch;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
+use crate::format::record::{Pointer, record_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
-use crate::values::record::{Pointer, record_bytes};
 
 /// Buffered bytes of one group after which they are written.
 const WRITE_BYTES: usize = 64 << 10;

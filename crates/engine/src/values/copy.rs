@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::values::appender::Appender;
 use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};
 use crate::values::liveness::{RecordEntry, Scanned, Tag, rewritten};
-use crate::values::record::{Record, footer_bytes, tag_bytes};
 
 /// Lines of the next record that are asked for while one is copied.
 const MOST_LINES: usize = 32;

@@ -25,15 +25,15 @@ use parking_lot::{Condvar, Mutex};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::cache::{Cache, CacheKey, Cached};
 use crate::base::codec::{u32_at, u64_at};
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::cache::{Cache, CacheKey, Cached};
+use crate::format::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
 use crate::table::handle::TableContext;
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
-use crate::values::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
 
 /// Format of value files.
 const VALUE_FORMAT: u32 = 2;

@@ -31,7 +31,7 @@ use crate::base::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
 use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::values::record::footer_bytes;
+use crate::format::record::footer_bytes;
 
 /// Placement of hash groups whose pointers are written back.
 const WRITTEN_BACK: u64 = 3;

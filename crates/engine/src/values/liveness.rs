@@ -8,9 +8,9 @@ use std::ops::Range;
 use runstone_policy::sketch::Sketch;
 
 use crate::base::key::{SeqNo, head};
+use crate::format::record::{footer_bytes, tag_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
-use crate::values::record::{footer_bytes, tag_bytes};
 
 /// A record of the group being collected.
 #[derive(Clone, Copy, Debug)]

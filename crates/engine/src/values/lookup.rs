@@ -17,12 +17,12 @@ use runstone_storage::ReadRequest;
 
 use crate::base::error::Result;
 use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::format::record::{self, Footer, Pointer, record_bytes};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::file::{Segments, ValueFile, place_in, segment_of};
 use crate::values::layout::Segment;
 use crate::values::read::{SCRATCH_BYTES, with_scratch};
-use crate::values::record::{self, Footer, Pointer, record_bytes};
 
 /// Records closer than this are read together.
 const MOST_GAP_BYTES: u64 = 16 << 10;

@@ -1,7 +1,6 @@
 //! Where values lie: inline in the tables, or apart in a value file with the tree holding pointers
 //! (HashKV, ATC'18; WiscKey, FAST'16).
 //!
-//! * `record`: bytes of records, footers and pointers.
 //! * `layout`: which records lie where, as metadata; changes by edits of the manifest only.
 //! * `pool`: slots of the file.
 //! * `file`: an open value file, and the state behind it.
@@ -11,19 +10,16 @@
 //! * `scan`: all records of segments, as collection and verification read them.
 //! * `liveness`: which records and segments a collection keeps.
 //! * `copy`: survivors to fresh slots, cold ones to the cold stream.
-//! * `dump`: a value file as text.
 //! * `value`: the type that readers get.
 
 pub(crate) mod appender;
 pub(crate) mod copy;
-pub(crate) mod dump;
 pub(crate) mod file;
 pub(crate) mod layout;
 pub(crate) mod liveness;
 pub(crate) mod lookup;
 pub(crate) mod pool;
 pub(crate) mod read;
-pub(crate) mod record;
 pub(crate) mod scan;
 pub(crate) mod separation;
 mod value;

@@ -8,15 +8,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::base::cache::{CacheKey, Cached};
 use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of, seq_of};
+use crate::cache::{CacheKey, Cached};
+use crate::format::record::{HEADER_BYTES, Pointer, Record};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::lookup::{Spare, ValueLookup};
-use crate::values::record::{HEADER_BYTES, Pointer, Record};
 
 /// Reads up to this size that bring several records go through a buffer of the thread.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;

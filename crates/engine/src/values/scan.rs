@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::format::record::{Footer, HEADER_BYTES, Record, record_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
-use crate::values::record::{Footer, HEADER_BYTES, Record, record_bytes};
 
 /// Segments of a group are held in memory between scan and copy up to this size; beyond it
 /// survivors are read again. Where the file is memory, nothing is held: both look at it in place,

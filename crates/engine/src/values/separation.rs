@@ -11,6 +11,7 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::format::record::Pointer;
 use crate::jobs::compaction::job::Compacted;
 use crate::store::{Inner, KeyspaceInner};
 use crate::table::iterator::Access;
@@ -20,7 +21,6 @@ use crate::values::appender::Appender;
 use crate::values::file::{ValueFile, values_name};
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
-use crate::values::record::Pointer;
 
 /// Entries read ahead at first, and at most: a walk that goes on reads more at once.
 const LEAST_AHEAD: usize = 2;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::format::block::Block;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
-use crate::table::block::Block;
 
 /// ValueFiles up to this size are copied out of a memtable instead of keeping the memtable alive.
 pub(crate) const INLINE_BYTES: usize = 256;

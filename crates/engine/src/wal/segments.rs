@@ -25,12 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use parking_lot::Mutex;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::cache::{Cache, Reservation};
 use crate::base::codec::put_varint;
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
-use crate::base::options::WalMode;
+use crate::base::options::{READY_SEGMENTS, WalMode};
 use crate::base::threads::Bell;
+use crate::cache::{Cache, Reservation};
 use crate::log::{LogHeader, LogKind, LogWriter};
 
 /// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
@@ -38,11 +38,6 @@ use crate::log::{LogHeader, LogKind, LogWriter};
 const MAX_PARKED: usize = 16;
 /// So many stay when nobody writes.
 const IDLE_PARKED: usize = 8;
-/// So many segments are prepared ahead where writers keep using them up: at a million small writes
-/// a second a segment lasts 60 ms, and the background may need as long for one.
-const READY_SEGMENTS: usize = 3;
-/// Mapped segments at a time: the current one, spares, one not given back yet.
-pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {

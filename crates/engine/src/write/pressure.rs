@@ -19,11 +19,12 @@ use runstone_policy::policy::compaction_debt_bytes;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::metrics::{Counter, PressureState};
-use crate::base::options::{Background, KeyspaceOptions, Options, STALL_POLL, WalMode};
+use crate::base::options::{
+    Background, KeyspaceOptions, MAPPED_SEGMENTS, Options, STALL_POLL, WalMode,
+};
 use crate::base::value_options::WhenFull;
 use crate::memtable::Memtable;
 use crate::store::{Inner, KeyspaceInner, View};
-use crate::wal::segments::MAPPED_SEGMENTS;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;

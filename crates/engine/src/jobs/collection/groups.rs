@@ -26,6 +26,7 @@ use crate::base::event::Event;
 use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::format::record::record_bytes;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::store::{Inner, KeyspaceInner};
 use crate::tree::manifest::Manifest;
@@ -35,7 +36,6 @@ use crate::values::copy::Copied;
 use crate::values::file::{FileState, ValueFile};
 use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
-use crate::values::record::record_bytes;
 
 /// How an attempt to collect ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,15 +15,15 @@ use runstone_policy::sketch::Sketch;
 
 use crate::base::error::Result;
 use crate::base::key::{SeqNo, is_pointer, seq_of};
+use crate::format::filter;
+use crate::format::record::Pointer;
 use crate::jobs::collection::groups::Collected;
 use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::store::{Inner, KeyspaceInner, View};
-use crate::table::filter;
 use crate::table::reader::ProbeStats;
 use crate::values::file::{FileState, Pass, ValueFile};
 use crate::values::layout::Segment;
 use crate::values::liveness::Scanned;
-use crate::values::record::Pointer;
 
 impl ValueFile {
     /// Whether collecting the tail may free something.

@@ -16,13 +16,14 @@ use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, seq_of};
 use crate::base::metrics::Counter;
+use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::format::record::{Pointer, record_bytes};
 use crate::jobs::compaction::copier::Copier;
 use crate::jobs::compaction::slices::is_sliced;
 use crate::jobs::cutter::Cutter;
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::store::{Inner, KeyspaceInner};
-use crate::table::block::BEFORE_ALL_VERSIONS;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::handle::TableHandle;
 use crate::table::iterator::Access;
@@ -30,7 +31,6 @@ use crate::tree::level::RunTables;
 use crate::tree::level::chains;
 use crate::tree::record::Change;
 use crate::tree::version::Version;
-use crate::values::record::{Pointer, record_bytes};
 use crate::values::separation::{Separated, Separation, ValueChanges};
 
 /// Entries between two looks at whether the job should stop.
@@ -371,7 +371,7 @@ impl Inner {
         compaction: &Compaction,
     ) -> Result<Compacted> {
         let options = keyspace.options.load();
-        let mut layout = options.layout(&version.shape, compaction.output_level);
+        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level);
         let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
         let values = keyspace.values.load_full();
         let separation = self.separation_for(&values, &options.values, least_id);

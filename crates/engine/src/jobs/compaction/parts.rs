@@ -166,7 +166,7 @@ impl Inner {
         let inputs = slice_inputs(&version, compaction)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let options = keyspace.options.load();
-        let mut layout = options.layout(&version.shape, compaction.output_level);
+        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level);
         layout.prefixer = self.prefixer_for(keyspace, &version, compaction)?;
         let rule = CellRule::of(compaction, layout.prefixer.as_ref());
         let usual_bytes = rule.usual_bytes();

@@ -16,9 +16,11 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 
 use self::doorkeeper::Doorkeeper;
-use crate::table::block::Block;
-use crate::table::index::Partition;
-use crate::values::record::Footer;
+use crate::base::metrics::MemoryUse;
+use crate::format::allocated_bytes;
+use crate::format::block::Block;
+use crate::format::index::Partition;
+use crate::format::record::Footer;
 
 /// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
 const ENTRY_OVERHEAD_BYTES: u64 = 151;
@@ -73,13 +75,6 @@ pub enum Cached {
     Value(Arc<Vec<u8>>),
 }
 
-/// What an allocator sets aside for so many bytes: usual ones have four sizes for each doubling.
-/// Blocks of three values of 1,000 bytes take 3,584 bytes, not 3,100.
-pub(crate) fn allocated_bytes(bytes: usize) -> usize {
-    let step = (bytes.next_power_of_two() / 8).max(16);
-    bytes.next_multiple_of(step)
-}
-
 #[derive(Clone, Debug)]
 struct Weight;
 
@@ -132,19 +127,6 @@ pub struct Cache {
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<u64>,
-}
-
-/// How the budget is used now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct MemoryUse {
-    /// The whole budget.
-    pub budget_bytes: u64,
-    /// Reserved by memtables and log segments.
-    pub memtable_bytes: u64,
-    /// Index and filter partitions held outside of the cache.
-    pub pinned_bytes: u64,
-    /// Blocks and partitions in the cache.
-    pub cache_bytes: u64,
 }
 
 impl Cache {
@@ -330,7 +312,7 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::block::BlockBuilder;
+    use crate::format::block::BlockBuilder;
 
     fn block(bytes: usize) -> Cached {
         let mut builder = BlockBuilder::new(4, false);

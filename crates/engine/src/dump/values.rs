@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::error::{Error, Result};
+use crate::format::record::ChecksumSeed;
 use crate::table::handle::file_uid;
 use crate::tree::manifest::{read_current, read_manifest};
 use crate::values::file::{FIRST_SLOT, check_file, values_name};
 use crate::values::layout::{Layout, Segment};
-use crate::values::record::ChecksumSeed;
 
 /// Describes groups and segments; `records`: also every record.
 pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> Result<String> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapWeak;
 
-use crate::table::block::Block;
+use crate::format::block::Block;
 
 type Places = Box<[ArcSwapWeak<Block>]>;
 
@@ -68,7 +68,7 @@ impl Drop for Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::block::BlockBuilder;
+    use crate::format::block::BlockBuilder;
 
     fn block() -> Arc<Block> {
         let (mut builder, mut raw) = (BlockBuilder::new(4, false), Vec::new());

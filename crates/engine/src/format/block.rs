@@ -22,7 +22,7 @@ use crate::base::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at
 use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::base::key::{common_prefix_len, compare, head, kind_of, seq_of};
 use crate::base::prefetch::{LINE_BYTES, prefetch};
-use crate::table::resident::Home;
+use crate::format::resident::Home;
 
 const FOOTER_BYTES: usize = 16;
 /// Buffer memory kept from block to block.
@@ -178,7 +178,7 @@ pub struct Block {
     bucket_count: u16,
     prefix_len: u16,
     /// Turn of the cache in which it was last told that the block is used; 0: never.
-    pub(super) told: AtomicU32,
+    pub(crate) told: AtomicU32,
     base_seq: SeqNo,
     pub(super) home: Home,
 }
@@ -265,7 +265,7 @@ impl Block {
 
     /// Memory that the block takes.
     pub fn size_bytes(&self) -> usize {
-        crate::base::cache::allocated_bytes(self.bytes.len()) + size_of::<Block>()
+        crate::format::allocated_bytes(self.bytes.len()) + size_of::<Block>()
     }
 
     /// The bytes of a value that [`Block::get`] or a cursor located.

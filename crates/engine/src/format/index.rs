@@ -14,8 +14,8 @@
 
 use crate::base::codec::{Reader, put_bytes, put_varint};
 use crate::base::key::{common_prefix_len, head};
-use crate::table::filter::Filter;
-use crate::table::resident::Residents;
+use crate::format::filter::Filter;
+use crate::format::resident::Residents;
 
 /// So many heads on either side of a guess are looked at. Of hashed keys that fill 512 blocks by
 /// thirties, the number in the first half deviates by 62, two blocks.

@@ -1,20 +1,22 @@
 //! Prints what a file of a store holds, without opening the store: for people who debug.
 
+pub(crate) mod values;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use runstone_storage::{Category, Storage};
 
-use crate::base::cache::Cache;
 use crate::base::codec::Reader;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, kind_of, seq_of};
+use crate::cache::Cache;
+use crate::dump::values::dump_values;
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 use crate::tree::manifest::CURRENT;
 use crate::tree::record::{self, BadRecord};
-use crate::values::dump::dump_values;
 use crate::wal::batch::take_operation;
 
 /// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
