@@ -80,6 +80,7 @@ mod log;
 #[doc(hidden)]
 pub mod memtable;
 mod read;
+mod schedule;
 mod store;
 mod table;
 #[cfg(feature = "seeded-bugs")]
@@ -93,7 +94,7 @@ mod write;
 
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
-pub use base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 pub use base::metrics;
 pub use base::metrics::MetricsSnapshot;
 pub use base::options::{
@@ -110,4 +111,4 @@ pub use store::kv;
 pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, TableDump, VerifyReport};
 pub use values::Value;
 pub use values::file::{GroupUsage, ValueUsage};
-pub use wal::batch::{Batch, KeyspaceId, Operation};
+pub use wal::batch::{Batch, Operation};

@@ -1,4 +1,5 @@
 //! The error type of the store: what happened, where, and what to do about it.
+use crate::base::key::kind_of;
 
 /// How the place of a full reserve for values begins.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
@@ -206,4 +207,8 @@ impl From<runstone_policy::options::OptionError> for Error {
     fn from(error: runstone_policy::options::OptionError) -> Self {
         Error::invalid(error.to_string(), "see `runstone help options`")
     }
+}
+/// The error for a kind of entry that this release does not write.
+pub(crate) fn unsupported_kind(trailer: u64) -> Error {
+    Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
 }

@@ -5,6 +5,9 @@
 
 use std::cmp::Ordering;
 
+/// Identifies a keyspace inside a store.
+pub type KeyspaceId = u32;
+
 /// Position of a write in the store's history; 56 bits are used.
 pub type SeqNo = u64;
 

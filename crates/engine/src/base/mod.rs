@@ -2,8 +2,10 @@
 //! no job.
 
 pub(crate) mod codec;
+pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod health;
 pub(crate) mod key;
 pub mod metrics;
 pub(crate) mod options;
@@ -13,4 +15,5 @@ pub(crate) mod random;
 pub mod seeded;
 pub(crate) mod sync;
 pub(crate) mod threads;
+pub(crate) mod throttle;
 pub(crate) mod value_options;

@@ -418,7 +418,7 @@ pub static PRESETS: &[Preset] = &[
     },
 ];
 
-/// ValueFiles of `separate_at` bytes and more apart from the default tree.
+/// Values of `separate_at` bytes and more apart from the default tree.
 fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> KeyspaceOptions {
     KeyspaceOptions {
         values: ValueOptions {
@@ -651,6 +651,6 @@ mod tests {
         assert!(beyond(many).contains("at most 256"));
         let none = Options { compaction_slices: Some(0), ..Options::default() };
         let none = none.check().expect_err("no slice compacts nothing").to_string();
-        assert!(none.contains("merge_slices is 0, but must be at least 1"), "{none}");
+        assert!(none.contains("compaction_slices is 0, but must be at least 1"), "{none}");
     }
 }

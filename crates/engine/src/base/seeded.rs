@@ -80,13 +80,13 @@ pub enum Bug {
     /// A pointer that a collection wrote counts as a write of the user, so that the next collection
     /// leaves the value where it is.
     RelocationsTakenForWrites,
-    /// ValueFiles that moved free their old slots although an older snapshot needs those.
+    /// Values that moved free their old slots although an older snapshot needs those.
     OldSlotsFreedUnderSnapshots,
-    /// ValueFiles that moved free their old slots before their new pointers are durable.
+    /// Values that moved free their old slots before their new pointers are durable.
     RelocationsNotSynced,
     /// A group is judged by its records although older tables were never brought into it.
     GroupTrustedTooEarly,
-    /// ValueFiles are cached under their place in the file, although slots are used again, and a
+    /// Values are cached under their place in the file, although slots are used again, and a
     /// value that is cached is taken for that of any version.
     ValuesCachedByPlace,
     /// A writer inserts into the leaf that it found although the leaf changed since.
@@ -120,7 +120,7 @@ pub enum Waypoint {
     GetBegun,
     /// A look-up has found a pointer; it does not know yet which value files there are.
     PointerFound,
-    /// ValueFiles that a compaction placed are published; the tree does not point to them yet.
+    /// Values that a compaction placed are published; the tree does not point to them yet.
     ValuesPublished,
     /// A reader has found the place of a record, and has not read it.
     RecordFound,

@@ -72,7 +72,7 @@ pub enum WhenFull {
 pub struct ValueOptions {
     /// `inline`, `vlog` or `hash-grouped`.
     pub placement: ValuePlacement,
-    /// ValueFiles of this many bytes and more are separated from their keys.
+    /// Values of this many bytes and more are separated from their keys.
     pub separate_at: u32,
     /// Segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
     pub groups: u32,

@@ -30,8 +30,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use arc_swap::ArcSwapOption;
 
+use crate::base::key::KeyspaceId;
 use crate::base::key::{Kind, SeqNo};
-use crate::wal::batch::{Batch, KeyspaceId};
+use crate::wal::batch::Batch;
 
 /// Ranges of a keyspace. Each costs a put two comparisons.
 const MOST_RANGES: usize = 8;

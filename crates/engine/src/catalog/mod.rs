@@ -1,3 +1,142 @@
 //! The keyspaces of an open store: what each consists of, and what the manifest says of them.
+//!
+//! * [`keyspace`]: what all handles to a keyspace share.
+//! * [`settle`]: a keyspace in line with its options.
+//! * [`install`]: edits of the manifest, and the views that follow them.
+//! * [`files`]: files that came or went without the manifest.
+//! * [`dead_ranges`]: stretches of hidden entries that walks jump over.
 
 pub(crate) mod dead_ranges;
+mod files;
+mod install;
+pub(crate) mod keyspace;
+pub(crate) mod settle;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, SeqNo};
+use crate::base::options::KeyspaceOptions;
+use crate::memtable::Memtable;
+use crate::memtable::arena::ChunkPool;
+use crate::table::handle::TableContext;
+use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
+use crate::tree::record::Change;
+use keyspace::KeyspaceCore;
+
+/// The manifest, and what it last said.
+#[derive(Debug)]
+pub(crate) struct ManifestState {
+    /// `None` in a store opened for reading only.
+    pub(crate) log: Option<Manifest>,
+    /// Flushed sequence number by keyspace.
+    pub(crate) flushed: BTreeMap<KeyspaceId, SeqNo>,
+    pub(crate) next_keyspace: KeyspaceId,
+    /// Random id of the store.
+    pub(crate) uid: u64,
+    /// First log segment that recovery would read, and the sequence number of its first record.
+    pub(crate) log_start: (u64, SeqNo),
+}
+
+/// The keyspaces, their tables, and the manifest that names them.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    pub(crate) env: Arc<Env>,
+    pub(crate) tables: Arc<TableContext>,
+    pub(crate) pool: Arc<ChunkPool>,
+    pub(crate) keyspaces: RwLock<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
+    pub(crate) manifest: Mutex<ManifestState>,
+}
+
+impl Catalog {
+    pub(crate) fn new(
+        env: &Arc<Env>,
+        tables: Arc<TableContext>,
+        pool: Arc<ChunkPool>,
+        manifest: ManifestState,
+    ) -> Catalog {
+        Catalog {
+            env: Arc::clone(env),
+            tables,
+            pool,
+            keyspaces: RwLock::default(),
+            manifest: Mutex::new(manifest),
+        }
+    }
+
+    /// All keyspaces, in order of creation.
+    pub(crate) fn all(&self) -> Vec<Arc<KeyspaceCore>> {
+        self.keyspaces.read().values().cloned().collect()
+    }
+
+    pub(crate) fn find_keyspace(&self, name: &str) -> Option<Arc<KeyspaceCore>> {
+        self.keyspaces.read().values().find(|keyspace| keyspace.name == name).cloned()
+    }
+
+    /// A memtable to begin with, or one behind another: with a filter if that was filled, since
+    /// it will be too.
+    pub(crate) fn new_memtable(
+        &self,
+        options: &KeyspaceOptions,
+        before: Option<&Memtable>,
+    ) -> Memtable {
+        let limit_bytes = options.write_buffer_bytes as usize;
+        match before.is_some_and(|before| before.allocated_bytes() >= limit_bytes / 2) {
+            true => Memtable::filtered(&self.pool, limit_bytes),
+            false => Memtable::new(&self.pool, limit_bytes),
+        }
+    }
+
+    /// Whether another keyspace holds writes that are only in the log.
+    pub(crate) fn others_unflushed(&self, keyspace: &KeyspaceCore) -> bool {
+        let keyspaces = self.keyspaces.read();
+        keyspaces.values().any(|other| other.id != keyspace.id && other.holds_writes())
+    }
+
+    /// Keyspaces whose active memtable holds anything.
+    pub(crate) fn unflushed_keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        let keyspaces = self.keyspaces.read();
+        keyspaces.values().filter(|keyspace| keyspace.holds_writes()).cloned().collect()
+    }
+
+    /// Whether no memtable with a number up to `last_seq` waits for its flush, or its keyspace is
+    /// gone. One that is being dropped may yet stay, if that fails.
+    pub(crate) fn are_flushed(&self, keyspaces: &[Arc<KeyspaceCore>], last_seq: SeqNo) -> bool {
+        let is_gone = |keyspace: &KeyspaceCore| {
+            keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
+        };
+        keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
+    }
+
+    /// Everything that a manifest says, as of now. Called with the manifest lock held.
+    pub(crate) fn store_state(&self, manifest: &ManifestState) -> StoreState {
+        let keyspaces = self.keyspaces.read();
+        let describe = |keyspace: &Arc<KeyspaceCore>| KeyspaceState {
+            name: keyspace.name.clone(),
+            options: keyspace.options.load().to_toml(),
+            flushed_seq: manifest.flushed.get(&keyspace.id).copied().unwrap_or(0),
+            shape: keyspace.view.load().version.shape.clone(),
+            values: keyspace.values.load().all().map(|store| store.layout()).collect(),
+        };
+        StoreState {
+            uid: manifest.uid,
+            next_file: self.env.next_file.load(Relaxed),
+            last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
+            log_floor: manifest.log_start.0,
+            log_start_seq: manifest.log_start.1,
+            keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
+        }
+    }
+}
+
+impl ManifestState {
+    /// Appends changes to the manifest; a store opened for reading has none.
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
+        self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
+    }
+}

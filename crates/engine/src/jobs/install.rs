@@ -1,168 +1,145 @@
-//! Makes finished work part of the tree: one manifest edit, then a new view for readers (I6).
+//! Makes finished work part of the tree: one manifest edit, then a new view for readers (I6), then
+//! the pressure that writers feel.
 
 use std::sync::Arc;
 
-use runstone_policy::shape::{Edit, Table};
+use runstone_policy::shape::{Edit, Shape};
 
+use crate::base::env::Env;
 use crate::base::error::Result;
 use crate::base::key::SeqNo;
-use crate::store::{Inner, KeyspaceInner, ManifestState, View};
-use crate::table::handle::TableHandle;
-use crate::table::table_name;
-use crate::tree::manifest::Manifest;
+use crate::catalog::Catalog;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::output::Written;
+use crate::memtable::Memtable;
+use crate::schedule::Schedule;
 use crate::tree::record::Change;
-use crate::tree::version::Version;
+use crate::values::file::ValueFile;
+use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
+use crate::write::pressure::BackPressure;
 
-impl Inner {
-    /// The version after `edit`; nothing changes yet. Called with the manifest lock held, so that
-    /// no other edit comes between.
-    pub(crate) fn next_version(&self, keyspace: &KeyspaceInner, edit: &Edit) -> Result<Version> {
-        let version = Arc::clone(&keyspace.view.load().version);
-        let shape = version.apply(edit)?;
-        Ok(version.next(shape, |table| {
-            Arc::new(TableHandle::new(Arc::clone(&self.tables), Arc::clone(table)))
-        }))
+/// Installs what jobs have made.
+#[derive(Debug)]
+pub(crate) struct Installer {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) pressure: Arc<BackPressure>,
+}
+
+impl Installer {
+    /// Whether anybody wants what a job does for the keyspace. Its drop waits for the job.
+    pub(crate) fn check_wanted(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        self.schedule.check_open()?;
+        keyspace.check_exists()
     }
 
-    /// Appends an edit with the counters that go with it; starts a new manifest when due.
-    pub(crate) fn append_edit(
+    /// What compactions did to value files: what they separated, and what they found dead.
+    pub(crate) fn value_changes<'a>(
         &self,
-        manifest: &mut ManifestState,
-        changes: Vec<Change>,
-        (log_floor, log_start_seq): (u64, SeqNo),
-    ) -> Result<()> {
-        use std::sync::atomic::Ordering::*;
-        let last_seq = manifest.flushed.values().copied().max().unwrap_or(0);
-        let edit_seq = changes.iter().map(|change| match change {
-            Change::Edit { flushed_seq, .. } => *flushed_seq,
-            _ => 0,
-        });
-        let edit_seq = edit_seq.max().unwrap_or(0);
-        let counters = Change::Counters {
-            next_file: self.next_file.load(Relaxed),
-            last_seq: last_seq.max(edit_seq),
-            log_floor,
-            log_start_seq,
-        };
-        let all: Vec<Change> = std::iter::once(counters).chain(changes).collect();
-        manifest.append(&all)
-    }
-
-    /// Replaces the version of a keyspace; the `flushed` oldest waiting memtables leave with it.
-    pub(crate) fn swap_version(&self, keyspace: &KeyspaceInner, version: Version, flushed: usize) {
-        let version = Arc::new(version);
-        {
-            let _view = keyspace.view_lock.lock();
-            let old = keyspace.view.load_full();
-            let keep = old.immutable.len() - flushed;
-            keyspace.view.store(Arc::new(View {
-                active: Arc::clone(&old.active),
-                immutable: old.immutable[..keep].to_vec(),
-                version: Arc::clone(&version),
-            }));
-            keyspace.changes.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-            old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
+        keyspace: &KeyspaceCore,
+        done: impl Iterator<Item = &'a mut Written>,
+    ) -> ValueChanges {
+        let (mut separated, mut dead) = (Vec::new(), Vec::new());
+        for written in done {
+            separated.extend(written.separated.take());
+            dead.append(&mut written.dead);
         }
-        self.refresh_pressure(keyspace);
+        ValueChanges::of_compactions(separated, &dead, &keyspace.values.load())
     }
 
-    /// [`Inner::append_edit`] of changes that name these values, which come back if it is logged.
-    /// If it is not known whether it is, their places are not used again: the next open may find
-    /// the edit, and a compact that still runs would write over them.
-    pub(crate) fn append_with_values(
-        &self,
-        manifest: &mut ManifestState,
-        changes: Vec<Change>,
-        log_start: (u64, SeqNo),
-        values: ValueChanges,
-    ) -> Result<ValueChanges> {
-        match self.append_edit(manifest, changes, log_start) {
-            Ok(()) => Ok(values),
-            Err(error) => {
-                let is_unknown = manifest.log.as_ref().is_some_and(Manifest::is_broken);
-                if is_unknown && !seeded!(UnknownSlotsFreed) {
-                    values.abandon();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Both steps without a manifest record: recovery, which writes a whole manifest afterwards.
+    /// Installs what `make` says of the tree as it is then; the edit.
     pub(crate) fn install(
         &self,
-        keyspace: &KeyspaceInner,
-        edit: &Edit,
-        flushed: usize,
-    ) -> Result<()> {
-        let version = self.next_version(keyspace, edit)?;
-        self.swap_version(keyspace, version, flushed);
-        Ok(())
+        keyspace: &Arc<KeyspaceCore>,
+        mut values: ValueChanges,
+        make: impl FnOnce(&Shape) -> Edit,
+    ) -> Result<Edit> {
+        let mut manifest = self.catalog.manifest.lock();
+        keyspace.check_exists()?;
+        values.forget_dead_in_others(&keyspace.values.load());
+        let edit = make(&keyspace.view.load().version.shape);
+        let version = self.catalog.next_version(keyspace, &edit)?;
+        let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
+        let log_start = manifest.log_start;
+        let id = keyspace.id;
+        let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];
+        changes.extend(values.edits().map(|edit| Change::ValueFiles { id, edit: edit.clone() }));
+        let gone = keyspace.files_left_behind(&version);
+        changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
+        let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
+        // Values before the pointers to them.
+        values.publish(&keyspace.values.load(), &self.env.metrics);
+        reached!(ValuesPublished);
+        self.swap_version(keyspace, version, 0);
+        self.catalog.forget_value_files(keyspace, &gone);
+        Ok(edit)
     }
 
-    /// Starts a new manifest if the old one has grown. A failure leaves the old one in force.
-    pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
-        use std::sync::atomic::Ordering::*;
-        let mut manifest = self.manifest.lock();
-        if !manifest.log.as_ref().is_some_and(Manifest::wants_rotation) {
+    /// Installs the table of a flushed memtable. `log_start` is where the log begins without it;
+    /// it is asked for once no other edit can come between.
+    pub(crate) fn install_flush(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        edit: &Edit,
+        memtable: &Memtable,
+        values: ValueChanges,
+        log_start: impl FnOnce() -> (u64, SeqNo),
+    ) -> Result<u64> {
+        let mut manifest = self.catalog.manifest.lock();
+        let version = self.catalog.next_version(keyspace, edit)?;
+        let log_start = log_start();
+        let flushed_seq = memtable.max_seq();
+        let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
+        changes.extend(
+            values.edits().map(|edit| Change::ValueFiles { id: keyspace.id, edit: edit.clone() }),
+        );
+        if seeded!(PointersLoggedBeforeValues) {
+            let values = changes.split_off(1);
+            self.catalog.append_edit(&mut manifest, changes, log_start)?;
+            changes = values;
+        }
+        let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
+        manifest.flushed.insert(keyspace.id, flushed_seq);
+        manifest.log_start = log_start;
+        // Values before the pointers to them.
+        values.publish(&keyspace.values.load(), &self.env.metrics);
+        self.swap_version(keyspace, version, 1);
+        Ok(log_start.0)
+    }
+
+    /// Logs an edit of a value file and makes it visible.
+    pub(crate) fn install_values(
+        &self,
+        keyspace: &KeyspaceCore,
+        store: &ValueFile,
+        mut edit: ValueEdit,
+    ) -> Result<()> {
+        let mut manifest = self.catalog.manifest.lock();
+        self.check_wanted(keyspace)?;
+        // Keys that flushes added behind the seal count as well; no edit comes between now.
+        if let Some((closed, fresh)) = &store.state.lock().fresh {
+            let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
+            own.for_each(|group| group.keys.merge(fresh));
+        }
+        store.check(&edit)?;
+        if seeded!(CollectionNotLogged) {
+            store.publish(&edit);
             return Ok(());
         }
-        let number = self.next_file.fetch_add(1, Relaxed);
-        let state = self.store_state(&manifest);
-        let mut seed = state.uid ^ number;
-        let id = crate::base::random::next(&mut seed);
-        let fresh = Manifest::create(Arc::clone(&self.storage), number, id, &state)?;
-        if let Err(error) = fresh.switch_current() {
-            // `CURRENT` may name the new one: an edit appended to the old one could be lost.
-            manifest.log.iter_mut().for_each(Manifest::set_broken);
-            self.stop_writes(&error);
-            return Err(error);
-        }
-        if let Some(old) = manifest.log.replace(fresh) {
-            let name = crate::tree::manifest::manifest_name(old.number());
-            if let Err(error) = self.storage.remove(&name) {
-                // The next open removes it as an orphan.
-                tracing::warn!(%error, "the manifest before was left behind");
-            }
-        }
+        manifest.append(&[Change::ValueFiles { id: keyspace.id, edit: edit.clone() }])?;
+        store.publish(&edit);
         Ok(())
     }
 
-    /// Removes the files of tables that no reader needs any more.
-    pub(crate) fn purge_files(&self) {
-        let obsolete = std::mem::take(&mut *self.tables.purge.lock());
-        for table in &obsolete {
-            if !self.scheduler.is_closing() {
-                table.evict(&self.tables);
-            }
-            match self.storage.remove(&table_name(table.meta.id)) {
-                Ok(()) => self.tables.disk.remove(table.meta.bytes),
-                // The next open removes it as an orphan.
-                Err(error) => tracing::warn!(%error, "an obsolete table was left behind"),
-            }
-        }
-    }
-
-    /// After a failed install: removes the tables, unless the manifest may name them.
-    pub(crate) fn discard_uninstalled(&self, tables: &[Arc<Table>]) {
-        if !self.is_manifest_broken() {
-            self.discard(tables);
-        }
-    }
-
-    /// Whether an edit failed of which nobody knows whether it is on disk.
-    pub(crate) fn is_manifest_broken(&self) -> bool {
-        self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken)
-    }
-
-    /// Removes tables that were written but not installed.
-    pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
-        for table in tables {
-            // Whatever stays is removed as an orphan at the next open.
-            if self.storage.remove(&table_name(table.id)).is_ok() {
-                self.tables.disk.remove(table.bytes);
-            }
-        }
+    fn swap_version(
+        &self,
+        keyspace: &KeyspaceCore,
+        version: crate::tree::version::Version,
+        flushed: usize,
+    ) {
+        keyspace.swap_version(version, flushed);
+        self.pressure.refresh(keyspace);
     }
 }

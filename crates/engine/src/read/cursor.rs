@@ -7,20 +7,22 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{Sees, Walk};
+use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::format::record::Pointer;
+use crate::read::get::{Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
-use crate::store::{Inner, Keyspace, KeyspaceInner, Moment, Snapshot, View};
 use crate::table::iterator::Access;
 use crate::tree::level::ReadLevel;
 use crate::values::Value;
 use crate::values::lookup::{FoundValue, Spare, ValueLookup};
 use crate::values::separation::{Pace, ValueFiles};
+use crate::visibility::snapshot::Snapshot;
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -96,8 +98,8 @@ pub struct Cursor {
     /// Forward: the key to skip. Backward: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
-    store: Arc<Inner>,
-    keyspace: Arc<KeyspaceInner>,
+    reader: Arc<Reader>,
+    keyspace: Arc<KeyspaceCore>,
     steps: u64,
     hidden_passed: u64,
     /// What was passed on the way to the current entry.
@@ -120,15 +122,19 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn open(keyspace: &Keyspace, options: ReadOptions) -> Result<Cursor> {
+    pub(crate) fn open(
+        reader: &Arc<Reader>,
+        keyspace: &Arc<KeyspaceCore>,
+        options: ReadOptions,
+    ) -> Result<Cursor> {
         if let Some(snapshot) = &options.snapshot {
-            keyspace.check_snapshot(snapshot)?;
+            reader.check_snapshot(snapshot)?;
         }
-        let before = keyspace.store.publisher.visible();
-        let Moment { view, values, held } = keyspace.moment(options.snapshot.as_ref());
-        let now = keyspace.store.publisher.visible();
+        let before = reader.visibility.now();
+        let Moment { view, values, held } = reader.moment(keyspace, options.snapshot.as_ref());
+        let now = reader.visibility.now();
         let access = Access::Cached { fill: options.fill_cache };
-        let pace = values.pace(keyspace.inner.options.load().values.scan_ahead_bytes);
+        let pace = values.pace(keyspace.options.load().values.scan_ahead_bytes);
         let seq = held.as_ref().map_or(now, Snapshot::seq);
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
@@ -139,8 +145,8 @@ impl Cursor {
             end: options.end,
             saved_key: Vec::new(),
             saved_value: None,
-            store: Arc::clone(&keyspace.store),
-            keyspace: Arc::clone(&keyspace.inner),
+            reader: Arc::clone(reader),
+            keyspace: Arc::clone(keyspace),
             steps: 0,
             hidden_passed: 0,
             walk: Walk::default(),
@@ -332,7 +338,7 @@ impl Cursor {
             return Ok(());
         }
         let was_separated = self.ahead.arrive(&self.values, self.access)?;
-        self.store.metrics.add(Counter::values_read, was_separated.into());
+        self.reader.env.metrics.add(Counter::values_read, was_separated.into());
         self.place = Standing::ReadAhead;
         Ok(())
     }
@@ -376,7 +382,7 @@ impl Cursor {
                         self.saved_key.extend_from_slice(key);
                         skipping = true;
                     }
-                    _ => return Err(crate::store::unsupported_kind(trailer)),
+                    _ => return Err(unsupported_kind(trailer)),
                 }
             }
             self.pass_up(is_spent)?;
@@ -426,7 +432,7 @@ impl Cursor {
             if is_upward {
                 self.walk.end_up(&self.saved_key);
             }
-            self.store.note_walk(&self.keyspace, &self.walk, &self.sees);
+            self.reader.committer.note_walk(&self.keyspace, &self.walk, &self.sees);
         }
     }
 
@@ -465,7 +471,7 @@ impl Cursor {
                         None
                     }
                     Some(Kind::Delete) => None,
-                    _ => return Err(crate::store::unsupported_kind(trailer)),
+                    _ => return Err(unsupported_kind(trailer)),
                 };
             }
             entries += 1;
@@ -496,7 +502,7 @@ impl Cursor {
         if self.keys_only {
             return Ok(Value::owned([]));
         }
-        self.store.metrics.add(Counter::values_read, 1);
+        self.reader.env.metrics.add(Counter::values_read, 1);
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
@@ -512,13 +518,13 @@ impl Cursor {
     fn begin_seek(&mut self) {
         self.place = Standing::Nowhere;
         let runs = self.merge.run_count() as u64;
-        self.store.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
+        self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }
 }
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.store.metrics.add_all(&[
+        self.reader.env.metrics.add_all(&[
             (Counter::iterated, self.steps),
             (Counter::hidden_passed, self.hidden_passed),
         ]);
@@ -661,7 +667,8 @@ fn sources(view: &View, access: Access) -> Vec<Source> {
 /// A standard iterator over keys and values, from both ends. After an error it is exhausted.
 #[derive(Debug)]
 pub struct Scan {
-    keyspace: Keyspace,
+    reader: Arc<Reader>,
+    keyspace: Arc<KeyspaceCore>,
     options: ReadOptions,
     front: Option<Cursor>,
     back: Option<Cursor>,
@@ -669,12 +676,17 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn open(keyspace: &Keyspace, mut options: ReadOptions) -> Result<Scan> {
+    pub(crate) fn open(
+        reader: &Arc<Reader>,
+        keyspace: &Arc<KeyspaceCore>,
+        mut options: ReadOptions,
+    ) -> Result<Scan> {
         if options.snapshot.is_none() {
             // Both ends must see the same moment.
-            options.snapshot = Some(Snapshot::new(Arc::clone(&keyspace.store)));
+            options.snapshot = Some(reader.visibility.snapshot());
         }
-        Ok(Scan { keyspace: keyspace.clone(), options, front: None, back: None, done: false })
+        let (reader, keyspace) = (Arc::clone(reader), Arc::clone(keyspace));
+        Ok(Scan { reader, keyspace, options, front: None, back: None, done: false })
     }
 
     fn advance(&mut self, forward: bool) -> Result<Option<(Vec<u8>, Value)>> {
@@ -692,7 +704,8 @@ impl Scan {
                 cursor
             }
             None => {
-                let cursor = slot.insert(Cursor::open(&self.keyspace, self.options.clone())?);
+                let cursor =
+                    slot.insert(Cursor::open(&self.reader, &self.keyspace, self.options.clone())?);
                 if forward {
                     cursor.seek_to_first()?
                 } else {

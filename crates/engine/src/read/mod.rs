@@ -4,5 +4,6 @@
 //! Point reads do not come through here: `store/keyspace` -> `tree/version` -> `table/reader`.
 
 pub mod cursor;
+pub(crate) mod get;
 pub mod merge;
 pub mod source;

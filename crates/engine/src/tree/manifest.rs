@@ -20,12 +20,12 @@ use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{Reader, put_varint};
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::log::{
     FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
 };
 use crate::tree::record::{self, BadRecord, Change};
 use crate::values::layout::Layout;
-use crate::wal::batch::KeyspaceId;
 
 /// Names the manifest in force.
 pub const CURRENT: &str = "CURRENT";

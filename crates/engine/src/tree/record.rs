@@ -33,9 +33,9 @@ use runstone_policy::sketch::Sketch;
 use crate::base::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
+use crate::base::key::KeyspaceId;
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
-use crate::wal::batch::KeyspaceId;
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]

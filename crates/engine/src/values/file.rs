@@ -223,7 +223,7 @@ impl ValueFile {
         self.retired_seq.load(Acquire)
     }
 
-    /// ValueFiles go elsewhere from now on.
+    /// Values go elsewhere from now on.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
         self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);

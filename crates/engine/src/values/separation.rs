@@ -9,16 +9,13 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
-use crate::base::metrics::Counter;
+use crate::base::metrics::{Counter, Metrics};
 use crate::base::value_options::{ValueOptions, ValuePlacement};
 use crate::format::record::Pointer;
-use crate::jobs::compaction::job::Compacted;
-use crate::store::{Inner, KeyspaceInner};
 use crate::table::iterator::Access;
-use crate::tree::version::Version;
 use crate::values::Value;
 use crate::values::appender::Appender;
-use crate::values::file::{ValueFile, values_name};
+use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
@@ -164,6 +161,15 @@ impl Separation {
         })
     }
 
+    /// For a compaction whose smallest input is table `least_id`.
+    pub(crate) fn of_compaction(
+        values: &Arc<ValueFiles>,
+        options: &ValueOptions,
+        least_id: u64,
+    ) -> Option<Separation> {
+        if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
+    }
+
     /// The entry to store for a version.
     pub(crate) fn place<'a>(
         &'a mut self,
@@ -218,7 +224,7 @@ impl Separation {
     }
 }
 
-/// ValueFiles that are durable and wait for the edit that names them. Dropping it forgets them.
+/// Values that are durable and wait for the edit that names them. Dropping it forgets them.
 #[derive(Debug)]
 pub(crate) struct Separated {
     appender: Appender,
@@ -241,44 +247,24 @@ impl Separated {
 /// What a flush or compact changes in value files; goes into one manifest record with its tables.
 #[derive(Debug, Default)]
 pub(crate) struct ValueChanges {
-    placed: Vec<Separated>,
+    separated: Vec<Separated>,
     dead: Vec<ValueEdit>,
 }
 
 impl ValueChanges {
     /// Of a flush, which finds nothing dead.
-    pub(crate) fn of_flush(placed: Option<Separated>) -> ValueChanges {
-        ValueChanges { placed: placed.into_iter().collect(), dead: Vec::new() }
+    pub(crate) fn of_flush(separated: Option<Separated>) -> ValueChanges {
+        ValueChanges { separated: separated.into_iter().collect(), dead: Vec::new() }
     }
 
-    /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
-    /// with the manifest lock held.
-    pub(crate) fn forget_dead_in_others(&mut self, values: &ValueFiles) {
-        self.dead.retain(|edit| values.file(edit.store).is_some());
-    }
-
-    /// See [`Appender::abandon`].
-    pub(crate) fn abandon(self) {
-        self.placed.into_iter().for_each(|placed| placed.appender.abandon());
-    }
-
-    /// In the order in which they apply.
-    pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
-        self.placed.iter().map(|placed| &placed.edit).chain(&self.dead)
-    }
-}
-
-impl Inner {
-    /// What compactions did to value files: what they separated, and what they found dead.
-    pub(crate) fn value_changes(
-        &self,
-        keyspace: &KeyspaceInner,
-        done: &mut [Compacted],
+    /// Of compactions: what they separated, and the records that they found dead, with their bytes.
+    pub(crate) fn of_compactions(
+        separated: Vec<Separated>,
+        found_dead: &[(Pointer, u32)],
+        values: &ValueFiles,
     ) -> ValueChanges {
-        let placed = done.iter_mut().filter_map(|compacted| compacted.placed.take()).collect();
-        let values = keyspace.values.load();
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
-        for (pointer, bytes) in done.iter().flat_map(|compacted| &compacted.dead) {
+        for (pointer, bytes) in found_dead {
             if values.file(pointer.store).is_some_and(|store| store.has_group(pointer.group)) {
                 let groups = files.entry(pointer.store).or_default();
                 groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
@@ -289,75 +275,35 @@ impl Inner {
             store,
             groups: groups.into_iter().map(group_edit).collect(),
         };
-        ValueChanges { placed, dead: files.into_iter().map(edit).collect() }
+        ValueChanges { separated, dead: files.into_iter().map(edit).collect() }
     }
 
-    /// Makes logged changes of value files visible.
-    pub(crate) fn publish_values(&self, keyspace: &KeyspaceInner, changes: ValueChanges) {
-        for placed in changes.placed {
-            self.metrics.add(Counter::value_bytes_written, placed.bytes());
-            placed.publish();
+    /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
+    /// with the manifest lock held.
+    pub(crate) fn forget_dead_in_others(&mut self, values: &ValueFiles) {
+        self.dead.retain(|edit| values.file(edit.store).is_some());
+    }
+
+    /// Makes logged changes visible.
+    pub(crate) fn publish(self, values: &ValueFiles, metrics: &Metrics) {
+        for separated in self.separated {
+            metrics.add(Counter::value_bytes_written, separated.bytes());
+            separated.publish();
         }
-        let values = keyspace.values.load();
-        for edit in &changes.dead {
+        for edit in &self.dead {
             if let Some(store) = values.file(edit.store) {
                 store.publish(edit);
             }
         }
     }
 
-    /// Retired value files that nothing can point to: no table of `version`, and no memtable that
-    /// holds relocations of its time.
-    pub(crate) fn files_left_behind(
-        &self,
-        keyspace: &KeyspaceInner,
-        version: &Version,
-    ) -> Vec<u64> {
-        let values = keyspace.values.load();
-        if values.retired.is_empty() {
-            return Vec::new();
-        }
-        let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        let view = keyspace.view.load();
-        let memtables = std::iter::once(&view.active).chain(&view.immutable);
-        let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
-        let is_left =
-            |store: &&Arc<ValueFile>| least >= store.retired_at() && oldest > store.retired_seq();
-        let left = values.retired.iter().filter(is_left);
-        left.map(|store| store.number).collect()
+    /// See [`Appender::abandon`].
+    pub(crate) fn abandon(self) {
+        self.separated.into_iter().for_each(|separated| separated.appender.abandon());
     }
 
-    /// Forgets value files that the manifest no longer names. Who reads one of them still may: the
-    /// file lives as long as it is open.
-    pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceInner, gone: &[u64]) {
-        if gone.is_empty() {
-            return;
-        }
-        let old = keyspace.values.load_full();
-        let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
-        let retired = kept.cloned().collect();
-        keyspace.values.store(Arc::new(ValueFiles { current: old.current.clone(), retired }));
-        self.remove_value_files(gone);
-    }
-
-    /// Removes files that the manifest does not name. That is done with already, so one that cannot
-    /// be removed is no failure of who did it.
-    pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
-        for number in numbers {
-            if let Err(error) = self.storage.remove(&values_name(*number)) {
-                // The next open removes it as an orphan.
-                tracing::warn!(%error, "an obsolete value file was left behind");
-            }
-        }
-    }
-
-    /// What compactions whose smallest input is table `least_id` do with values.
-    pub(crate) fn separation_for(
-        &self,
-        values: &Arc<ValueFiles>,
-        options: &ValueOptions,
-        least_id: u64,
-    ) -> Option<Separation> {
-        if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
+    /// In the order in which they apply.
+    pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
+        self.separated.iter().map(|separated| &separated.edit).chain(&self.dead)
     }
 }

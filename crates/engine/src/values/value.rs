@@ -8,7 +8,7 @@ use crate::format::block::Block;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
 
-/// ValueFiles up to this size are copied out of a memtable instead of keeping the memtable alive.
+/// Values up to this size are copied out of a memtable instead of keeping the memtable alive.
 pub(crate) const INLINE_BYTES: usize = 256;
 
 /// A value: bytes pinned in a cached block, a cached record or a memtable, or owned. Dereferences

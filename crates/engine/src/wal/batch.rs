@@ -6,17 +6,14 @@
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::base::error::{Error, Result};
-use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
-
-/// Identifies a keyspace inside a store.
-pub type KeyspaceId = u32;
+use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// Writes that happen together or not at all (P3), in order. Keyspaces are noted by id: a batch is
 /// for the open store whose handles it was made with, and any other refuses it.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// `Inner::opening` of the store whose handles were used.
+    /// Which opening of a store its handles are of.
     opening: Option<u64>,
     count: u64,
     user_bytes: u64,
@@ -41,26 +38,8 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds a put. Keys up to 64 KiB - 1, values up to 4 GiB - 1; both may be empty. A keyspace of
-    /// another store than before is refused.
-    pub fn put(
-        &mut self,
-        keyspace: &crate::Keyspace,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.bind(keyspace.store.opening)?;
-        self.push(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
-    }
-
-    /// Adds a delete; deleting an absent key is legal.
-    pub fn delete(&mut self, keyspace: &crate::Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
-        self.bind(keyspace.store.opening)?;
-        self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])
-    }
-
     /// Binds the batch to an open store, if it is not bound to another.
-    fn bind(&mut self, opening: u64) -> Result<()> {
+    pub(crate) fn bind(&mut self, opening: u64) -> Result<()> {
         self.check_for(opening)?;
         self.opening = Some(opening);
         Ok(())

@@ -14,24 +14,30 @@
 //! A record is in the operating system's hands (mapped pages or a finished write) before step 4, so
 //! whatever a reader saw survives a crash of the process.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Instant;
 
 use arc_swap::Guard;
-use parking_lot::MutexGuard;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 
+use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::base::options::Durability;
+use crate::cache::Cache;
+use crate::catalog::Catalog;
 use crate::catalog::dead_ranges::{Sees, Walk};
-use crate::memtable::Memtable;
-use crate::store::{Inner, KeyspaceInner, View};
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::schedule::{Relief, Schedule};
 use crate::values::file::ValueFile;
+use crate::visibility::publish::Syncer;
+use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
-use crate::wal::segments::{SyncWork, Wal};
+use crate::wal::segments::{Wal, WalFiles};
+use crate::write::pressure::BackPressure;
 
 /// Looks at the commit lock before a writer gives way: 2 to 5 us, by processor.
 const LOOKS: usize = 100;
@@ -43,7 +49,7 @@ const RELOCATIONS_AT_ONCE: usize = 256;
 /// cache line: it passes between the cores of two writers once.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct CommitState {
+pub(super) struct CommitState {
     /// The next sequence number to give out.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
@@ -52,9 +58,36 @@ pub(crate) struct CommitState {
     pub(crate) last_segment: u64,
 }
 
+/// Gives batches their numbers, logs them and makes them visible.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    pub(super) env: Arc<Env>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) visibility: Arc<Visibility>,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) pressure: Arc<BackPressure>,
+    cache: Arc<Cache>,
+    pub(super) wal_files: Arc<WalFiles>,
+    pub(super) state: CachePadded<Mutex<CommitState>>,
+    /// Largest sequence number known to survive a power loss.
+    pub(super) durable_seq: CachePadded<AtomicU64>,
+    /// Set when the log passes its limit; cleared by the writer that asks for flushes.
+    log_too_long: AtomicBool,
+    pub(super) syncer: Syncer<Error>,
+}
+
+/// What a committer works with.
+pub(crate) struct Shared {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) pressure: Arc<BackPressure>,
+}
+
 /// How much of a batch goes to one keyspace.
 pub(crate) struct Share<'a> {
-    pub(crate) keyspace: &'a Arc<KeyspaceInner>,
+    pub(crate) keyspace: &'a Arc<KeyspaceCore>,
     pub(crate) count: u64,
     pub(crate) user_bytes: u64,
 }
@@ -93,13 +126,41 @@ impl Views {
     }
 }
 
-impl Inner {
+impl Committer {
+    pub(crate) fn new(
+        shared: Shared,
+        wal: Wal,
+        wal_files: Arc<WalFiles>,
+        last_seq: SeqNo,
+    ) -> Committer {
+        let Shared { env, catalog, visibility, schedule, pressure } = shared;
+        Committer {
+            cache: Arc::clone(&catalog.tables.cache),
+            env,
+            catalog,
+            visibility,
+            schedule,
+            pressure,
+            wal_files,
+            state: CachePadded::new(Mutex::new(CommitState {
+                next_seq: last_seq + 1,
+                closed: false,
+                wal,
+                last_segment: 0,
+            })),
+            durable_seq: CachePadded::new(AtomicU64::new(last_seq)),
+            log_too_long: AtomicBool::new(false),
+            syncer: Syncer::default(),
+        }
+    }
+
     /// Commits a batch whose keyspaces were resolved.
     pub(crate) fn commit(
         &self,
         batch: &Batch,
         shares: &[Share<'_>],
         durability: Durability,
+        relief: &dyn Relief,
     ) -> Result<()> {
         if batch.is_empty() {
             // Nothing to write. Who asks for durability means what was acknowledged before.
@@ -109,15 +170,15 @@ impl Inner {
             };
         }
         let started = sampled().then(Instant::now);
-        self.check_writable()?;
-        self.throttle(batch.user_bytes())?;
+        self.env.check_writable()?;
+        self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)?;
         // A lone write does most of its work before it has a number: whoever gets the next one
         // waits for the rest only. In a batch the later writes could move what was found for the
         // earlier ones.
         let early_view = shares[0].keyspace.view.load();
         let prepared = match batch.len() {
             // Nor where the log may refuse: what is prepared in vain takes memory.
-            1 if !self.is_out_of_space() => batch.operations().next().map(|operation| {
+            1 if !self.env.is_out_of_space() => batch.operations().next().map(|operation| {
                 let prepared = early_view.active.prepare(operation.key, operation.value);
                 (operation.kind, prepared)
             }),
@@ -134,23 +195,25 @@ impl Inner {
             _ => insert(batch, shares, views.as_slice(), first_seq),
         }
         drop(early_view);
-        self.publisher.publish(first_seq, last_seq);
+        self.visibility.publisher.publish(first_seq, last_seq);
         for (share, view) in shares.iter().zip(views.as_slice()) {
             if view.active.is_full() {
                 self.rotate_if_active(share.keyspace, &view.active);
             }
         }
         drop(views);
-        if self.cache.take_memtables_grew() {
-            self.relieve_memory();
+        if self.cache.take_memtables_grew()
+            && let Some((keyspace, memtable)) = self.pressure.memtable_to_flush()
+        {
+            self.rotate_if_active(&keyspace, &memtable);
         }
-        if self.bell.answer() {
-            self.wake_background();
+        if self.env.bell.answer() {
+            self.schedule.wake();
         }
         if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
             self.shorten_log();
         }
-        self.metrics.add_all(&[
+        self.env.metrics.add_all(&[
             (Counter::writes, batch.len()),
             (Counter::commits, 1),
             (Counter::user_bytes_written, batch.user_bytes()),
@@ -159,7 +222,7 @@ impl Inner {
             self.sync_through(last_seq)?;
         }
         if let Some(started) = started {
-            self.metrics.commit_ns.record(started.elapsed());
+            self.env.metrics.commit_ns.record(started.elapsed());
         }
         Ok(())
     }
@@ -170,7 +233,7 @@ impl Inner {
     /// the last number given out. A few at a time, so that writers do not wait long.
     pub(crate) fn commit_relocations(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
@@ -184,14 +247,14 @@ impl Inner {
 
     fn commit_some_relocations(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
     ) -> Result<SeqNo> {
-        self.check_not_stopped()?;
-        let state = self.commit.lock();
+        self.env.check_not_stopped()?;
+        let state = self.state.lock();
         // Whoever has a number must have inserted too, or would be overtaken here.
-        self.wait_visible(state.next_seq - 1);
+        self.visibility.publisher.wait_visible(state.next_seq - 1);
         let view = keyspace.view.load();
         let mut batch = Batch::new();
         for Relocation { key, seq, pointer } in moves {
@@ -218,14 +281,31 @@ impl Inner {
         let (first_seq, views) = self.log_locked(state, &batch, &shares)?;
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, &shares, views.as_slice(), first_seq);
-        self.publisher.publish(first_seq, last_seq);
+        self.visibility.publisher.publish(first_seq, last_seq);
         for view in views.as_slice() {
             if view.active.is_full() {
                 self.rotate_if_active(keyspace, &view.active);
             }
         }
-        self.metrics.add(Counter::value_pointers_written, batch.len());
+        self.env.metrics.add(Counter::value_pointers_written, batch.len());
         Ok(last_seq)
+    }
+
+    /// Whether a writer who is held up may go on waiting.
+    fn check_accepts(&self) -> Result<()> {
+        self.env.check_writable()?;
+        if self.state.lock().closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Marks a keyspace as dropped: no later batch goes to it. `false` if it was marked before.
+    pub(crate) fn mark_dropped(&self, keyspace: &KeyspaceCore) -> bool {
+        let _commit = self.state.lock();
+        !keyspace.dropped.swap(true, AcqRel)
+    }
+
+    /// No batch is accepted from now on.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
     }
 
     fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
@@ -237,14 +317,14 @@ impl Inner {
     fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
             // A look shares the line of the holder; only an attempt takes it away.
-            if !self.commit.is_locked()
-                && let Some(guard) = self.commit.try_lock()
+            if !self.state.is_locked()
+                && let Some(guard) = self.state.try_lock()
             {
                 return guard;
             }
             std::hint::spin_loop();
         }
-        self.commit.lock()
+        self.state.lock()
     }
 
     fn log_locked(
@@ -273,13 +353,13 @@ impl Inner {
             Ok(segment) => segment,
             Err(error) => {
                 drop(state);
-                self.note_write_error(&error);
+                self.env.note_job_error(&error);
                 return Err(error);
             }
         };
         if segment != state.last_segment {
             state.last_segment = segment;
-            if state.wal.bytes() > self.options.max_wal_bytes {
+            if state.wal.bytes() > self.env.options.max_wal_bytes {
                 self.log_too_long.store(true, Relaxed);
             }
         }
@@ -291,123 +371,17 @@ impl Inner {
         };
         let views = Views::of(shares, announce);
         drop(state);
-        if self.is_out_of_space() {
+        if self.env.is_out_of_space() {
             // The write that was let through to find out: space is back.
-            self.note_success();
+            self.env.note_success();
         }
         Ok((first_seq, views))
     }
 
     /// What a walk passed without seeing anything.
-    pub(crate) fn note_walk(&self, keyspace: &KeyspaceInner, walk: &Walk, sees: &Sees) {
-        let commit = self.commit.lock();
+    pub(crate) fn note_walk(&self, keyspace: &KeyspaceCore, walk: &Walk, sees: &Sees) {
+        let commit = self.state.lock();
         keyspace.dead_ranges.note_walk(walk, sees, commit.next_seq - 1);
-    }
-
-    /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
-    /// segment, however idle they are.
-    fn shorten_log(&self) {
-        let oldest = |keyspace: &Arc<KeyspaceInner>| {
-            let view = keyspace.view.load();
-            let waiting = view.immutable.last().and_then(|memtable| memtable.first_segment());
-            waiting.or(view.active.first_segment())
-        };
-        let keyspaces: Vec<_> = self.keyspaces.read().values().cloned().collect();
-        let first = keyspaces.iter().filter_map(oldest).min();
-        let idle = |keyspace: &Arc<KeyspaceInner>| {
-            oldest(keyspace) == first && keyspace.view.load().immutable.is_empty()
-        };
-        let holders: Vec<_> = keyspaces.into_iter().filter(idle).collect();
-        self.rotate(&holders, |active| active.first_segment() == first);
-        self.wake_background();
-    }
-
-    /// Waits until `seq` is visible; its writer has only memory to write.
-    pub(crate) fn wait_visible(&self, seq: SeqNo) {
-        self.publisher.wait_visible(seq);
-    }
-
-    /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
-    pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceInner>, memtable: &Arc<Memtable>) {
-        if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
-            return;
-        }
-        self.rotate(std::slice::from_ref(keyspace), |active| Arc::ptr_eq(active, memtable));
-        self.wake_background();
-    }
-
-    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` says so, all
-    /// at one moment: no batch is split. Returns the last sequence number given out before it.
-    ///
-    /// The switch is under the commit lock, so that every number of an older memtable is below
-    /// those of a newer one; what takes time (memory for the new ones) is before it.
-    pub(crate) fn rotate(
-        &self,
-        keyspaces: &[Arc<KeyspaceInner>],
-        wanted: impl Fn(&Arc<Memtable>) -> bool,
-    ) -> SeqNo {
-        let fresh = |keyspace: &Arc<KeyspaceInner>| {
-            self.new_memtable(&keyspace.options.load(), Some(&keyspace.view.load().active))
-        };
-        let fresh: Vec<Arc<Memtable>> = keyspaces.iter().map(fresh).map(Arc::new).collect();
-        let last_seq = {
-            let commit = self.commit.lock();
-            for (keyspace, fresh) in keyspaces.iter().zip(fresh) {
-                let _view = keyspace.view_lock.lock();
-                let old = keyspace.view.load_full();
-                if old.active.is_empty() || !wanted(&old.active) {
-                    continue;
-                }
-                let mut immutable = vec![Arc::clone(&old.active)];
-                immutable.extend(old.immutable.iter().cloned());
-                let version = Arc::clone(&old.version);
-                keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
-                keyspace.dead_ranges.forget_unused();
-            }
-            commit.next_seq - 1
-        };
-        reached!(MemtableReplaced);
-        keyspaces.iter().for_each(|keyspace| self.refresh_pressure(keyspace));
-        last_seq
-    }
-
-    /// Returns once everything acknowledged so far is durable.
-    pub(crate) fn sync_all(&self) -> Result<()> {
-        self.check_writable()?;
-        self.sync_through(self.publisher.visible())
-    }
-
-    /// Returns once everything up to `seq` is durable.
-    pub(crate) fn sync_through(&self, seq: SeqNo) -> Result<()> {
-        if seeded!(AcknowledgedBeforeSync) {
-            return Ok(());
-        }
-        let is_durable = || self.durable_seq.load(Acquire) >= seq;
-        let sync = || {
-            // One that panics fails, or it would never be over for those who wait.
-            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
-            let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
-            let synced = synced.unwrap_or_else(|_| Err(panicked()));
-            synced.inspect_err(|error| self.stop_writes(error))
-        };
-        let outcome = self.syncer.until(is_durable, sync);
-        outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
-    }
-
-    /// Syncs everything appended so far.
-    fn sync_log(&self) -> Result<()> {
-        let started = Instant::now();
-        let (work, through): (SyncWork, SeqNo) = {
-            let state = self.commit.lock();
-            (state.wal.sync_work(), state.next_seq - 1)
-        };
-        reached!(LogSyncBegun);
-        work.run(&*self.storage)?;
-        self.commit.lock().wal.synced(&work);
-        self.durable_seq.fetch_max(through, AcqRel);
-        self.metrics.add(Counter::wal_syncs, 1);
-        self.metrics.sync_ns.record(started.elapsed());
-        Ok(())
     }
 }
 

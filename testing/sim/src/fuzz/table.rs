@@ -153,7 +153,7 @@ fn write_again(entries: &[Entry], flags: u8) -> Arc<TableReader> {
         compression: vec![if flags & ZSTD != 0 { Compression::Zstd } else { Compression::Lz4 }],
         ..Default::default()
     };
-    let layout = TableLayout::of_level(&options, &Shape::default(), 0);
+    let layout = runstone::testing::TableLayout::of_level(&options, &Shape::default(), 0);
     let mut builder = TableBuilder::create(&context, 1, layout).expect("memory");
     for (key, trailer, value) in entries {
         builder.add(key, *trailer, value).expect("memory");

@@ -1,9 +1,9 @@
-//! Garbage collection of a hash group, by the group alone (HashKV §3.3; spec: value placement §3).
+//! Garbage collection of a hash group, by the group alone (HashKV §3.3).
 //!
 //! 1. Choose the group that promises to free most; less than a slot is not worth it.
-//! 2. ChecksumSeed it: what is appended from now on goes to new segments behind.
+//! 2. Close it: what is appended from now on goes to new segments behind.
 //! 3. Only then take the numbers that readers look from. A version that is written later lies
-//!    behind the seal.
+//!    behind the closed segments.
 //! 4. Scan the closed segments. Of each key keep the newest version and, for each snapshot, the
 //!    newest that it sees; of those drop what compactions found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its stream_offset; sync. Segments at
@@ -17,36 +17,21 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::error::{Error, Result, VALUES_OF};
+use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::format::record::record_bytes;
-use crate::memtable::{Memtable, MemtableIter};
-use crate::store::{Inner, KeyspaceInner};
-use crate::tree::manifest::Manifest;
-use crate::tree::record::Change;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::{Collected, Collector};
 use crate::values::appender::Appender;
 use crate::values::copy::Copied;
 use crate::values::file::{FileState, ValueFile};
 use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
-
-/// How an attempt to collect ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Collected {
-    /// Slots were freed, or will be when readers let go.
-    Freed,
-    /// Another collection, or a flush, is at work.
-    Busy,
-    /// No group promises a slot.
-    Nothing,
-}
 
 /// A closed group.
 #[derive(Debug)]
@@ -76,7 +61,7 @@ impl ValueFile {
     }
 
     /// Slots that these bytes take beyond the open segments.
-    fn planned_slots(&self, state: &FileState, bytes: &BTreeMap<u32, u64>) -> u64 {
+    pub(super) fn planned_slots(&self, state: &FileState, bytes: &BTreeMap<u32, u64>) -> u64 {
         let slots = |(group, bytes): (&u32, &u64)| {
             let open = state.open.get(group);
             let room = open.map_or(0, |open| self.slot_bytes.saturating_sub(open.bytes));
@@ -175,7 +160,7 @@ impl ValueFile {
         ClosedGroup { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
     }
 
-    fn end_collecting(&self) {
+    pub(super) fn end_collecting(&self) {
         let mut state = self.state.lock();
         state.collecting = false;
         state.dirty = None;
@@ -249,59 +234,16 @@ impl ValueFile {
     }
 }
 
-impl Inner {
-    /// Collects the group of a keyspace's value file that promises most.
-    pub(crate) fn collect_values(
-        &self,
-        keyspace: &Arc<KeyspaceInner>,
-        store: &Arc<ValueFile>,
-    ) -> Result<Collected> {
-        if store.placement == ValuePlacement::Vlog {
-            return self.collect_log(keyspace, store);
-        }
-        if store.writes_back {
-            return self.collect_and_write_back(keyspace, store);
-        }
-        let closed = match store.close_group(&self.visible_points()) {
-            Ok(closed) => closed,
-            Err(outcome) => return Ok(outcome),
-        };
-        let group = closed.group;
-        let outcome = self.collect_closed(keyspace, store, closed);
-        self.end_collection(store, group, outcome)
-    }
-
-    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before gains
-    /// nothing by another try.
-    pub(crate) fn end_collection(
-        &self,
-        store: &ValueFile,
-        group: u32,
-        outcome: Result<()>,
-    ) -> Result<Collected> {
-        store.end_collecting();
-        match outcome {
-            Err(error @ Error::Corruption { .. }) => {
-                if !store.state.lock().quarantined.insert(group) {
-                    return Err(error);
-                }
-                tracing::error!(%error, group, "a group is damaged; it is not collected");
-                self.emit(|| Event::BackgroundError { error });
-                Ok(Collected::Freed)
-            }
-            other => other.map(|()| Collected::Freed),
-        }
-    }
-
+impl Collector {
     /// Steps 3 to 6.
-    fn collect_closed(
+    pub(super) fn collect_closed(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &KeyspaceCore,
         store: &Arc<ValueFile>,
         closed: ClosedGroup,
     ) -> Result<()> {
-        let points = self.visible_points();
-        let scanned = store.scan(&closed.segments, &|| self.check_wanted(keyspace))?;
+        let points = self.visibility.points();
+        let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
         let kept = match store.cold == Some(closed.group) {
             true => cold_survivors(&scanned, &closed.dead),
             false => {
@@ -346,27 +288,27 @@ impl Inner {
                 state.open.entry(group).or_insert(open);
             }
         }
-        self.metrics.add_all(&[
+        self.env.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
             (Counter::value_gc_bytes_written, written),
             (Counter::value_cold_bytes_written, cold_bytes),
         ]);
-        self.emit(|| Event::ValuesCollected {
+        self.env.emit(|| Event::ValuesCollected {
             keyspace: keyspace.name.clone(),
             group,
             bytes_before: before,
             bytes_after: after,
             bytes_written: written,
         });
-        self.refresh_pressure(keyspace);
+        self.pressure.refresh(keyspace);
         store.shrink(false)
     }
 
     /// Step 6. What was copied is free again if the edit is not logged.
     fn install_collection(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &KeyspaceCore,
         store: &ValueFile,
         mut edit: ValueEdit,
         copied: &mut Copied,
@@ -374,17 +316,17 @@ impl Inner {
         let cold = copied.cold.take().map(|(appender, _)| appender);
         if cold.is_some() && seeded!(TagsLoggedBeforeColdRecords) {
             let later = ValueEdit { store: store.number, groups: edit.groups.split_off(1) };
-            self.install_values(keyspace, store, edit)?;
+            self.installer.install_values(keyspace, store, edit)?;
             edit = later;
         }
-        match self.install_values(keyspace, store, edit) {
+        match self.installer.install_values(keyspace, store, edit) {
             Ok(()) => {
                 cold.into_iter().for_each(Appender::commit);
                 Ok(())
             }
             Err(error) => {
                 // The manifest may name the slots all the same.
-                if self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken) {
+                if self.catalog.is_manifest_broken() {
                     cold.into_iter().for_each(Appender::abandon);
                 } else {
                     store.give_back(copied.outputs.iter());
@@ -393,163 +335,6 @@ impl Inner {
             }
         }
     }
-
-    /// Logs an edit of a value file and makes it visible.
-    pub(crate) fn install_values(
-        &self,
-        keyspace: &KeyspaceInner,
-        store: &ValueFile,
-        mut edit: ValueEdit,
-    ) -> Result<()> {
-        let mut manifest = self.manifest.lock();
-        self.check_wanted(keyspace)?;
-        // Keys that flushes added behind the seal count as well; no edit comes between now.
-        if let Some((closed, fresh)) = &store.state.lock().fresh {
-            let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
-            own.for_each(|group| group.keys.merge(fresh));
-        }
-        store.check(&edit)?;
-        if seeded!(CollectionNotLogged) {
-            store.publish(&edit);
-            return Ok(());
-        }
-        manifest.append(&[Change::ValueFiles { id: keyspace.id, edit: edit.clone() }])?;
-        store.publish(&edit);
-        Ok(())
-    }
-
-    /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
-    /// when nothing can be freed is the keyspace's choice.
-    pub(crate) fn make_value_room(
-        &self,
-        keyspace: &Arc<KeyspaceInner>,
-        memtable: &Arc<Memtable>,
-    ) -> Result<()> {
-        let values = keyspace.values.load_full();
-        let Some(store) = &values.current else { return Ok(()) };
-        if self.scheduler.is_closing() {
-            return Ok(());
-        }
-        let options = &keyspace.options.load().values;
-        let follows = options.capacity_bytes == 0;
-        let bytes = if follows { BTreeMap::new() } else { planned_bytes(store, options, memtable) };
-        let started = std::time::Instant::now();
-        loop {
-            let points = self.visible_points();
-            let over = {
-                let mut state = store.state.lock();
-                state.reclaim();
-                let need = store.planned_slots(&state, &bytes);
-                state.pool.used() + need > store.limit_slots(&state, options)
-            };
-            if !over {
-                return Ok(());
-            }
-            match self.collect_values(keyspace, store)? {
-                Collected::Freed => {}
-                Collected::Busy => {
-                    self.scheduler.while_held_up(|| self.wait_for_collection(store))?;
-                }
-                Collected::Nothing if follows => return Ok(()),
-                Collected::Nothing => {
-                    if !self.wait_for_snapshots(options, started, &points)? {
-                        return self.values_full(keyspace, options, &points);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Collects as long as that frees something, then gives free slots back to the file system.
-    pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
-        loop {
-            let collected = self.collect_exclusively(keyspace, |store| {
-                match self.collect_values(keyspace, store)? {
-                    Collected::Nothing => store.shrink(true).map(|()| Collected::Nothing),
-                    other => Ok(other),
-                }
-            })?;
-            match (collected, &keyspace.values.load().current) {
-                (Collected::Nothing, _) => return Ok(()),
-                (Collected::Busy, Some(store)) => self.wait_for_collection(store)?,
-                _ => {}
-            }
-        }
-    }
-
-    fn wait_for_collection(&self, store: &ValueFile) -> Result<()> {
-        self.check_open()?;
-        // One that panicked has not ended.
-        self.check_not_stopped()?;
-        let mut state = store.state.lock();
-        if state.collecting || state.appenders > 0 {
-            store.ended.wait_for(&mut state, std::time::Duration::from_millis(50));
-        }
-        Ok(())
-    }
-
-    /// With `when_full = "stall"`: waits a little; `false` when the wait is over.
-    fn wait_for_snapshots(
-        &self,
-        options: &ValueOptions,
-        started: std::time::Instant,
-        points: &[SeqNo],
-    ) -> Result<bool> {
-        use crate::base::value_options::WhenFull;
-        let waits = options.when_full == WhenFull::Stall
-            && started.elapsed().as_millis() < u128::from(options.stall_ms)
-            && points.len() > 1;
-        if waits {
-            self.check_open()?;
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        Ok(waits)
-    }
-
-    /// Data that are larger than the capacity grow the file in any case: were the flush refused,
-    /// so would be the deletions that could help. So does the flush for a checkpoint, if no other
-    /// snapshot holds garbage than the checkpoint's own, which goes when it has its state.
-    fn values_full(
-        &self,
-        keyspace: &KeyspaceInner,
-        options: &ValueOptions,
-        points: &[SeqNo],
-    ) -> Result<()> {
-        use crate::base::value_options::WhenFull;
-        let own_snapshots = usize::from(self.flush_limit.load(Acquire) != u64::MAX);
-        if options.when_full != WhenFull::Error || points.len() <= 1 + own_snapshots {
-            self.metrics.add(Counter::value_grown, 1);
-            return Ok(());
-        }
-        Err(Error::NoSpace {
-            path: format!("{VALUES_OF} {:?}", keyspace.name),
-            what: format!(
-                "{} bytes and the reserve are taken, and no garbage is free of snapshots",
-                options.capacity_bytes
-            ),
-        })
-    }
-}
-
-/// Bytes of records that a flush of the memtable adds to each group, at most.
-fn planned_bytes(
-    store: &ValueFile,
-    options: &ValueOptions,
-    memtable: &Arc<Memtable>,
-) -> BTreeMap<u32, u64> {
-    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut iter = MemtableIter::new(Arc::clone(memtable));
-    iter.seek_to_first();
-    while let Some(record) = iter.record() {
-        let (key, value) = (record.key(), record.value());
-        let is_apart = value.len() >= options.separate_at as usize;
-        if is_apart || store.writes_back {
-            let value_bytes = if is_apart { value.len() } else { 0 };
-            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
-        }
-        iter.next();
-    }
-    bytes
 }
 
 /// Snapshots among the points: all but the present.

@@ -4,8 +4,93 @@
 //! * [`vlog`]: of a log at its tail, which asks the tree.
 //! * [`write_back`]: of a group that writes pointers into the tree.
 //! * [`relocate`]: what those two have in common.
+//! * [`room`]: collections that a flush waits for.
 
-pub(crate) mod groups;
+mod groups;
 mod relocate;
+mod room;
 mod vlog;
 mod write_back;
+
+use std::sync::Arc;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::event::Event;
+use crate::base::value_options::ValuePlacement;
+use crate::catalog::Catalog;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::install::Installer;
+use crate::schedule::Schedule;
+use crate::values::file::ValueFile;
+use crate::visibility::snapshot::Visibility;
+use crate::write::commit::Committer;
+use crate::write::pressure::BackPressure;
+
+/// Collects garbage.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) pressure: Arc<BackPressure>,
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) installer: Arc<Installer>,
+}
+
+/// How an attempt to collect ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// Slots were freed, or will be when readers let go.
+    Freed,
+    /// Another collection, or a flush, is at work.
+    Busy,
+    /// No group promises a slot.
+    Nothing,
+}
+
+impl Collector {
+    /// Collects the group of a keyspace's value file that promises most.
+    pub(crate) fn collect(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        store: &Arc<ValueFile>,
+    ) -> Result<Collected> {
+        if store.placement == ValuePlacement::Vlog {
+            return self.collect_log(keyspace, store);
+        }
+        if store.writes_back {
+            return self.collect_and_write_back(keyspace, store);
+        }
+        let closed = match store.close_group(&self.visibility.points()) {
+            Ok(closed) => closed,
+            Err(outcome) => return Ok(outcome),
+        };
+        let group = closed.group;
+        let outcome = self.collect_closed(keyspace, store, closed);
+        self.end_collection(store, group, outcome)
+    }
+
+    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before gains
+    /// nothing by another try.
+    pub(crate) fn end_collection(
+        &self,
+        store: &ValueFile,
+        group: u32,
+        outcome: Result<()>,
+    ) -> Result<Collected> {
+        store.end_collecting();
+        match outcome {
+            Err(error @ Error::Corruption { .. }) => {
+                if !store.state.lock().quarantined.insert(group) {
+                    return Err(error);
+                }
+                tracing::error!(%error, group, "a group is damaged; it is not collected");
+                self.env.emit(|| Event::BackgroundError { error });
+                Ok(Collected::Freed)
+            }
+            other => other.map(|()| Collected::Freed),
+        }
+    }
+}

@@ -21,7 +21,8 @@ use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
-use crate::store::{Inner, KeyspaceInner};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::Collector;
 use crate::values::appender::Appender;
 use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
@@ -68,20 +69,20 @@ impl FileState {
     }
 }
 
-impl Inner {
+impl Collector {
     /// Steps 1 to 3.
     pub(crate) fn relocate(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
     ) -> Result<()> {
         let (moves, written) = self.move_to_end(keyspace, store, emptied, live)?;
         reached!(GroupCopied);
-        let last_seq = self.commit_relocations(keyspace, store, &moves)?;
+        let last_seq = self.committer.commit_relocations(keyspace, store, &moves)?;
         if !seeded!(RelocationsNotSynced) {
-            self.sync_through(last_seq)?;
+            self.committer.sync_through(last_seq)?;
         }
         let (group, segments) = (emptied.group, emptied.segments);
         let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
@@ -96,12 +97,12 @@ impl Inner {
             pass.dead_bytes += read - written.min(read);
         }
         drop(state);
-        self.metrics.add_all(&[
+        self.env.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
             (Counter::value_gc_bytes_written, written),
         ]);
-        self.emit(|| Event::ValuesCollected {
+        self.env.emit(|| Event::ValuesCollected {
             keyspace: keyspace.name.clone(),
             group,
             bytes_before: read,
@@ -114,7 +115,7 @@ impl Inner {
     /// Step 1: what `commit_relocations` takes, and the bytes appended.
     fn move_to_end(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &KeyspaceCore,
         store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
@@ -152,15 +153,15 @@ impl Inner {
             edit.groups.push(GroupEdit { group, keys, collected, ..copies });
         }
         if !edit.groups.is_empty() {
-            self.install_values(keyspace, store, edit)?;
+            self.installer.install_values(keyspace, store, edit)?;
         }
         appender.commit();
         Ok((moves, written))
     }
 
     /// Step 3, second half: removes the condemned segments that no snapshot needs.
-    pub(crate) fn free_condemned(&self, keyspace: &KeyspaceInner, store: &ValueFile) -> Result<()> {
-        let points = self.visible_points();
+    pub(crate) fn free_condemned(&self, keyspace: &KeyspaceCore, store: &ValueFile) -> Result<()> {
+        let points = self.visibility.points();
         let mut remove = Vec::new();
         let mut forgotten = Vec::new();
         let ended;
@@ -187,14 +188,14 @@ impl Inner {
         let group =
             GroupEdit { group: group_number, remove, forgotten, collected, ..GroupEdit::default() };
         let edit = ValueEdit { store: store.number, groups: vec![group] };
-        self.install_values(keyspace, store, edit)?;
+        self.installer.install_values(keyspace, store, edit)?;
         let mut state = store.state.lock();
         state.condemned.drain(..count);
         if ended {
             state.end_pass(store.slot_bytes);
         }
         drop(state);
-        self.refresh_pressure(keyspace);
+        self.pressure.refresh(keyspace);
         store.shrink(false)
     }
 }

@@ -15,11 +15,12 @@ use runstone_policy::sketch::Sketch;
 
 use crate::base::error::Result;
 use crate::base::key::{SeqNo, is_pointer, seq_of};
+use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
 use crate::format::record::Pointer;
-use crate::jobs::collection::groups::Collected;
+use crate::jobs::collection::Collected;
+use crate::jobs::collection::Collector;
 use crate::jobs::collection::relocate::{Emptied, Live};
-use crate::store::{Inner, KeyspaceInner, View};
 use crate::table::reader::ProbeStats;
 use crate::values::file::{FileState, Pass, ValueFile};
 use crate::values::layout::Segment;
@@ -82,16 +83,16 @@ struct Tail {
     chunk: Vec<Segment>,
 }
 
-impl Inner {
+impl Collector {
     /// Collects a chunk of the tail.
     pub(crate) fn collect_log(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
     ) -> Result<Collected> {
         let _no_flush = store.flushing.lock();
         let chunk_bytes = keyspace.options.load().values.vlog_chunk_bytes;
-        let tail = match store.take_tail(chunk_bytes, &self.visible_points()) {
+        let tail = match store.take_tail(chunk_bytes, &self.visibility.points()) {
             Ok(tail) => tail,
             Err(outcome) => return Ok(outcome),
         };
@@ -106,11 +107,11 @@ impl Inner {
     /// Steps 2 and 3.
     fn collect_chunk(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         chunk: &[Segment],
     ) -> Result<()> {
-        let scanned = store.scan(chunk, &|| self.check_wanted(keyspace))?;
+        let scanned = store.scan(chunk, &|| self.installer.check_wanted(keyspace))?;
         let live = self.live_records(keyspace, store, &scanned)?;
         reached!(LiveValuesFound);
         let (scanned, markers) = (&scanned, Vec::new());
@@ -121,19 +122,19 @@ impl Inner {
     /// Step 2. In the order of the scan.
     pub(crate) fn live_records<'a>(
         &self,
-        keyspace: &KeyspaceInner,
+        keyspace: &KeyspaceCore,
         store: &ValueFile,
         scanned: &'a Scanned,
     ) -> Result<Vec<Live<'a>>> {
         if !seeded!(CollectionBesideInstall) {
             // A compaction publishes values before the tree that points to them, both under this
             // lock. Looked up in between, they would all seem dead.
-            drop(self.manifest.lock());
+            drop(self.catalog.manifest.lock());
         }
         let mut live = Vec::new();
         for entry in scanned.entries.iter().filter(|entry| !entry.is_marker) {
             let view = keyspace.view.load();
-            let now = self.publisher.visible();
+            let now = self.visibility.now();
             let newest = newest_pointer(&view, scanned.key(entry), now)?;
             if let Some((pointer, seq)) = newest
                 && pointer.store == store.number

@@ -25,9 +25,11 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::SeqNo;
-use crate::jobs::collection::groups::{ClosedGroup, Collected};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::Collected;
+use crate::jobs::collection::Collector;
+use crate::jobs::collection::groups::ClosedGroup;
 use crate::jobs::collection::relocate::{Emptied, Live};
-use crate::store::{Inner, KeyspaceInner};
 use crate::values::file::ValueFile;
 use crate::values::liveness::{newest, newest_markers};
 
@@ -62,20 +64,20 @@ impl ValueFile {
     }
 }
 
-impl Inner {
+impl Collector {
     /// Collects the group that promises most.
     pub(crate) fn collect_and_write_back(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
     ) -> Result<Collected> {
         // Pointers to a file that is retired meanwhile could outlive it.
         let _one_at_a_time = store.flushing.lock();
         // Copies that nobody points to would be garbage.
-        self.check_not_stopped()?;
+        self.env.check_not_stopped()?;
         // Before the seal: what a compact that settles the tree says of the group must be in it.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
-        let begun = match store.begin(&self.visible_points()) {
+        let begun = match store.begin(&self.visibility.points()) {
             Ok(begun) => begun,
             Err(outcome) => return Ok(outcome),
         };
@@ -92,12 +94,12 @@ impl Inner {
     /// Steps 3 and 4.
     fn empty_group(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         closed: ClosedGroup,
         is_settled: bool,
     ) -> Result<()> {
-        let scanned = store.scan(&closed.segments, &|| self.check_wanted(keyspace))?;
+        let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
         let mut kept = newest(&scanned, &closed.dead);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {
@@ -122,7 +124,7 @@ impl Inner {
 }
 
 /// Whether every table and memtable was written since the value file is there.
-fn is_settled(keyspace: &KeyspaceInner, store: &ValueFile) -> bool {
+fn is_settled(keyspace: &KeyspaceCore, store: &ValueFile) -> bool {
     let is_alone = keyspace.values.load().retired.is_empty();
     let view = keyspace.view.load();
     is_alone && view.version.handles().all(|handle| handle.meta().id >= store.number)

@@ -1,12 +1,358 @@
-//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written
-//! to new tables.
+//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written to
+//! new tables, which one edit or several make part of the tree.
 //!
-//! * [`job`]: the compactions of a plan.
-//! * [`copier`]: blocks that no other input meets are copied.
-//! * [`slices`]: a large compact in parts that run side by side.
-//! * [`parts`]: a large plan that is installed part by part.
+//! * [`slicing`]: how a compaction falls into slices.
+//! * [`executor`]: threads take the slices and write tables.
+//! * [`parts`]: slices that are installed part by part.
+//! * [`totals`]: what a plan did.
 
-mod copier;
-pub(crate) mod job;
+mod executor;
 mod parts;
-pub(crate) mod slices;
+pub(crate) mod slicing;
+mod totals;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use runstone_policy::edit::edit_for;
+use runstone_policy::partition::slices::{self, CellRule, Slice, SliceInput, Slices, slice_count};
+use runstone_policy::parts::can_be_parted;
+use runstone_policy::plan::{Compaction, Cut, Plan};
+use runstone_policy::prefix::{PrefixHistogram, Prefixer};
+use runstone_policy::shape::{Edit, Shape, Table};
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::event::Event;
+use crate::base::metrics::Counter;
+use crate::base::options::CompactionInstall;
+use crate::catalog::Catalog;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::install::Installer;
+use crate::jobs::output::Written;
+use crate::jobs::prepare::Preparer;
+use crate::read::merge::MergeIter;
+use crate::schedule::{CORES, Schedule};
+use crate::table::builder::TableLayout;
+use crate::tree::version::Version;
+use crate::visibility::snapshot::Visibility;
+use executor::{Cells, Execution, Progress, separation_of, sources_of};
+use slicing::{is_sliced, part_count, slice_inputs, slices_for};
+use totals::Totals;
+
+/// Executes plans.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) installer: Arc<Installer>,
+    pub(crate) preparer: Arc<Preparer>,
+}
+
+/// What one compaction made.
+#[derive(Debug, Default)]
+struct Outcome {
+    written: Written,
+    /// Inputs that go to the output level as they are.
+    moved: Vec<Arc<Table>>,
+}
+
+impl Outcome {
+    fn outputs(&self) -> Vec<Arc<Table>> {
+        self.written.tables.iter().chain(&self.moved).cloned().collect()
+    }
+}
+
+impl Compactor {
+    /// Executes and installs a plan that was made on `version`.
+    pub(crate) fn run(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        version: Arc<Version>,
+        plan: &Plan,
+    ) -> Result<()> {
+        if let Some(_one_at_a_time) = keyspace.parting.try_lock()
+            && self.wants_parts(keyspace, &version, plan)
+        {
+            return self.run_in_parts(keyspace, version, plan);
+        }
+        self.run_at_once(keyspace, &version, plan)
+    }
+
+    /// Installs it by one edit when all is done.
+    fn run_at_once(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        version: &Arc<Version>,
+        plan: &Plan,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let mut done: Vec<Outcome> = Vec::new();
+        for compaction in &plan.compactions {
+            match self.run_compaction(keyspace, version, compaction) {
+                Ok(outcome) => done.push(outcome),
+                Err(error) => {
+                    done.iter().for_each(|outcome| self.catalog.discard(&outcome.written.tables));
+                    return Err(error);
+                }
+            }
+        }
+        let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Outcome::outputs).collect();
+        let values =
+            self.installer.value_changes(keyspace, done.iter_mut().map(|one| &mut one.written));
+        // Handles outlive the store and the keyspace: what they started must not be installed then.
+        let installed = self.schedule.check_open().and_then(|()| {
+            self.installer.install(keyspace, values, |shape| {
+                let mut edit = edit_for(shape, plan, &outputs);
+                note_prefix(keyspace, shape, plan, &mut edit);
+                edit
+            })
+        });
+        if let Err(error) = installed {
+            done.iter()
+                .for_each(|outcome| self.catalog.discard_uninstalled(&outcome.written.tables));
+            return Err(error);
+        }
+        self.report(keyspace, &plan.why, &Totals::of(version, plan, &done), started);
+        Ok(())
+    }
+
+    fn run_compaction(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        version: &Arc<Version>,
+        compaction: &Compaction,
+    ) -> Result<Outcome> {
+        let mode = keyspace.options.load().sub_compactions;
+        let tables = compaction.input_ids().filter_map(|id| version.handle(id));
+        let bytes: u64 = tables.map(|table| table.meta().bytes).sum();
+        let (mut execution, threads) = if is_sliced(mode, compaction.cut, bytes)
+            && separation_of(keyspace, compaction).is_none()
+        {
+            self.sliced(keyspace, version, compaction, &|threads, _, _| slices_for(threads))?
+        } else {
+            (self.unsliced(keyspace, version, compaction)?, 1)
+        };
+        execution.version = Some(Arc::clone(version));
+        let done = Mutex::new(BTreeMap::new());
+        let outcome = execution.run(threads, &|at, written| {
+            done.lock().insert(at, written);
+            Ok(())
+        });
+        let done = done.into_inner();
+        let is_whole = done.len() == execution.slices.len();
+        // In key order.
+        let mut written = Written::default();
+        for one in done.into_values() {
+            written.tables.extend(one.tables);
+            written.dropped += one.dropped;
+            written.dead.extend(one.dead);
+            written.separated = written.separated.or(one.separated);
+        }
+        let outcome = outcome.and_then(|()| if is_whole { Ok(()) } else { Err(Error::Closed) });
+        outcome.inspect_err(|_| self.catalog.discard(&written.tables))?;
+        Ok(Outcome { written, moved: execution.moves })
+    }
+
+    /// A compaction that one thread runs from end to end, cutting its outputs as it goes.
+    fn unsliced<'a>(
+        &'a self,
+        keyspace: &'a Arc<KeyspaceCore>,
+        version: &Version,
+        compaction: &'a Compaction,
+    ) -> Result<Execution<'a>> {
+        Ok(Execution {
+            compactor: self,
+            keyspace,
+            compaction,
+            layout: self.layout(keyspace, version, compaction)?,
+            cells: Cells::Unknown,
+            slices: vec![Slice { lo: None, hi: None, bytes: 0 }],
+            moves: Vec::new(),
+            version: None,
+            progress: Progress::default(),
+        })
+    }
+
+    /// A compaction in cells and slices, and how many threads should run it. `count` says how many
+    /// slices there should be, by threads, bytes and the usual bytes of a table.
+    fn sliced<'a>(
+        &'a self,
+        keyspace: &'a Arc<KeyspaceCore>,
+        version: &Version,
+        compaction: &'a Compaction,
+        count: &dyn Fn(usize, u64, u64) -> usize,
+    ) -> Result<(Execution<'a>, usize)> {
+        let layout = self.layout(keyspace, version, compaction)?;
+        let inputs = slice_inputs(version, compaction)?;
+        let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
+        let rule = CellRule::of(compaction, layout.prefixer.as_ref());
+        let usual_bytes = rule.usual_bytes();
+        let threads = self.thread_count(bytes, usual_bytes);
+        let mode = keyspace.options.load().sub_compactions;
+        let count = count(threads, bytes, usual_bytes);
+        let plan = slices::sub_compactions(mode, &inputs, rule, count);
+        self.count_slices(&inputs, &plan, threads);
+        let tables = inputs.into_iter().map(|input| input.table);
+        let moves = tables.filter(|table| plan.moves.contains(&table.id)).collect();
+        let first_id = self.env.next_file.fetch_add(plan.cuts.len() as u64 + 1, Relaxed);
+        let execution = Execution {
+            compactor: self,
+            keyspace,
+            compaction,
+            layout,
+            cells: Cells::Known { cuts: plan.cuts.into(), first_id },
+            slices: plan.slices,
+            moves,
+            version: None,
+            progress: Progress::default(),
+        };
+        Ok((execution, threads))
+    }
+
+    fn layout(
+        &self,
+        keyspace: &KeyspaceCore,
+        version: &Version,
+        compaction: &Compaction,
+    ) -> Result<TableLayout> {
+        let options = keyspace.options.load();
+        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level);
+        layout.prefixer = self.prefixer_for(keyspace, version, compaction)?;
+        Ok(layout)
+    }
+
+    /// Whether to run a plan in parts: if the plan allows it, and a compaction of it has two parts
+    /// or more. One plan of a keyspace at a time: the caller holds `parting`, and the tree notes no
+    /// other.
+    fn wants_parts(&self, keyspace: &KeyspaceCore, version: &Version, plan: &Plan) -> bool {
+        let (shape, options) = (&version.shape, keyspace.options.load());
+        let bytes = |compaction: &Compaction| -> u64 {
+            let tables = compaction.input_ids().filter_map(|id| version.handle(id));
+            tables.map(|table| table.meta().bytes).sum()
+        };
+        let is_large = |compaction: &Compaction| {
+            let (bytes, usual) = (bytes(compaction), CellRule::of(compaction, None).usual_bytes());
+            is_sliced(options.sub_compactions, compaction.cut, bytes)
+                && part_count(self.env.options.compaction_slices, bytes, usual) >= 2
+        };
+        let is_one_edit = options.compaction_install == CompactionInstall::Atomic;
+        (plan.compactions.len() == 1 || !is_one_edit)
+            && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
+            && plan.compactions.iter().any(is_large)
+            // Values on their way to another file are written by one appender.
+            && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
+                >= keyspace.values.load().settled_from()
+            && can_be_parted(shape, plan)
+    }
+
+    /// How many parts a compaction of so many bytes is split into: the cores that no other job and
+    /// no writer uses, within the limit and what is worth it. One where jobs are stepped by hand,
+    /// so that their I/O has an order.
+    fn thread_count(&self, bytes: u64, table_bytes: u64) -> usize {
+        if let Some(fixed) = self.env.options.compaction_slices {
+            return fixed;
+        }
+        if self.env.is_manual() {
+            return 1;
+        }
+        let others = self.schedule.lock().running.len().saturating_sub(1);
+        let writers = usize::from(self.schedule.sees_writers(self.visibility.now()));
+        let idle = CORES.saturating_sub(others + writers);
+        slice_count(*CORES, idle, bytes, table_bytes)
+    }
+
+    /// The critical path is that of threads that take the slices in order, each when it is free.
+    fn count_slices(&self, inputs: &[SliceInput], plan: &Slices, threads: usize) {
+        let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
+        let whole = slices::components(&tables);
+        let mut loads = vec![0u64; threads.max(1)];
+        for slice in &plan.slices {
+            if let Some(least) = loads.iter_mut().min() {
+                *least += slice.bytes;
+            }
+        }
+        self.env.metrics.add_all(&[
+            (Counter::compaction_slices, plan.slices.len() as u64),
+            (Counter::sliced_bytes, loads.iter().sum()),
+            (Counter::slice_critical_bytes, loads.iter().max().copied().unwrap_or(0)),
+            (
+                Counter::component_critical_bytes,
+                whole.compaction_bytes.into_iter().max().unwrap_or(0),
+            ),
+        ]);
+    }
+
+    /// The rule by which the compaction cuts its outputs, if it cuts by prefix. The first such
+    /// compaction of a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells
+    /// apart as many groups as there would be tables of T_s, over the keys of this compaction
+    /// (spec: compaction policies §3).
+    fn prefixer_for(
+        &self,
+        keyspace: &KeyspaceCore,
+        version: &Version,
+        compaction: &Compaction,
+    ) -> Result<Option<Prefixer>> {
+        if !matches!(compaction.cut, Cut::Prefix { .. }) {
+            return Ok(None);
+        }
+        let mut prefixer = keyspace.prefixer.lock();
+        if let Some(chosen) = &*prefixer {
+            return Ok(Some(chosen.clone()));
+        }
+        let mut streams = MergeIter::new(sources_of(version, compaction, &BTreeSet::new())?);
+        streams.seek_to_first()?;
+        let mut histogram = PrefixHistogram::default();
+        while let Some((key, _)) = streams.current() {
+            histogram.add(key);
+            streams.step()?;
+        }
+        let bytes: u64 = compaction
+            .input_ids()
+            .filter_map(|id| version.handle(id))
+            .map(|t| t.meta().bytes)
+            .sum();
+        let split_bytes = keyspace.options.load().shape.split_bytes;
+        let rule = histogram.choose((bytes / split_bytes).max(1));
+        let chosen = rule
+            .resolve(&[])
+            .map_err(|error| Error::invalid(error.to_string(), "name a prefix rule"))?;
+        tracing::info!(keyspace = keyspace.name, prefix = %rule, "tables are cut by this prefix");
+        Ok(Some(prefixer.insert(chosen).clone()))
+    }
+
+    fn report(&self, keyspace: &KeyspaceCore, why: &str, totals: &Totals, started: Instant) {
+        let Totals { read_bytes, written_bytes, moved_bytes, dropped, .. } = *totals;
+        self.env.metrics.add_all(&[
+            (Counter::compactions, 1),
+            (Counter::compaction_bytes_read, read_bytes),
+            (Counter::compaction_bytes_written, written_bytes),
+            (Counter::bytes_moved, moved_bytes),
+            (Counter::entries_dropped, dropped),
+        ]);
+        tracing::debug!(keyspace = keyspace.name, why, read_bytes, written_bytes, "compacted");
+        self.env.emit(|| Event::Compacted {
+            keyspace: keyspace.name.clone(),
+            why: why.to_string(),
+            input_tables: totals.input_tables,
+            output_tables: totals.output_tables,
+            moved_tables: totals.moved_tables,
+            read_bytes,
+            written_bytes,
+            took: started.elapsed(),
+        });
+    }
+}
+
+/// The first edit with tables that were cut by prefix says by which rule.
+fn note_prefix(keyspace: &KeyspaceCore, shape: &Shape, plan: &Plan, edit: &mut Edit) {
+    let is_prefix = |compaction: &Compaction| matches!(compaction.cut, Cut::Prefix { .. });
+    if shape.state.prefix.is_none() && plan.compactions.iter().any(is_prefix) {
+        edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
+    }
+}

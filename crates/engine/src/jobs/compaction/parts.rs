@@ -17,118 +17,53 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use runstone_policy::partition::CutKey;
-use runstone_policy::partition::slices::{self, CellRule, Slice};
-use runstone_policy::parts::{can_be_parted, part_edit};
+use runstone_policy::parts::part_edit;
 use runstone_policy::plan::{Compaction, Plan};
-use runstone_policy::shape::{Shape, Table};
+use runstone_policy::shape::{Edit, Shape, Table};
 
 use crate::base::error::{Error, Result};
 use crate::base::metrics::Counter;
 use crate::base::options::CompactionInstall;
-use crate::jobs::compaction::job::{
-    Compacted, KeyRange, Output, Totals, compaction_sources, merge_streams, note_prefix,
-};
-use crate::jobs::compaction::slices::{is_sliced, on_threads, panicked, slice_inputs, slices_for};
-use crate::jobs::cutter::Cutter;
-use crate::store::{Inner, KeyspaceInner};
-use crate::table::builder::TableLayout;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::compaction::executor::Execution;
+use crate::jobs::compaction::slicing::parts_wanted;
+use crate::jobs::compaction::totals::Totals;
+use crate::jobs::compaction::{Compactor, note_prefix};
+use crate::jobs::output::Written;
 use crate::tree::version::Version;
 
-/// One compact in parts.
+/// One compaction in parts.
 struct PartedCompaction<'a> {
-    inner: &'a Inner,
-    keyspace: &'a Arc<KeyspaceInner>,
-    compaction: &'a Compaction,
-    layout: TableLayout,
-    cuts: Arc<[CutKey]>,
-    parts: Vec<Slice>,
-    first_id: u64,
-    /// Inputs that go to the output level as they are.
-    moves: Vec<Arc<Table>>,
+    compactor: &'a Compactor,
+    keyspace: &'a Arc<KeyspaceCore>,
+    execution: Execution<'a>,
     install: CompactionInstall,
-    /// One more than the last part that is finished.
-    furthest: AtomicUsize,
-    progress: Mutex<Progress<'a>>,
+    progress: Mutex<Installed<'a>>,
 }
 
-/// How far it is.
-struct Progress<'a> {
+/// How far it is installed.
+struct Installed<'a> {
     /// What is left of the plan.
     rest: &'a mut Plan,
     totals: &'a mut Totals,
-    /// Next part to begin.
-    next: usize,
     /// Finished, not yet installed.
-    ready: BTreeMap<usize, Compacted>,
+    ready: BTreeMap<usize, Written>,
     installed: usize,
     /// Whether an output is in the tree.
     has_output: bool,
     /// Moves that are not in the output run yet.
     waiting: BTreeSet<u64>,
-    failed: Option<Error>,
 }
 
-impl Inner {
-    /// Whether to run a plan in parts: if the plan allows it, and a compaction of it has two parts
-    /// or more. One plan of a keyspace at a time: the caller holds `parting`, and the tree notes no
-    /// other.
-    pub(crate) fn wants_parts(
+impl Compactor {
+    /// Executes a plan for which [`Compactor::wants_parts`] holds. After an error, the parts that
+    /// were installed stay.
+    pub(super) fn run_in_parts(
         &self,
-        keyspace: &KeyspaceInner,
-        version: &Version,
-        plan: &Plan,
-    ) -> bool {
-        let (shape, options) = (&version.shape, keyspace.options.load());
-        let bytes = |compaction: &Compaction| -> u64 {
-            let tables = compaction.input_ids().filter_map(|id| version.handle(id));
-            tables.map(|table| table.meta().bytes).sum()
-        };
-        let is_large = |compaction: &Compaction| {
-            let (bytes, usual) = (bytes(compaction), CellRule::of(compaction, None).usual_bytes());
-            is_sliced(options.sub_compactions, compaction.cut, bytes)
-                && self.part_count(bytes, usual) >= 2
-        };
-        let is_one_edit = options.compaction_install == CompactionInstall::Atomic;
-        (plan.compactions.len() == 1 || !is_one_edit)
-            && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
-            && plan.compactions.iter().any(is_large)
-            // ValueFiles on their way to another file are written by one appender.
-            && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
-                >= keyspace.values.load().settled_from()
-            && can_be_parted(shape, plan)
-    }
-
-    /// So many parts are worth an edit each, or a thread.
-    fn part_count(&self, bytes: u64, usual_bytes: u64) -> usize {
-        let worth = slices::slice_count(usize::MAX, usize::MAX, bytes, usual_bytes);
-        worth.max(self.options.compaction_slices.unwrap_or(1))
-    }
-
-    /// The same for a compact that so many threads run: where parts cost no edit, a few for each.
-    pub(crate) fn parts_wanted(
-        &self,
-        install: CompactionInstall,
-        bytes: u64,
-        usual_bytes: u64,
-        threads: usize,
-    ) -> usize {
-        let count = self.part_count(bytes, usual_bytes);
-        match install {
-            CompactionInstall::Atomic => count.max(slices_for(threads)),
-            CompactionInstall::Incremental => count,
-        }
-    }
-
-    /// Executes a plan for which [`Inner::wants_parts`] holds. After an error, the parts that were
-    /// installed stay.
-    pub(crate) fn run_in_parts(
-        &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         version: Arc<Version>,
         plan: &Plan,
     ) -> Result<()> {
@@ -138,88 +73,61 @@ impl Inner {
         let moved: u64 = plan.moves.iter().map(|step| bytes_of(step.table)).sum();
         drop(version);
         let mut rest = plan.clone();
-        let mut outcome = Ok(());
-        for compaction in &plan.compactions {
-            outcome = self.run_parted_compaction(keyspace, compaction, &mut rest, &mut totals);
-            if outcome.is_err() {
-                break;
-            }
-        }
+        let outcome = plan.compactions.iter().try_for_each(|compaction| {
+            self.run_parted(keyspace, compaction, &mut rest, &mut totals)
+        });
         if outcome.is_ok() {
             totals.moved_bytes += moved;
             totals.moved_tables += plan.moves.len();
         }
         if totals.input_tables > 0 || outcome.is_ok() {
-            self.report_compaction(keyspace, &plan.why, &totals, started);
+            self.report(keyspace, &plan.why, &totals, started);
         }
         outcome
     }
 
-    fn run_parted_compaction(
+    fn run_parted(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
+        keyspace: &Arc<KeyspaceCore>,
         compaction: &Compaction,
         rest: &mut Plan,
         totals: &mut Totals,
     ) -> Result<()> {
         let version = Arc::clone(&keyspace.view.load().version);
-        let inputs = slice_inputs(&version, compaction)?;
-        let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let options = keyspace.options.load();
-        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level);
-        layout.prefixer = self.prefixer_for(keyspace, &version, compaction)?;
-        let rule = CellRule::of(compaction, layout.prefixer.as_ref());
-        let usual_bytes = rule.usual_bytes();
-        let threads = self.slice_count(bytes, usual_bytes);
-        let count = self.parts_wanted(options.compaction_install, bytes, usual_bytes, threads);
-        let plan = slices::sub_compactions(options.sub_compactions, &inputs, rule, count);
-        self.count_slices(&inputs, &plan, threads);
-        let is_moved = |id: u64| plan.moves.contains(&id);
-        let tables = inputs.iter().map(|input| &input.table);
-        let moves: Vec<_> = tables.filter(|table| is_moved(table.id)).cloned().collect();
-        totals.input_tables += inputs.len();
-        let first_id = self.next_file.fetch_add(plan.cuts.len() as u64 + 1, Relaxed);
-        let parted = PartedCompaction {
-            inner: self,
-            keyspace,
-            compaction,
-            layout,
-            cuts: plan.cuts.into(),
-            parts: plan.slices,
-            first_id,
-            install: options.compaction_install,
-            furthest: AtomicUsize::new(0),
-            progress: Mutex::new(Progress {
-                rest,
-                totals,
-                next: 0,
-                ready: BTreeMap::new(),
-                installed: 0,
-                has_output: false,
-                waiting: moves.iter().map(|table| table.id).collect(),
-                failed: None,
-            }),
-            moves,
+        let install = keyspace.options.load().compaction_install;
+        let fixed = self.env.options.compaction_slices;
+        let count = |threads: usize, bytes: u64, usual_bytes: u64| {
+            parts_wanted(install, fixed, (bytes, usual_bytes), threads)
         };
-        drop((version, inputs));
-        parted.run(threads)
+        let (execution, threads) = self.sliced(keyspace, &version, compaction, &count)?;
+        drop(version);
+        totals.input_tables += compaction.input_ids().count();
+        let progress = Mutex::new(Installed {
+            rest,
+            totals,
+            ready: BTreeMap::new(),
+            installed: 0,
+            has_output: false,
+            waiting: execution.moves.iter().map(|table| table.id).collect(),
+        });
+        PartedCompaction { compactor: self, keyspace, execution, install, progress }.run(threads)
     }
 
     /// Installs a part; the edit says what is left of the plan.
     fn install_part(
         &self,
-        keyspace: &Arc<KeyspaceInner>,
-        done: &mut [Compacted],
-        make: impl FnOnce(&Shape) -> runstone_policy::shape::Edit,
+        keyspace: &Arc<KeyspaceCore>,
+        done: &mut [Written],
+        make: impl FnOnce(&Shape) -> Edit,
     ) -> Result<Option<Arc<Plan>>> {
-        if self.is_stopped() {
-            self.check_writable()?;
+        if self.env.is_stopped() {
+            self.env.check_writable()?;
         }
-        let values = self.value_changes(keyspace, done);
-        let edit = self.install_edit(keyspace, values, make)?;
+        let values = self.installer.value_changes(keyspace, done.iter_mut());
+        let edit = self.installer.install(keyspace, values, make)?;
         // Nobody else might before the compaction ends. Each edit names all inputs that are left.
-        self.purge_files();
-        if let Err(error) = self.rotate_manifest_if_due() {
+        self.catalog.purge_files(!self.schedule.is_closing());
+        if let Err(error) = self.catalog.rotate_manifest_if_due() {
             // The part is installed; whether the store can go on is seen by the next one.
             tracing::warn!(%error, "the manifest was not rewritten");
         }
@@ -229,96 +137,37 @@ impl Inner {
 
 impl PartedCompaction<'_> {
     fn run(&self, threads: usize) -> Result<()> {
-        if self.parts.is_empty() {
+        if self.execution.slices.is_empty() {
             // Everything moves.
             return self.install_ready(&mut self.progress.lock());
         }
-        on_threads(threads.min(self.parts.len()), &|| {
-            // A part that panics fails the compaction.
-            let work = std::panic::AssertUnwindSafe(|| self.work());
-            if std::panic::catch_unwind(work).is_err() {
-                self.progress.lock().failed.get_or_insert(panicked());
-            }
+        let mut outcome = self.execution.run(threads, &|at, written| {
+            let mut progress = self.progress.lock();
+            progress.ready.insert(at, written);
+            self.install_ready(&mut progress)
         });
         let mut progress = self.progress.lock();
-        let is_ended = matches!(progress.failed, None | Some(Error::Closed));
-        if is_ended && progress.installed < self.parts.len() {
-            // Of an atomic compact that the store's end met, the parts that are done.
-            if let Err(error) = self.install_ready(&mut progress) {
-                progress.failed = Some(error);
-            }
+        let is_ended = matches!(outcome, Ok(()) | Err(Error::Closed));
+        if is_ended && progress.installed < self.execution.slices.len() {
+            // Of an atomic compaction that the store's end met, the parts that are done.
+            outcome = self.install_ready(&mut progress).and(outcome);
         }
-        for (_, compacted) in std::mem::take(&mut progress.ready) {
-            self.inner.discard(&compacted.tables);
+        for (_, written) in std::mem::take(&mut progress.ready) {
+            self.compactor.catalog.discard(&written.tables);
         }
-        match progress.failed.take() {
-            Some(error) => Err(error),
-            None if progress.installed < self.parts.len() => Err(Error::Closed),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes parts until none is left.
-    fn work(&self) {
-        while let Some(part) = self.take() {
-            let outcome = self.run_part(part);
-            let mut progress = self.progress.lock();
-            let installed = outcome.and_then(|compacted| {
-                self.furthest.fetch_max(part + 1, AcqRel);
-                progress.ready.insert(part, compacted);
-                self.install_ready(&mut progress)
-            });
-            if let Err(error) = installed {
-                progress.failed.get_or_insert(error);
-            }
-        }
-    }
-
-    fn take(&self) -> Option<usize> {
-        let mut progress = self.progress.lock();
-        let ends = progress.failed.is_some() || self.inner.scheduler.is_closing();
-        if ends || progress.next == self.parts.len() {
-            return None;
-        }
-        progress.next += 1;
-        Some(progress.next - 1)
-    }
-
-    fn run_part(&self, part: usize) -> Result<Compacted> {
-        let slice = &self.parts[part];
-        let range = KeyRange { lo: slice.lo.as_deref(), hi: slice.hi.as_deref() };
-        let version = Arc::clone(&self.keyspace.view.load().version);
-        let mut left = self.compaction.clone();
-        for input in &mut left.inputs {
-            input.tables.retain(|id| version.handle(*id).is_some());
-        }
-        let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
-        let sources = compaction_sources(&version, &left, &moves)?;
-        let keep = self.inner.liveness(&version, &left);
-        drop(version);
-        let cutter = Cutter::cells(Arc::clone(&self.cuts), range.lo);
-        let output = Output::of_cells(self.inner, self.layout.clone(), cutter, self.first_id);
-        merge_streams(sources, range, output, keep, &|| self.check_cancelled(part))
-    }
-
-    /// Step 4.
-    fn check_cancelled(&self, part: usize) -> Result<()> {
-        let scheduler = &self.inner.scheduler;
-        reached!(CompactionGoesOn);
-        self.inner.let_flushes_pass();
-        let is_last = self.furthest.load(Acquire) <= part + 1;
-        if (scheduler.is_closing() && is_last) || self.progress.lock().failed.is_some() {
+        if outcome.is_ok() && progress.installed < self.execution.slices.len() {
             return Err(Error::Closed);
         }
-        self.keyspace.check_exists()
+        outcome
     }
 
     /// Step 3. The progress is locked, so that edits come in key order.
-    fn install_ready(&self, progress: &mut Progress<'_>) -> Result<()> {
+    fn install_ready(&self, progress: &mut Installed<'_>) -> Result<()> {
         let from = progress.installed;
         let to = (from..).find(|part| !progress.ready.contains_key(part)).unwrap_or(from);
-        let is_last = to == self.parts.len();
-        let waits = self.install == CompactionInstall::Atomic && !self.inner.scheduler.is_closing();
+        let is_last = to == self.execution.slices.len();
+        let waits =
+            self.install == CompactionInstall::Atomic && !self.compactor.schedule.is_closing();
         if waits && !is_last {
             return Ok(());
         }
@@ -326,21 +175,23 @@ impl PartedCompaction<'_> {
         if !is_last && (to == from || (is_empty && !progress.has_output)) {
             return Ok(());
         }
-        let mut done: Vec<Compacted> =
+        let mut done: Vec<Written> =
             (from..to).filter_map(|at| progress.ready.remove(&at)).collect();
         let bound = match is_last {
             true => None,
-            false => self.parts[to - 1].hi.as_deref(),
+            false => self.execution.slices[to - 1].hi.as_deref(),
         };
         let is_below = |table: &Table| bound.is_none_or(|bound| *table.max_key < *bound);
         let (mut moving, mut waiting) = (Vec::new(), BTreeSet::new());
-        for table in self.moves.iter().filter(|table| progress.waiting.contains(&table.id)) {
+        for table in
+            self.execution.moves.iter().filter(|table| progress.waiting.contains(&table.id))
+        {
             match is_below(table) {
                 true => moving.push(Arc::clone(table)),
                 false => drop(waiting.insert(table.id)),
             }
         }
-        let outputs = done.iter().flat_map(|compacted| &compacted.tables);
+        let outputs = done.iter().flat_map(|written| &written.tables);
         let placed: Vec<Arc<Table>> = outputs.chain(&moving).cloned().collect();
         let rest = &*progress.rest;
         let make = |shape: &Shape| {
@@ -348,19 +199,21 @@ impl PartedCompaction<'_> {
             note_prefix(self.keyspace, shape, rest, &mut edit);
             edit
         };
-        let installed = self.inner.install_part(self.keyspace, &mut done, make);
+        let installed = self.compactor.install_part(self.keyspace, &mut done, make);
         let pending = installed.inspect_err(|_| {
-            done.iter().for_each(|compacted| self.inner.discard_uninstalled(&compacted.tables));
+            done.iter()
+                .for_each(|written| self.compactor.catalog.discard_uninstalled(&written.tables));
         })?;
         *progress.rest = pending.map_or_else(Plan::default, |plan| (*plan).clone());
         progress.waiting = waiting;
         progress.installed = to;
         progress.has_output |= !is_empty;
-        progress.totals.read_bytes += self.parts[from..to].iter().map(|p| p.bytes).sum::<u64>();
+        progress.totals.read_bytes +=
+            self.execution.slices[from..to].iter().map(|p| p.bytes).sum::<u64>();
         progress.totals.add_moves(&moving);
-        done.iter().for_each(|compacted| progress.totals.add_outputs(compacted));
-        let is_part = to - from < self.parts.len();
-        self.inner.metrics.add(Counter::compaction_parts, u64::from(is_part));
+        done.iter().for_each(|written| progress.totals.add_outputs(written));
+        let is_part = to - from < self.execution.slices.len();
+        self.compactor.env.metrics.add(Counter::compaction_parts, u64::from(is_part));
         Ok(())
     }
 }

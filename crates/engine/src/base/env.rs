@@ -1,0 +1,70 @@
+//! What every room of an open store may use: options, storage, cache, counters, file numbers,
+//! health. It knows no tree, no log and no job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runstone_storage::Storage;
+
+use crate::base::event::{Event, Inside};
+use crate::base::health::Health;
+use crate::base::metrics::Metrics;
+use crate::base::options::{Background, Durability, Options, WriteOptions};
+use crate::base::threads::Bell;
+use crate::base::throttle::Throttle;
+
+/// The environment of an open store.
+#[derive(Debug)]
+pub(crate) struct Env {
+    /// Which opening of a store this is in the process: batches are bound to one.
+    pub(crate) opening: u64,
+    pub(crate) options: Options,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) metrics: Metrics,
+    pub(crate) next_file: Arc<AtomicU64>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) health: Health,
+    pub(crate) throttle: Throttle,
+}
+
+impl Env {
+    pub(crate) fn new(
+        options: Options,
+        storage: Arc<dyn Storage>,
+        next_file: Arc<AtomicU64>,
+    ) -> Env {
+        static OPENINGS: AtomicU64 = AtomicU64::new(0);
+        Env {
+            opening: OPENINGS.fetch_add(1, Relaxed),
+            throttle: Throttle::new(options.max_delayed_bytes_per_second),
+            options,
+            storage,
+            metrics: Metrics::default(),
+            next_file,
+            bell: Arc::default(),
+            health: Health::default(),
+        }
+    }
+
+    /// Tells the listener.
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        if let Some(listener) = &self.options.listener {
+            let _inside = Inside::of(self.opening);
+            listener.on_event(&event());
+        }
+    }
+
+    pub(crate) fn durability(&self, options: WriteOptions) -> Durability {
+        options.durability.unwrap_or(self.options.durability)
+    }
+
+    /// Whether callers run the jobs, one by one, and no thread does.
+    pub(crate) fn is_manual(&self) -> bool {
+        self.options.background == Background::Manual
+    }
+
+    /// The number of a new file. Numbers are never given out twice.
+    pub(crate) fn new_file(&self) -> u64 {
+        self.next_file.fetch_add(1, Relaxed)
+    }
+}

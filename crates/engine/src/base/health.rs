@@ -1,0 +1,116 @@
+//! Whether an open store accepts writes: writable, out of space, or stopped by a failure.
+
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::event::{Event, check_outside};
+
+const WRITABLE: u8 = 0;
+const NO_SPACE: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// How often a job that found the disk full is tried again.
+pub(crate) const NO_SPACE_RETRY: Duration = Duration::from_millis(250);
+
+/// Whether writes are accepted, and if not, why.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    state: AtomicU8,
+    cause: Mutex<Option<(Error, Instant)>>,
+}
+
+impl Env {
+    /// Refuses writes while the disk is full (P9) or after a failure (P7).
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        check_outside(self.opening)?;
+        if self.health.state.load(Acquire) == WRITABLE && !self.options.read_only {
+            return Ok(());
+        }
+        self.check_writable_slow()
+    }
+
+    /// Whether jobs may write. Those go on where space has run out: they are what frees some, and
+    /// what finds out that it is back.
+    pub(crate) fn check_not_stopped(&self) -> Result<()> {
+        match self.check_writable() {
+            Err(error) if error.is_no_space() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn check_writable_slow(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let mut cause = self.health.cause.lock();
+        match (self.health.state.load(Acquire), &mut *cause) {
+            (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
+            (NO_SPACE, Some((error, tried))) => {
+                // Now and then one write is let through to find out whether space is back: where
+                // nothing is left to flush, no background job would.
+                if tried.elapsed() >= NO_SPACE_RETRY {
+                    *tried = Instant::now();
+                    return Ok(());
+                }
+                Err(error.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After this, nothing is acknowledged until reopen.
+    pub(crate) fn stop_writes(&self, error: &Error) {
+        let error = match error {
+            Error::Stopped { cause } => cause,
+            error => error,
+        };
+        let mut cause = self.health.cause.lock();
+        if self.health.state.swap(STOPPED, AcqRel) != STOPPED {
+            *cause = Some((error.clone(), Instant::now()));
+            drop(cause);
+            tracing::error!(%error, "writes are stopped until the store is reopened");
+            self.emit(|| Event::BackgroundError { error: error.clone() });
+        }
+        self.throttle.wake();
+    }
+
+    /// A job or a log append failed. A full disk left nothing behind and is waited out; anything else
+    /// left unknown bytes and stops writes.
+    pub(crate) fn note_job_error(&self, error: &Error) {
+        if !error.is_no_space() {
+            return self.stop_writes(error);
+        }
+        let mut cause = self.health.cause.lock();
+        if self.health.state.compare_exchange(WRITABLE, NO_SPACE, AcqRel, Acquire).is_ok() {
+            tracing::warn!(%error, "the disk is full; writes are refused until space is back");
+            *cause = Some((error.clone(), Instant::now()));
+            drop(cause);
+            self.emit(|| Event::BackgroundError { error: error.clone() });
+        }
+        self.throttle.wake();
+    }
+
+    /// A job or write succeeded: if the disk was full, it is not any more.
+    pub(crate) fn note_success(&self) {
+        if self.health.state.load(Relaxed) == NO_SPACE
+            && self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok()
+        {
+            *self.health.cause.lock() = None;
+            self.emit(|| Event::Recovered);
+        }
+    }
+
+    /// Whether a failure stopped the store.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.health.state.load(Acquire) == STOPPED
+    }
+
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.health.state.load(Acquire) == NO_SPACE
+    }
+}

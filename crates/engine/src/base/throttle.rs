@@ -1,0 +1,165 @@
+//! The gate that writers pass: how far they are slowed down, and where they wait when they must stop.
+//! It is told the pressure; who measures it is above (`write/pressure`).
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::metrics::PressureState;
+use crate::base::options::STALL_POLL;
+
+/// Writers never get slower than this fraction of the highest rate before they stop.
+const MIN_RATE_FRACTION: f64 = 0.005;
+/// Delays shorter than this are saved up: a sleep costs more than it says.
+const MIN_SLEEP: Duration = Duration::from_micros(100);
+/// One write never sleeps longer than the last of these, nor longer than what it costs itself or
+/// the first, whichever is more; the rest is carried over. A small write then meets no more than
+/// the first, however slow the store has become.
+const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
+
+/// No more than this is carried over, or one large write would slow small ones long after pressure
+/// has gone.
+const MAX_DEBT: Duration = Duration::from_millis(100);
+
+/// How far a keyspace is from stopping its writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pressure {
+    pub(crate) permille: u32,
+    pub(crate) cause: &'static str,
+}
+
+impl Pressure {
+    pub(crate) const NONE: Pressure = Pressure { permille: 0, cause: "none" };
+
+    /// The larger one; the first if they are equal.
+    pub(crate) fn max(self, other: Pressure) -> Pressure {
+        if other.permille > self.permille { other } else { self }
+    }
+}
+
+/// Pressure of the whole store.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Largest permille of all keyspaces; the only thing that an unhindered write looks at.
+    permille: AtomicU32,
+    state: Mutex<ThrottleState>,
+    changed: Condvar,
+    /// Held while pressure is measured and set.
+    refreshing: Mutex<()>,
+    max_bytes_per_second: f64,
+}
+
+#[derive(Debug)]
+struct ThrottleState {
+    cause: &'static str,
+    since: Instant,
+    /// When the bytes admitted so far are paid for.
+    paid_until: Instant,
+}
+
+impl Throttle {
+    pub(crate) fn new(max_bytes_per_second: u64) -> Throttle {
+        let now = Instant::now();
+        Throttle {
+            permille: AtomicU32::new(0),
+            state: Mutex::new(ThrottleState {
+                cause: Pressure::NONE.cause,
+                since: now,
+                paid_until: now,
+            }),
+            changed: Condvar::new(),
+            refreshing: Mutex::new(()),
+            max_bytes_per_second: max_bytes_per_second as f64,
+        }
+    }
+
+    /// The state for the metrics.
+    pub(crate) fn report(&self) -> PressureState {
+        let state = self.state.lock();
+        PressureState {
+            permille: self.permille.load(Relaxed),
+            cause: state.cause,
+            since_ms: state.since.elapsed().as_millis() as u64,
+        }
+    }
+
+    fn set(&self, pressure: Pressure) -> bool {
+        let mut state = self.state.lock();
+        self.permille.store(pressure.permille, Relaxed);
+        let changed = state.cause != pressure.cause;
+        if changed {
+            state.cause = pressure.cause;
+            state.since = Instant::now();
+        }
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Charges `bytes` at the current rate; returns how long to sleep now.
+    pub(crate) fn charge(&self, bytes: u64, permille: u32) -> Duration {
+        let open = (1.0 - f64::from(permille) / 1000.0).max(MIN_RATE_FRACTION);
+        let cost = Duration::from_secs_f64(bytes as f64 / (self.max_bytes_per_second * open));
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.paid_until = (state.paid_until.max(now) + cost).min(now + MAX_DEBT);
+        let owed = state.paid_until - now;
+        let most = cost.clamp(*MAX_SLEEP.start(), *MAX_SLEEP.end());
+        if owed < MIN_SLEEP { Duration::ZERO } else { owed.min(most) }
+    }
+
+    /// How far the store is from stopping its writers, in thousandths.
+    #[inline]
+    pub(crate) fn permille(&self) -> u32 {
+        self.permille.load(Relaxed)
+    }
+
+    /// Which limit is the nearest.
+    pub(crate) fn cause(&self) -> &'static str {
+        self.state.lock().cause
+    }
+
+    /// Measures and sets the pressure; whether the cause is another. One at a time: what one caller
+    /// measured before a flush must not come after what the flush says, or writers would wait for
+    /// ever.
+    pub(crate) fn refresh(&self, measure: impl FnOnce() -> Pressure) -> Option<Pressure> {
+        let _one_at_a_time = self.refreshing.lock();
+        let pressure = measure();
+        self.set(pressure).then_some(pressure)
+    }
+
+    /// Waits a while for writers to be let on; `true` once they are.
+    pub(crate) fn wait_a_while(&self) -> bool {
+        let mut state = self.state.lock();
+        if self.permille() < 1000 {
+            return true;
+        }
+        self.changed.wait_for(&mut state, STALL_POLL);
+        false
+    }
+
+    /// Wakes everybody who waits.
+    pub(crate) fn wake(&self) {
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_follows_the_formula_and_no_write_pays_more_than_its_share_at_once() {
+        let throttle = Throttle::new(100 << 20);
+        // 1 MiB at half of 100 MiB/s costs 20 ms; a single sleep is capped.
+        let sleep = throttle.charge(1 << 20, 500);
+        assert_eq!(sleep, *MAX_SLEEP.end());
+        let sleep = throttle.charge(100, 500);
+        assert_eq!(sleep, *MAX_SLEEP.start(), "a small write does not pay for a large one at once");
+        let throttle = Throttle::new(100 << 20);
+        let small: Duration = (0..1000).map(|_| throttle.charge(116, 0)).max().unwrap_or_default();
+        assert!(small < Duration::from_millis(3), "116 KB at full rate cost about a millisecond");
+    }
+}

@@ -1,0 +1,156 @@
+//! A keyspace of an open store: what all handles to it share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use runstone_policy::prefix::{PrefixExtractor, Prefixer};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, SeqNo};
+use crate::base::options::KeyspaceOptions;
+use crate::catalog::dead_ranges::DeadRanges;
+use crate::catalog::settle::settle_prefixer;
+use crate::log::{LOG_FORMAT, newer_format};
+use crate::memtable::Memtable;
+use crate::memtable::arena::ChunkPool;
+use crate::table::handle::{TableContext, TableHandle};
+use crate::tree::manifest::KeyspaceState;
+use crate::tree::version::Version;
+use crate::values::file::ValueFile;
+use crate::values::separation::ValueFiles;
+
+/// What a reader of a keyspace sees: replaced as a whole, read without a lock.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) active: Arc<Memtable>,
+    /// Waiting for their flush, newest first.
+    pub(crate) immutable: Vec<Arc<Memtable>>,
+    pub(crate) version: Arc<Version>,
+}
+
+/// What all handles to a keyspace share.
+#[derive(Debug)]
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    pub(crate) options: ArcSwap<KeyspaceOptions>,
+    pub(crate) view: ArcSwap<View>,
+    /// Held to replace the view.
+    pub(crate) view_lock: Mutex<()>,
+    pub(crate) pressure_permille: AtomicU32,
+    pub(crate) dropped: AtomicBool,
+    pub(crate) dead_ranges: DeadRanges,
+    /// Grows when anything changes that a policy looks at: tree, options, heat.
+    pub(crate) changes: AtomicU64,
+    /// `changes` when the policy last had nothing to do and no compaction ran.
+    pub(crate) quiet_at: AtomicU64,
+    /// How tables are cut by key prefix, once that is known.
+    pub(crate) prefixer: Mutex<Option<Prefixer>>,
+    /// Where its values lie.
+    pub(crate) values: ArcSwap<ValueFiles>,
+    /// Held by the plan that is installed part by part: the tree notes one at most.
+    pub(crate) parting: Mutex<()>,
+}
+
+impl KeyspaceCore {
+    /// The keyspace that the manifest describes, with an empty memtable.
+    pub(crate) fn open(
+        id: KeyspaceId,
+        state: &KeyspaceState,
+        tables: &Arc<TableContext>,
+        pool: &Arc<ChunkPool>,
+        extractors: &[Arc<dyn PrefixExtractor>],
+    ) -> Result<KeyspaceCore> {
+        // The record's checksum holds, so this is not corruption: the text is of a release that knows
+        // more.
+        let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
+            tracing::error!(keyspace = state.name, %error, "stored options are not understood");
+            newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
+        })?;
+        let prefixer = settle_prefixer(state.shape.state.prefix.as_ref(), &options, extractors)?;
+        let version = Version::default().next(state.shape.clone(), |table| {
+            Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
+        });
+        let active = Memtable::new(pool, options.write_buffer_bytes as usize);
+        let mut values = ValueFiles::default();
+        for layout in &state.values {
+            let store = Arc::new(ValueFile::open(tables, layout.clone())?);
+            match store.retired_at() {
+                0 => values.current = Some(store),
+                _ => values.retired.push(store),
+            }
+        }
+        Ok(KeyspaceCore {
+            id,
+            name: state.name.clone(),
+            options: ArcSwap::from_pointee(options),
+            view: ArcSwap::from_pointee(View {
+                active: Arc::new(active),
+                immutable: Vec::new(),
+                version: Arc::new(version),
+            }),
+            view_lock: Mutex::new(()),
+            pressure_permille: AtomicU32::new(0),
+            dropped: AtomicBool::new(false),
+            dead_ranges: DeadRanges::default(),
+            changes: AtomicU64::new(1),
+            quiet_at: AtomicU64::new(0),
+            prefixer: Mutex::new(prefixer),
+            values: ArcSwap::from_pointee(values),
+            parting: Mutex::new(()),
+        })
+    }
+
+    /// Refuses what is dropped.
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        match self.dropped.load(Acquire) {
+            true => Err(Error::UnknownKeyspace { name: self.name.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether no memtable with a number up to `last_seq` waits for its flush.
+    pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
+        self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
+    }
+
+    /// Whether the keyspace holds writes that are only in the log.
+    pub(crate) fn holds_writes(&self) -> bool {
+        let view = self.view.load();
+        !view.active.is_empty() || !view.immutable.is_empty()
+    }
+
+    /// Replaces the version; the `flushed` oldest waiting memtables leave with it.
+    pub(crate) fn swap_version(&self, version: Version, flushed: usize) {
+        let version = Arc::new(version);
+        let _view = self.view_lock.lock();
+        let old = self.view.load_full();
+        let keep = old.immutable.len() - flushed;
+        self.view.store(Arc::new(View {
+            active: Arc::clone(&old.active),
+            immutable: old.immutable[..keep].to_vec(),
+            version: Arc::clone(&version),
+        }));
+        self.changes.fetch_add(1, AcqRel);
+        old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
+    }
+
+    /// Retired value files that nothing can point to: no table of `version`, and no memtable that
+    /// holds relocations of its time.
+    pub(crate) fn files_left_behind(&self, version: &Version) -> Vec<u64> {
+        let values = self.values.load();
+        if values.retired.is_empty() {
+            return Vec::new();
+        }
+        let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
+        let view = self.view.load();
+        let memtables = std::iter::once(&view.active).chain(&view.immutable);
+        let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
+        let is_left =
+            |store: &&Arc<ValueFile>| least >= store.retired_at() && oldest > store.retired_seq();
+        let left = values.retired.iter().filter(is_left);
+        left.map(|store| store.number).collect()
+    }
+}

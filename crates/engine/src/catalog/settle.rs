@@ -1,0 +1,112 @@
+//! A keyspace in line with its options: its value files, and the rule by which its tables are cut.
+//! What cannot change is refused with the way out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runstone_policy::prefix::{PrefixExtractor, PrefixRule, Prefixer};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, SeqNo};
+use crate::base::options::KeyspaceOptions;
+use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::table::handle::TableContext;
+use crate::tree::record::Change;
+use crate::values::file::ValueFile;
+use crate::values::layout::Layout;
+use crate::values::separation::ValueFiles;
+
+/// Brings a keyspace's value files in line with its options.
+pub(crate) fn settle_placement(
+    keyspace: &KeyspaceCore,
+    tables: &TableContext,
+    next_file: &AtomicU64,
+) -> Result<()> {
+    let options = &keyspace.options.load().values;
+    let settled = settle_values(keyspace, options, tables, next_file, 0)?;
+    keyspace.values.store(Arc::new(settled));
+    Ok(())
+}
+
+/// The value files that go with these options: the present one if it fits, else a new one (or
+/// none, for inline values) beside the retired ones. `last_seq`: the last write that the present
+/// one may have a value of.
+pub(crate) fn settle_values(
+    keyspace: &KeyspaceCore,
+    options: &ValueOptions,
+    tables: &TableContext,
+    next_file: &AtomicU64,
+    last_seq: SeqNo,
+) -> Result<ValueFiles> {
+    let old = keyspace.values.load_full();
+    let mut values = ValueFiles { current: None, retired: old.retired.clone() };
+    if let Some(current) = &old.current {
+        let layout = current.layout();
+        if layout.is_of(options) {
+            check_same_file(&layout, options)?;
+            values.current = Some(Arc::clone(current));
+            return Ok(values);
+        }
+        values.retired.push(Arc::clone(current));
+    }
+    if options.placement != ValuePlacement::Inline {
+        let number = next_file.fetch_add(1, Relaxed);
+        let layout = Layout::new(number, options);
+        values.current = Some(Arc::new(ValueFile::create(tables, layout)?));
+    }
+    if let Some(current) = &old.current {
+        current.retire(next_file.load(Relaxed), last_seq);
+    }
+    Ok(values)
+}
+
+/// Groups and slots are for ever: pointers and places depend on them.
+fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
+    let fixed = [
+        ("values.groups", u64::from(layout.group_count()), u64::from(options.group_count())),
+        ("values.slot_bytes", layout.slot_bytes.into(), options.slot_bytes.into()),
+    ];
+    for (name, stored, given) in fixed {
+        if stored != given {
+            return Err(Error::invalid(
+                format!("option {name} is {given}, but the keyspace was made with {stored}"),
+                format!(
+                    "it cannot change: set {name} to {stored}, or copy the entries into a new \
+                     keyspace"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How tables are cut by prefix: as they were, or as the options say if none was yet.
+pub(crate) fn settle_prefixer(
+    stored: Option<&PrefixRule>,
+    options: &KeyspaceOptions,
+    extractors: &[Arc<dyn PrefixExtractor>],
+) -> Result<Option<Prefixer>> {
+    let given = options.prefix_rule()?;
+    if let (Some(stored), Some(given)) = (stored, &given)
+        && stored != given
+    {
+        return Err(Error::invalid(
+            format!("tables of this keyspace are cut by prefix {stored}, not by {given}"),
+            format!(
+                "the rule cannot change: set prefix to \"{stored}\" or \"auto\", or copy the \
+                 entries into a new keyspace"
+            ),
+        ));
+    }
+    let rule = stored.or(given.as_ref());
+    let resolved = rule.map(|rule| rule.resolve(extractors)).transpose();
+    resolved.map_err(|error| {
+        Error::invalid(error.to_string(), "register it under this name, as when the store was made")
+    })
+}
+
+/// The manifest's description of all value files of a keyspace.
+pub(crate) fn value_files(id: KeyspaceId, values: &ValueFiles) -> impl Iterator<Item = Change> {
+    values.all().map(move |store| Change::ValueFile { id, layout: store.layout() })
+}

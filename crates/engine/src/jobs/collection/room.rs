@@ -1,0 +1,132 @@
+//! Room for a flush in a value file: collections before it, waits, and what happens when nothing can
+//! be freed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Error, Result, VALUES_OF};
+use crate::base::key::SeqNo;
+use crate::base::metrics::Counter;
+use crate::base::value_options::{ValueOptions, WhenFull};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::format::record::record_bytes;
+use crate::jobs::collection::{Collected, Collector};
+use crate::memtable::{Memtable, MemtableIter};
+use crate::values::file::ValueFile;
+
+impl Collector {
+    /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
+    /// when nothing can be freed is the keyspace's choice.
+    pub(crate) fn make_room(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        memtable: &Arc<Memtable>,
+    ) -> Result<()> {
+        let values = keyspace.values.load_full();
+        let Some(store) = &values.current else { return Ok(()) };
+        if self.schedule.is_closing() {
+            return Ok(());
+        }
+        let options = &keyspace.options.load().values;
+        let follows = options.capacity_bytes == 0;
+        let bytes = if follows { BTreeMap::new() } else { planned_bytes(store, options, memtable) };
+        let started = Instant::now();
+        loop {
+            let points = self.visibility.points();
+            let over = {
+                let mut state = store.state.lock();
+                state.reclaim();
+                let need = store.planned_slots(&state, &bytes);
+                state.pool.used() + need > store.limit_slots(&state, options)
+            };
+            if !over {
+                return Ok(());
+            }
+            match self.collect(keyspace, store)? {
+                Collected::Freed => {}
+                Collected::Busy => {
+                    self.schedule.while_held_up(|| self.wait_for_collection(store))?;
+                }
+                Collected::Nothing if follows => return Ok(()),
+                Collected::Nothing => {
+                    if !self.wait_for_snapshots(options, started, &points)? {
+                        return self.values_full(keyspace, options, &points);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wait_for_collection(&self, store: &ValueFile) -> Result<()> {
+        self.schedule.check_open()?;
+        // One that panicked has not ended.
+        self.env.check_not_stopped()?;
+        let mut state = store.state.lock();
+        if state.collecting || state.appenders > 0 {
+            store.ended.wait_for(&mut state, Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// With `when_full = "stall"`: waits a little; `false` when the wait is over.
+    fn wait_for_snapshots(
+        &self,
+        options: &ValueOptions,
+        started: Instant,
+        points: &[SeqNo],
+    ) -> Result<bool> {
+        let waits = options.when_full == WhenFull::Stall
+            && started.elapsed().as_millis() < u128::from(options.stall_ms)
+            && points.len() > 1;
+        if waits {
+            self.schedule.check_open()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(waits)
+    }
+
+    /// Data that are larger than the capacity grow the file in any case: were the flush refused,
+    /// so would be the deletions that could help. So does the flush for a checkpoint, if no other
+    /// snapshot holds garbage than the checkpoint's own, which goes when it has its state.
+    fn values_full(
+        &self,
+        keyspace: &KeyspaceCore,
+        options: &ValueOptions,
+        points: &[SeqNo],
+    ) -> Result<()> {
+        let own_snapshots = usize::from(self.schedule.flush_limit() != u64::MAX);
+        if options.when_full != WhenFull::Error || points.len() <= 1 + own_snapshots {
+            self.env.metrics.add(Counter::value_grown, 1);
+            return Ok(());
+        }
+        Err(Error::NoSpace {
+            path: format!("{VALUES_OF} {:?}", keyspace.name),
+            what: format!(
+                "{} bytes and the reserve are taken, and no garbage is free of snapshots",
+                options.capacity_bytes
+            ),
+        })
+    }
+}
+
+/// Bytes of records that a flush of the memtable adds to each group, at most.
+fn planned_bytes(
+    store: &ValueFile,
+    options: &ValueOptions,
+    memtable: &Arc<Memtable>,
+) -> BTreeMap<u32, u64> {
+    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek_to_first();
+    while let Some(record) = iter.record() {
+        let (key, value) = (record.key(), record.value());
+        let is_apart = value.len() >= options.separate_at as usize;
+        if is_apart || store.writes_back {
+            let value_bytes = if is_apart { value.len() } else { 0 };
+            *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
+        }
+        iter.next();
+    }
+    bytes
+}

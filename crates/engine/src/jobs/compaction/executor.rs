@@ -1,0 +1,227 @@
+//! Executes one compaction: threads take its slices in key order, read the inputs as merged streams
+//! and write tables. Where tables are cut follows from the plan; who installs them is the caller's
+//! matter, who is given each slice as it is done.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use parking_lot::Mutex;
+use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::partition::CutKey;
+use runstone_policy::partition::slices::Slice;
+use runstone_policy::plan::Compaction;
+use runstone_policy::shape::{Level, Table};
+
+use crate::base::error::{Error, Result};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::compaction::Compactor;
+use crate::jobs::cutter::Cutter;
+use crate::jobs::liveness::Liveness;
+use crate::jobs::output::{KeyRange, Output, Written, write_streams};
+use crate::read::source::{RunIter, Source};
+use crate::table::builder::TableLayout;
+use crate::table::handle::TableHandle;
+use crate::table::iterator::Access;
+use crate::tree::level::{RunTables, chains};
+use crate::tree::version::Version;
+use crate::values::separation::Separation;
+
+/// Where the outputs of a compaction are cut.
+pub(super) enum Cells {
+    /// As the walk goes; then there is one slice.
+    Unknown,
+    /// Before these keys; the table of each cell has an id in a row from `first_id`.
+    Known { cuts: Arc<[CutKey]>, first_id: u64 },
+}
+
+/// One compaction under way.
+pub(super) struct Execution<'a> {
+    pub(super) compactor: &'a Compactor,
+    pub(super) keyspace: &'a Arc<KeyspaceCore>,
+    pub(super) compaction: &'a Compaction,
+    pub(super) layout: TableLayout,
+    pub(super) cells: Cells,
+    pub(super) slices: Vec<Slice>,
+    /// Inputs that go to the output level as they are.
+    pub(super) moves: Vec<Arc<Table>>,
+    /// The tree to read the inputs in; `None`: the tree of the moment, so that inputs which have
+    /// left give back their space.
+    pub(super) version: Option<Arc<Version>>,
+    pub(super) progress: Progress,
+}
+
+/// How far an execution is.
+#[derive(Default)]
+pub(super) struct Progress {
+    next: AtomicUsize,
+    /// One more than the last slice that is done.
+    furthest: AtomicUsize,
+    failed: Mutex<Option<Error>>,
+}
+
+/// Takes a slice that is done.
+pub(super) type Deliver<'a> = dyn Fn(usize, Written) -> Result<()> + Sync + 'a;
+
+impl Execution<'_> {
+    /// Runs all slices on so many threads and delivers each that is done. The first error ends it:
+    /// no more slices are begun. Slices that were not begun since the store closes are no error.
+    pub(super) fn run(&self, threads: usize, deliver: &Deliver<'_>) -> Result<()> {
+        on_threads(threads.min(self.slices.len()), &|| {
+            // A slice that panics fails the compaction.
+            if catch_unwind(AssertUnwindSafe(|| self.work(deliver))).is_err() {
+                let what = "a part of a compaction panicked";
+                self.fail(Error::invalid(what, "report it; the inputs are untouched"));
+            }
+        });
+        self.progress.failed.lock().take().map_or(Ok(()), Err)
+    }
+
+    fn work(&self, deliver: &Deliver<'_>) {
+        while let Some(at) = self.take() {
+            let outcome = self.run_slice(at).and_then(|written| {
+                self.progress.furthest.fetch_max(at + 1, AcqRel);
+                deliver(at, written)
+            });
+            if let Err(error) = outcome {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        self.progress.failed.lock().get_or_insert(error);
+    }
+
+    fn take(&self) -> Option<usize> {
+        if self.has_failed() || self.compactor.schedule.is_closing() {
+            return None;
+        }
+        let at = self.progress.next.fetch_add(1, Relaxed);
+        (at < self.slices.len()).then_some(at)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.progress.failed.lock().is_some()
+    }
+
+    fn run_slice(&self, at: usize) -> Result<Written> {
+        let slice = &self.slices[at];
+        let range = KeyRange { lo: slice.lo.as_deref(), hi: slice.hi.as_deref() };
+        let (version, inputs) = self.inputs();
+        let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
+        let sources = sources_of(&version, &inputs, &moves)?;
+        let live = self.compactor.liveness(&version, &inputs);
+        let output = self.output(&version, range.lo);
+        drop(version);
+        write_streams(sources, range, output, live, &|| self.check(at))
+    }
+
+    /// The tree to read in, and what it still has of the inputs.
+    fn inputs(&self) -> (Arc<Version>, Compaction) {
+        if let Some(version) = &self.version {
+            return (Arc::clone(version), self.compaction.clone());
+        }
+        let version = Arc::clone(&self.keyspace.view.load().version);
+        let mut left = self.compaction.clone();
+        for input in &mut left.inputs {
+            input.tables.retain(|id| version.handle(*id).is_some());
+        }
+        (version, left)
+    }
+
+    fn output(&self, version: &Version, lo: Option<&[u8]>) -> Output<'_> {
+        let (catalog, layout) = (&*self.compactor.catalog, self.layout.clone());
+        match &self.cells {
+            Cells::Known { cuts, first_id } => {
+                Output::of_cells(catalog, layout, Cutter::cells(Arc::clone(cuts), lo), *first_id)
+            }
+            Cells::Unknown => {
+                let tables = self.compaction.input_ids().filter_map(|id| version.handle(id));
+                let (bytes, entries) = tables
+                    .map(|table| (table.meta().bytes, table.meta().entries))
+                    .fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1));
+                let cutter = Cutter::new(self.compaction.cut, bytes, entries);
+                let mut output = Output::new(catalog, layout, cutter);
+                output.separation = separation_of(self.keyspace, self.compaction);
+                output
+            }
+        }
+    }
+
+    /// Called now and then while a slice runs, with no lock held. When the store closes, one that
+    /// is installed part by part goes on only if a later slice is done already, so that none is
+    /// lost that was finished.
+    fn check(&self, at: usize) -> Result<()> {
+        reached!(CompactionGoesOn);
+        self.compactor.preparer.let_flushes_pass();
+        let is_needed = self.version.is_none() && self.progress.furthest.load(Acquire) > at + 1;
+        if self.has_failed() || (self.compactor.schedule.is_closing() && !is_needed) {
+            return Err(Error::Closed);
+        }
+        self.keyspace.check_exists()
+    }
+}
+
+/// What a compaction does with values: nothing, unless the keyspace changed where they lie since
+/// its inputs were written.
+pub(super) fn separation_of(
+    keyspace: &KeyspaceCore,
+    compaction: &Compaction,
+) -> Option<Separation> {
+    let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
+    let options = keyspace.options.load();
+    Separation::of_compaction(&keyspace.values.load_full(), &options.values, least_id)
+}
+
+impl Compactor {
+    /// What stays in a compaction of these tables.
+    fn liveness(&self, version: &Version, compaction: &Compaction) -> Liveness {
+        let ids: BTreeSet<u64> = compaction.input_ids().collect();
+        let guard = DropGuard::new(&version.shape, &ids);
+        let is_deepest = version.shape.deepest() == Some(compaction.output_level);
+        let guard = match is_deepest && seeded!(TombstonesDroppedByDepth) {
+            true => DropGuard::new(&Default::default(), &ids),
+            false => guard,
+        };
+        Liveness::new(self.visibility.points(), Some(guard))
+    }
+}
+
+/// Calls `work` on this thread and on others, so many in all; where there is no thread to be had,
+/// the others do its work.
+fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let builder = std::thread::Builder::new().name("runstone-slice".into());
+            let _ = builder.spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+/// The inputs of a compaction as streams, but for some tables: one per run, or per chain of an
+/// overlapping level's tables.
+pub(super) fn sources_of(
+    version: &Version,
+    compaction: &Compaction,
+    without: &BTreeSet<u64>,
+) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for input in &compaction.inputs {
+        let handles = input.tables.iter().filter(|id| !without.contains(id)).map(|id| {
+            let missing = || Error::corruption("manifest", 0, format!("no table {id} to compact"));
+            version.handle(*id).cloned().ok_or_else(missing)
+        });
+        let handles: Vec<Arc<TableHandle>> = handles.collect::<Result<_>>()?;
+        let chains = match version.shape.level(input.level) {
+            Level::Runs(_) => vec![handles],
+            Level::Overlapping(_) => chains(&handles),
+        };
+        sources.extend(chains.into_iter().map(|tables| {
+            Source::Run(RunIter::new(Arc::new(RunTables::new(tables)), Access::Sequential))
+        }));
+    }
+    Ok(sources)
+}

@@ -1,0 +1,117 @@
+//! Work that a caller's thread takes over from the background threads, while they keep off: a full
+//! compaction, a full collection, and a change of options.
+
+use std::sync::Arc;
+
+use runstone_policy::plan::Plan;
+use runstone_policy::shape::Shape;
+use runstone_policy::whole::full_plan;
+
+use crate::base::error::{Error, Result};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::Collected;
+use crate::jobs::runner::Runner;
+use crate::schedule::{Claim, Held};
+use crate::values::file::ValueFile;
+
+impl Runner {
+    /// Runs `change` while no job of the keyspace runs.
+    pub(crate) fn without_jobs<T>(&self, keyspace: &KeyspaceCore, change: impl FnOnce() -> T) -> T {
+        let held = Held::compactions(&self.schedule, keyspace.id);
+        held.freeze();
+        change()
+    }
+
+    /// Compacts a keyspace into one run. Flushes go on meanwhile; other compactions of it wait.
+    pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        self.env.check_writable()?;
+        if self.schedule.is_closing() {
+            return Err(Error::Closed);
+        }
+        let held = Held::compactions(&self.schedule, keyspace.id);
+        let options = keyspace.options.load();
+        let settled_from = keyspace.values.load().settled_from();
+        let full = |shape: &Shape| {
+            Ok(full_plan(shape, options.compaction_policy()?, &options.shape, settled_from))
+        };
+        // What is pending comes first: else all that is done of it would be done again.
+        let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
+        let outcome = self
+            .run_exclusively(keyspace, &pending)
+            .and_then(|()| self.run_exclusively(keyspace, &full));
+        drop(held);
+        self.note_outcome(outcome)
+    }
+
+    /// Notes the failure of work that a caller's thread took over from the background threads.
+    pub(crate) fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|error| {
+            if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
+                self.env.note_job_error(error);
+            }
+        })
+    }
+
+    /// Runs `collect` in this thread with the value file of the moment, when no background thread
+    /// collects. Nothing if there is none.
+    pub(crate) fn collect_exclusively(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        collect: impl FnOnce(&Arc<ValueFile>) -> Result<Collected>,
+    ) -> Result<Collected> {
+        let id = keyspace.id;
+        let claim = {
+            let mut claims = self.schedule.lock();
+            loop {
+                self.installer.check_wanted(keyspace)?;
+                self.env.check_not_stopped()?;
+                if !claims.frozen.contains(&id) && !claims.is_collecting(id) {
+                    break self.schedule.claim(&mut claims, Claim::Collect(keyspace.id));
+                }
+                self.schedule.wait_for_change(&mut claims, self.env.is_manual());
+            }
+        };
+        // Only now: a change of placement may have come before, and the file may be gone.
+        self.preparer.run_claimed(claim, || match &keyspace.values.load_full().current {
+            Some(store) => collect(store),
+            None => Ok(Collected::Nothing),
+        })
+    }
+
+    /// Runs a plan in this thread, while compactions are held.
+    fn run_exclusively(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        choose: &dyn Fn(&Shape) -> Result<Option<Plan>>,
+    ) -> Result<()> {
+        let (claim, version, plan) = {
+            let mut claims = self.schedule.lock();
+            // Closing waits for the claims that it finds.
+            if self.schedule.is_closing() {
+                return Err(Error::Closed);
+            }
+            let version = Arc::clone(&keyspace.view.load().version);
+            let Some(plan) = choose(&version.shape)? else { return Ok(()) };
+            let claim = Claim::Compaction(keyspace.id, plan.clone());
+            (self.schedule.claim(&mut claims, claim), version, plan)
+        };
+        self.preparer.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
+    }
+
+    /// Collects as long as that frees something, then gives free slots back to the file system.
+    pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        loop {
+            let collected = self.collect_exclusively(keyspace, |store| {
+                match self.collector.collect(keyspace, store)? {
+                    Collected::Nothing => store.shrink(true).map(|()| Collected::Nothing),
+                    other => Ok(other),
+                }
+            })?;
+            match (collected, &keyspace.values.load().current) {
+                (Collected::Nothing, _) => return Ok(()),
+                (Collected::Busy, Some(store)) => self.collector.wait_for_collection(store)?,
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The tables that a flush or a compaction writes: entries of merged streams, less what nobody can
+//! see, in tables that end where the cutter says.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::Table;
+
+use crate::base::error::Result;
+use crate::base::key::is_pointer;
+use crate::base::metrics::Counter;
+use crate::catalog::Catalog;
+use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::format::record::{Pointer, record_bytes};
+use crate::jobs::copier::Copier;
+use crate::jobs::cutter::Cutter;
+use crate::jobs::liveness::Liveness;
+use crate::read::merge::MergeIter;
+use crate::read::source::Source;
+use crate::table::builder::{TableBuilder, TableLayout};
+use crate::table::table_name;
+use crate::values::separation::{Separated, Separation};
+
+/// Entries between two looks at whether the job should stop.
+const CANCEL_INTERVAL: u64 = 4096;
+
+/// Where entries go.
+pub(crate) struct Output<'a> {
+    catalog: &'a Catalog,
+    layout: TableLayout,
+    cutter: Cutter,
+    /// Id of the table of the first cell, if the cells are known before; else a new one each time.
+    first_id: Option<u64>,
+    /// Separates values and brings them back; none where entries stay as they are.
+    pub(crate) separation: Option<Separation>,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(catalog: &'a Catalog, layout: TableLayout, cutter: Cutter) -> Output<'a> {
+        Output { catalog, layout, cutter, first_id: None, separation: None }
+    }
+
+    /// Tables of known cells, with ids in a row from `first_id`: so that a table is the same,
+    /// byte by byte, whoever writes it and when.
+    pub(crate) fn of_cells(
+        catalog: &'a Catalog,
+        layout: TableLayout,
+        cutter: Cutter,
+        first_id: u64,
+    ) -> Output<'a> {
+        Output { catalog, layout, cutter, first_id: Some(first_id), separation: None }
+    }
+
+    fn create_table(&self) -> Result<(u64, TableBuilder)> {
+        let id = match self.first_id {
+            Some(first) => first + self.cutter.cell() as u64,
+            None => self.catalog.env.new_file(),
+        };
+        Ok((id, TableBuilder::create(&self.catalog.tables, id, self.layout.clone())?))
+    }
+}
+
+/// User keys from `lo` (inclusive) to `hi` (exclusive); `None` is no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyRange<'a> {
+    pub(crate) lo: Option<&'a [u8]>,
+    pub(crate) hi: Option<&'a [u8]>,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) dropped: u64,
+    /// Records of value files that nothing points to any more, with their bytes, where no newer
+    /// record of the key says so.
+    pub(crate) dead: Vec<(Pointer, u32)>,
+    /// Values that were separated, durable but not visible yet.
+    pub(crate) separated: Option<Separated>,
+}
+
+impl Written {
+    /// A pointer was dropped for a version that leaves no record behind its own in its group.
+    fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let pointer = Pointer::of_entry(value)?;
+        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+        self.dead.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
+        Ok(())
+    }
+}
+
+/// Writes a range of streams to tables. On an error, the tables written so far are removed.
+pub(crate) fn write_streams(
+    sources: Vec<Source>,
+    range: KeyRange<'_>,
+    output: Output<'_>,
+    live: Liveness,
+    cancelled: &dyn Fn() -> Result<()>,
+) -> Result<Written> {
+    let catalog = output.catalog;
+    let mut writing = Writing {
+        output,
+        live,
+        copier: Copier::default(),
+        open: None,
+        written: Written::default(),
+        seen: 0,
+        last_place: None,
+    };
+    let outcome = writing.run(MergeIter::new(sources), range, cancelled);
+    let Writing { output, copier, open, mut written, .. } = writing;
+    catalog.env.metrics.add_all(&[
+        (Counter::blocks_copied, copier.blocks),
+        (Counter::block_bytes_copied, copier.bytes),
+    ]);
+    if let Some((id, builder)) = open {
+        drop(builder);
+        let _ = catalog.env.storage.remove(&table_name(id));
+    }
+    let separated = outcome.and_then(|()| output.separation.map(Separation::finish).transpose());
+    match separated {
+        Ok(separated) => {
+            written.separated = separated.flatten();
+            Ok(written)
+        }
+        Err(error) => {
+            catalog.discard(&written.tables);
+            Err(error)
+        }
+    }
+}
+
+/// Streams on their way into tables.
+struct Writing<'a> {
+    output: Output<'a>,
+    live: Liveness,
+    copier: Copier,
+    open: Option<(u64, TableBuilder)>,
+    written: Written,
+    /// Entries read so far.
+    seen: u64,
+    /// Where the version before has its value, if it is a pointer.
+    last_place: Option<(u64, u64)>,
+}
+
+impl Writing<'_> {
+    fn run(
+        &mut self,
+        mut streams: MergeIter,
+        range: KeyRange<'_>,
+        cancelled: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        match range.lo {
+            Some(lo) => streams.seek(lo, BEFORE_ALL_VERSIONS)?,
+            None => streams.seek_to_first()?,
+        }
+        let mut next_look = CANCEL_INTERVAL;
+        while let Some((key, trailer)) = streams.current() {
+            if range.hi.is_some_and(|hi| key >= hi) {
+                break;
+            }
+            if self.seen >= next_look {
+                cancelled()?;
+                next_look = self.seen + CANCEL_INTERVAL;
+            }
+            if self.live.enter(key) && self.begin_key(&streams, key)? {
+                streams.skip_block()?;
+                continue;
+            }
+            self.write_version(&streams, key, trailer)?;
+            streams.step()?;
+        }
+        self.close_table()
+    }
+
+    /// A new user key: ends the table if the cutter says so. `true` if the block that begins here
+    /// was copied whole.
+    fn begin_key(&mut self, streams: &MergeIter, key: &[u8]) -> Result<bool> {
+        let table_bytes = self.open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
+        let Output { cutter, layout, .. } = &mut self.output;
+        if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, self.seen) {
+            self.close_table()?;
+        }
+        let Output { cutter, layout, separation, .. } = &self.output;
+        let table = self.open.as_ref().map(|(_, builder)| builder);
+        if separation.is_some() || !self.copier.finds(streams, cutter, layout, table)? {
+            return Ok(false);
+        }
+        let builder = opened(&self.output, &mut self.open)?;
+        self.copier.copy(streams, builder)?;
+        let (last_key, last_trailer, entries) = self.copier.last();
+        self.live.pass(last_key, last_trailer);
+        self.last_place = self.copier.last_place();
+        self.seen += entries;
+        Ok(true)
+    }
+
+    fn write_version(&mut self, streams: &MergeIter, key: &[u8], trailer: u64) -> Result<()> {
+        self.seen += 1;
+        let is_apart = is_pointer(trailer);
+        let place = if is_apart { Pointer::place_of_entry(streams.value()) } else { None };
+        let newer = std::mem::replace(&mut self.last_place, place);
+        if !self.live.keeps(trailer) {
+            self.written.dropped += 1;
+            if is_apart && !is_behind(newer, place) {
+                self.written.note_dead(key, streams.value())?;
+            }
+            return Ok(());
+        }
+        let builder = opened(&self.output, &mut self.open)?;
+        match &mut self.output.separation {
+            None => builder.add(key, trailer, streams.value()),
+            Some(separation) => {
+                let (trailer, value) = separation.place(key, trailer, streams.value())?;
+                builder.add(key, trailer, value)
+            }
+        }
+    }
+
+    fn close_table(&mut self) -> Result<()> {
+        let Some((id, builder)) = self.open.take() else { return Ok(()) };
+        let table = builder.finish().inspect_err(|_| {
+            tracing::debug!(id, "a table was not finished");
+        })?;
+        self.written.tables.push(Arc::new(table));
+        Ok(())
+    }
+}
+
+/// The open table, or a new one.
+fn opened<'t>(
+    output: &Output<'_>,
+    open: &'t mut Option<(u64, TableBuilder)>,
+) -> Result<&'t mut TableBuilder> {
+    let (_, builder) = match open {
+        Some(table) => table,
+        None => open.insert(output.create_table()?),
+    };
+    Ok(builder)
+}
+
+/// Whether a newer version has its record behind that of the one which is dropped: then the group
+/// says that this is dead. Else nothing does: the newer one has no record or one in another file,
+/// or one in front, whose segment may be rewritten without this one's. What is dropped is never the
+/// first version of its key.
+fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
+    newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
+}

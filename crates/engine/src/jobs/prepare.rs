@@ -1,0 +1,169 @@
+//! What writers want soon is prepared for them: log segments and memory for memtables. Jobs that
+//! run anyhow look after it now and then; where there is no core for a third busy thread, nobody
+//! else comes to it in time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::health::NO_SPACE_RETRY;
+use crate::base::key::SeqNo;
+use crate::catalog::Catalog;
+use crate::schedule::{CORES, Claim, Claims, Schedule};
+use crate::visibility::snapshot::Visibility;
+use crate::write::commit::Committer;
+
+/// Something to be prepared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Preparation {
+    /// A log segment.
+    Log,
+    /// A chunk of memory for memtables.
+    Chunk,
+}
+
+impl Preparation {
+    pub(crate) fn claim(self) -> Claim {
+        match self {
+            Preparation::Log => Claim::Single("log"),
+            Preparation::Chunk => Claim::Single("chunk"),
+        }
+    }
+}
+
+/// Prepares what writers want, and lets flushes pass.
+#[derive(Debug)]
+pub(crate) struct Preparer {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) committer: Arc<Committer>,
+}
+
+impl Preparer {
+    /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
+    /// what is not there at all.
+    pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
+        // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
+        if !self.may_start(claims) {
+            return None;
+        }
+        if self.committer.wants_log(urgent) && !claims.is_single_running("log") {
+            return Some(Preparation::Log);
+        }
+        let wants_chunk =
+            self.catalog.pool.wants_spare(urgent) && !claims.is_single_running("chunk");
+        wants_chunk.then_some(Preparation::Chunk)
+    }
+
+    /// Whether any job may start: not just after one that found the disk full, and none in a store
+    /// that closes, whose last flushes have no claims.
+    pub(crate) fn may_start(&self, claims: &Claims) -> bool {
+        let is_writable = !self.env.is_stopped() && !self.env.options.read_only;
+        is_writable
+            && !self.schedule.is_closing()
+            && claims.retry_at.is_none_or(|at| Instant::now() >= at)
+    }
+
+    /// Called by flushes and compactions now and then: prepares what writers want soon.
+    pub(crate) fn prepare_for_writers(&self) {
+        let is_wanted = self.committer.wants_log(false) || self.catalog.pool.wants_spare(false);
+        // Jobs that are stepped by hand run one by one.
+        if !is_wanted || self.env.is_manual() {
+            return;
+        }
+        let mut claims = self.schedule.lock();
+        while let Some(preparation) = self.next(&claims, false) {
+            self.run_between(&mut claims, preparation);
+        }
+    }
+
+    /// Prepares in the middle of another job, without the lock.
+    fn run_between(&self, claims: &mut MutexGuard<'_, Claims>, preparation: Preparation) {
+        let claim = self.schedule.claim(claims, preparation.claim());
+        MutexGuard::unlocked(claims, || {
+            let shows_space = matches!(preparation, Preparation::Log);
+            self.run_claimed(claim, || self.note(self.run(preparation), shows_space));
+        });
+    }
+
+    pub(crate) fn run(&self, preparation: Preparation) -> Result<()> {
+        match preparation {
+            Preparation::Log => self.committer.prepare_log(),
+            Preparation::Chunk => {
+                self.catalog.pool.prepare_spare();
+                Ok(())
+            }
+        }
+    }
+
+    /// Called by compactions now and then. Where there is no core for both a flush and a
+    /// compaction, the compaction waits: three busy threads on two cores cost a writer whole
+    /// scheduling ticks, 4 or 10 ms each on many kernels, and a flush is what writers wait for
+    /// next.
+    pub(crate) fn let_flushes_pass(&self) {
+        self.prepare_for_writers();
+        if *CORES > 2 {
+            return;
+        }
+        let mut claims = self.schedule.lock();
+        while self.schedule.is_flush_running(&claims) && !self.schedule.is_closing() {
+            // The flush may be in its sync.
+            match self.next(&claims, true) {
+                Some(preparation) => self.run_between(&mut claims, preparation),
+                None => drop(self.schedule.wait_for_work(&mut claims)),
+            }
+        }
+    }
+
+    /// Gives memory and files back that only writers need, if none came since `last_seq`.
+    pub(crate) fn trim_if_idle(&self, last_seq: &mut SeqNo) {
+        let seq = self.visibility.now();
+        if std::mem::replace(last_seq, seq) != seq {
+            return;
+        }
+        self.catalog.pool.trim();
+        self.committer.trim_log();
+        self.catalog.tables.cache.forget_memtable_peak();
+    }
+
+    /// Runs a job and lets go of its claim, also if it panics: it may be a user's thread, which
+    /// goes on, and others wait for the job.
+    pub(crate) fn run_claimed<T>(&self, claim: u64, job: impl FnOnce() -> T) -> T {
+        let outcome = catch_unwind(AssertUnwindSafe(job));
+        if outcome.is_err() {
+            self.stop_after_panic();
+        }
+        self.schedule.release(claim);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// A job died and may have left half a tree in memory: nothing may be acknowledged then, nor
+    /// logged on top of it.
+    pub(crate) fn stop_after_panic(&self) {
+        let error = Error::invalid("a job panicked", "reopen the store and report the panic");
+        // The listener that panicked may do so again.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.env.stop_writes(&error)));
+        self.catalog.break_manifest();
+    }
+
+    /// Notes how a job ended; `true` if well. `shows_space`: it could not have on a full disk.
+    pub(crate) fn note(&self, outcome: Result<()>, shows_space: bool) -> bool {
+        match &outcome {
+            Ok(()) if shows_space => self.env.note_success(),
+            Ok(()) | Err(Error::Closed | Error::UnknownKeyspace { .. }) => {}
+            Err(error) => {
+                if error.is_no_space() {
+                    self.schedule.lock().retry_at = Some(Instant::now() + NO_SPACE_RETRY);
+                }
+                self.env.note_job_error(error);
+            }
+        }
+        outcome.is_ok()
+    }
+}

@@ -1,0 +1,330 @@
+//! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers,
+//! then compactions; one thread is always left for flushes where there are two. Without threads,
+//! `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::thread::JoinHandle;
+
+use parking_lot::MutexGuard;
+use runstone_policy::plan::{Busy, Plan};
+use runstone_policy::policy::next_plan;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::event::check_outside;
+use crate::catalog::Catalog;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::Collector;
+use crate::jobs::compaction::Compactor;
+use crate::jobs::flush::Flusher;
+use crate::jobs::install::Installer;
+use crate::jobs::prepare::{Preparation, Preparer};
+use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
+use crate::tree::version::Version;
+use crate::visibility::snapshot::Visibility;
+use crate::write::commit::Committer;
+
+/// By so much more than the process are threads niced that compaction: where there are fewer cores
+/// than threads, a writer would else lose time slices to a compaction. A little only: beside
+/// threads that want all cores, niceness 15 gave compacts a fiftieth of one, and writers waited 14
+/// seconds for them. Flushes, which writers wait for first, are not niced.
+const COMPACTION_NICENESS: i32 = 2;
+
+fn yield_to_foreground() {
+    // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
+    let _ = rustix::process::nice(COMPACTION_NICENESS);
+}
+
+/// A job.
+#[derive(Debug)]
+enum Job {
+    Flush(Arc<KeyspaceCore>),
+    Compaction(Arc<KeyspaceCore>, Arc<Version>, Plan),
+    Collect(Arc<KeyspaceCore>),
+    Prepare(Preparation),
+    Purge,
+}
+
+impl Job {
+    fn claim(&self) -> Claim {
+        match self {
+            Job::Flush(keyspace) => Claim::Flush(keyspace.id),
+            Job::Compaction(keyspace, _, plan) => Claim::Compaction(keyspace.id, plan.clone()),
+            Job::Collect(keyspace) => Claim::Collect(keyspace.id),
+            Job::Prepare(preparation) => preparation.claim(),
+            Job::Purge => Claim::Single("purge"),
+        }
+    }
+}
+
+/// Chooses jobs and runs them.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) installer: Arc<Installer>,
+    pub(crate) preparer: Arc<Preparer>,
+    pub(crate) flusher: Flusher,
+    pub(crate) compactor: Compactor,
+    pub(crate) collector: Arc<Collector>,
+}
+
+impl Relief for Runner {
+    fn run_one_job(&self) -> Result<bool> {
+        Runner::run_one_job(self)
+    }
+
+    fn wake(&self) {
+        self.schedule.wake();
+    }
+}
+
+/// Starts the workers.
+pub(crate) fn start(runner: &Arc<Runner>, count: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..count)
+        .map(|i| {
+            let runner = Arc::clone(runner);
+            // With two or more, the first worker leaves compactions to the others.
+            let compacts = count == 1 || i > 0;
+            let name = if compacts { "runstone-compact" } else { "runstone-flush" };
+            std::thread::Builder::new().name(name.into()).spawn(move || {
+                if compacts {
+                    yield_to_foreground();
+                }
+                if catch_unwind(AssertUnwindSafe(|| runner.work(compacts))).is_err() {
+                    runner.preparer.stop_after_panic();
+                }
+            })
+        })
+        .collect()
+}
+
+impl Runner {
+    fn work(&self, compacts: bool) {
+        let mut last_seq = 0;
+        loop {
+            let (claim, job) = {
+                let mut claims = self.schedule.lock();
+                loop {
+                    if self.schedule.is_closing() {
+                        return;
+                    }
+                    if let Some(job) = self.next_job(&mut claims, compacts) {
+                        break (self.schedule.claim(&mut claims, job.claim()), job);
+                    }
+                    if !self.schedule.wait_for_work(&mut claims) {
+                        MutexGuard::unlocked(&mut claims, || {
+                            self.preparer.trim_if_idle(&mut last_seq);
+                        });
+                    }
+                }
+            };
+            self.run_job(claim, job);
+        }
+    }
+
+    /// The next job that nothing forbids.
+    fn next_job(&self, claims: &mut Claims, compactions: bool) -> Option<Job> {
+        if !self.preparer.may_start(claims) {
+            return None;
+        }
+        let keyspaces = self.catalog.keyspaces.read();
+        let flushing = |id| {
+            claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
+        };
+        let from = |turn| keyspaces.range(turn..).chain(keyspaces.range(..turn)).map(|(_, k)| k);
+        let flush = from(claims.turns.flush).find(|keyspace| {
+            self.flush_is_due(keyspace)
+                && !flushing(keyspace.id)
+                && !claims.frozen.contains(&keyspace.id)
+                && !keyspace.dropped.load(Relaxed)
+        });
+        if let Some(keyspace) = flush {
+            return Some(Job::Flush(Arc::clone(keyspace)));
+        }
+        // Where there is no core for a third busy thread, flushes and compactions prepare what is
+        // wanted themselves, unless they have not come to it in time.
+        if let Some(preparation) = self.preparer.next(claims, *CORES <= 2 && claims.is_any_busy()) {
+            return Some(Job::Prepare(preparation));
+        }
+        if !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge") {
+            return Some(Job::Purge);
+        }
+        if !compactions {
+            return None;
+        }
+        let collect =
+            from(claims.turns.collect).find(|keyspace| self.collection_is_due(claims, keyspace));
+        if let Some(keyspace) = collect {
+            return Some(Job::Collect(Arc::clone(keyspace)));
+        }
+        from(claims.turns.compaction).find_map(|keyspace| self.next_compaction(claims, keyspace))
+    }
+
+    /// Whether a memtable of the keyspace waits and may be flushed now.
+    fn flush_is_due(&self, keyspace: &KeyspaceCore) -> bool {
+        let limit = self.schedule.flush_limit();
+        keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
+    }
+
+    /// Writes all memtables to tables; returns when that is done and durable.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.env.check_writable()?;
+        let keyspaces = self.catalog.unflushed_keyspaces();
+        let last_seq = self.committer.rotate(&keyspaces, |_| true);
+        self.wait_until(|| self.catalog.are_flushed(&keyspaces, last_seq))
+    }
+
+    /// One collection of a keyspace runs at a time.
+    fn collection_is_due(&self, claims: &Claims, keyspace: &KeyspaceCore) -> bool {
+        let values = keyspace.values.load();
+        let Some(store) = &values.current else { return false };
+        !keyspace.dropped.load(Relaxed)
+            && !claims.frozen.contains(&keyspace.id)
+            && !claims.is_collecting(keyspace.id)
+            && store.may_collect()
+            && store.wants_collection(&keyspace.options.load().values, 0, &self.visibility.points())
+    }
+
+    fn next_compaction(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
+        if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&keyspace.id) {
+            return None;
+        }
+        // Read before what it counts.
+        let changes = keyspace.changes.load(Acquire);
+        if keyspace.quiet_at.load(Relaxed) == changes {
+            return None;
+        }
+        let options = keyspace.options.load();
+        let version = Arc::clone(&keyspace.view.load().version);
+        let running = claims.running.iter().filter_map(|(_, claim)| match claim {
+            Claim::Compaction(id, plan) if *id == keyspace.id => Some(plan),
+            _ => None,
+        });
+        let busy = Busy::of(&version.shape, running.clone());
+        // A plan that a crash or a close has interrupted goes first.
+        if let Some(pending) = &version.shape.pending {
+            let ids: BTreeSet<u64> = pending.table_ids().collect();
+            let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));
+            if !running.clone().any(is_it) {
+                let plan = Plan::clone(pending);
+                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+            }
+        }
+        let policy = options.compaction_policy().ok()?;
+        let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
+        let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape);
+        let own = |claim: &Claim| matches!(claim, Claim::Compaction(id, _) if *id == keyspace.id);
+        if plan.is_none() && !claims.running.iter().any(|(_, claim)| own(claim)) {
+            keyspace.quiet_at.store(changes, Relaxed);
+        }
+        let plan = plan?;
+        Some(Job::Compaction(Arc::clone(keyspace), version, plan))
+    }
+
+    /// Versions that the job held are released before the claim, so that files which became
+    /// obsolete are on the purge list when others look.
+    fn run_job(&self, claim: u64, job: Job) -> bool {
+        self.preparer.run_claimed(claim, || self.do_job(job))
+    }
+
+    fn do_job(&self, job: Job) -> bool {
+        // These succeed on a full disk too.
+        let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge);
+        let outcome = match job {
+            Job::Flush(keyspace) => self.flusher.flush_oldest(&keyspace).map(drop),
+            Job::Compaction(keyspace, version, plan) => {
+                self.compactor.run(&keyspace, version, &plan)
+            }
+            Job::Collect(keyspace) => match &keyspace.values.load_full().current {
+                Some(store) => self.collector.collect(&keyspace, store).map(drop),
+                None => Ok(()),
+            },
+            Job::Prepare(preparation) => self.preparer.run(preparation),
+            Job::Purge => {
+                self.purge();
+                Ok(())
+            }
+        };
+        let outcome = outcome.and_then(|()| self.catalog.rotate_manifest_if_due());
+        self.preparer.note(outcome, shows_space)
+    }
+
+    /// Removes the files of tables that no reader needs any more.
+    pub(crate) fn purge(&self) {
+        self.catalog.purge_files(!self.schedule.is_closing());
+    }
+
+    /// Runs one job in this thread; `false` if none was due. Its failure is the result.
+    pub(crate) fn run_one_job(&self) -> Result<bool> {
+        check_outside(self.env.opening)?;
+        let claimed = {
+            let mut claims = self.schedule.lock();
+            self.next_job(&mut claims, true)
+                .map(|job| (self.schedule.claim(&mut claims, job.claim()), job))
+        };
+        let Some((claim, job)) = claimed else { return Ok(false) };
+        if self.run_job(claim, job) {
+            return Ok(true);
+        }
+        self.env.check_writable()?;
+        Ok(true)
+    }
+
+    /// Waits until `done` holds, running jobs here if nobody else does. Those of other threads, and
+    /// what a thread holds back meanwhile, are waited for.
+    pub(crate) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        loop {
+            self.run_jobs_until(&done)?;
+            let mut claims = self.schedule.lock();
+            if done() {
+                return Ok(());
+            }
+            if self.schedule.is_closing() {
+                return Err(Error::Closed);
+            }
+            if self.env.is_stopped() || self.env.is_out_of_space() {
+                self.env.check_writable()?;
+            }
+            self.schedule.wait_for_change(&mut claims, self.env.is_manual());
+        }
+    }
+
+    /// Runs jobs here, if nobody else does, until `done` holds or none is due.
+    pub(crate) fn run_jobs_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        let are_ours = self.env.is_manual();
+        while are_ours && !done() && self.run_one_job()? {}
+        Ok(())
+    }
+
+    /// Waits until no job runs or is due.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        check_outside(self.env.opening)?;
+        loop {
+            self.run_jobs_until(|| false)?;
+            {
+                let mut claims = self.schedule.lock();
+                if self.schedule.is_closing() {
+                    return Err(Error::Closed);
+                }
+                if claims.running.is_empty() && self.next_job(&mut claims, true).is_none() {
+                    return self.check_writable_or_read_only();
+                }
+                self.schedule.wait_for_change(&mut claims, self.env.is_manual());
+            }
+            if self.env.is_stopped() {
+                return self.env.check_writable();
+            }
+        }
+    }
+
+    fn check_writable_or_read_only(&self) -> Result<()> {
+        if self.env.options.read_only { Ok(()) } else { self.env.check_writable() }
+    }
+}

@@ -1,0 +1,258 @@
+//! Point reads: memtables, then the levels, then the value file. No lock is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result, unsupported_kind};
+use crate::base::key::{Kind, SeqNo, is_pointer, kind_of};
+use crate::base::metrics::{Counter, sampled};
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::format::filter;
+use crate::memtable::btree::RecordRef;
+use crate::schedule::Schedule;
+use crate::table::iterator::Access;
+use crate::table::reader::ProbeStats;
+use crate::values::separation::ValueFiles;
+use crate::values::{INLINE_BYTES, Value};
+use crate::visibility::snapshot::{Snapshot, Visibility};
+use crate::write::commit::Committer;
+
+/// What a reader holds who looks more than once: see [`Reader::moment`].
+pub(crate) struct Moment {
+    pub(crate) view: Arc<View>,
+    /// All that the view leads to.
+    pub(crate) values: Arc<ValueFiles>,
+    /// There, if values are apart.
+    pub(crate) held: Option<Snapshot>,
+}
+
+/// Reads keyspaces.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(super) env: Arc<Env>,
+    pub(crate) visibility: Arc<Visibility>,
+    schedule: Arc<Schedule>,
+    /// Told of the hidden entries that walks pass.
+    pub(super) committer: Arc<Committer>,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        env: &Arc<Env>,
+        visibility: &Arc<Visibility>,
+        schedule: &Arc<Schedule>,
+        committer: &Arc<Committer>,
+    ) -> Reader {
+        Reader {
+            env: Arc::clone(env),
+            visibility: Arc::clone(visibility),
+            schedule: Arc::clone(schedule),
+            committer: Arc::clone(committer),
+        }
+    }
+
+    pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.is_of(&self.visibility) {
+            return Ok(());
+        }
+        Err(Error::invalid("the snapshot is of another store", "take it from the same store"))
+    }
+
+    /// Looks a key up. The value is pinned in the block cache where that spares a copy.
+    pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
+        // The view before the number: whatever the view has lost to compactions is shadowed by
+        // writes that were visible when the view was made.
+        let view = keyspace.view.load();
+        let seq = self.visibility.now();
+        reached!(GetBegun);
+        match self.get_in(keyspace, &view, key, seq)? {
+            Got::Value(value) => Ok(value),
+            Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
+            Got::Collected => {
+                // The version was replaced meanwhile, and its value collected. Who registers first
+                // is not overtaken again.
+                drop(view);
+                self.get_at(keyspace, key, &self.visibility.snapshot())
+            }
+        }
+    }
+
+    /// Looks a key up as of a snapshot of the same store.
+    pub(crate) fn get_at(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        snapshot: &Snapshot,
+    ) -> Result<Option<Value>> {
+        self.check_snapshot(snapshot)?;
+        self.get_registered(keyspace, key, snapshot.seq())
+    }
+
+    /// Looks up at a number that a snapshot holds: its values are kept.
+    fn get_registered(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        seq: SeqNo,
+    ) -> Result<Option<Value>> {
+        // A compaction may have taken the version's value to another file since the view was
+        // loaded; the next view says so. A file goes after the tree that led to it, so with the
+        // same view the value is gone.
+        let mut view = keyspace.view.load();
+        loop {
+            if let Got::Value(value) = self.get_in(keyspace, &view, key, seq)? {
+                return Ok(value);
+            }
+            let before = std::mem::replace(&mut view, keyspace.view.load());
+            if Arc::ptr_eq(&before, &view) {
+                let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
+                return Err(Error::corruption("a value file", 0, what));
+            }
+        }
+    }
+
+    /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
+    /// sorted order, so that neighbours share blocks while those are in the processor's cache.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &KeyspaceCore,
+        keys: &[K],
+    ) -> Result<Vec<Option<Value>>> {
+        let Moment { view, held, .. } = self.moment(keyspace, None);
+        let now = || self.visibility.now();
+        let seq = held.as_ref().map_or_else(now, Snapshot::seq);
+        reached!(GetBegun);
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
+        let mut values = vec![None; keys.len()];
+        for i in order {
+            let key = keys[i].as_ref();
+            values[i] = match self.get_in(keyspace, &view, key, seq)? {
+                Got::Value(value) => value,
+                Got::Collected => self.get_registered(keyspace, key, seq)?,
+            };
+        }
+        Ok(values)
+    }
+
+    /// What several looks at one moment need. Where values are collected, only a snapshot keeps
+    /// those of one moment, and it is taken before the view; else the view is taken before the
+    /// number, as by gets. Value files come before the tree that leads to them, and go after it: a
+    /// view that was loaded while they stayed the same leads to no others.
+    pub(crate) fn moment(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> Moment {
+        let mut held = given.cloned();
+        loop {
+            let values = keyspace.values.load_full();
+            if held.is_none() && !values.is_empty() && !seeded!(CursorDoesNotRegister) {
+                held = Some(self.visibility.snapshot());
+            }
+            let view = keyspace.view.load_full();
+            reached!(ViewLoaded);
+            if Arc::ptr_eq(&values, &keyspace.values.load()) {
+                return Moment { view, values, held };
+            }
+        }
+    }
+
+    fn get_in(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {
+        let started = sampled().then(Instant::now);
+        let mut stats = ProbeStats::default();
+        let value = self.get_value(keyspace, view, key, seq, &mut stats)?;
+        self.env.metrics.add_all(&[
+            (Counter::gets, 1),
+            (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
+            (Counter::get_hits, u64::from(matches!(value, Got::Value(Some(_))))),
+            (Counter::tables_probed, stats.tables),
+            (Counter::filter_negatives, stats.filter_negatives),
+            (Counter::filter_false_positives, stats.false_positives),
+            (Counter::blocks_searched, stats.blocks),
+            (Counter::blocks_read, stats.block_reads),
+        ]);
+        if stats.hot {
+            keyspace.changes.fetch_add(1, AcqRel);
+            self.schedule.wake();
+        }
+        if let Some(started) = started {
+            self.env.metrics.get_ns.record(started.elapsed());
+        }
+        Ok(value)
+    }
+
+    fn get_value(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        key: &[u8],
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Got> {
+        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            if let Some(record) = memtable.get(key, seq) {
+                stats.in_memtable = true;
+                let (trailer, value) = (record.trailer(), record.value());
+                if kind_of(trailer) == Kind::Delete as u8 {
+                    return Ok(Got::Value(None));
+                }
+                if is_pointer(trailer) {
+                    return self.follow(keyspace, key, trailer, value);
+                }
+                return Ok(Got::Value(Some(match value.len() {
+                    0..=INLINE_BYTES => Value::owned(value),
+                    _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
+                })));
+            }
+        }
+        let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
+            return Ok(Got::Value(None));
+        };
+        match Kind::from_u8(kind_of(found.trailer)) {
+            Some(Kind::Delete) => Ok(Got::Value(None)),
+            Some(Kind::Put) => {
+                Ok(Got::Value(Some(Value::pinned(block, found.value_at, found.value_len))))
+            }
+            Some(Kind::ValuePointer | Kind::Relocate) => self.follow(
+                keyspace,
+                key,
+                found.trailer,
+                block.slice(found.value_at, found.value_len),
+            ),
+            _ => Err(unsupported_kind(found.trailer)),
+        }
+    }
+
+    fn follow(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        trailer: u64,
+        pointer: &[u8],
+    ) -> Result<Got> {
+        self.env.metrics.add(Counter::values_read, 1);
+        reached!(PointerFound);
+        let access = Access::Cached { fill: true };
+        let value = keyspace.values.load().resolve(key, trailer, pointer, access)?;
+        Ok(value.map_or(Got::Collected, |value| Got::Value(Some(value))))
+    }
+}
+
+/// What a look-up found.
+enum Got {
+    /// The value, or that there is none.
+    Value(Option<Value>),
+    /// A version whose value was collected: a newer one exists.
+    Collected,
+}
+
+/// Where a get ended.
+fn hit_counter(stats: &ProbeStats) -> Counter {
+    match stats.hit_level {
+        None => Counter::hits_memtable,
+        Some(0) => Counter::hits_level_0,
+        Some(1) => Counter::hits_level_1,
+        Some(2) => Counter::hits_level_2,
+        Some(3) => Counter::hits_level_3,
+        Some(_) => Counter::hits_deeper,
+    }
+}

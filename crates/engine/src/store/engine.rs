@@ -1,0 +1,175 @@
+//! The parts of an open store, each an owner of one journey: who holds whom is seen here, what they do
+//! is theirs.
+//!
+//! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest ->
+//! commit -> `view_lock` of a keyspace -> the throttle's refresh -> the list of keyspaces -> leaf locks
+//! (snapshots, purge list, throttle, syncer). The schedule's lock is a leaf for everyone but the
+//! runner, which loads views (lock-free) and takes the list of keyspaces under it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runstone_storage::StorageLock;
+
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, SeqNo};
+use crate::base::options::WriteOptions;
+use crate::catalog::Catalog;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::collection::Collector;
+use crate::jobs::compaction::Compactor;
+use crate::jobs::flush::Flusher;
+use crate::jobs::install::Installer;
+use crate::jobs::prepare::Preparer;
+use crate::jobs::runner::Runner;
+use crate::read::get::Reader;
+use crate::schedule::Schedule;
+use crate::visibility::snapshot::Visibility;
+use crate::wal::batch::Batch;
+use crate::wal::segments::{Wal, WalFiles};
+use crate::write::commit::{Committer, Share, Shared};
+use crate::write::pressure::BackPressure;
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) env: Arc<Env>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) pressure: Arc<BackPressure>,
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) runner: Arc<Runner>,
+    /// Held by the checkpoint that set the flush limit.
+    pub(crate) checkpointing: Mutex<()>,
+    /// Released at close, even while handles to the store are kept.
+    pub(crate) lock: Mutex<Option<Box<dyn StorageLock>>>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        env: Arc<Env>,
+        catalog: Arc<Catalog>,
+        wal: (Wal, Arc<WalFiles>),
+        last_seq: SeqNo,
+        lock: Box<dyn StorageLock>,
+    ) -> Engine {
+        let visibility = Arc::new(Visibility::new(last_seq));
+        let schedule = Arc::new(Schedule::new());
+        let pressure = Arc::new(BackPressure::new(&env, &catalog, &visibility));
+        let shared = Shared {
+            env: Arc::clone(&env),
+            catalog: Arc::clone(&catalog),
+            visibility: Arc::clone(&visibility),
+            schedule: Arc::clone(&schedule),
+            pressure: Arc::clone(&pressure),
+        };
+        let committer = Arc::new(Committer::new(shared, wal.0, wal.1, last_seq));
+        let reader = Arc::new(Reader::new(&env, &visibility, &schedule, &committer));
+        let runner = runner(&env, &catalog, &visibility, &schedule, &pressure, &committer);
+        Engine {
+            env,
+            catalog,
+            visibility,
+            schedule,
+            pressure,
+            committer,
+            reader,
+            runner: Arc::new(runner),
+            checkpointing: Mutex::new(()),
+            lock: Mutex::new(Some(lock)),
+        }
+    }
+
+    /// Commits a batch of any keyspaces.
+    pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
+        batch.check_for(self.env.opening)?;
+        let mut sums: BTreeMap<KeyspaceId, (u64, u64)> = BTreeMap::new();
+        for operation in batch.operations() {
+            let sum = sums.entry(operation.keyspace).or_default();
+            sum.0 += 1;
+            sum.1 += (operation.key.len() + operation.value.len()) as u64;
+        }
+        let keyspaces = self.catalog.keyspaces.read();
+        let resolved: Vec<(Arc<KeyspaceCore>, u64, u64)> = sums
+            .into_iter()
+            .map(|(id, (count, user_bytes))| match keyspaces.get(&id) {
+                Some(keyspace) => Ok((Arc::clone(keyspace), count, user_bytes)),
+                None => Err(Error::UnknownKeyspace { name: format!("#{id}") }),
+            })
+            .collect::<Result<_>>()?;
+        drop(keyspaces);
+        let shares: Vec<Share<'_>> = resolved
+            .iter()
+            .map(|(keyspace, count, user_bytes)| Share {
+                keyspace,
+                count: *count,
+                user_bytes: *user_bytes,
+            })
+            .collect();
+        let durability = self.env.durability(options);
+        self.committer.commit(batch, &shares, durability, &*self.runner)
+    }
+}
+
+fn runner(
+    env: &Arc<Env>,
+    catalog: &Arc<Catalog>,
+    visibility: &Arc<Visibility>,
+    schedule: &Arc<Schedule>,
+    pressure: &Arc<BackPressure>,
+    committer: &Arc<Committer>,
+) -> Runner {
+    let installer = Arc::new(Installer {
+        env: Arc::clone(env),
+        catalog: Arc::clone(catalog),
+        schedule: Arc::clone(schedule),
+        pressure: Arc::clone(pressure),
+    });
+    let preparer = Arc::new(Preparer {
+        env: Arc::clone(env),
+        catalog: Arc::clone(catalog),
+        visibility: Arc::clone(visibility),
+        schedule: Arc::clone(schedule),
+        committer: Arc::clone(committer),
+    });
+    let collector = Arc::new(Collector {
+        env: Arc::clone(env),
+        catalog: Arc::clone(catalog),
+        visibility: Arc::clone(visibility),
+        schedule: Arc::clone(schedule),
+        pressure: Arc::clone(pressure),
+        committer: Arc::clone(committer),
+        installer: Arc::clone(&installer),
+    });
+    Runner {
+        env: Arc::clone(env),
+        catalog: Arc::clone(catalog),
+        visibility: Arc::clone(visibility),
+        schedule: Arc::clone(schedule),
+        committer: Arc::clone(committer),
+        flusher: Flusher {
+            env: Arc::clone(env),
+            catalog: Arc::clone(catalog),
+            visibility: Arc::clone(visibility),
+            committer: Arc::clone(committer),
+            installer: Arc::clone(&installer),
+            preparer: Arc::clone(&preparer),
+            collector: Arc::clone(&collector),
+        },
+        compactor: Compactor {
+            env: Arc::clone(env),
+            catalog: Arc::clone(catalog),
+            visibility: Arc::clone(visibility),
+            schedule: Arc::clone(schedule),
+            installer: Arc::clone(&installer),
+            preparer: Arc::clone(&preparer),
+        },
+        installer,
+        preparer,
+        collector,
+    }
+}

@@ -1,0 +1,165 @@
+//! Keyspaces are made, changed and dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use super::DEFAULT_KEYSPACE;
+use crate::base::error::{Error, Result};
+use crate::base::event::check_outside;
+use crate::base::options::KeyspaceOptions;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::settle::{settle_prefixer, settle_values, value_files};
+use crate::store::engine::Engine;
+use crate::tree::manifest::KeyspaceState;
+use crate::tree::record::Change;
+use crate::values::file::ValueFile;
+
+impl Engine {
+    pub(crate) fn open_keyspace(&self, name: &str, options: Option<KeyspaceOptions>) -> Result<()> {
+        if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+            return Err(Error::invalid(
+                format!("{name:?} is not a keyspace name"),
+                "use 1 to 255 bytes without control characters",
+            ));
+        }
+        if let Some(options) = &options {
+            options.check()?;
+        }
+        check_outside(self.env.opening)?;
+        let found = self.catalog.find_keyspace(name);
+        reached!(KeyspaceFound);
+        let outcome = match (found, options) {
+            (Some(_), None) => Ok(()),
+            (Some(existing), Some(options)) => self.change_options(&existing, options),
+            (None, options) => self.make_keyspace(name, options.unwrap_or_default()),
+        };
+        outcome.inspect_err(|error| self.note_change_error(error))
+    }
+
+    /// A change of keyspaces failed. What options do not allow and a full disk leave all as it was;
+    /// after anything else nobody knows what is on disk (P7).
+    fn note_change_error(&self, error: &Error) {
+        let is_fault = matches!(error, Error::Storage(_)) && !error.is_no_space();
+        if is_fault || self.catalog.is_manifest_broken() {
+            self.env.stop_writes(error);
+        }
+    }
+
+    /// Options of an existing keyspace. Compactions of the old policy end first.
+    fn change_options(&self, keyspace: &Arc<KeyspaceCore>, options: KeyspaceOptions) -> Result<()> {
+        if **keyspace.options.load() == options {
+            return Ok(());
+        }
+        self.env.check_writable()?;
+        self.runner.without_jobs(keyspace, || {
+            self.env.check_writable()?;
+            let mut manifest = self.catalog.manifest.lock();
+            keyspace.check_exists()?;
+            let shape = &keyspace.view.load().version.shape;
+            let extractors = &self.env.options.prefix_extractors;
+            let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
+            let (next_file, last_seq) = (&self.env.next_file, self.visibility.now());
+            let values = settle_values(
+                keyspace,
+                &options.values,
+                &self.catalog.tables,
+                next_file,
+                last_seq,
+            )?;
+            let mut changes = vec![Change::Keyspace {
+                id: keyspace.id,
+                name: keyspace.name.clone(),
+                options: options.to_toml(),
+            }];
+            let before = keyspace.values.load().current.clone();
+            let number_of = |store: &Option<Arc<ValueFile>>| store.as_ref().map(|s| s.number);
+            if number_of(&values.current) != number_of(&before) {
+                changes.extend(value_files(keyspace.id, &values));
+            }
+            manifest.append(&changes).inspect_err(|_| {
+                // Values go there as before.
+                before.iter().for_each(|store| store.retire(0, 0));
+            })?;
+            keyspace.values.store(Arc::new(values));
+            *keyspace.prefixer.lock() = prefixer;
+            keyspace.options.store(Arc::new(options));
+            keyspace.changes.fetch_add(1, AcqRel);
+            Ok::<(), Error>(())
+        })?;
+        self.pressure.refresh(keyspace);
+        self.schedule.wake();
+        Ok(())
+    }
+
+    fn make_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<()> {
+        self.env.check_writable()?;
+        let mut manifest = self.catalog.manifest.lock();
+        if self.catalog.find_keyspace(name).is_some() {
+            // Another thread was faster; what exists wins.
+            return Ok(());
+        }
+        let state = KeyspaceState::new(name.to_string(), options.to_toml());
+        let id = manifest.next_keyspace;
+        let extractors = &self.env.options.prefix_extractors;
+        let made =
+            KeyspaceCore::open(id, &state, &self.catalog.tables, &self.catalog.pool, extractors)?;
+        let values =
+            settle_values(&made, &options.values, &self.catalog.tables, &self.env.next_file, 0)?;
+        let (name, options) = (state.name, state.options);
+        let mut changes = vec![Change::Keyspace { id, name, options }];
+        changes.extend(value_files(id, &values));
+        manifest.append(&changes)?;
+        made.values.store(Arc::new(values));
+        manifest.next_keyspace += 1;
+        self.catalog.keyspaces.write().insert(id, Arc::new(made));
+        Ok(())
+    }
+
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.env.check_writable()?;
+        let unknown = || Error::UnknownKeyspace { name: name.to_string() };
+        let keyspace = self.catalog.find_keyspace(name).ok_or_else(unknown)?;
+        reached!(KeyspaceFound);
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid(
+                "the default keyspace cannot be dropped",
+                "delete its keys, or use keyspaces of your own",
+            ));
+        }
+        if !self.committer.mark_dropped(&keyspace) {
+            // Another thread drops it.
+            return Err(unknown());
+        }
+        self.schedule.wait_for_keyspace(keyspace.id);
+        reached!(KeyspaceMarked);
+        let mut manifest = self.catalog.manifest.lock();
+        // What only its memtables needed of the log is not needed any more. A close removes the
+        // log segment by segment, and who dies of it must not leave one without its beginning.
+        let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
+        let change = Change::Dropped { id: keyspace.id };
+        let logged = self
+            .env
+            .check_not_stopped()
+            .and_then(|()| self.catalog.append_edit(&mut manifest, vec![change], log_start));
+        if let Err(error) = logged {
+            // Before the lock goes: a checkpoint takes the keyspace as it is under it.
+            keyspace.dropped.store(false, Release);
+            drop(manifest);
+            self.schedule.wake();
+            self.note_change_error(&error);
+            return Err(error);
+        }
+        manifest.flushed.remove(&keyspace.id);
+        manifest.log_start = log_start;
+        self.catalog.keyspaces.write().remove(&keyspace.id);
+        drop(manifest);
+        // Its pressure goes with it.
+        self.pressure.refresh_all();
+        let view = keyspace.view.load_full();
+        view.version.handles().for_each(|handle| handle.mark_obsolete());
+        let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
+        self.catalog.remove_value_files(&files);
+        self.committer.retire_log_below(log_start.0);
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! Every byte of a store read and checked against checksums, order and metadata.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::Table;
+use serde::Serialize;
+
+use crate::base::error::{Error, Result};
+use crate::base::event::check_outside;
+use crate::base::key::{Kind, compare, kind_of, seq_of};
+use crate::format::filter;
+use crate::read::cursor::ReadOptions;
+use crate::store::Keyspace;
+use crate::store::engine::Engine;
+use crate::table::handle::TableHandle;
+use crate::table::iterator::{Access, TableIter};
+use crate::table::reader::TableReader;
+use crate::tree::manifest::{read_current, read_manifest};
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VerifyReport {
+    /// Tables read.
+    pub tables: u64,
+    /// Entries read.
+    pub entries: u64,
+    /// Records of value files read.
+    pub records: u64,
+    /// Bytes of those tables and records.
+    pub bytes: u64,
+    /// One line per damaged file.
+    pub damage: Vec<Damage>,
+}
+
+/// A damaged file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// File name inside the store.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl VerifyReport {
+    /// Whether nothing is damaged.
+    pub fn is_clean(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+impl Engine {
+    /// Checks the manifest and every table; damage is collected, other errors end the walk.
+    pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
+        check_outside(self.env.opening)?;
+        let mut report = VerifyReport::default();
+        // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
+        let manifest = self.catalog.manifest.lock();
+        let read = read_current(&*self.env.storage).and_then(|number| match number {
+            Some(current) => read_manifest(&*self.env.storage, current).map(drop),
+            None => Err(Error::corruption("CURRENT", 0, "the file is missing")),
+        });
+        drop(manifest);
+        report.note(read)?;
+        let keyspaces = self.catalog.keyspaces.read().clone();
+        for keyspace in keyspaces.values() {
+            let version = Arc::clone(&keyspace.view.load().version);
+            for handle in version.handles() {
+                report.tables += 1;
+                report.bytes += handle.meta().bytes;
+                let entries = verify_table(handle);
+                report.entries += entries.as_ref().copied().unwrap_or(0);
+                report.note(entries.map(drop))?;
+            }
+            let values = keyspace.values.load_full();
+            for store in values.all() {
+                for group in &store.layout().groups {
+                    let records = store.verify(&group.segments);
+                    report.records += records.as_ref().copied().unwrap_or(0);
+                    report.bytes += group.bytes();
+                    report.note(records.map(drop))?;
+                }
+            }
+            if !values.is_empty() {
+                report
+                    .note(verify_pointers(Keyspace::new(Arc::clone(self), Arc::clone(keyspace))))?;
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl VerifyReport {
+    fn note(&mut self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(Error::Corruption { file, offset, what }) => {
+                self.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
+                Ok(())
+            }
+            Err(Error::Storage(error)) if error.is_not_found() => {
+                let what = "the file is missing".to_string();
+                let name = error.path.rsplit('/').next().unwrap_or(&error.path);
+                let damage = Damage { file: name.to_string(), what };
+                // The walks over tables and over pointers may both meet it.
+                if !self.damage.contains(&damage) {
+                    self.damage.push(damage);
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Follows the pointer of every visible version; others may lead nowhere.
+fn verify_pointers(keyspace: Keyspace) -> Result<()> {
+    let options = ReadOptions::default().keys_only().fill_cache(false);
+    let mut cursor = keyspace.cursor(options)?;
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        if !cursor.value_is_there()? {
+            let what = format!("the value of key \"{}\" is gone", cursor.key().escape_ascii());
+            return Err(Error::corruption("a value file", 0, what));
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+/// Reads a whole table; returns its entries.
+fn verify_table(handle: &TableHandle) -> Result<u64> {
+    verify_entries(handle.reader()?, handle.file_meta())
+}
+
+fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
+    let mut iter = TableIter::new(Arc::clone(reader), Access::Sequential);
+    iter.seek_to_first()?;
+    let mut last: Option<(Vec<u8>, u64)> = None;
+    let (mut entries, mut tombstones) = (0, 0);
+    while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
+        let (key, trailer) = (cursor.key(), cursor.trailer());
+        let bad = |what: &str| {
+            reader.corrupt(0, &format!("{what} at key {:?}", key.escape_ascii().to_string()))
+        };
+        if last.as_ref().is_some_and(|(k, t)| compare(k, *t, key, trailer).is_ge()) {
+            return Err(bad("entries are out of order"));
+        }
+        if !(*meta.min_key <= *key && *key <= *meta.max_key) {
+            return Err(bad("entry is outside of the table's bounds"));
+        }
+        if !(meta.min_seq..=meta.max_seq).contains(&seq_of(trailer)) {
+            return Err(bad("sequence number is outside of the table's bounds"));
+        }
+        let partition = reader.partition(reader.find_partition(key))?;
+        let hash = filter::hash(key);
+        if partition.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+            return Err(bad("the filter denies an entry"));
+        }
+        entries += 1;
+        tombstones += u64::from(kind_of(trailer) == Kind::Delete as u8);
+        last = Some((key.to_vec(), trailer));
+        iter.next()?;
+    }
+    if entries != meta.entries || tombstones != meta.tombstones {
+        return Err(reader.corrupt(0, "number of entries differs from what the manifest recorded"));
+    }
+    Ok(entries)
+}

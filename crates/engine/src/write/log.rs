@@ -1,0 +1,126 @@
+//! The log behind the committer: it is synced, and its segments come and go.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use runstone_storage::Category;
+
+use crate::base::error::{Error, Result};
+use crate::base::key::SeqNo;
+use crate::base::metrics::Counter;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::memtable::Memtable;
+use crate::wal::segments::{SyncWork, segment_name};
+use crate::write::commit::Committer;
+
+impl Committer {
+    /// Returns once everything acknowledged so far is durable.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.env.check_writable()?;
+        self.sync_through(self.visibility.publisher.visible())
+    }
+
+    /// Returns once everything up to `seq` is durable.
+    pub(crate) fn sync_through(&self, seq: SeqNo) -> Result<()> {
+        if seeded!(AcknowledgedBeforeSync) {
+            return Ok(());
+        }
+        let is_durable = || self.durable_seq.load(Acquire) >= seq;
+        let sync = || {
+            // One that panics fails, or it would never be over for those who wait.
+            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
+            let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
+            let synced = synced.unwrap_or_else(|_| Err(panicked()));
+            synced.inspect_err(|error| self.env.stop_writes(error))
+        };
+        let outcome = self.syncer.until(is_durable, sync);
+        outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
+    }
+
+    /// Syncs everything appended so far.
+    fn sync_log(&self) -> Result<()> {
+        let started = Instant::now();
+        let (work, through): (SyncWork, SeqNo) = {
+            let state = self.state.lock();
+            (state.wal.sync_work(), state.next_seq - 1)
+        };
+        reached!(LogSyncBegun);
+        work.run(&*self.env.storage)?;
+        self.state.lock().wal.synced(&work);
+        self.durable_seq.fetch_max(through, AcqRel);
+        self.env.metrics.add(Counter::wal_syncs, 1);
+        self.env.metrics.sync_ns.record(started.elapsed());
+        Ok(())
+    }
+
+    /// First log segment that is needed without the memtables that are `settled`, flushed or
+    /// dropped, and where it starts.
+    pub(crate) fn log_floor_without(
+        &self,
+        settled: impl Fn(&KeyspaceCore, &Memtable) -> bool,
+    ) -> (u64, SeqNo) {
+        let commit = self.state.lock();
+        let mut needed: Option<u64> = None;
+        for other in self.catalog.keyspaces.read().values() {
+            let view = other.view.load();
+            for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+                let is_needed = !settled(other, memtable);
+                if let Some(segment) = memtable.first_segment().filter(|_| is_needed) {
+                    needed = Some(needed.map_or(segment, |least| least.min(segment)));
+                }
+            }
+        }
+        commit.wal.floor(needed, commit.next_seq)
+    }
+
+    /// Gives back the segments below the log's floor. What cannot be removed fails nobody: the
+    /// manifest says that it is not needed.
+    pub(crate) fn retire_log_below(&self, floor: u64) {
+        let obsolete = self.state.lock().wal.take_obsolete(floor);
+        obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
+    }
+
+    /// Prepares the next log segment, and gives back the mappings of finished ones.
+    pub(crate) fn prepare_log(&self) -> Result<()> {
+        self.wal_files.prepare_spare()?;
+        let finished = self.state.lock().wal.mapped_finished();
+        for number in finished {
+            let name = segment_name(number);
+            match self.env.storage.open(&name, Category::Wal) {
+                Ok(ordinary) => drop(self.state.lock().wal.unmap(number, ordinary)),
+                // Flushed and retired meanwhile.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the log takes.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.state.lock().wal.bytes()
+    }
+
+    /// Whether a segment should be prepared for writers; when `urgent`, only what they need at once.
+    pub(crate) fn wants_log(&self, urgent: bool) -> bool {
+        self.wal_files.wants_spare(urgent)
+    }
+
+    /// Gives prepared segments back that only writers need.
+    pub(crate) fn trim_log(&self) {
+        self.wal_files.trim();
+    }
+
+    /// Removes the whole log, of which nothing is needed any more.
+    pub(crate) fn remove_log(&self) {
+        self.state.lock().wal.remove_all();
+    }
+
+    /// The log was replayed: everything up to `last_seq` is visible and durable.
+    pub(crate) fn begin_after(&self, last_seq: SeqNo) {
+        self.visibility.publisher.set_visible(last_seq);
+        self.durable_seq.store(last_seq, Release);
+        self.state.lock().next_seq = last_seq + 1;
+    }
+}

@@ -1,0 +1,72 @@
+//! Memtables are replaced: when one is full, when the log is too long, or for a flush of all.
+
+use std::sync::Arc;
+
+use crate::base::key::SeqNo;
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::memtable::Memtable;
+use crate::write::commit::Committer;
+
+impl Committer {
+    /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
+    pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceCore>, memtable: &Arc<Memtable>) {
+        if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
+            return;
+        }
+        self.rotate(std::slice::from_ref(keyspace), |active| Arc::ptr_eq(active, memtable));
+        self.schedule.wake();
+    }
+
+    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` says so, all
+    /// at one moment: no batch is split. Returns the last sequence number given out before it.
+    ///
+    /// The switch is under the commit lock, so that every number of an older memtable is below
+    /// those of a newer one; what takes time (memory for the new ones) is before it.
+    pub(crate) fn rotate(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) -> SeqNo {
+        let fresh = |keyspace: &Arc<KeyspaceCore>| {
+            self.catalog.new_memtable(&keyspace.options.load(), Some(&keyspace.view.load().active))
+        };
+        let fresh: Vec<Arc<Memtable>> = keyspaces.iter().map(fresh).map(Arc::new).collect();
+        let last_seq = {
+            let commit = self.state.lock();
+            for (keyspace, fresh) in keyspaces.iter().zip(fresh) {
+                let _view = keyspace.view_lock.lock();
+                let old = keyspace.view.load_full();
+                if old.active.is_empty() || !wanted(&old.active) {
+                    continue;
+                }
+                let mut immutable = vec![Arc::clone(&old.active)];
+                immutable.extend(old.immutable.iter().cloned());
+                let version = Arc::clone(&old.version);
+                keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
+                keyspace.dead_ranges.forget_unused();
+            }
+            commit.next_seq - 1
+        };
+        reached!(MemtableReplaced);
+        keyspaces.iter().for_each(|keyspace| self.pressure.refresh(keyspace));
+        last_seq
+    }
+
+    /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
+    /// segment, however idle they are.
+    pub(super) fn shorten_log(&self) {
+        let oldest = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let waiting = view.immutable.last().and_then(|memtable| memtable.first_segment());
+            waiting.or(view.active.first_segment())
+        };
+        let keyspaces: Vec<_> = self.catalog.all();
+        let first = keyspaces.iter().filter_map(oldest).min();
+        let idle = |keyspace: &Arc<KeyspaceCore>| {
+            oldest(keyspace) == first && keyspace.view.load().immutable.is_empty()
+        };
+        let holders: Vec<_> = keyspaces.into_iter().filter(idle).collect();
+        self.rotate(&holders, |active| active.first_segment() == first);
+        self.schedule.wake();
+    }
+}
