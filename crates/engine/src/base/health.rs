@@ -79,8 +79,8 @@ impl Env {
         self.throttle.wake();
     }
 
-    /// A job or a log append failed. A full disk left nothing behind and is waited out; anything else
-    /// left unknown bytes and stops writes.
+    /// A job or a log append failed. A full disk left nothing behind and is waited out; anything
+    /// else left unknown bytes and stops writes.
     pub(crate) fn note_job_error(&self, error: &Error) {
         if !error.is_no_space() {
             return self.stop_writes(error);

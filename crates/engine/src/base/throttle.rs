@@ -1,5 +1,5 @@
-//! The gate that writers pass: how far they are slowed down, and where they wait when they must stop.
-//! It is told the pressure; who measures it is above (`write/pressure`).
+//! The gate that writers pass: how far they are slowed down, and where they wait when they must
+//! stop. It is told the pressure; who measures it is above (`write/pressure`).
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

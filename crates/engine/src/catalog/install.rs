@@ -1,5 +1,5 @@
-//! Edits of the manifest, and the versions that they lead to. The manifest is the sole commit point:
-//! what it does not say has not happened.
+//! Edits of the manifest, and the versions that they lead to. The manifest is the sole commit
+//! point: what it does not say has not happened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;

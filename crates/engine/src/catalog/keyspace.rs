@@ -63,8 +63,8 @@ impl KeyspaceCore {
         pool: &Arc<ChunkPool>,
         extractors: &[Arc<dyn PrefixExtractor>],
     ) -> Result<KeyspaceCore> {
-        // The record's checksum holds, so this is not corruption: the text is of a release that knows
-        // more.
+        // The record's checksum holds, so this is not corruption: the text is of a release that
+        // knows more.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
             tracing::error!(keyspace = state.name, %error, "stored options are not understood");
             newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)

@@ -1,5 +1,5 @@
-//! The bytes inside files: blocks of tables, their index and filter, and the records of value files.
-//! Here bytes are built and taken apart; nothing here reads or writes a file.
+//! The bytes inside files: blocks of tables, their index and filter, and the records of value
+//! files. Here bytes are built and taken apart; nothing here reads or writes a file.
 //!
 //! * [`block`]: sorted entries; [`resident`]: which blocks of a partition are in memory.
 //! * [`index`]: separators and places of up to 512 blocks; [`filter`]: which keys they may hold.

@@ -1,5 +1,5 @@
-//! Background work: flushes, compactions, collections. Policies decide (`runstone-policy`), this room
-//! executes.
+//! Background work: flushes, compactions, collections. Policies decide (`runstone-policy`), this
+//! room executes.
 //!
 //! * [`runner`]: which job runs next, on which thread; [`exclusive`]: jobs that a caller runs.
 //! * [`flush`]: a memtable becomes a level-0 run.

@@ -1,10 +1,10 @@
-//! The parts of an open store, each an owner of one journey: who holds whom is seen here, what they do
-//! is theirs.
+//! The parts of an open store, each an owner of one journey: who holds whom is seen here, what they
+//! do is theirs.
 //!
-//! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest ->
-//! commit -> `view_lock` of a keyspace -> the throttle's refresh -> the list of keyspaces -> leaf locks
-//! (snapshots, purge list, throttle, syncer). The schedule's lock is a leaf for everyone but the
-//! runner, which loads views (lock-free) and takes the list of keyspaces under it.
+//! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest
+//! -> commit -> `view_lock` of a keyspace -> the throttle's refresh -> the list of keyspaces ->
+//! leaf locks (snapshots, purge list, throttle, syncer). The schedule's lock is a leaf for everyone
+//! but the runner, which loads views (lock-free) and takes the list of keyspaces under it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

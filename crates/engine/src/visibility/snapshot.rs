@@ -1,4 +1,5 @@
-//! A registered point in the store's history: compactions keep what it can see, until it is dropped.
+//! A registered point in the store's history: compactions keep what it can see, until it is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

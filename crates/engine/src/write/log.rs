@@ -102,7 +102,8 @@ impl Committer {
         self.state.lock().wal.bytes()
     }
 
-    /// Whether a segment should be prepared for writers; when `urgent`, only what they need at once.
+    /// Whether a segment should be prepared for writers; when `urgent`, only what they need at
+    /// once.
     pub(crate) fn wants_log(&self, urgent: bool) -> bool {
         self.wal_files.wants_spare(urgent)
     }

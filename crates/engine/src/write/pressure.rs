@@ -160,7 +160,8 @@ impl BackPressure {
     }
 
     /// Slows a writer down, or holds it until pressure falls. Costs one load without pressure.
-    /// `check` says whether the writer may go on waiting; `relief` runs jobs where nobody else does.
+    /// `check` says whether the writer may go on waiting; `relief` runs jobs where nobody else
+    /// does.
     #[inline]
     pub(crate) fn admit(
         &self,

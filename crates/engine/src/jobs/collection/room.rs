@@ -1,5 +1,5 @@
-//! Room for a flush in a value file: collections before it, waits, and what happens when nothing can
-//! be freed.
+//! Room for a flush in a value file: collections before it, waits, and what happens when nothing
+//! can be freed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written to
-//! new tables, which one edit or several make part of the tree.
+//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written
+//! to new tables, which one edit or several make part of the tree.
 //!
 //! * [`slicing`]: how a compaction falls into slices.
 //! * [`executor`]: threads take the slices and write tables.

@@ -1,6 +1,6 @@
 //! How a compaction falls into slices that run side by side. What moves, where tables are cut and
-//! which slice goes where is planned by `runstone_policy::partition`; here the index blocks are read
-//! for it.
+//! which slice goes where is planned by `runstone_policy::partition`; here the index blocks are
+//! read for it.
 //!
 //! 1. The histogram: every data block of the inputs, from their index partitions; of very many,
 //!    stretches of neighbours.
