@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::plan::Plan;
+use crate::shape::plan::Plan;
 use crate::shape::{Edit, Placement, Shape, Table, TableId};
 
 /// The edit of `plan`: all inputs leave and all outputs arrive at once (I6).

@@ -1,4 +1,5 @@
-//! Pure decisions about the shape of an LSM tree: what merges when, what moves, what it will cost.
+//! Pure decisions about the shape of an LSM tree: what is compacted when, what moves, what it
+//! costs.
 //!
 //! Metadata in, plan out. No I/O, no clock, no randomness, no floating point in a result, no hash
 //! order: the same shape always gives the same plan. The crate cannot name the storage crate, so
@@ -7,6 +8,9 @@
 //!
 //! Start reading at [`shape`], then [`plan`], then one policy in [`policies`]. A new policy is one
 //! file in `policies/` and one line in [`registry`].
+//!
+//! `shape` is the tree as data, its plans included. `partition` and `policy` decide over it.
+//! `policies` stand on both, and the registry and the simulator on top.
 
 #![forbid(unsafe_code)]
 
@@ -15,10 +19,8 @@ pub mod edit;
 pub mod filters;
 pub mod options;
 mod overlap;
-pub mod overlapping;
 pub mod partition;
 pub mod parts;
-pub mod plan;
 pub mod policies;
 pub mod policy;
 pub mod prefix;
@@ -26,6 +28,7 @@ pub mod registry;
 pub mod shape;
 pub mod simulator;
 pub mod sketch;
-pub mod space;
 pub mod text;
-pub mod whole;
+
+pub use policy::{space, whole};
+pub use shape::{overlapping, plan};

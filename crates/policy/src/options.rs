@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::partition::Partitioner;
 use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
-use crate::plan::Cut;
+use crate::shape::plan::Cut;
 
 /// What a compaction policy may be told. A policy ignores what it has no use for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub struct PolicyOptions {
     pub universal_max_width: u32,
     /// The space bound: where the tables take more than so many percent of what a compaction of all
     /// of them is estimated to leave, they compact, once the policy has nothing to do
-    /// ([`crate::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
+    /// ([`crate::policy::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
     /// [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
     /// Where compactions cut their tables. Default `size`. For all but `adaptive-tiering`, which

@@ -12,7 +12,7 @@ use std::mem;
 use std::slice;
 use std::sync::Arc;
 
-use crate::plan::{Busy, Compaction, CompactionInput, Cut, Move, Plan};
+use crate::shape::plan::{Busy, Compaction, CompactionInput, Cut, Move, Plan};
 use crate::shape::{Level, Run, RunSlot, Table};
 
 /// Neighbours in a run or in an overlapping level, with their place.
@@ -319,8 +319,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::overlapping::OverlappingTables;
     use crate::shape::TableId;
+    use crate::shape::overlapping::OverlappingTables;
 
     /// A level as drawn: whether its tables may overlap, and, per run, smallest keys and how far
     /// each table would reach. In a run it ends before the next one.

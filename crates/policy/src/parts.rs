@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::edit::edit_for;
-use crate::plan::{CompactionInput, Plan};
+use crate::shape::plan::{CompactionInput, Plan};
 use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 
 /// Whether the plan may be installed part by part, see the module docs. O(tables log tables).

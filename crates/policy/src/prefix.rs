@@ -1,5 +1,5 @@
 //! How a key's prefix is found: what adaptive tiering groups keys by (PTierDB §III-B). Not a
-//! partitioner: where tables are cut follows from a compaction's [`crate::plan::Cut`].
+//! partitioner: where tables are cut follows from a compaction's [`crate::shape::plan::Cut`].
 //!
 //! A rule is text in options and in the manifest: `fixed(8)`, `delimiter(/)`, `custom(name)`. It is
 //! immutable for a store once a table was cut by it. `auto` in the options lets the first

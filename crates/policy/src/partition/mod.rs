@@ -20,28 +20,8 @@ pub mod slices;
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 use crate::prefix::Prefixer;
-
-/// Names a partitioner in options and in a compaction's cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Partitioner {
-    /// One table per compaction.
-    None,
-    /// Tables of equal size, whatever their keys.
-    #[default]
-    Size,
-    /// Halves of the key range of the inputs.
-    LocalRange,
-    /// Halves of the space of all keys: the same bounds in every run.
-    GlobalRange,
-    /// The same with larger cells, each cut evenly by size inside.
-    GroupedGlobalRange,
-    /// Where the key prefix changes.
-    Prefix,
-}
+pub use crate::shape::plan::Partitioner;
 
 impl Partitioner {
     /// Its rule.

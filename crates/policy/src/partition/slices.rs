@@ -30,8 +30,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
-use crate::plan::Compaction;
 use crate::prefix::Prefixer;
+use crate::shape::plan::Compaction;
 use crate::shape::{RunSlot, Table, TableId};
 
 /// A table moves if it has this part of a usual one.

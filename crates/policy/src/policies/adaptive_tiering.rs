@@ -32,10 +32,10 @@ use crate::options::{IntraLevel, PolicyOptions};
 use crate::overlap::{
     Group, Output, Row, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
-use crate::overlapping::{OverlappingTables, obsolete_permille};
-use crate::plan::{Busy, Cut, Heat, Plan};
 use crate::policies::leveled;
 use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::overlapping::{OverlappingTables, obsolete_permille};
+use crate::shape::plan::{Busy, Cut, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
 

@@ -33,10 +33,10 @@ use crate::options::PolicyOptions;
 use crate::overlap::{
     Group, Output, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
-use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
 use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape, Table};
 use crate::text::{format_bytes, format_key};
 

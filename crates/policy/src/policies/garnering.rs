@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
-use crate::plan::{Busy, Heat, Plan};
 use crate::policies::fragmented_leveling::Job;
 use crate::policies::leveled::{self, Over};
 use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
-use crate::plan::{Busy, Plan};
 use crate::policy::LevelTarget;
+use crate::shape::plan::{Busy, Plan};
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 

@@ -13,10 +13,10 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
-use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::Shape;
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::text::format_bytes;
 
 /// See the module docs.

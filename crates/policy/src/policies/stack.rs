@@ -32,9 +32,9 @@ use std::ops::Range;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
-use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled;
 use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 

@@ -46,10 +46,10 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
-use crate::plan::{Busy, Heat, Plan};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
 use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 

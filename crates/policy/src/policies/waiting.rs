@@ -3,8 +3,8 @@
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, compaction_of, run_rows};
-use crate::plan::{Busy, Plan};
 use crate::policies::leveled;
+use crate::shape::plan::{Busy, Plan};
 use crate::shape::{Run, RunSlot, Shape};
 use crate::text::format_bytes;
 

@@ -37,11 +37,11 @@ pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
 use crate::edit::edit_for;
 use crate::options::PolicyOptions;
-use crate::plan::{Busy, Compaction, Cut, Heat, Plan};
+use crate::policy::space;
 use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::prefix::MAX_TABLE_PREFIXES;
+use crate::shape::plan::{Busy, Compaction, Cut, Heat, Plan};
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
-use crate::space;
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
 

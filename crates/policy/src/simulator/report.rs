@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use super::spread::number;
-use crate::overlapping::disjoint_rows;
+use crate::shape::overlapping::disjoint_rows;
 use crate::shape::{Level, Shape, Table};
 
 /// One level at the end.

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::partition::Partitioner;
+use serde::{Deserialize, Serialize};
+
 use crate::shape::{Run, RunSlot, Shape, Table, TableId};
 
 /// A decision. Installed as one atomic edit once all of its compactions are done.
@@ -71,6 +72,25 @@ pub enum Cut {
         /// theta: largest table wanted.
         table_bytes: u64,
     },
+}
+
+/// Names a partitioner in options and in a compaction's cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Partitioner {
+    /// One table per compaction.
+    None,
+    /// Tables of equal size, whatever their keys.
+    #[default]
+    Size,
+    /// Halves of the key range of the inputs.
+    LocalRange,
+    /// Halves of the space of all keys: the same bounds in every run.
+    GlobalRange,
+    /// The same with larger cells, each cut evenly by size inside.
+    GroupedGlobalRange,
+    /// Where the key prefix changes.
+    Prefix,
 }
 
 impl Cut {

@@ -11,12 +11,15 @@
 //! * a table id lives in one place;
 //! * a trimmed table shows a part of its file that ends where the file does.
 
+pub mod overlapping;
+pub mod plan;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::overlapping::OverlappingTables;
-use crate::plan::Plan;
 use crate::prefix::PrefixRule;
+use crate::shape::overlapping::OverlappingTables;
+use crate::shape::plan::Plan;
 use crate::sketch::Sketch;
 
 /// Identifies a table file. Never an ordering key (I6).

@@ -2,9 +2,8 @@
 //! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::plan::{Busy, Cut, Heat, Plan};
+use crate::shape::plan::{Busy, Cut, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape};
-use crate::space;
 
 /// Decides what compactions when. A pure function of its arguments: what it must remember between
 /// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
@@ -51,19 +50,6 @@ pub trait CompactionPolicy: Send + Sync {
         heat: &Heat,
         options: &PolicyOptions,
     ) -> Option<Plan>;
-}
-
-/// The next job of a tree, as stores ask for it: what the policy wants, or else what the space
-/// bound of the options asks for. Promises what [`CompactionPolicy::pick`] does.
-pub fn next_plan(
-    policy: &dyn CompactionPolicy,
-    shape: &Shape,
-    busy: &Busy,
-    heat: &Heat,
-    options: &PolicyOptions,
-) -> Option<Plan> {
-    let bound = || space::bound_plan(policy, shape, busy, options, space::live_bytes);
-    policy.pick(shape, busy, heat, options).or_else(bound)
 }
 
 /// What one level may hold.

@@ -1,11 +1,11 @@
 //! Compactions of a whole tree into one run. Not when that is done: users ask for a full
-//! compaction, and [`crate::space`] for a compaction of all where too little of the tree is live.
+//! compaction, and [`crate::policy::space`] for a compaction of all where too little of the tree is live.
 
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::plan::{Compaction, CompactionInput, Plan};
 use crate::policy::CompactionPolicy;
+use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Shape, Table, TableId};
 
 /// The plan of a full compaction; `None` if the tree is one run without tombstones already, and no

@@ -32,12 +32,25 @@
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::overlapping::disjoint_rows;
-use crate::plan::{Busy, Plan};
 use crate::policy::CompactionPolicy;
+use crate::policy::whole::whole_compaction;
+use crate::shape::overlapping::disjoint_rows;
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape, Table};
 use crate::sketch::Sketch;
-use crate::whole::whole_compaction;
+
+/// The next job of a tree, as stores ask for it: what the policy wants, or else what the space
+/// bound of the options asks for. Promises what [`CompactionPolicy::pick`] does.
+pub fn next_plan(
+    policy: &dyn CompactionPolicy,
+    shape: &Shape,
+    busy: &Busy,
+    heat: &Heat,
+    options: &PolicyOptions,
+) -> Option<Plan> {
+    let bound = || bound_plan(policy, shape, busy, options, live_bytes);
+    policy.pick(shape, busy, heat, options).or_else(bound)
+}
 
 /// The compact that the space bound asks for, if the policy has none.
 ///

@@ -1,0 +1,9 @@
+//! One compaction policy, and what is asked of any: the trait, the plan of a whole tree, the space
+//! bound. Not the policies: those are in `policies/`.
+
+mod contract;
+pub mod space;
+pub mod whole;
+
+pub use contract::*;
+pub use space::next_plan;
