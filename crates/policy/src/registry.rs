@@ -6,10 +6,10 @@ use crate::policies::bigtable::BIGTABLE;
 use crate::policies::binomial::BINOMIAL;
 use crate::policies::constant::CONSTANT;
 use crate::policies::fluid::FLUID;
-use crate::policies::fragmented_leveling::FragmentedLeveling;
-use crate::policies::garnering::Garnering;
+use crate::policies::fragmented_leveling::FRAGMENTED_LEVELING;
+use crate::policies::garnering::GARNERING;
 use crate::policies::lazy_leveling::LAZY_LEVELING;
-use crate::policies::leveling::Leveling;
+use crate::policies::leveling::LEVELING;
 use crate::policies::min_latency::MIN_LATENCY;
 use crate::policies::tiering::TIERING;
 use crate::policies::universal::UNIVERSAL;
@@ -17,12 +17,12 @@ use crate::policy::CompactionPolicy;
 
 /// Every policy, in the order of help and docs tables.
 pub static POLICIES: &[&dyn CompactionPolicy] = &[
-    &FragmentedLeveling,
-    &Leveling,
+    &FRAGMENTED_LEVELING,
+    &LEVELING,
     &TIERING,
     &LAZY_LEVELING,
     &FLUID,
-    &Garnering,
+    &GARNERING,
     &AdaptiveTiering,
     &BIGTABLE,
     &CONSTANT,

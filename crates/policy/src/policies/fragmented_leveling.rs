@@ -29,15 +29,13 @@
 
 use std::sync::Arc;
 
-use crate::options::PolicyOptions;
 use crate::overlap::{
     Group, Output, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
-use crate::policies::leveled::{self, Over};
+use crate::policies::leveled::{self, Job, Leveled, Over};
 use crate::policies::waiting;
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::plan::{Busy, Heat, Plan};
-use crate::shape::{Level, Shape, Table};
+use crate::shape::plan::Plan;
+use crate::shape::{Level, Table};
 use crate::text::{format_bytes, format_key};
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
@@ -48,55 +46,30 @@ pub const L0_PATIENCE: u32 = waiting::PATIENCE;
 pub const EXPANSION_TABLES: u64 = 25;
 
 /// See the module docs.
-pub struct FragmentedLeveling;
+pub(crate) static FRAGMENTED_LEVELING: Leveled = Leveled {
+    name: "fragmented-leveling",
+    doc: "one run per level; tables sink one at a time with their overlap (LevelDB, RocksDB)",
+    targets: leveled::targets,
+    first: leveled::nothing,
+    sink,
+    idle: compact_inside_l0,
+};
 
-impl CompactionPolicy for FragmentedLeveling {
-    fn name(&self) -> &'static str {
-        "fragmented-leveling"
-    }
-
-    fn doc(&self) -> &'static str {
-        "one run per level; tables sink one at a time with their overlap (LevelDB, RocksDB)"
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        leveled::targets(shape, options)
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        let job = Job { shape, busy, options };
-        leveled::reshape(shape, busy, options)
-            .or_else(|| {
-                let over = leveled::over_target(shape, busy, &self.targets(shape, options));
-                over.iter().find_map(|over| job.sink(over))
-            })
-            .or_else(|| job.compact_inside_l0())
+/// Rules 1 and 2. How much a level may hold is not asked here: Garnering sinks its tables by the
+/// same rules, under other capacities.
+pub(super) fn sink(job: &Job, over: &Over) -> Option<Plan> {
+    match over.level {
+        0 => job.sink_runs(over),
+        _ => job.sink_table(over),
     }
 }
 
-/// The arguments of `pick`, once. How much a level may hold is not among them: Garnering sinks its
-/// tables by the same rules, under other capacities.
-pub(super) struct Job<'a> {
-    pub shape: &'a Shape,
-    pub busy: &'a Busy,
-    pub options: &'a PolicyOptions,
+/// Rule 4.
+pub(super) fn compact_inside_l0(job: &Job) -> Option<Plan> {
+    waiting::compact_newest(job.shape, job.busy, job.options, 0, job.options.l0_trigger)
 }
 
 impl Job<'_> {
-    /// Rules 1 and 2.
-    pub fn sink(&self, over: &Over) -> Option<Plan> {
-        match over.level {
-            0 => self.sink_runs(over),
-            _ => self.sink_table(over),
-        }
-    }
-
     /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
     /// policy that was switched away from): its own always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
@@ -265,12 +238,6 @@ impl Job<'_> {
             (Some(run), Some(first), Some(last)) => run.overlapping(&first.min_key, &last.max_key),
             _ => &[],
         }
-    }
-
-    /// Rule 4.
-    pub fn compact_inside_l0(&self) -> Option<Plan> {
-        let trigger = self.options.l0_trigger;
-        waiting::compact_newest(self.shape, self.busy, self.options, 0, trigger)
     }
 
     fn output(&self, level: u32) -> Output {

@@ -23,61 +23,37 @@
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
-use crate::policies::fragmented_leveling::Job;
-use crate::policies::leveled::{self, Over};
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::plan::{Busy, Heat, Plan};
-use crate::shape::{Level, RunSlot, Shape, Table};
+use crate::overlap::{collides, connect, level_rows, plan_groups};
+use crate::policies::fragmented_leveling;
+use crate::policies::leveled::{self, Job, Leveled, Over};
+use crate::policy::LevelTarget;
+use crate::shape::plan::Plan;
+use crate::shape::{Level, Shape, Table};
 use crate::text::format_bytes;
 
 /// Capacities are computed with this many bits after the point.
 const FRACTION_BITS: u32 = 24;
 
 /// See the module docs.
-pub struct Garnering;
+pub(crate) static GARNERING: Leveled = Leveled {
+    name: "garnering",
+    doc: "fragmented leveling with fewer levels, which widen as data grows (Autumn)",
+    targets,
+    first: shrink,
+    sink: deepen_or_sink,
+    idle: fragmented_leveling::compact_inside_l0,
+};
 
-impl CompactionPolicy for Garnering {
-    fn name(&self) -> &'static str {
-        "garnering"
-    }
-
-    fn doc(&self) -> &'static str {
-        "fragmented leveling with fewer levels, which widen as data grows (Autumn)"
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        let last_level = last_level(shape);
-        let mut capacities = capacities_bytes(last_level, options);
-        // A level below the last one holds data only once L is its number.
-        capacities.extend(capacities_bytes(last_level + 1, options).last());
-        let target = |(level, capacity_bytes): (u32, u64)| LevelTarget {
-            capacity_bytes,
-            ..leveled::target(level, options)
-        };
-        (0..).zip(capacities).map(target).collect()
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        let last_level = last_level(shape);
-        let job = Job { shape, busy, options };
-        leveled::reshape(shape, busy, options)
-            .or_else(|| shrink(&job, last_level))
-            .or_else(|| {
-                let over = leveled::over_target(shape, busy, &self.targets(shape, options));
-                over.iter().find_map(|over| match over.level == last_level {
-                    true => Some(deepen(over)),
-                    false => job.sink(over),
-                })
-            })
-            .or_else(|| job.compact_inside_l0())
-    }
+fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+    let last_level = last_level(shape);
+    let mut capacities = capacities_bytes(last_level, options);
+    // A level below the last one holds data only once L is its number.
+    capacities.extend(capacities_bytes(last_level + 1, options).last());
+    let target = |(level, capacity_bytes): (u32, u64)| LevelTarget {
+        capacity_bytes,
+        ..leveled::target(level, options)
+    };
+    (0..).zip(capacities).map(target).collect()
 }
 
 /// L, see rule 2.
@@ -114,16 +90,20 @@ pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
     capacities
 }
 
-/// Rule 4.
-fn deepen(over: &Over) -> Plan {
+/// Rules 3 and 4.
+fn deepen_or_sink(job: &Job, over: &Over) -> Option<Plan> {
+    if over.level != last_level(job.shape) {
+        return fragmented_leveling::sink(job, over);
+    }
     let next = over.level + 1;
     let why = format!("{}; it is the last, so L{next} becomes the last", over.reason);
-    Plan { last_level: Some(next), why, ..Plan::default() }
+    Some(Plan { last_level: Some(next), why, ..Plan::default() })
 }
 
 /// Rule 5. Only while no job has to do with either level: one that runs may just fill them.
-fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
+fn shrink(job: &Job) -> Option<Plan> {
     let Job { shape, busy, options } = *job;
+    let last_level = last_level(shape);
     let next_last = last_level - 1;
     if next_last == 0 || busy.writes_into(last_level) || busy.writes_into(next_last) {
         return None;
@@ -152,9 +132,7 @@ fn shrink(job: &Job, last_level: u32) -> Option<Plan> {
         if collides(&groups, next_last, busy) {
             return None;
         }
-        let id = upper.runs().first().map_or(u64::from(next_last), |run| run.id);
-        let cut = options.cut();
-        let output = Output { level: next_last, slot: RunSlot::New(id), cut };
+        let output = leveled::output_to(shape, next_last, options);
         let compacted = plan_groups(groups, output, |lone| lone.level == next_last);
         plan = Plan { last_level: plan.last_level, ..compacted };
     }

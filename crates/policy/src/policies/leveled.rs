@@ -1,5 +1,10 @@
 //! What the leveled policies share: level 0 holds flush runs, every deeper level one run, each T
-//! times the capacity of the one above. Not a policy.
+//! times the capacity of the one above. Not a policy: one is a [`Leveled`] with its own rules.
+//!
+//! 1. A level that another policy left behind becomes one run first ([`reshape`]).
+//! 2. Then the levels over target get their turn, highest score first. One that is blocked lets
+//!    the next one go.
+//! 3. If nothing sinks, the policy's `idle` rule has the last word.
 //!
 //! Run ids. A flush chooses the id of its level-0 run (the engine's business). The one run of a
 //! level i >= 1 has id i: run ids are looked up per level, so that is unique. A level that another
@@ -11,10 +16,66 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
-use crate::policy::LevelTarget;
-use crate::shape::plan::{Busy, Plan};
+use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
+
+/// A leveled policy.
+pub(crate) struct Leveled {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub targets: fn(&Shape, &PolicyOptions) -> Vec<LevelTarget>,
+    /// Goes before all levels over target.
+    pub first: fn(&Job) -> Option<Plan>,
+    /// What becomes of a level over target.
+    pub sink: fn(&Job, &Over) -> Option<Plan>,
+    /// What is left to do if nothing sinks.
+    pub idle: fn(&Job) -> Option<Plan>,
+}
+
+/// The arguments of `pick`, once.
+pub(crate) struct Job<'a> {
+    pub shape: &'a Shape,
+    pub busy: &'a Busy,
+    pub options: &'a PolicyOptions,
+}
+
+/// A rule of a [`Leveled`] that has none.
+pub(crate) fn nothing(_: &Job) -> Option<Plan> {
+    None
+}
+
+impl CompactionPolicy for Leveled {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+        (self.targets)(shape, options)
+    }
+
+    fn pick(
+        &self,
+        shape: &Shape,
+        busy: &Busy,
+        _heat: &Heat,
+        options: &PolicyOptions,
+    ) -> Option<Plan> {
+        let job = Job { shape, busy, options };
+        reshape(shape, busy, options)
+            .or_else(|| (self.first)(&job))
+            .or_else(|| {
+                let over = over_target(shape, busy, &self.targets(shape, options));
+                over.iter().find_map(|over| (self.sink)(&job, over))
+            })
+            .or_else(|| (self.idle)(&job))
+    }
+}
 
 /// A level over target.
 pub(crate) struct Over {

@@ -11,46 +11,24 @@
 //! A compaction takes both levels whole, so two jobs of this policy never share a level, and each
 //! byte is rewritten about T/2 times per level (spec: compaction policies §2).
 
-use crate::options::PolicyOptions;
 use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
-use crate::policies::leveled::{self, Over};
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::Shape;
-use crate::shape::plan::{Busy, Heat, Plan};
+use crate::policies::leveled::{self, Job, Leveled, Over};
+use crate::shape::plan::Plan;
 use crate::text::format_bytes;
 
 /// See the module docs.
-pub struct Leveling;
-
-impl CompactionPolicy for Leveling {
-    fn name(&self) -> &'static str {
-        "leveling"
-    }
-
-    fn doc(&self) -> &'static str {
-        "one run per level; a full level compacts whole into the next: fewest runs, most writing"
-    }
-
-    fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        leveled::targets(shape, options)
-    }
-
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        leveled::reshape(shape, busy, options).or_else(|| {
-            let over = leveled::over_target(shape, busy, &self.targets(shape, options));
-            over.iter().find_map(|over| sink(shape, busy, options, over))
-        })
-    }
-}
+pub(crate) static LEVELING: Leveled = Leveled {
+    name: "leveling",
+    doc: "one run per level; a full level compacts whole into the next: fewest runs, most writing",
+    targets: leveled::targets,
+    first: leveled::nothing,
+    sink,
+    idle: leveled::nothing,
+};
 
 /// The whole level into the whole next level.
-fn sink(shape: &Shape, busy: &Busy, options: &PolicyOptions, over: &Over) -> Option<Plan> {
+fn sink(job: &Job, over: &Over) -> Option<Plan> {
+    let Job { shape, busy, options } = *job;
     let output = leveled::output_to(shape, over.level + 1, options);
     if busy.writes_into(output.level) {
         return None;
