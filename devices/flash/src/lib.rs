@@ -19,7 +19,6 @@ pub mod front;
 pub mod ftl;
 pub mod kvssd;
 pub mod nand;
-mod random;
 mod rest;
 
 pub use error::{Error, Result, Rule};

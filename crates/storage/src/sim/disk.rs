@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::fault::{FaultKind, Faults, OpKind};
 use super::image::{Image, PAGE_BYTES};
-use super::random::Random;
 use crate::Category;
 use crate::locks::LockTable;
+use crate::random::Random;
 
 /// Tells disks of one process apart, for `location`; takes no part in the simulation.
 static NEXT_DISK_ID: AtomicU64 = AtomicU64::new(1);
@@ -104,7 +104,7 @@ pub(super) struct Op<'a> {
 impl State {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let boot_id = (u128::from(random.next()) << 64) | u128::from(random.next()) | 1;
+        let boot_id = (u128::from(random.draw()) << 64) | u128::from(random.draw()) | 1;
         State {
             boot_id,
             is_crashed: false,

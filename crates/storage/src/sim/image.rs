@@ -121,8 +121,8 @@ fn for_each_page(offset: u64, len: usize, mut f: impl FnMut(u64, usize, usize, u
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::Random;
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn agrees_with_a_plain_vector() {

@@ -11,7 +11,6 @@ mod disk;
 mod fault;
 mod file;
 mod image;
-mod random;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use runstone_storage::random::Random;
+
 use super::geometry::Ppa;
-use crate::random::Random;
 
 /// A plan of faults. Programs and erases are counted from the moment that the plan is set, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl Faults {
         self.erase_count += 1;
         if is_cut {
             let outcomes = [TornErase::NotBegun, TornErase::Half, TornErase::Complete];
-            let drawn = Random(self.plan.seed).below(outcomes.len() as u64);
+            let drawn = Random::new(self.plan.seed).below(outcomes.len() as u64);
             return Fate::PowerCut(outcomes[drawn as usize]);
         }
         if self.plan.failing_erases.contains(&ordinal) {
@@ -130,7 +131,7 @@ impl Faults {
     }
 
     fn tear_program(&self, page_bytes: usize) -> TornProgram {
-        let mut random = Random(self.plan.seed);
+        let mut random = Random::new(self.plan.seed);
         match random.below(5) {
             0 => TornProgram::NotBegun,
             1 => TornProgram::LooksErased,
