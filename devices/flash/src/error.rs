@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::nand::{Geometry, Ppa};
+use crate::geometry::{Geometry, Ppa};
 
 /// Result of an operation on flash.
 pub type Result<T> = std::result::Result<T, Error>;

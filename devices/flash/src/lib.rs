@@ -17,6 +17,7 @@ pub mod block;
 mod error;
 pub mod front;
 pub mod ftl;
+mod geometry;
 pub mod kvssd;
 pub mod nand;
 mod rest;

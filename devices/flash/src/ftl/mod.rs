@@ -276,7 +276,7 @@ struct Part {
 /// Logical pages of a device: what over-provisioning leaves, and never so many that collection
 /// could stop making progress.
 fn logical_pages(geometry: &Geometry, options: &FtlOptions) -> Result<u32> {
-    geometry.check()?;
+    geometry.check().map_err(Error::BadGeometry)?;
     if geometry.page_bytes < HOST_BLOCK_BYTES {
         return Err(Error::BadGeometry("a page holds at least one host block of 4096 bytes"));
     }

@@ -1,59 +1,14 @@
-//! Reads over clipped pages: lookups by strata, ordered scans, and the rewriting of entries into
-//! new pages. Where pages come from and go to is the caller's.
+//! The k-way merge of clipped pages: records in key order. Not what is kept of them.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::ops::Range;
 
-use runstone_policy::partition::CutKey;
-
-use super::draft::build_pages;
+use super::PageReader;
 use super::key::Key;
-use super::kv_page::{KvPage, find_in};
-use super::meta_page::{Clip, Entry, TableMeta};
-use super::record::{KeyBlock, Kind, Record, Version};
-use super::{PageReader, PageWriter};
+use super::kv_page::KvPage;
+use super::meta_page::Entry;
+use super::record::{KeyBlock, Kind, Record};
 use crate::error::Result;
-
-/// Looks a key up in one table: the strata from high to low, only in entries whose clip has the
-/// key; the first version that a reader at `snapshot` sees wins, a delete too. Where there is none,
-/// an older table may know.
-pub fn find_record(
-    table: &TableMeta,
-    key: &[u8],
-    snapshot: u64,
-    page_bytes: usize,
-    reader: &mut dyn PageReader,
-) -> Result<Option<Record>> {
-    let mut entries = candidates(table, key);
-    entries.sort_by_key(|entry| Reverse(entry.stratum));
-    for entry in entries {
-        let bytes = reader.read_pages(entry)?;
-        let found = find_in(&bytes, page_bytes, key, snapshot)?;
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
-}
-
-/// The entries that may know a key: at most one of each stratum, that with the last start before
-/// the key, for those of one stratum are disjoint. So the search ends when all strata were met.
-fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
-    let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
-    let mut is_met = [false; 1 << u8::BITS];
-    let mut left = table.counter;
-    let mut found = Vec::new();
-    for entry in table.entries[..begun].iter().rev() {
-        if left == 0 {
-            break;
-        }
-        if !std::mem::replace(&mut is_met[usize::from(entry.stratum)], true) {
-            left -= 1;
-            found.extend(Some(entry).filter(|entry| *key < *entry.clip.hi));
-        }
-    }
-    found
-}
 
 /// All records of some entries inside their clips, by key, newest versions first. A page is read
 /// when the merge comes to its clip, and kept until it is used up.
@@ -221,7 +176,7 @@ impl<'a> Merged<'a> {
     }
 
     /// Adds all versions of the next key, newest first, or a run; `false` behind the last key.
-    fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
+    pub(super) fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {
             if block.versions.is_empty() && self.is_alone && self.run > 1 {
                 block.run = self.take_run();
@@ -257,180 +212,5 @@ impl Iterator for Merged<'_> {
                 Some(Err(error))
             }
         }
-    }
-}
-
-/// Rewrites entries into new pages.
-pub struct Rewriter<'a> {
-    /// Sequence numbers of the snapshots, ascending.
-    pub snapshots: &'a [u64],
-    /// Whether a deeper table may have the key, so that its delete must stay.
-    pub is_deeper: &'a dyn Fn(&[u8]) -> bool,
-    /// Bytes of a page.
-    pub page_bytes: usize,
-    /// Most pages of a table.
-    pub table_pages: u32,
-    /// A page and its table end before the first key at or above each of these; ascending.
-    pub cuts: &'a [CutKey],
-}
-
-impl Rewriter<'_> {
-    /// Merges, drops what no reader needs, and writes pages. Returns the new tables.
-    pub fn rewrite(
-        &self,
-        mut merged: Merged<'_>,
-        writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
-        self.write(|block| merged.next_key(block), writer)
-    }
-
-    /// Writes keys in order, without what no reader needs, into the pages of new tables.
-    pub(super) fn write(
-        &self,
-        mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
-        writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
-        let mut next_kept = |block: &mut KeyBlock| {
-            while next_key(block)? {
-                self.drop_obsolete(block);
-                if !block.is_empty() {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        let mut tables = Vec::new();
-        // The first key beyond a cut, until its own table takes it.
-        let mut beyond = KeyBlock::default();
-        for cut in self.cuts {
-            let next_below = |block: &mut KeyBlock| {
-                if beyond.is_empty() && !next_kept(&mut beyond)? {
-                    return Ok(false);
-                }
-                Ok(beyond.move_below(cut, block))
-            };
-            tables.extend(self.write_cell(next_below, writer)?);
-        }
-        let next_last = |block: &mut KeyBlock| {
-            if beyond.is_empty() {
-                return next_kept(block);
-            }
-            std::mem::swap(block, &mut beyond);
-            Ok(true)
-        };
-        tables.extend(self.write_cell(next_last, writer)?);
-        Ok(tables)
-    }
-
-    /// Writes keys that are in no table with others, unless by size.
-    fn write_cell(
-        &self,
-        next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
-        writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
-        let mut tables: Vec<NewTable> = Vec::new();
-        // Of the last table: its pages, and the bytes of its metadata page.
-        let (mut used_pages, mut used_bytes) = (0, 0);
-        build_pages(next_key, self.page_bytes, |page| {
-            let page_count = (page.bytes().len() / self.page_bytes) as u16;
-            let summary = Summary::of(&page);
-            let number = writer.write_pages(page.bytes().clone())?;
-            let entry = new_entry(number, page_count, &page, &summary);
-            let entry_bytes = TableMeta::encoded_bytes(std::slice::from_ref(&entry));
-            let is_full = used_pages + u32::from(page_count) > self.table_pages;
-            let has_room = !is_full && used_bytes + entry_bytes <= self.page_bytes;
-            if tables.is_empty() || !has_room {
-                tables.push(NewTable { min_seq: u64::MAX, ..NewTable::default() });
-                (used_pages, used_bytes) = (0, TableMeta::encoded_bytes(&[]));
-            }
-            if let Some(table) = tables.last_mut() {
-                table.add(entry, &summary);
-            }
-            used_pages += u32::from(page_count);
-            used_bytes += entry_bytes - TableMeta::encoded_bytes(&[]);
-            Ok(())
-        })?;
-        Ok(tables)
-    }
-
-    /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer.
-    /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
-    ///    left for it to hide.
-    fn drop_obsolete(&self, block: &mut KeyBlock) {
-        let KeyBlock { key, versions, .. } = block;
-        if versions.len() > 1 {
-            let mut newer: Option<u64> = None;
-            versions.retain(|version| {
-                let is_seen = newer.is_none_or(|newer| {
-                    let from = self.snapshots.partition_point(|snapshot| *snapshot < version.seq);
-                    self.snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
-                });
-                newer = Some(version.seq);
-                is_seen
-            });
-        }
-        let is_idle = |last: &Version| {
-            let is_seen_by_all = self.snapshots.first().is_none_or(|&first| last.seq <= first);
-            last.kind == Kind::Delete && is_seen_by_all && !(self.is_deeper)(key)
-        };
-        if versions.last().is_some_and(is_idle) {
-            versions.pop();
-        }
-    }
-}
-
-/// A table that was just written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewTable {
-    /// Its pages, in order.
-    pub entries: Vec<Entry>,
-    /// Records in them.
-    pub record_count: u64,
-    /// Deletes among these.
-    pub tombstones: u64,
-    /// Smallest sequence number.
-    pub min_seq: u64,
-    /// Largest.
-    pub max_seq: u64,
-}
-
-impl NewTable {
-    fn add(&mut self, entry: Entry, summary: &Summary) {
-        self.record_count += u64::from(entry.record_count);
-        self.entries.push(entry);
-        self.tombstones += summary.tombstones;
-        self.min_seq = self.min_seq.min(summary.min_seq);
-        self.max_seq = self.max_seq.max(summary.max_seq);
-    }
-}
-
-/// What a table needs to know of the records of a page.
-struct Summary {
-    tombstones: u64,
-    min_seq: u64,
-    max_seq: u64,
-}
-
-impl Summary {
-    fn of(page: &KvPage) -> Summary {
-        let mut summary = Summary { tombstones: 0, min_seq: u64::MAX, max_seq: 0 };
-        for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
-            summary.tombstones += u64::from(kind == Kind::Delete);
-            summary.min_seq = summary.min_seq.min(seq);
-            summary.max_seq = summary.max_seq.max(seq);
-        }
-        summary
-    }
-}
-
-fn new_entry(number: u32, page_count: u16, page: &KvPage, summary: &Summary) -> Entry {
-    Entry {
-        page: number,
-        page_count,
-        stratum: 0,
-        is_charged: true,
-        has_tombstones: summary.tombstones > 0,
-        record_count: page.record_count() as u32,
-        clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
     }
 }

@@ -115,7 +115,7 @@ impl KvSsdOptions {
 
     /// Refuses what the firmware cannot work with on this geometry.
     pub fn check(&self, geometry: &Geometry) -> Result<()> {
-        geometry.check()?;
+        geometry.check().map_err(Error::BadGeometry)?;
         if geometry.page_bytes < MIN_PAGE_BYTES {
             return Err(Error::BadGeometry("a KVSSD has pages of at least 1024 bytes"));
         }

@@ -409,7 +409,7 @@ mod tests {
         assert!(planned[0].starts_with("rewrite: "), "{planned:?}");
         assert!(planned[1..].iter().all(|line| line.starts_with("remap 2:")), "{planned:?}");
         let rewritten = plan(&upper, &lower, &RemapLimits { threshold: 0, ..LIMITS });
-        assert_eq!(rewritten.len(), 1, "nLSM: one merge of everything: {rewritten:?}");
+        assert_eq!(rewritten.len(), 1, "nLSM: one compaction of everything: {rewritten:?}");
         let all = plan(&upper, &lower, &RemapLimits { threshold: 3, ..LIMITS });
         assert!(all.iter().all(|line| line.starts_with("remap")), "{all:?}");
     }

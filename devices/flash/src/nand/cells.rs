@@ -12,12 +12,12 @@
 //! its erase count. So an erase writes one record, not four megabytes, and a fresh image is a hole.
 //! Data go first and the stamp last: a program that dies with the process leaves the page erased.
 
-use super::geometry::{Geometry, Ppa};
 use super::header::HEADER_BYTES;
 use super::image::Image;
 use super::oob::{u32_at, u64_at};
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
+use crate::geometry::{Geometry, Ppa};
 
 const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
 const RECORD_BYTES: usize = 24;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use runstone_storage::random::Random;
 
-use super::geometry::Ppa;
+use crate::geometry::Ppa;
 
 /// A plan of faults. Programs and erases are counted from the moment that the plan is set, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,10 +8,10 @@
 //! Every format keeps magic, format and checksum where they are, so that a newer one is told from
 //! a damaged one.
 
-use super::geometry::Geometry;
 use super::image::Image;
 use super::oob::u32_at;
 use crate::error::{Error, Result};
+use crate::geometry::Geometry;
 
 /// Newest format that is understood.
 pub(super) const FORMAT: u32 = 1;
@@ -67,6 +67,6 @@ pub(super) fn read(image: &dyn Image) -> Result<Geometry> {
         channel_count: field(28)?,
         die_count: field(32)?,
     };
-    geometry.check()?;
+    geometry.check().map_err(Error::BadGeometry)?;
     Ok(geometry)
 }

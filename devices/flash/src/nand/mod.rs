@@ -9,7 +9,6 @@
 mod cells;
 mod counters;
 mod faults;
-mod geometry;
 mod header;
 mod image;
 mod oob;
@@ -17,11 +16,11 @@ mod shared;
 mod timing;
 
 use crate::error::{Error, Result, Rule};
+pub use crate::geometry::{Geometry, Ppa};
 use cells::{BlockState, Cells, Stamp};
 pub use counters::{NandCounters, TypeCounters, Wear};
 use faults::{Fate, Faults, TornErase, TornProgram};
 pub use faults::{FaultPlan, FiredFaults};
-pub use geometry::{Geometry, Ppa};
 pub use image::{FileImage, Image, MemoryImage};
 pub use oob::{Oob, PageTag, PageType, Spare};
 pub use shared::{SharedBytes, SharedValue};
@@ -55,7 +54,7 @@ impl std::fmt::Debug for Nand {
 impl Nand {
     /// Makes a device of erased blocks over an empty image.
     pub fn create(image: Box<dyn Image>, geometry: Geometry, timing: Timing) -> Result<Nand> {
-        geometry.check()?;
+        geometry.check().map_err(Error::BadGeometry)?;
         header::write(&*image, &geometry)?;
         Ok(Nand::over(Cells::create(image, geometry)?, geometry, timing))
     }

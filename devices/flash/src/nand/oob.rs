@@ -11,8 +11,8 @@
 //!
 //! The address in the checksum catches a page that the image returns for another.
 
-use super::geometry::{Geometry, Ppa};
 use super::shared::SharedBytes;
+use crate::geometry::{Geometry, Ppa};
 
 const MAGIC: u32 = 0x424f_4f52; // "ROOB"
 const CHECKED_BYTES: usize = 48;

@@ -6,7 +6,7 @@
 //!    register takes nothing new before it is done.
 //! 3. An erase occupies the die.
 
-use super::geometry::Geometry;
+use crate::geometry::Geometry;
 
 /// Times of a kind of flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

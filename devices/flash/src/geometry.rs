@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
-
 /// Sizes of a device. The default is the paper's: 32 KiB pages, 128 of them a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -35,26 +33,25 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// Refuses what no device can be and what would overflow an address.
-    pub fn check(&self) -> Result<()> {
-        let refuse = |why| Err(Error::BadGeometry(why));
+    /// Refuses what no device can be and what would overflow an address; the error says why.
+    pub fn check(&self) -> Result<(), &'static str> {
         if !(512..=1 << 20).contains(&self.page_bytes) || !self.page_bytes.is_power_of_two() {
-            return refuse("a page is a power of two from 512 bytes to 1 MiB");
+            return Err("a page is a power of two from 512 bytes to 1 MiB");
         }
         if !(64..=4096).contains(&self.spare_bytes) {
-            return refuse("a page has 64 to 4096 spare bytes");
+            return Err("a page has 64 to 4096 spare bytes");
         }
         if !(2..=4096).contains(&self.block_pages) {
-            return refuse("a block has 2 to 4096 pages");
+            return Err("a block has 2 to 4096 pages");
         }
         if !(2..=1 << 20).contains(&self.block_count) {
-            return refuse("a device has 2 to 1,048,576 blocks");
+            return Err("a device has 2 to 1,048,576 blocks");
         }
         if self.page_count() >= u64::from(u32::MAX) {
-            return refuse("a device has fewer than 2^32 - 1 pages");
+            return Err("a device has fewer than 2^32 - 1 pages");
         }
         if !(1..=64).contains(&self.channel_count) || !(1..=64).contains(&self.die_count) {
-            return refuse("a device has 1 to 64 channels with 1 to 64 dies each");
+            return Err("a device has 1 to 64 channels with 1 to 64 dies each");
         }
         Ok(())
     }

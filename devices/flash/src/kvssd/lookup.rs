@@ -1,0 +1,50 @@
+//! Lookups of a key in one table, stratum by stratum. Which tables are asked is the caller's.
+
+use std::cmp::Reverse;
+
+use super::PageReader;
+use super::kv_page::find_in;
+use super::meta_page::{Entry, TableMeta};
+use super::record::Record;
+use crate::error::Result;
+
+/// Looks a key up in one table: the strata from high to low, only in entries whose clip has the
+/// key; the first version that a reader at `snapshot` sees wins, a delete too. Where there is none,
+/// an older table may know.
+pub fn find_record(
+    table: &TableMeta,
+    key: &[u8],
+    snapshot: u64,
+    page_bytes: usize,
+    reader: &mut dyn PageReader,
+) -> Result<Option<Record>> {
+    let mut entries = candidates(table, key);
+    entries.sort_by_key(|entry| Reverse(entry.stratum));
+    for entry in entries {
+        let bytes = reader.read_pages(entry)?;
+        let found = find_in(&bytes, page_bytes, key, snapshot)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// The entries that may know a key: at most one of each stratum, that with the last start before
+/// the key, for those of one stratum are disjoint. So the search ends when all strata were met.
+fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
+    let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
+    let mut is_met = [false; 1 << u8::BITS];
+    let mut left = table.counter;
+    let mut found = Vec::new();
+    for entry in table.entries[..begun].iter().rev() {
+        if left == 0 {
+            break;
+        }
+        if !std::mem::replace(&mut is_met[usize::from(entry.stratum)], true) {
+            left -= 1;
+            found.extend(Some(entry).filter(|entry| *key < *entry.clip.hi));
+        }
+    }
+    found
+}
