@@ -17,6 +17,7 @@
 pub mod drop_guard;
 pub mod edit;
 pub mod filters;
+mod mix;
 pub mod options;
 mod overlap;
 pub mod partition;

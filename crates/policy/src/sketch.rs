@@ -1,5 +1,5 @@
 //! How many distinct keys a set of tables holds, from metadata: a HyperLogLog sketch per table
-//! (Flajolet et al. 2007) that compactions by maximum. An estimate, for triggers and reports;
+//! (Flajolet et al. 2007) whose union takes the larger registers. An estimate, for triggers and reports;
 //! nothing that must be exact asks it.
 //!
 //! 256 registers: a standard error of 1.04 / sqrt(256) = 6.5%.
@@ -90,17 +90,11 @@ impl fmt::Debug for Sketch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mix(input: u64) -> u64 {
-        let mut z = input.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+    use crate::mix::mix64;
 
     fn sketch(keys: std::ops::Range<u64>) -> Sketch {
         let mut sketch = Sketch::of_nothing();
-        keys.for_each(|key| sketch.add(mix(key + 1)));
+        keys.for_each(|key| sketch.add(mix64(key)));
         sketch
     }
 

@@ -24,6 +24,9 @@
 //! number 7, `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor,
 //! `last L3` is the stored last level.
 
+#[path = "../src/mix.rs"]
+mod mix;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -42,6 +45,8 @@ use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, Tabl
 use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
 use runstone_policy::sketch::Sketch;
 use runstone_policy::text::format_bytes;
+
+use mix::mix64;
 
 #[test]
 fn testdata() {
@@ -482,11 +487,8 @@ fn parse_sketch(range: &str) -> Result<Sketch, String> {
     let (first, last) = range.split_once('-').ok_or(format!("bad keys {range}"))?;
     let mut sketch = Sketch::of_nothing();
     for key in parse_bytes(first)?..=parse_bytes(last)? {
-        // Any mixing function does: that of SplitMix64.
-        let hash = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        sketch.add(hash ^ (hash >> 31));
+        // The numbers of splitmix64 from 0 on.
+        sketch.add(mix64(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     }
     Ok(sketch)
 }

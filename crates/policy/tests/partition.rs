@@ -1,6 +1,8 @@
 //! The partitioners against the figures of the paper and the laws of the spec (compaction policies
 //! §7, §9), and how compactions fall apart into parts. Not for the engine's use of them.
 
+#[path = "../src/mix.rs"]
+mod mix;
 mod support;
 
 use std::ops::Range;
@@ -15,6 +17,8 @@ use runstone_policy::partition::{
 };
 use runstone_policy::prefix::PrefixRule;
 use runstone_policy::shape::Table;
+
+use mix::mix64;
 use support::table;
 
 /// Each key is a point of one byte: sizes are counts of keys, as in the paper's figures.
@@ -101,7 +105,7 @@ fn figure_3_local_and_global_range() {
 fn uniform_keys_make_a_power_of_two_of_tables() {
     let theta: u64 = 1 << 12;
     let tables = |partitioner, count: u64| {
-        let keys: Vec<[u8; 8]> = (0..count).map(|i| mix(i).to_be_bytes()).collect();
+        let keys: Vec<[u8; 8]> = (0..count).map(|i| mix64(i).to_be_bytes()).collect();
         tables_of(partitioner, &keys, theta).len() as u64
     };
     for m in [3, 5] {
@@ -116,14 +120,6 @@ fn uniform_keys_make_a_power_of_two_of_tables() {
             assert!(grouped <= by_size * 5 / 4 + 1, "{grouped} of {by_size}");
         }
     }
-}
-
-/// splitmix64.
-fn mix(input: u64) -> u64 {
-    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! How well the space bound knows what is live, on random sets of keys. What it then decides is in
 //! `testdata/space.txt`, that it ends in `registry.rs`.
 
+#[path = "../src/mix.rs"]
+mod mix;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -8,13 +11,13 @@ use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 use runstone_policy::sketch::Sketch;
 use runstone_policy::space::live_bytes;
 
+use mix::mix64;
+
 const ENTRY_BYTES: u64 = 100;
 
-fn mix(input: u64) -> u64 {
-    let mut z = input.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// The numbers of splitmix64 from 0 on; the bounds below are measured with these.
+fn drawn(number: u64) -> u64 {
+    mix64(number.wrapping_sub(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A run of tables of `per_table` keys each; its hashes depend on the seed.
@@ -23,7 +26,7 @@ fn run(shape: &Shape, keys: &BTreeSet<u64>, per_table: usize, seed: u64) -> Shap
     let keys: Vec<u64> = keys.iter().copied().collect();
     let table = |(id, keys): (u64, &[u64])| {
         let mut sketch = Sketch::of_nothing();
-        keys.iter().for_each(|key| sketch.add(mix(key ^ mix(seed + 1))));
+        keys.iter().for_each(|key| sketch.add(drawn(key ^ drawn(seed + 1))));
         Arc::new(Table {
             id,
             min_key: Box::new(keys[0].to_be_bytes()),
@@ -71,7 +74,7 @@ fn what_is_live_in_random_trees_is_known_to_a_few_percent() {
     let (mut square_error, mut square_of_count, mut largest) = (0, 0, 0);
     let rounds = 400;
     for seed in 0..rounds {
-        let draw = |number: u64, below: u64| mix(seed * 1_000_003 + number) % below;
+        let draw = |number: u64, below: u64| drawn(seed * 1_000_003 + number) % below;
         let (mut shape, mut all, mut union) =
             (Shape::default(), BTreeSet::new(), Sketch::of_nothing());
         for number in 0..2 + draw(1, 5) {

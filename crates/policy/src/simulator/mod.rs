@@ -36,6 +36,7 @@ pub use coarsen::Coarsening;
 pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
 use crate::edit::edit_for;
+use crate::mix::mix64;
 use crate::options::PolicyOptions;
 use crate::policy::space;
 use crate::policy::{CompactionPolicy, LevelTarget};
@@ -43,7 +44,7 @@ use crate::prefix::MAX_TABLE_PREFIXES;
 use crate::shape::plan::{Busy, Compaction, Cut, Heat, Plan};
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use report::{covered_keys, permille_of, sought_keys};
-use spread::{Buckets, Spread, mix, mul_div, number, thrown_into};
+use spread::{Buckets, Spread, mul_div, number, thrown_into};
 
 /// Looks at the tree for a point of the curve: reads cost less after a compaction than before it,
 /// so one look would tell little.
@@ -252,8 +253,8 @@ impl<'a> Simulator<'a> {
                 // The outermost of n even keys are about space / n from the ends.
                 let gap = space / written.saturating_add(1);
                 let spread = gap.saturating_mul(2).saturating_add(1);
-                let low = mix(self.workload.seed ^ (self.flush_count * 2)) % spread;
-                let high = mix(self.workload.seed ^ (self.flush_count * 2 + 1)) % spread;
+                let low = mix64(self.workload.seed ^ (self.flush_count * 2)) % spread;
+                let high = mix64(self.workload.seed ^ (self.flush_count * 2 + 1)) % spread;
                 let low = low.min((space - 1) / 2);
                 let high = space - 1 - high.min((space - 1) / 2);
                 (low, high.max(low), thrown_into(written, space))

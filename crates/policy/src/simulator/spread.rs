@@ -31,14 +31,6 @@ pub(super) fn number(key: &[u8]) -> u64 {
     u64::from_be_bytes(key.try_into().expect("the simulator makes 8-byte keys only"))
 }
 
-/// splitmix64: one well-mixed number per input.
-pub(super) fn mix(input: u64) -> u64 {
-    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Entries are summed with this many bits after the point, so that many small pieces lose none.
 const FRACTION_BITS: u32 = 20;
 
