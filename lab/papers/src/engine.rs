@@ -11,7 +11,7 @@ use runstone::policy::shape::Shape;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Result, Store, WalMode};
 
-use runstone_workloads::generators::rng::mix64;
+use runstone::storage::random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
 /// Memory of a memtable: never reached, since flushes come by count.

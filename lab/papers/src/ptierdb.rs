@@ -27,8 +27,8 @@ use runstone::{
 
 use super::engine::{cpu_time, plain_options};
 use super::{Context, PaperReport, Part};
+use runstone::storage::random::mix64;
 use runstone_plot::{Axis, BarChart, Bars, Chart};
-use runstone_workloads::generators::rng::mix64;
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 
 /// What the paper's sizes are divided by in table I and figure 7, and in figures 2 and 6.

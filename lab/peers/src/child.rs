@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
+use runstone::storage::process;
 use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
-use runstone_workloads::{Latency, process};
+use runstone_workloads::Latency;
 
 use crate::Result;
 use crate::peers::{self, WrittenFrom};
@@ -125,7 +126,7 @@ fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured
     let mut puts = Puts::default();
     for result in results {
         let one = result?;
-        puts.latency.merge(&one.latency);
+        puts.latency.add(&one.latency);
         puts.own_worst = puts.own_worst.max(one.own_worst);
     }
     measured.loads_per_second = setup.num as f64 / seconds;

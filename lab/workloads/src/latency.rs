@@ -28,7 +28,7 @@ impl Latency {
     }
 
     /// Adds all of `other`.
-    pub fn merge(&mut self, other: &Latency) {
+    pub fn add(&mut self, other: &Latency) {
         self.nanos.add(&other.nanos).expect("all histograms have the same bounds");
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let (mut one, mut other) = (Latency::default(), Latency::default());
         (1..=900).for_each(|us| one.record(Duration::from_micros(us)));
         (901..=1000).for_each(|us| other.record(Duration::from_micros(us)));
-        one.merge(&other);
+        one.add(&other);
         assert_eq!(one.count(), 1000);
         assert!((one.quantile_us(0.5) - 500.0).abs() < 1.0);
         assert!((one.max_us() - 1000.0).abs() < 1.0);

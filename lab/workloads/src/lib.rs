@@ -1,6 +1,7 @@
 //! Workloads under the names of db_bench and YCSB, run against any [`runstone::kv::KvStore`], and
 //! their report. Not a program: the command line draws the progress and opens the store.
 
+pub mod bench;
 pub mod generators;
 pub mod latency;
 pub mod report;
@@ -8,8 +9,9 @@ pub mod runner;
 pub mod spec;
 pub mod workloads;
 
+pub use bench::{NoProgress, Progress};
 pub use latency::Latency;
 pub use report::{BenchReport, BenchmarkReport, MetricsReport};
-pub use runner::{NoProgress, Progress, run};
+pub use runner::run;
 pub use spec::BenchSpec;
 pub use workloads::{WORKLOADS, Workload};

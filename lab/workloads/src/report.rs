@@ -1,11 +1,11 @@
 //! The numbers of a run, for machines (serde) and for people (the lines of db_bench).
 
 use runstone::kv::KvMetrics;
+use runstone::storage::process;
 use serde::{Deserialize, Serialize};
 
-use crate::runner::Tally;
+use crate::bench::Tally;
 use crate::spec::BenchSpec;
-use runstone::storage::process;
 
 /// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use runstone_flash::block::BlockStorage;
 
 use super::designs::{Design, KEY_BYTES, Workload};
 use crate::engine::cpu_time;
-use runstone_workloads::generators::rng::mix64;
+use runstone::storage::random::mix64;
 use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
 
 /// A flush is hundreds of operations.

@@ -6,9 +6,11 @@
 //! ycsb     "user" + 20 decimal digits of FNV-1a(number), whatever key_bytes says
 //! ```
 
-use super::fnv1a_64;
-use super::rng::mix64;
 use std::io::Write;
+
+use runstone::storage::random::mix64;
+
+use super::fnv1a_64;
 
 /// How a number becomes a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

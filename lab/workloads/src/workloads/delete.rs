@@ -3,7 +3,7 @@
 use runstone::Result;
 use runstone::kv::KvWrite;
 
-use crate::runner::{Bench, End, Tally};
+use crate::bench::{Bench, End, Tally};
 
 /// deleterandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {

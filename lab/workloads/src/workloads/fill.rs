@@ -6,8 +6,8 @@
 use runstone::Result;
 use runstone::kv::KvWrite;
 
+use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::{Permutation, Rng};
-use crate::runner::{Bench, End, Tally, Worker};
 
 /// fillseq.
 pub fn sequential(bench: &Bench<'_>) -> Result<Tally> {

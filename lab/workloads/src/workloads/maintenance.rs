@@ -5,7 +5,7 @@ use std::fmt::Write;
 use runstone::Result;
 use runstone::kv::KvMetrics;
 
-use crate::runner::{Bench, Tally};
+use crate::bench::{Bench, Tally};
 
 /// compact.
 pub fn compact(bench: &Bench<'_>) -> Result<Tally> {

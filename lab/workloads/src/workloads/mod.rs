@@ -2,7 +2,7 @@
 
 use runstone::Result;
 
-use crate::runner::{Bench, Tally};
+use crate::bench::{Bench, Tally};
 
 mod delete;
 mod fill;

@@ -6,7 +6,7 @@
 
 use runstone::Result;
 
-use crate::runner::{Bench, End, Tally, Worker};
+use crate::bench::{Bench, End, Tally, Worker};
 
 /// readrandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {

@@ -4,7 +4,7 @@
 use runstone::Result;
 use runstone::kv::Direction;
 
-use crate::runner::{Bench, End, Tally};
+use crate::bench::{Bench, End, Tally};
 
 /// seekrandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use runstone::Result;
 use runstone::kv::Direction;
 
-use crate::runner::{Bench, End, Tally, Worker};
+use crate::bench::{Bench, End, Tally, Worker};
 
 const TIMED_EVERY: u64 = 16;
 

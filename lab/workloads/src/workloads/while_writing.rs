@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use runstone::Result;
 
 use super::read::get_each;
+use crate::bench::{Bench, End, Tally};
 use crate::generators::{Rng, ValueGenerator};
-use crate::runner::{Bench, End, Tally};
 
 /// readwhilewriting.
 pub fn run(bench: &Bench<'_>) -> Result<Tally> {

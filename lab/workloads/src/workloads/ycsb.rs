@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use runstone::Result;
 use runstone::kv::Direction;
 
+use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
-use crate::runner::{Bench, End, Tally, Worker};
 
 /// So many records are drawn until one exists. Where nearly none does, as if a duration ends far
 /// more operations than it has time for, another is folded onto those that do.
