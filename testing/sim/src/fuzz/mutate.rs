@@ -1,5 +1,6 @@
 //! Mutations from a seed, for tests: what a fuzzer does first. Not here: coverage.
 
+use super::parts::put_varint;
 use crate::random::Random;
 
 /// Numbers at which formats change their mind.
@@ -49,7 +50,9 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
         }
         6 => {
             let edge = EDGES[random.below(EDGES.len() as u64) as usize];
-            drop(bytes.splice(at..(at + 1).min(bytes.len()), varint(edge)));
+            let mut varint = Vec::new();
+            put_varint(&mut varint, edge);
+            drop(bytes.splice(at..(at + 1).min(bytes.len()), varint));
         }
         _ => {
             let from = random.below(bytes.len() as u64 + 1) as usize;
@@ -57,14 +60,4 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             drop(bytes.splice(at..end, piece));
         }
     }
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
 }

@@ -1,4 +1,4 @@
-//! Cuts an input into the byte strings that a target is made of, and a storage with one file.
+//! Cuts an input into the byte strings that a target is made of; varints, a storage with one file.
 //!
 //! ```text
 //! parts  (mark << 15 | length u16 | length bytes)*; the last one may be cut short
@@ -33,6 +33,15 @@ pub fn put_part(out: &mut Vec<u8>, is_marked: bool, bytes: &[u8]) {
     let head = bytes.len() as u16 | u16::from(is_marked) << 15;
     out.extend_from_slice(&head.to_le_bytes());
     out.extend_from_slice(bytes);
+}
+
+/// Appends a varint.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// A new file with this content.

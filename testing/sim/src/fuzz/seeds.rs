@@ -14,7 +14,7 @@ use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Placement};
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
 use super::flash::{BLOCK_SSD, KVSSD, input_of};
-use super::parts::{get_file, put_part};
+use super::parts::{get_file, put_part, put_varint};
 use super::values::LOG_START_SEQ;
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -259,14 +259,6 @@ fn pointers(storage: &MemoryStorage) -> Vec<u8> {
         put_varint(&mut record, number);
     }
     [record, operations].concat()
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 /// Any bytes are operations.

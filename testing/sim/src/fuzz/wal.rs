@@ -9,7 +9,7 @@ use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{LogHeader, LogKind, LogStart, LogWriter, replay};
 use runstone::{Error, Kind};
 
-use super::parts::{Part, parts, put_file};
+use super::parts::{Part, parts, put_file, put_varint};
 
 /// Flags: records under checksums; no power was lost.
 const SEALED: u8 = 1;
@@ -166,12 +166,4 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
         }
     }
     None
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
