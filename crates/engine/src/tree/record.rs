@@ -5,14 +5,10 @@
 //! tags       1 store: uid u64
 //!            2 counters: next file, last seq, log floor, its first seq
 //!            3 keyspace: id, name, options TOML   4 dropped keyspace: id
-//!            5 edit: keyspace id, flushed seq, shape edit
-//!            6 whole shape: keyspace id, flushed seq, state, levels
+//!            5 edit: keyspace id, flushed seq, shape edit, trims (new smallest keys), plan
+//!            6 whole shape: keyspace id, flushed seq, state, levels, trims (files' keys), plan
 //!            7 value file: keyspace id, layout        8 value edit: keyspace id, edit
-//!            9 value file gone: keyspace id, number   (layout, edit: `value/layout.rs`)
-//!            20 edit that is a part of a plan: as 5, then trims (new smallest keys), plan
-//!            21 whole shape with parts of a plan done: as 6, then trims (files' keys), plan
-//!            22 value file with a cold stream: as 7       23 its edit: as 8
-//!            24 value file whose groups hold markers: as 22; its edits are 23
+//!            9 value file gone: keyspace id, number   (layout, edit: `values/layout.rs`)
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
@@ -165,33 +161,23 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
             encode_edit(edit, out);
-            if edit.trim.is_empty() && edit.pending.is_none() {
-                return 5;
-            }
-            put_trims(out, edit.trim.iter().map(|(id, key)| (*id, &**key)));
-            put_plan(out, edit.pending.as_deref());
-            20
+            5
         }
         Change::Shape { id, flushed_seq, shape } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
             encode_shape(shape, out);
-            if shape.trims.is_empty() && shape.pending.is_none() {
-                return 6;
-            }
-            put_trims(out, shape.trims.iter().map(|(id, key)| (*id, &**key)));
-            put_plan(out, shape.pending.as_deref());
-            21
+            6
         }
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
             put_layout(out, layout);
-            if layout.writes_back { 24 } else { 22 }
+            7
         }
         Change::ValueFiles { id, edit } => {
             put_varint(out, u64::from(*id));
             put_edit(out, edit);
-            23
+            8
         }
         Change::ValueFileGone { id, number } => {
             put_varint(out, u64::from(*id));
@@ -225,6 +211,8 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
         put_varint(out, u64::from(*to));
     }
     put_prefix_rule(out, edit.prefix.as_ref());
+    put_trims(out, edit.trim.iter().map(|(id, key)| (*id, &**key)));
+    put_plan(out, edit.pending.as_deref());
 }
 
 pub(super) fn put_slot(out: &mut Vec<u8>, slot: RunSlot) {
@@ -292,6 +280,8 @@ fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
             }
         }
     }
+    put_trims(out, shape.trims.iter().map(|(id, key)| (*id, &**key)));
+    put_plan(out, shape.pending.as_deref());
 }
 
 fn encode_tables(tables: &[Arc<Table>], out: &mut Vec<u8>) {
@@ -331,36 +321,18 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             options: take_string(body)?,
         },
         4 => Change::Dropped { id: take_u32(body)? },
-        5 | 20 => {
-            let (id, flushed_seq) = (take_u32(body)?, take_number(body)?);
-            let mut edit = take_edit(body)?;
-            if tag == 20 {
-                (edit.trim, edit.pending) = (take_trims(body)?, take_plan(body)?);
-            }
-            Change::Edit { id, flushed_seq, edit }
-        }
-        6 | 21 => {
-            let (id, flushed_seq) = (take_u32(body)?, take_number(body)?);
-            let mut shape = take_shape(body)?;
-            if tag == 21 {
-                shape.trims = take_trims(body)?.into_iter().collect();
-                shape.pending = take_plan(body)?;
-            }
-            Change::Shape { id, flushed_seq, shape }
-        }
-        7 | 22 | 24 => {
-            let (id, with_tags) = (take_u32(body)?, tag != 7);
-            let layout = layout::take_layout(body, with_tags)?;
-            // A release that knows no markers must refuse such a file as newer: by the tag.
-            if layout.writes_back != (tag == 24) {
-                return Err(Truncated.into());
-            }
-            Change::ValueFile { id, layout }
-        }
-        8 | 23 => {
-            let (id, with_tags) = (take_u32(body)?, tag == 23);
-            Change::ValueFiles { id, edit: layout::take_edit(body, with_tags)? }
-        }
+        5 => Change::Edit {
+            id: take_u32(body)?,
+            flushed_seq: take_number(body)?,
+            edit: take_edit(body)?,
+        },
+        6 => Change::Shape {
+            id: take_u32(body)?,
+            flushed_seq: take_number(body)?,
+            shape: take_shape(body)?,
+        },
+        7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
+        8 => Change::ValueFiles { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         _ => return Err(BadRecord::Newer),
     })
@@ -390,7 +362,8 @@ fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
         flushes: take_size(reader)?,
         relabel: take_list(reader, |reader| Ok((take_u32(reader)?, take_u32(reader)?)))?,
         prefix: take_prefix_rule(reader)?,
-        ..Edit::default()
+        trim: take_trims(reader)?,
+        pending: take_plan(reader)?,
     })
 }
 
@@ -443,7 +416,8 @@ fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
         _ => Err(Truncated),
     })?;
     let state = PolicyState { cursors, last_level, flush_count, prefix };
-    Ok(Shape { levels, state, ..Shape::default() })
+    let trims = take_trims(reader)?.into_iter().collect();
+    Ok(Shape { levels, state, trims, pending: take_plan(reader)? })
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
 
 /// Format of value files.
-const VALUE_FORMAT: u32 = 2;
+const VALUE_FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"RunValue";
 /// Where the first slot begins.
 pub(crate) const FIRST_SLOT: u64 = 4096;
@@ -695,12 +695,10 @@ fn check_header(bytes: &[u8; 28], slot_bytes: u32, uid: u64, name: &str) -> Resu
     }
     match u32_at(bytes, 8) {
         Some(VALUE_FORMAT) => {}
-        Some(found) if found > VALUE_FORMAT => {
+        Some(found) => {
             let (file, supported) = (name.to_string(), VALUE_FORMAT);
             return Err(Error::NewerFormat { file, found, supported });
         }
-        // Format 1 had longer footers; no release wrote it.
-        Some(older) => return bad(&format!("format {older} is not read any more")),
         None => return bad("the header is cut short"),
     }
     if u64_at(bytes, 16) != Some(uid) {

@@ -8,8 +8,8 @@
 //! layout     := number | placement | slot bytes | retired at | group count | group*
 //! group      := end stream_offset | live bytes | live keys | sketch | segment count | segment*
 //!               | dead count | (stream_offset | bytes)*
-//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | stream_offset | bytes | records
-//!               | if tagged: tags | cold bytes
+//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | stream_offset | bytes
+//!               | records | if tagged: tags | cold bytes
 //! edit       := number | group edit count | group edit*
 //! group edit := group | end stream_offset | removed count | generation* | segment count | segment*
 //!               | dead count | (stream_offset | bytes)* | forgotten count | stream_offset* | sketch
@@ -19,8 +19,7 @@
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
 //! back: those hold markers, and have no cold stream behind them.
 //!
-//! Numbers are varints; counts are checked against the bytes that are left. Before there were tags,
-//! `slots` was shifted by one, and hash groups had no cold stream behind them.
+//! Numbers are varints; counts are checked against the bytes that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -391,33 +390,29 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     }
 }
 
-/// Decodes a layout; `with_tags`: of today, else of before there were tags. Hash groups whose
-/// pointers are written back decode as well: the tag of the change says whether they may be there.
-pub(crate) fn take_layout(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Layout> {
+/// Decodes a layout.
+pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
     let number = take_number(reader)?;
     let (placement, writes_back) = match reader.take_varint()? {
         1 => (ValuePlacement::Vlog, false),
         2 => (ValuePlacement::HashGrouped, false),
-        WRITTEN_BACK if with_tags => (ValuePlacement::HashGrouped, true),
+        WRITTEN_BACK => (ValuePlacement::HashGrouped, true),
         _ => return Err(Truncated),
     };
     let slot_bytes = take_u32(reader)?;
     let retired_at = take_number(reader)?;
-    let mut groups = take_list(reader, |reader| {
+    let groups = take_list(reader, |reader| {
         let stream_end = take_number(reader)?;
         let live_bytes = take_size(reader)?;
         let live_keys = take_size(reader)?;
         let keys = take_sketch(reader)?;
-        let segments = Arc::new(take_list(reader, |reader| take_segment(reader, with_tags))?);
+        let segments = Arc::new(take_list(reader, take_segment)?);
         let dead = take_list(reader, take_dead)?.into_iter().collect();
         let totals = Totals::default();
         let mut group = Group { segments, stream_end, dead, live_bytes, live_keys, keys, totals };
         group.sum();
         Ok(group)
     })?;
-    if !with_tags && placement == ValuePlacement::HashGrouped {
-        groups.push(Group::default());
-    }
     Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, groups })
 }
 
@@ -448,15 +443,15 @@ pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
     }
 }
 
-/// Decodes an edit; `with_tags` as of a layout.
-pub(crate) fn take_edit(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<ValueEdit> {
+/// Decodes an edit.
+pub(crate) fn take_edit(reader: &mut Reader<'_>) -> Decoded<ValueEdit> {
     let store = reader.take_varint()?;
     let groups = take_list(reader, |reader| {
         Ok(GroupEdit {
             group: take_u32(reader)?,
             stream_end: take_number(reader)?,
             remove: take_list(reader, |reader| reader.take_varint())?,
-            place: take_list(reader, |reader| take_segment(reader, with_tags))?,
+            place: take_list(reader, take_segment)?,
             dead: take_list(reader, take_dead)?,
             forgotten: take_list(reader, |reader| reader.take_varint())?,
             keys: take_sketch(reader)?,
@@ -490,13 +485,13 @@ fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     }
 }
 
-fn take_segment(reader: &mut Reader<'_>, with_tags: bool) -> Decoded<Segment> {
+fn take_segment(reader: &mut Reader<'_>) -> Decoded<Segment> {
     let slot = take_u32(reader)?;
     let slots = reader.take_varint()?;
-    let is_tagged = with_tags && slots & 2 != 0;
+    let is_tagged = slots & 2 != 0;
     let segment = Segment {
         slot,
-        slots: u32::try_from(slots >> if with_tags { 2 } else { 1 }).map_err(|_| Truncated)?,
+        slots: u32::try_from(slots >> 2).map_err(|_| Truncated)?,
         collected: slots & 1 == 1,
         generation: take_number(reader)?,
         stream_offset: take_number(reader)?,
@@ -624,7 +619,7 @@ mod tests {
         layout.check().expect("holds");
         let mut out = Vec::new();
         put_layout(&mut out, &layout);
-        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
+        assert_eq!(take_layout(&mut Reader::new(&out)), Ok(layout));
     }
 
     #[test]
@@ -687,9 +682,9 @@ mod tests {
         };
         let mut out = Vec::new();
         put_edit(&mut out, &edit);
-        assert_eq!(take_edit(&mut Reader::new(&out), true), Ok(edit));
+        assert_eq!(take_edit(&mut Reader::new(&out)), Ok(edit));
         for cut in 0..out.len() {
-            assert!(take_edit(&mut Reader::new(&out[..cut]), true).is_err());
+            assert!(take_edit(&mut Reader::new(&out[..cut])).is_err());
         }
     }
 
@@ -702,20 +697,6 @@ mod tests {
         assert!(!layout.is_of(&options(GcPointers::Stable)));
         let mut out = Vec::new();
         put_layout(&mut out, &layout);
-        assert_eq!(take_layout(&mut Reader::new(&out), true), Ok(layout));
-        assert!(take_layout(&mut Reader::new(&out), false).is_err(), "of before there were tags");
-    }
-
-    /// As written before there were tags, by hand: number, placement, slot bytes, retired at, one
-    /// group; its end, live bytes and keys, empty sketch, one collected segment, no dead.
-    #[test]
-    fn layouts_without_tags_are_read() {
-        let old = [9, 2, 64, 0, 1, 64, 0, 0, 0, 1, 5, 3, 7, 8, 20, 1, 0];
-        let layout = take_layout(&mut Reader::new(&old), false).expect("decodes");
-        assert_eq!((layout.group_count(), layout.cold()), (1, Some(1)));
-        let segments = &layout.groups[0].segments;
-        let segment = Segment { records: 1, collected: true, ..segment(5, 7, 8, 20) };
-        assert_eq!(segments[..], [segment]);
-        assert!(layout.groups[1].segments.is_empty());
+        assert_eq!(take_layout(&mut Reader::new(&out)), Ok(layout));
     }
 }

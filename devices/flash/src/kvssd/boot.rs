@@ -75,7 +75,6 @@ struct Checkpoint {
     pages: Vec<u32>,
     options: KvSsdOptions,
     commit: Commit,
-    is_of_older_format: bool,
 }
 
 impl KvSsd {
@@ -101,12 +100,10 @@ impl KvSsd {
         let mut tree = Tree::default();
         tree.apply(&newest.commit)?;
         let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
-        let is_of_older_format = newest.is_of_older_format;
         let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
         let (capacitor, saved_frames) = Capacitor::open(side)?;
         let mut device = KvSsd::over(space, options, capacitor);
         device.tree = tree;
-        device.is_of_older_format = is_of_older_format;
         device.space.program_seq = scan.program_seq;
         // A torn checkpoint's number is not used again: its pages would mix with the new ones.
         let numbers = scan.checkpoints.iter().map(|found| found.owner);
@@ -278,8 +275,7 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
         }
     }
     let (options, commit) = journal::decode_checkpoint(&bytes)?;
-    let is_of_older_format = journal::is_of_older_format(&bytes);
-    Ok(Some(Checkpoint { pages: numbers, options, commit, is_of_older_format }))
+    Ok(Some(Checkpoint { pages: numbers, options, commit }))
 }
 
 /// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`: they

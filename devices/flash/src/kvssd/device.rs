@@ -59,8 +59,6 @@ pub struct KvSsd {
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
     /// Nothing was removed since space was last looked for in vain.
     pub(super) is_squeezed: bool,
-    /// The newest checkpoint is of an older release.
-    pub(super) is_of_older_format: bool,
 }
 
 impl std::fmt::Debug for KvSsd {
@@ -116,7 +114,6 @@ impl KvSsd {
             counters: KvSsdCounters::default(),
             known_metas: BTreeMap::new(),
             is_squeezed: false,
-            is_of_older_format: false,
             space,
             options,
         }
@@ -359,10 +356,6 @@ impl KvSsd {
         cause: Cause,
         steps: impl FnOnce(&mut KvSsd) -> Result<T>,
     ) -> Result<T> {
-        if self.is_of_older_format && cause != Cause::Checkpoint {
-            // An older release would take what is written from here on for damage.
-            self.checkpoint()?;
-        }
         self.space.cause = cause;
         let done = steps(self);
         if done.is_err() {
@@ -454,7 +447,6 @@ impl KvSsd {
     /// The tree is saved. Older checkpoints but one, and the journal before that one, become
     /// garbage.
     fn keep_checkpoint(&mut self, pages: Vec<u32>) {
-        self.is_of_older_format = false;
         self.checkpoints.push_back((self.tree.txn, pages));
         self.counters.checkpoints += 1;
         if self.checkpoints.len() > KEPT_CHECKPOINTS {

@@ -6,7 +6,7 @@
 //! checkpoint, cut into pages: magic u32 | format u32 | length u32 | options | commit | zeros
 //! options: placement u8 | threshold u8 | durability u8 | over-provision u8 | memtable_pages u32
 //!          level1_pages u32 | size_ratio u32 | l0_trigger u32 | checkpoint_commits u32
-//!          wear_gap u32 | policy: length u16, name | from format 2 on: cuts u8
+//!          wear_gap u32 | policy: length u16, name | cuts u8
 //! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
 //!         counts u32: cursors, removed, moved, added | these
 //! cursor: level u32 | length u16 | key          removed: id u64
@@ -26,9 +26,8 @@ use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Format of a device that is written, and the newest that is understood. Of format 2 on say where
-/// tables are cut; up to it pages of keys and values are those of `kv_page_v1.rs`.
-const FORMAT: u32 = 3;
+/// Format of a device that is written, and the newest that is understood.
+const FORMAT: u32 = 1;
 const JOURNAL_HEADER_BYTES: usize = 8;
 const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
@@ -92,26 +91,19 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     if magic != CHECKPOINT_MAGIC {
         return Err(corrupt());
     }
-    if format == 0 || format > FORMAT {
+    if format != FORMAT {
         return Err(Error::NewerFormat { found: format, supported: FORMAT });
     }
     Ok((len as usize).div_ceil(first.len().max(1)))
-}
-
-/// Whether a checkpoint, of which these are the first bytes, is of a release before this one.
-pub(super) fn is_of_older_format(first: &[u8]) -> bool {
-    let mut rest = Rest(first);
-    let (_, format) = (rest.u32(), rest.u32());
-    format < Some(FORMAT)
 }
 
 /// Decodes a whole checkpoint.
 pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
-        let (_, format, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
+        let (_, _, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
         let mut rest = Rest(bytes.get(CHECKPOINT_HEADER_BYTES..len as usize)?);
-        let options = KvSsdOptions::decode(format, &mut rest)?;
+        let options = KvSsdOptions::decode(&mut rest)?;
         let commit = take_commit(&mut rest)?;
         rest.0.is_empty().then_some((options, commit))
     };
@@ -257,15 +249,13 @@ mod tests {
         let pages = encode_checkpoint(&options, &commit(), 64);
         assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
-        assert_eq!(pages[4], 3, "older versions must not open it");
+        assert_eq!(pages[4..8], FORMAT.to_le_bytes());
         for format in [0, 9] {
             let mut newer = pages.clone();
             newer[4] = format;
             let error = checkpoint_pages(&newer[..64]).err();
-            let found = u32::from(format);
-            assert!(
-                matches!(error, Some(Error::NewerFormat { found: of, supported: 3 }) if of == found)
-            );
+            let Some(Error::NewerFormat { found, supported }) = error else { panic!("{error:?}") };
+            assert_eq!((found, supported), (format.into(), FORMAT));
         }
     }
 
@@ -275,16 +265,11 @@ mod tests {
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
         let pages = encode_checkpoint(&options, &commit(), 512);
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
-        let mut unknown = pages.clone();
+        let mut unknown = pages;
         let mut encoded = Vec::new();
         options.encode(&mut encoded);
         unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - 1] = 3;
         assert!(decode_checkpoint(&unknown).is_err());
-        let mut older = pages;
-        older[4] = 2;
-        assert_eq!(decode_checkpoint(&older).unwrap(), (options, commit()));
-        older[4] = 1;
-        assert!(decode_checkpoint(&older).is_err(), "a byte too many for format 1");
     }
 
     /// Without the checksum of the page: no byte makes the decoders panic or allocate much.

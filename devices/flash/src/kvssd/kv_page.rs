@@ -19,14 +19,12 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::draft::Draft;
-use super::kv_page_v1;
 use super::meta_page::Clip;
 use super::record::{Kind, Record, Version};
 use crate::error::{Error, Result};
 use crate::nand::{SharedBytes, SharedValue};
 
-pub(super) const MAGIC: u32 = 0x324b_5352; // "RSK2"
+pub(super) const MAGIC: u32 = 0x564b_5352; // "RSKV"
 pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const SLOT_BYTES: usize = 20;
 /// Where a slot has what, from its start.
@@ -149,11 +147,7 @@ impl KvPage {
         if !bytes.is_flat() {
             return Ok(KvPage { bytes });
         }
-        let gathered = match kv_page_v1::is_one(bytes.front()) {
-            true => gather_v1(bytes.front(), page_bytes),
-            false => gather(bytes.front(), page_bytes),
-        };
-        gathered.ok_or_else(corrupt)
+        gather(bytes.front(), page_bytes).ok_or_else(corrupt)
     }
 
     /// What a draft made: gathered, and sound.
@@ -252,14 +246,7 @@ pub fn find_in(
     key: &[u8],
     snapshot: u64,
 ) -> Result<Option<Record>> {
-    let found = match kv_page_v1::is_one(bytes.front()) {
-        true => {
-            let page = KvPage::decode(bytes.clone(), page_bytes)?;
-            find(page.bytes(), page_bytes, key, snapshot)
-        }
-        false => find(bytes, page_bytes, key, snapshot),
-    };
-    found.ok_or_else(corrupt)
+    find(bytes, page_bytes, key, snapshot).ok_or_else(corrupt)
 }
 
 /// As `find_in`; `None` if the bytes are damaged.
@@ -313,15 +300,6 @@ fn gather(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
     let values = (0..front.count).map(value).collect::<Option<Vec<_>>>()?;
     let bytes = SharedBytes::gathered(bytes[..values_at].to_vec(), values, bytes.len());
     Some(KvPage { bytes })
-}
-
-/// What an older release wrote, as this one would have.
-fn gather_v1(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
-    let mut draft = Draft::default();
-    for (key, version) in kv_page_v1::decode(bytes, page_bytes)? {
-        draft.push(key, version);
-    }
-    (!draft.is_empty()).then(|| draft.finish(page_bytes)).filter(|page| page.front().is_sound())
 }
 
 fn corrupt() -> Error {
@@ -380,9 +358,7 @@ mod tests {
         let groups = built(keys.clone());
         assert_eq!((groups.len(), groups[0].len()), (1, 512));
         let records: Vec<_> = keys.concat();
-        let v1 = records.iter().map(|record| (record.key(), record.version().clone()));
-        let v1: SharedBytes = kv_page_v1::encode(&v1.collect::<Vec<_>>(), 512).into();
-        for group in [&groups[0], &flat(&groups[0]), &v1] {
+        for group in [&groups[0], &flat(&groups[0])] {
             let find = |key: &[u8], snapshot| find_in(group, 512, key, snapshot).unwrap();
             assert_eq!(find(b"b", 100), Some(gone.clone()));
             assert_eq!(find(b"b", 8).map(|record| record.seq()), Some(5));
@@ -390,8 +366,6 @@ mod tests {
             assert_eq!((find(b"", 100), find(b"c", 100), find(b"a", 2)), (None, None, None));
         }
         assert_eq!(decoded(&groups[0]), records);
-        let of_v1 = KvPage::decode(v1, 512).unwrap();
-        assert_eq!(of_v1.bytes().flat(), groups[0].flat());
     }
 
     #[test]
@@ -414,19 +388,17 @@ mod tests {
     fn damaged_pages_never_panic() {
         let records = [put("a", 3, 10), put("b", 5, 100), put("b", 2, 0)];
         let group = built(vec![vec![records[0].clone()], records[1..].to_vec()]).remove(0);
-        let v1 = records.each_ref().map(|record| (record.key(), record.version().clone()));
-        for page in [group.flat().into_owned(), kv_page_v1::encode(&v1, 512)] {
-            for at in 0..page.len() {
-                for changed in [0, 1, 0x7f, 0x80, 0xff] {
-                    let mut bytes = page.clone();
-                    bytes[at] = changed;
-                    let bytes = bytes.into();
-                    let _ = find_in(&bytes, 512, b"b", 3);
-                    let _ = KvPage::decode(bytes, 512);
-                }
-                let cut: SharedBytes = page[..at].to_vec().into();
-                assert!(find_in(&cut, 512, b"b", 3).is_err() && KvPage::decode(cut, 512).is_err());
+        let page = group.flat();
+        for at in 0..page.len() {
+            for changed in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut bytes = page.to_vec();
+                bytes[at] = changed;
+                let bytes = bytes.into();
+                let _ = find_in(&bytes, 512, b"b", 3);
+                let _ = KvPage::decode(bytes, 512);
             }
+            let cut: SharedBytes = page[..at].to_vec().into();
+            assert!(find_in(&cut, 512, b"b", 3).is_err() && KvPage::decode(cut, 512).is_err());
         }
     }
 

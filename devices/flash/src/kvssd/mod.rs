@@ -15,7 +15,6 @@ mod frames;
 mod journal;
 mod key;
 mod kv_page;
-mod kv_page_v1;
 mod log;
 mod lookup;
 mod memtable;

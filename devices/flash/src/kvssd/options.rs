@@ -209,7 +209,7 @@ impl KvSsdOptions {
         bytes.push(cuts_code(self.cuts).unwrap_or(0));
     }
 
-    pub(super) fn decode(format: u32, rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
+    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
         let [placement, threshold, durability, percent] = rest.array()?;
         let placement = match placement {
             0 => Placement::PerTable,
@@ -234,16 +234,10 @@ impl KvSsdOptions {
             checkpoint_commits: rest.u32()?,
             wear_gap: rest.u32()?,
             policy: rest.text()?,
-            cuts: match format {
-                CUTS_FORMAT.. => *CUTS.get(usize::from(rest.array::<1>()?[0]))?,
-                _ => Partitioner::Size,
-            },
+            cuts: *CUTS.get(usize::from(rest.array::<1>()?[0]))?,
         })
     }
 }
-
-/// First format of a checkpoint that says where tables are cut.
-const CUTS_FORMAT: u32 = 2;
 
 /// Cuttings of a device, by their number in a checkpoint.
 const CUTS: [Partitioner; 3] =

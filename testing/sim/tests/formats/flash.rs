@@ -212,7 +212,7 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let of_it = pages.range((number, 0)..=(number, u32::MAX));
     let bytes: Vec<u8> = of_it.flat_map(|(_, page)| page.data).copied().collect();
     let mut header = at(&bytes, 0);
-    assert_eq!((header.take(4), header.u32()), (&b"RCKP"[..], 3));
+    assert_eq!((header.take(4), header.u32()), (&b"RCKP"[..], 1));
     let len = header.u32() as usize;
     assert!(bytes[len..].iter().all(|byte| *byte == 0));
     let mut body = Bytes(&bytes[12..len]);
@@ -263,7 +263,7 @@ fn read_group(image: &Image<'_>, first: u32, count: u32) -> Vec<KvRecord> {
     assert!(pages.iter().all(|page| page.kind == 1));
     let bytes: Vec<u8> = pages.iter().flat_map(|page| page.data).copied().collect();
     let mut reader = at(&bytes, 0);
-    assert_eq!((reader.take(4), reader.u64()), (&b"RSK2"[..], 0));
+    assert_eq!((reader.take(4), reader.u64()), (&b"RSKV"[..], 0));
     let slots: Vec<(u64, usize, usize, u32)> = (0..reader.u32())
         .map(|_| (reader.u64(), reader.u32() as usize, reader.u32() as usize, reader.u32()))
         .collect();

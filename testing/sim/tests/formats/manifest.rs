@@ -13,6 +13,8 @@ pub struct Store {
     pub keyspaces: BTreeMap<u64, Keyspace>,
     /// Every tag that was met.
     pub tags: BTreeSet<u64>,
+    /// Tags of the changes that hold a plan.
+    pub planned: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -98,24 +100,26 @@ impl Store {
                 (keyspace.name, keyspace.options) = (body.text(), body.text());
             }
             4 => drop(self.keyspaces.remove(&body.varint()).expect("is there")),
-            5 | 20 => {
+            5 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = keyspace.flushed_seq.max(body.varint());
-                keyspace.edit(body, tag == 20);
+                if keyspace.edit(body) {
+                    self.planned.insert(tag);
+                }
             }
-            6 | 21 => {
+            6 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = body.varint();
-                keyspace.shape(body, tag == 21);
+                if keyspace.shape(body) {
+                    self.planned.insert(tag);
+                }
             }
-            22 | 24 => {
+            7 => {
                 let keyspace = self.keyspace(body);
                 let number = body.varint();
-                let file = take_layout(body);
-                assert_eq!(file.placement == 3, tag == 24);
-                keyspace.values.insert(number, file);
+                keyspace.values.insert(number, take_layout(body));
             }
-            23 => {
+            8 => {
                 let keyspace = self.keyspace(body);
                 let number = body.varint();
                 keyspace.values.get_mut(&number).expect("is there").edit(body);
@@ -134,7 +138,8 @@ impl Store {
 }
 
 impl Keyspace {
-    fn edit(&mut self, body: &mut Bytes<'_>, is_part: bool) {
+    /// Whether a plan is left.
+    fn edit(&mut self, body: &mut Bytes<'_>) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
             let (level, run) = (body.varint(), take_slot(body));
@@ -145,15 +150,13 @@ impl Keyspace {
         self.flush_count += body.varint();
         let relabel = body.list(|body| (body.varint(), body.varint()));
         let rule = body.text();
-        if is_part {
-            // Trims come before removals.
-            for (id, min_key) in body.list(|body| (body.varint(), body.bytes().to_vec())) {
-                let table = &mut self.tables.get_mut(&id).expect("is there").2;
-                assert!(table.min_key < min_key && min_key <= table.max_key);
-                table.min_key = min_key;
-            }
-            take_plan(body);
+        // Trims come before removals.
+        for (id, min_key) in body.list(|body| (body.varint(), body.bytes().to_vec())) {
+            let table = &mut self.tables.get_mut(&id).expect("is there").2;
+            assert!(table.min_key < min_key && min_key <= table.max_key);
+            table.min_key = min_key;
         }
+        let has_plan = take_plan(body);
         for id in remove {
             self.tables.remove(&id).expect("is there");
         }
@@ -169,9 +172,11 @@ impl Keyspace {
         if !rule.is_empty() {
             self.prefix_rule = rule;
         }
+        has_plan
     }
 
-    fn shape(&mut self, body: &mut Bytes<'_>, is_part: bool) {
+    /// Whether a plan is left.
+    fn shape(&mut self, body: &mut Bytes<'_>) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
         self.flush_count = body.varint();
@@ -193,12 +198,10 @@ impl Keyspace {
                 }
             }
         }
-        if is_part {
-            for (id, file_min_key) in body.list(|body| (body.varint(), body.bytes().to_vec())) {
-                self.tables.get_mut(&id).expect("is there").2.file_min_key = file_min_key;
-            }
-            take_plan(body);
+        for (id, file_min_key) in body.list(|body| (body.varint(), body.bytes().to_vec())) {
+            self.tables.get_mut(&id).expect("is there").2.file_min_key = file_min_key;
         }
+        take_plan(body)
     }
 }
 
@@ -227,9 +230,10 @@ fn take_table(body: &mut Bytes<'_>) -> Table {
     }
 }
 
-fn take_plan(body: &mut Bytes<'_>) {
+/// Whether there is one.
+fn take_plan(body: &mut Bytes<'_>) -> bool {
     if body.varint() == 0 {
-        return;
+        return false;
     }
     body.list(|body| (body.varint(), body.varint(), body.varint(), take_slot(body)));
     body.list(|body| {
@@ -244,6 +248,7 @@ fn take_plan(body: &mut Bytes<'_>) {
     });
     body.list(|body| (body.varint(), body.bytes().to_vec()));
     body.text();
+    true
 }
 
 fn take_layout(body: &mut Bytes<'_>) -> ValueFile {

@@ -96,7 +96,7 @@ fn a_later_format_number_is_refused() {
     values[8] += 1;
     let sum = low32(xxh3(&values[..24]));
     values[24..28].copy_from_slice(&sum.to_le_bytes());
-    refused(&newer, &name, 2);
+    refused(&newer, &name, 1);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn later_tags_and_options_of_a_manifest_are_refused() {
     let whole = read(&files).expect("sound");
     // Nothing is synced before it, as far as a record says that begins with 0.
     assert_eq!(read(&with(&[0])).expect("a seal"), whole);
-    for tag in [10, 19, 25, 99] {
+    for tag in [0, 10, 24, 99] {
         let newer = with(&[0, tag, 1, 7]);
         let error = read(&newer).expect_err("a later tag");
         assert!(matches!(&error, Error::NewerFormat { file, .. } if *file == name), "{error}");

@@ -40,7 +40,7 @@ impl<'a> Values<'a> {
         let mut header = at(bytes, 0);
         assert_eq!(header.take(8), b"RunValue");
         let (format, slot_bytes) = (header.u32(), u64::from(header.u32()));
-        assert_eq!((format, slot_bytes, header.u64()), (2, file.slot_bytes, uid));
+        assert_eq!((format, slot_bytes, header.u64()), (1, file.slot_bytes, uid));
         assert_eq!(header.u32(), low32(xxh3(&bytes[..24])));
         assert!(header.take(4096 - 28).iter().all(|byte| *byte == 0));
         let values = Values { bytes, uid, file };
