@@ -70,15 +70,13 @@ macro_rules! reached {
 }
 
 mod base;
-#[doc(hidden)]
-pub mod cache;
+mod cache;
 mod catalog;
 pub mod dump;
 mod format;
 mod jobs;
 mod log;
-#[doc(hidden)]
-pub mod memtable;
+mod memtable;
 mod read;
 mod schedule;
 mod store;
@@ -107,8 +105,8 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
-pub use store::kv;
-pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, TableDump, VerifyReport};
+pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, VerifyReport};
+pub use store::{kv, unstable};
 pub use values::Value;
 pub use values::file::{GroupUsage, ValueUsage};
 pub use wal::batch::{Batch, Operation};

@@ -47,5 +47,5 @@ impl Args {
 
 /// What the store takes when it is closed: it leaves no log.
 fn bytes_without_log(store: &Store) -> u64 {
-    store.default_keyspace().store_disk_bytes().saturating_sub(store.metrics().wal_bytes)
+    store.disk_bytes().saturating_sub(store.metrics().wal_bytes)
 }

@@ -92,7 +92,7 @@ impl Args {
         let base = scaled_options(run.input.tree.bytes());
         let (store, keyspace) = location.make(&self.make, DEFAULT_KEYSPACE, Some(base))?;
         run.all_phases(&store)?;
-        let costs = FileCosts::of(&keyspace, store.metrics(), &run.phases)?;
+        let costs = FileCosts::of(&store, &keyspace, &run.phases)?;
         drop(keyspace);
         let start = Instant::now();
         store.close()?;

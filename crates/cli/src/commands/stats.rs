@@ -96,8 +96,8 @@ fn to_json(store: &Store) -> Result<Value> {
     }
     Ok(json!({
         "keyspaces": keyspaces,
-        "disk_bytes": store.default_keyspace().store_disk_bytes(),
-        "last_sequence_number": store.default_keyspace().visible_seq(),
+        "disk_bytes": store.disk_bytes(),
+        "last_sequence_number": runstone::unstable::visible_seq(&store),
         "metrics": store.metrics(),
     }))
 }
@@ -129,9 +129,9 @@ pub fn to_text(store: &Store) -> Result<String> {
          memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
          since it was opened: {} gets, {} writes, {} flushes, {} compactions; \
          user bytes {}, write amplification {:.2}\n",
-        size(store.default_keyspace().store_disk_bytes()),
+        size(store.disk_bytes()),
         size(metrics.wal_bytes),
-        store.default_keyspace().visible_seq(),
+        runstone::unstable::visible_seq(&store),
         size(metrics.compaction_debt_bytes),
         size(memory.cache_bytes),
         size(memory.pinned_bytes),

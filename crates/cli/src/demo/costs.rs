@@ -1,7 +1,7 @@
 //! What a demonstration cost the store that it ran on, in the words of that store.
 
 use runstone::storage::process;
-use runstone::{Keyspace, MetricsSnapshot};
+use runstone::{Keyspace, MetricsSnapshot, Store};
 use serde_json::{Value, json};
 
 use super::phases::{FULL_SCAN, Phase};
@@ -35,14 +35,10 @@ pub struct FileCosts {
 
 impl FileCosts {
     /// Of a keyspace and its store.
-    pub fn of(
-        keyspace: &Keyspace,
-        metrics: MetricsSnapshot,
-        phases: &[Phase],
-    ) -> Result<FileCosts> {
+    pub fn of(store: &Store, keyspace: &Keyspace, phases: &[Phase]) -> Result<FileCosts> {
         Ok(FileCosts {
-            metrics,
-            disk_bytes: keyspace.store_disk_bytes(),
+            metrics: store.metrics(),
+            disk_bytes: store.disk_bytes(),
             picture: Picture::of(keyspace)?,
             live_bytes: live_bytes(phases),
         })

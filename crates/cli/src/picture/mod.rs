@@ -11,7 +11,7 @@ use runstone::policy::partition::slices::{Slice, Slices};
 use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::{LevelTarget, next_plan};
 use runstone::policy::shape::{Level, Shape, Table};
-use runstone::{GroupUsage, Keyspace, ValueUsage};
+use runstone::{GroupUsage, Keyspace, ValueUsage, unstable};
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
@@ -73,7 +73,7 @@ impl Picture {
         let next_compaction = pending.or_else(pick);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let slices = match &next_compaction {
-            Some(plan) => keyspace.compaction_slices(plan, cores)?,
+            Some(plan) => unstable::slices(keyspace, plan, cores)?,
             None => Vec::new(),
         };
         Ok(Picture {

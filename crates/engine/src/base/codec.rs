@@ -119,11 +119,6 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A little-endian u32.
-    pub fn take_u32(&mut self) -> Decoded<u32> {
-        u32_at(self.take(4)?, 0).ok_or(Truncated)
-    }
-
     /// A little-endian u64.
     pub fn take_u64(&mut self) -> Decoded<u64> {
         u64_at(self.take(8)?, 0).ok_or(Truncated)

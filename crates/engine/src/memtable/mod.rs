@@ -41,8 +41,6 @@ pub struct Memtable {
 /// What will be inside once its writers are done. Changes under the commit lock only.
 #[derive(Debug)]
 struct Announced {
-    entries: AtomicU64,
-    user_bytes: AtomicU64,
     /// Smallest sequence number inside; `u64::MAX` when empty.
     min_seq: AtomicU64,
     max_seq: AtomicU64,
@@ -57,8 +55,6 @@ impl Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
             filter: None,
             announced: CachePadded::new(Announced {
-                entries: AtomicU64::new(0),
-                user_bytes: AtomicU64::new(0),
                 min_seq: AtomicU64::new(u64::MAX),
                 max_seq: AtomicU64::new(0),
                 first_segment: AtomicU64::new(u64::MAX),
@@ -73,21 +69,12 @@ impl Memtable {
         Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 
-    /// Announces `count` entries of `user_bytes` out of a batch of `batch_len` writes, logged in
-    /// WAL segment `segment`, before they are inserted. Called under the commit lock, so a memtable
+    /// Announces entries out of a batch of `batch_len` writes, logged in WAL segment `segment`,
+    /// before they are inserted. Called under the commit lock, so a memtable
     /// that was replaced gets no new announcement.
-    pub fn announce(
-        &self,
-        first_seq: SeqNo,
-        batch_len: u64,
-        count: u64,
-        user_bytes: u64,
-        segment: u64,
-    ) {
+    pub fn announce(&self, first_seq: SeqNo, batch_len: u64, segment: u64) {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
         let announced = &*self.announced;
-        announced.entries.store(announced.entries.load(Relaxed) + count, Relaxed);
-        announced.user_bytes.store(announced.user_bytes.load(Relaxed) + user_bytes, Relaxed);
         if announced.first_segment.load(Relaxed) == u64::MAX {
             announced.first_segment.store(segment, Relaxed);
             announced.min_seq.store(first_seq, Relaxed);
@@ -153,16 +140,6 @@ impl Memtable {
     /// Memory taken from the budget, but for the filter.
     pub fn reserved_bytes(&self) -> usize {
         self.tree.reserved_bytes()
-    }
-
-    /// Key and value bytes inside.
-    pub fn user_bytes(&self) -> u64 {
-        self.announced.user_bytes.load(Relaxed)
-    }
-
-    /// Number of entries.
-    pub fn entry_count(&self) -> u64 {
-        self.announced.entries.load(Relaxed)
     }
 
     /// First WAL segment that is needed to recover this memtable, if it holds anything.

@@ -6,7 +6,7 @@
 //! leaf locks (snapshots, purge list, throttle, syncer). The schedule's lock is a leaf for everyone
 //! but the runner, which loads views (lock-free) and takes the list of keyspaces under it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ use crate::schedule::Schedule;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
-use crate::write::commit::{Committer, Share, Shared};
+use crate::write::commit::{Committer, Shared};
 use crate::write::pressure::BackPressure;
 
 /// An open store.
@@ -87,31 +87,16 @@ impl Engine {
     /// Commits a batch of any keyspaces.
     pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         batch.check_for(self.env.opening)?;
-        let mut sums: BTreeMap<KeyspaceId, (u64, u64)> = BTreeMap::new();
-        for operation in batch.operations() {
-            let sum = sums.entry(operation.keyspace).or_default();
-            sum.0 += 1;
-            sum.1 += (operation.key.len() + operation.value.len()) as u64;
-        }
-        let keyspaces = self.catalog.keyspaces.read();
-        let resolved: Vec<(Arc<KeyspaceCore>, u64, u64)> = sums
-            .into_iter()
-            .map(|(id, (count, user_bytes))| match keyspaces.get(&id) {
-                Some(keyspace) => Ok((Arc::clone(keyspace), count, user_bytes)),
-                None => Err(Error::UnknownKeyspace { name: format!("#{id}") }),
-            })
-            .collect::<Result<_>>()?;
-        drop(keyspaces);
-        let shares: Vec<Share<'_>> = resolved
-            .iter()
-            .map(|(keyspace, count, user_bytes)| Share {
-                keyspace,
-                count: *count,
-                user_bytes: *user_bytes,
-            })
-            .collect();
+        let ids: BTreeSet<KeyspaceId> = batch.operations().map(|one| one.keyspace).collect();
+        let known = self.catalog.keyspaces.read();
+        let find = |id: KeyspaceId| {
+            let unknown = || Error::UnknownKeyspace { name: format!("#{id}") };
+            known.get(&id).cloned().ok_or_else(unknown)
+        };
+        let keyspaces: Vec<Arc<KeyspaceCore>> = ids.into_iter().map(find).collect::<Result<_>>()?;
+        drop(known);
         let durability = self.env.durability(options);
-        self.committer.commit(batch, &shares, durability, &*self.runner)
+        self.committer.commit(batch, &keyspaces, durability, &*self.runner)
     }
 }
 

@@ -4,37 +4,19 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
-use runstone_policy::plan::{Compaction, Plan};
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
-use serde::Serialize;
 
 use crate::base::error::Result;
 use crate::base::key::{KeyspaceId, Kind};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::jobs::compaction::slicing::{is_sliced, parts_wanted, slice_inputs};
 use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::store::engine::Engine;
-use crate::tree::manifest::Manifest;
 use crate::values::Value;
 use crate::values::file::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::{Batch, check_sizes};
-use crate::write::commit::Share;
-
-/// Metadata of a live table, for reports.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct TableDump {
-    pub id: u64,
-    pub level: u32,
-    pub bytes: u64,
-    pub entries: u64,
-    pub tombstones: u64,
-    pub user_bytes: u64,
-}
 
 /// A handle to a keyspace; cheap to clone.
 #[derive(Clone, Debug)]
@@ -98,10 +80,9 @@ impl Keyspace {
         let mut batch = BATCH.take();
         batch.clear();
         batch.push(kind, self.inner.id, key, value)?;
-        let share = Share { keyspace: &self.inner, count: 1, user_bytes: batch.user_bytes() };
         let outcome = self.store.committer.commit(
             &batch,
-            &[share],
+            std::slice::from_ref(&self.inner),
             self.store.env.durability(options),
             &*self.store.runner,
         );
@@ -182,75 +163,6 @@ impl Keyspace {
         self.store.runner.flush_all()?;
         self.store.runner.compact(&self.inner)?;
         self.store.runner.collect_all_values(&self.inner)
-    }
-
-    /// How the compactions of a plan would fall into cells and into parts, if `cores` were idle;
-    /// one answer per compaction, in the plan's order. A compact that is not planned by cells has
-    /// no cut and no part. Reads the indexes of the inputs.
-    pub fn compaction_slices(&self, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
-        let version = Arc::clone(&self.inner.view.load().version);
-        let options = self.inner.options.load();
-        let fixed = self.store.env.options.compaction_slices;
-        let (mode, install) = (options.sub_compactions, options.compaction_install);
-        let sliced = |compaction: &Compaction| {
-            let inputs = slice_inputs(&version, compaction)?;
-            let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-            if !is_sliced(mode, compaction.cut, bytes) {
-                return Ok(Slices::default());
-            }
-            let prefixer = self.inner.prefixer.lock().clone();
-            let rule = CellRule::of(compaction, prefixer.as_ref());
-            let usual_bytes = rule.usual_bytes();
-            let threads = slice_count(cores, cores, bytes, usual_bytes);
-            let count = parts_wanted(install, fixed, (bytes, usual_bytes), threads);
-            Ok(slices::sub_compactions(mode, &inputs, rule, count))
-        };
-        plan.compactions.iter().map(sliced).collect()
-    }
-
-    /// Every live table with its level, shallow levels first.
-    pub fn tables(&self) -> Result<Vec<TableDump>> {
-        let view = self.inner.view.load();
-        let version = &view.version;
-        version
-            .shape
-            .tables()
-            .map(|(level, table)| {
-                let handle = version.handle(table.id);
-                let user_bytes = match handle {
-                    Some(handle) => handle.reader()?.properties().user_bytes,
-                    None => 0,
-                };
-                Ok(TableDump {
-                    id: table.id,
-                    level,
-                    bytes: table.bytes,
-                    entries: table.entries,
-                    tombstones: table.tombstones,
-                    user_bytes,
-                })
-            })
-            .collect()
-    }
-
-    /// Bytes that the store takes on disk now: tables, values, log and manifest.
-    pub fn store_disk_bytes(&self) -> u64 {
-        let log = self.store.committer.log_bytes();
-        let manifest = self.store.catalog.manifest.lock().log.as_ref().map_or(0, Manifest::bytes);
-        let tables: u64 = self
-            .store
-            .catalog
-            .keyspaces
-            .read()
-            .values()
-            .map(|keyspace| keyspace.view.load().version.shape.bytes())
-            .sum();
-        tables + self.store.value_file_bytes() + log + manifest
-    }
-
-    /// Sequence number of the newest visible write.
-    pub fn visible_seq(&self) -> u64 {
-        self.store.visibility.now()
     }
 }
 

@@ -177,7 +177,7 @@ impl KvStore for Store {
             bytes_written: metrics.io.iter().map(|io| io.written_bytes).sum(),
             bytes_read: metrics.io.iter().map(|io| io.read_bytes).sum(),
             user_bytes_written: metrics.counters.user_bytes_written,
-            disk_bytes: self.default_keyspace().store_disk_bytes(),
+            disk_bytes: self.disk_bytes(),
             memory_bytes: memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes,
             flush_bytes_written: metrics.counters.flush_bytes_written,
             compaction_bytes_written: metrics.counters.compaction_bytes_written,

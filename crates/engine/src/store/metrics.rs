@@ -7,6 +7,7 @@ use runstone_storage::Category;
 
 use crate::base::metrics::{IoCounters, MetricsSnapshot};
 use crate::store::engine::Engine;
+use crate::tree::manifest::Manifest;
 
 impl Engine {
     pub(crate) fn metrics_snapshot(&self) -> MetricsSnapshot {
@@ -70,5 +71,19 @@ impl Engine {
         let keyspaces = self.catalog.keyspaces.read();
         let values = keyspaces.values().map(|keyspace| keyspace.values.load_full());
         values.map(|values| values.all().map(|store| store.file_bytes()).sum::<u64>()).sum()
+    }
+
+    /// Bytes that the store takes on disk now: tables, values, log and manifest.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let log = self.committer.log_bytes();
+        let manifest = self.catalog.manifest.lock().log.as_ref().map_or(0, Manifest::bytes);
+        let tables: u64 = self
+            .catalog
+            .keyspaces
+            .read()
+            .values()
+            .map(|keyspace| keyspace.view.load().version.shape.bytes())
+            .sum();
+        tables + self.value_file_bytes() + log + manifest
     }
 }

@@ -5,6 +5,7 @@
 //! * [`keyspace`]: the handle to a keyspace; `keyspaces`: they are made, changed and dropped.
 //! * [`kv`]: what every key-value store can do.
 //! * `metrics`, `verify`, `checkpoint`: the store looked at, checked and copied.
+//! * [`unstable`]: looks inside, without a promise.
 
 mod checkpoint;
 mod close;
@@ -16,6 +17,7 @@ pub mod kv;
 mod metrics;
 mod open;
 mod recovery;
+pub mod unstable;
 mod verify;
 
 use std::path::Path;
@@ -25,7 +27,7 @@ use std::thread::JoinHandle;
 use runstone_storage::Storage;
 
 pub use crate::visibility::snapshot::Snapshot;
-pub use keyspace::{Keyspace, TableDump};
+pub use keyspace::Keyspace;
 pub use verify::{Damage, VerifyReport};
 
 use crate::base::error::{Error, Result};
@@ -168,6 +170,11 @@ impl Store {
     /// Counters, sizes and latencies.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.inner.metrics_snapshot()
+    }
+
+    /// Bytes that the store takes on disk now: tables, values, log and manifest.
+    pub fn disk_bytes(&self) -> u64 {
+        self.inner.disk_bytes()
     }
 
     /// Reads every byte of every table and checks it against checksums, order and metadata.

@@ -76,8 +76,7 @@ fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Re
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
-        let user_bytes = (operation.key.len() + operation.value.len()) as u64;
-        active.announce(seq, 1, 1, user_bytes, 0);
+        active.announce(seq, 1, 0);
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
         inner.visibility.publisher.set_visible(seq);
         if active.is_full() && !inner.env.options.read_only {

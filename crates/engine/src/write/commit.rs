@@ -85,13 +85,6 @@ pub(crate) struct Shared {
     pub(crate) pressure: Arc<BackPressure>,
 }
 
-/// How much of a batch goes to one keyspace.
-pub(crate) struct Share<'a> {
-    pub(crate) keyspace: &'a Arc<KeyspaceCore>,
-    pub(crate) count: u64,
-    pub(crate) user_bytes: u64,
-}
-
 /// A value that collection has moved.
 #[derive(Debug)]
 pub(crate) struct Relocation {
@@ -103,7 +96,7 @@ pub(crate) struct Relocation {
     pub(crate) pointer: Vec<u8>,
 }
 
-/// The views whose active memtables a batch goes to, one per share. Guards instead of counted
+/// The views whose active memtables a batch goes to, one per keyspace. Guards instead of counted
 /// references: two writers would fight over the memtable's count, twice per write.
 enum Views {
     One(Guard<Arc<View>>),
@@ -111,10 +104,13 @@ enum Views {
 }
 
 impl Views {
-    fn of(shares: &[Share<'_>], announce: impl Fn(&Share<'_>) -> Guard<Arc<View>>) -> Views {
-        match shares {
-            [share] => Views::One(announce(share)),
-            shares => Views::Many(shares.iter().map(announce).collect()),
+    fn of(
+        keyspaces: &[Arc<KeyspaceCore>],
+        announce: impl Fn(&Arc<KeyspaceCore>) -> Guard<Arc<View>>,
+    ) -> Views {
+        match keyspaces {
+            [keyspace] => Views::One(announce(keyspace)),
+            keyspaces => Views::Many(keyspaces.iter().map(announce).collect()),
         }
     }
 
@@ -154,11 +150,11 @@ impl Committer {
         }
     }
 
-    /// Commits a batch whose keyspaces were resolved.
+    /// Commits a batch that writes to these keyspaces, each named once.
     pub(crate) fn commit(
         &self,
         batch: &Batch,
-        shares: &[Share<'_>],
+        keyspaces: &[Arc<KeyspaceCore>],
         durability: Durability,
         relief: &dyn Relief,
     ) -> Result<()> {
@@ -175,7 +171,7 @@ impl Committer {
         // A lone write does most of its work before it has a number: whoever gets the next one
         // waits for the rest only. In a batch the later writes could move what was found for the
         // earlier ones.
-        let early_view = shares[0].keyspace.view.load();
+        let early_view = keyspaces[0].view.load();
         let prepared = match batch.len() {
             // Nor where the log may refuse: what is prepared in vain takes memory.
             1 if !self.env.is_out_of_space() => batch.operations().next().map(|operation| {
@@ -184,7 +180,7 @@ impl Committer {
             }),
             _ => None,
         };
-        let (first_seq, views) = self.log_and_announce(batch, shares)?;
+        let (first_seq, views) = self.log_and_announce(batch, keyspaces)?;
         let last_seq = first_seq + batch.len() - 1;
         match prepared {
             Some((kind, prepared))
@@ -192,13 +188,13 @@ impl Committer {
             {
                 prepared.insert(pack(first_seq, kind));
             }
-            _ => insert(batch, shares, views.as_slice(), first_seq),
+            _ => insert(batch, keyspaces, views.as_slice(), first_seq),
         }
         drop(early_view);
         self.visibility.publisher.publish(first_seq, last_seq);
-        for (share, view) in shares.iter().zip(views.as_slice()) {
+        for (keyspace, view) in keyspaces.iter().zip(views.as_slice()) {
             if view.active.is_full() {
-                self.rotate_if_active(share.keyspace, &view.active);
+                self.rotate_if_active(keyspace, &view.active);
             }
         }
         drop(views);
@@ -276,11 +272,10 @@ impl Committer {
         if batch.is_empty() {
             return Ok(state.next_seq - 1);
         }
-        let share = Share { keyspace, count: batch.len(), user_bytes: batch.user_bytes() };
-        let shares = [share];
-        let (first_seq, views) = self.log_locked(state, &batch, &shares)?;
+        let keyspaces = std::slice::from_ref(keyspace);
+        let (first_seq, views) = self.log_locked(state, &batch, keyspaces)?;
         let last_seq = first_seq + batch.len() - 1;
-        insert(&batch, &shares, views.as_slice(), first_seq);
+        insert(&batch, keyspaces, views.as_slice(), first_seq);
         self.visibility.publisher.publish(first_seq, last_seq);
         for view in views.as_slice() {
             if view.active.is_full() {
@@ -308,8 +303,12 @@ impl Committer {
         self.state.lock().closed = true;
     }
 
-    fn log_and_announce(&self, batch: &Batch, shares: &[Share<'_>]) -> Result<(SeqNo, Views)> {
-        self.log_locked(self.lock_commit(), batch, shares)
+    fn log_and_announce(
+        &self,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<(SeqNo, Views)> {
+        self.log_locked(self.lock_commit(), batch, keyspaces)
     }
 
     /// Takes the commit lock for a write: looks often before it gives way to another thread. The
@@ -331,14 +330,14 @@ impl Committer {
         &self,
         mut state: MutexGuard<'_, CommitState>,
         batch: &Batch,
-        shares: &[Share<'_>],
+        keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
         if state.closed {
             return Err(Error::Closed);
         }
-        for share in shares {
-            share.keyspace.check_exists()?;
-            share.keyspace.dead_ranges.note_batch(batch, share.keyspace.id);
+        for keyspace in keyspaces {
+            keyspace.check_exists()?;
+            keyspace.dead_ranges.note_batch(batch, keyspace.id);
         }
         let first_seq = state.next_seq;
         if first_seq + batch.len() > MAX_SEQ {
@@ -364,12 +363,12 @@ impl Committer {
             }
         }
         state.next_seq += batch.len();
-        let announce = |share: &Share<'_>| {
-            let view = share.keyspace.view.load();
-            view.active.announce(first_seq, batch.len(), share.count, share.user_bytes, segment);
+        let announce = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            view.active.announce(first_seq, batch.len(), segment);
             view
         };
-        let views = Views::of(shares, announce);
+        let views = Views::of(keyspaces, announce);
         drop(state);
         if self.env.is_out_of_space() {
             // The write that was let through to find out: space is back.
@@ -385,15 +384,20 @@ impl Committer {
     }
 }
 
-fn insert(batch: &Batch, shares: &[Share<'_>], views: &[Guard<Arc<View>>], first_seq: SeqNo) {
+fn insert(
+    batch: &Batch,
+    keyspaces: &[Arc<KeyspaceCore>],
+    views: &[Guard<Arc<View>>],
+    first_seq: SeqNo,
+) {
     for (seq, operation) in (first_seq..).zip(batch.operations()) {
         let trailer = pack(seq, operation.kind);
-        let at = match shares {
+        let at = match keyspaces {
             [_] => 0,
-            _ => shares
+            _ => keyspaces
                 .iter()
-                .position(|share| share.keyspace.id == operation.keyspace)
-                .unwrap_or_else(|| unreachable!("shares cover every operation of the batch")),
+                .position(|keyspace| keyspace.id == operation.keyspace)
+                .unwrap_or_else(|| unreachable!("they cover every operation of the batch")),
         };
         views[at].active.insert(operation.key, trailer, operation.value);
     }

@@ -1,0 +1,109 @@
+//! Looks inside an open store, for pictures, reports and measurements. Semantic versioning does not
+//! cover this module: any release may change it.
+
+use std::sync::Arc;
+
+use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
+use runstone_policy::plan::{Compaction, Plan};
+use serde::Serialize;
+
+use crate::base::error::Result;
+use crate::base::key::{Kind, SeqNo, pack};
+use crate::jobs::compaction::slicing::{is_sliced, parts_wanted, slice_inputs};
+use crate::memtable;
+use crate::memtable::arena::ChunkPool;
+use crate::store::{Keyspace, Store};
+use crate::wal::batch::check_sizes;
+
+/// Metadata of a live table, for reports.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct TableDump {
+    pub id: u64,
+    pub level: u32,
+    pub bytes: u64,
+    pub entries: u64,
+    pub tombstones: u64,
+    pub user_bytes: u64,
+}
+
+/// How the compactions of a plan would fall into cells and into parts, if `cores` were idle;
+/// one answer per compaction, in the plan's order. A compact that is not planned by cells has
+/// no cut and no part. Reads the indexes of the inputs.
+pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
+    let version = Arc::clone(&keyspace.inner.view.load().version);
+    let options = keyspace.inner.options.load();
+    let fixed = keyspace.store.env.options.compaction_slices;
+    let (mode, install) = (options.sub_compactions, options.compaction_install);
+    let sliced = |compaction: &Compaction| {
+        let inputs = slice_inputs(&version, compaction)?;
+        let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
+        if !is_sliced(mode, compaction.cut, bytes) {
+            return Ok(Slices::default());
+        }
+        let prefixer = keyspace.inner.prefixer.lock().clone();
+        let rule = CellRule::of(compaction, prefixer.as_ref());
+        let usual_bytes = rule.usual_bytes();
+        let threads = slice_count(cores, cores, bytes, usual_bytes);
+        let count = parts_wanted(install, fixed, (bytes, usual_bytes), threads);
+        Ok(slices::sub_compactions(mode, &inputs, rule, count))
+    };
+    plan.compactions.iter().map(sliced).collect()
+}
+
+/// Every live table with its level, shallow levels first.
+pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
+    let view = keyspace.inner.view.load();
+    let version = &view.version;
+    version
+        .shape
+        .tables()
+        .map(|(level, table)| {
+            let handle = version.handle(table.id);
+            let user_bytes = match handle {
+                Some(handle) => handle.reader()?.properties().user_bytes,
+                None => 0,
+            };
+            Ok(TableDump {
+                id: table.id,
+                level,
+                bytes: table.bytes,
+                entries: table.entries,
+                tombstones: table.tombstones,
+                user_bytes,
+            })
+        })
+        .collect()
+}
+
+/// Sequence number of the newest visible write.
+pub fn visible_seq(store: &Store) -> SeqNo {
+    store.inner.visibility.now()
+}
+
+/// A memtable without a store, to be measured beside other ordered maps.
+#[derive(Debug)]
+pub struct Memtable(memtable::Memtable);
+
+impl Default for Memtable {
+    fn default() -> Memtable {
+        Memtable(memtable::Memtable::new(&ChunkPool::new(0, None, Arc::default()), usize::MAX))
+    }
+}
+
+impl Memtable {
+    /// Adds a version of a key.
+    ///
+    /// # Errors
+    /// Keys of 64 KiB and values of 4 GiB are refused.
+    pub fn insert(&self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<()> {
+        check_sizes(key.len(), value.len())?;
+        self.0.insert(key, pack(seq, Kind::Put), value);
+        Ok(())
+    }
+
+    /// Whether there is a version up to `seq`.
+    pub fn contains(&self, key: &[u8], seq: SeqNo) -> bool {
+        self.0.get(key, seq).is_some()
+    }
+}
