@@ -63,6 +63,16 @@ pub struct MakeArguments {
     pub is_little: bool,
 }
 
+impl MakeArguments {
+    /// Whether anything is given that only a store of files has.
+    pub fn has_engine_options(&self) -> bool {
+        self.preset.is_some()
+            || self.options.is_some()
+            || self.policy.is_some()
+            || self.memory_budget.is_some()
+    }
+}
+
 /// Which keys, in which order.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RangeArguments {

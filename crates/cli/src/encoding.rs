@@ -117,6 +117,20 @@ pub fn shown(bytes: &[u8]) -> String {
     }
 }
 
+/// Text as it is, with a line feed at its end; anything else escaped on one line.
+pub fn printable(value: &[u8]) -> Vec<u8> {
+    let is_text = std::str::from_utf8(value)
+        .is_ok_and(|text| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+    let mut shown = match is_text {
+        true => value.to_vec(),
+        false => value.escape_ascii().collect(),
+    };
+    if shown.last() != Some(&b'\n') {
+        shown.push(b'\n');
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

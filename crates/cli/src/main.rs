@@ -1,78 +1,10 @@
-//! The `runstone` command: reads the command line, runs one command, reports its error. What a
-//! command does is in `commands/`, one file each.
-
-mod arguments;
-mod commands;
-mod demo;
-mod encoding;
-mod failure;
-mod kvssd;
-mod layers;
-mod opening;
-mod output;
-mod picture;
-mod range;
-mod scratch;
-mod shell;
-mod simulation;
-mod transfer;
+//! The `runstone` command. All of it is in the library.
 
 use std::process::ExitCode;
-
-use clap::Parser;
-use clap::error::ErrorKind;
-
-use crate::commands::Command;
-use crate::failure::{Exit, Failure};
-use crate::output::Output;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// An embedded LSM key-value store: try it, fill it, look into it, measure it.
-#[derive(Parser)]
-#[command(
-    name = "runstone",
-    version,
-    disable_help_subcommand = true,
-    after_help = "STORE is a directory, or mem: for a store that ends with the command.\n\
-                  `runstone help options|policies|presets|devices|exit-codes` explains more."
-)]
-pub struct CommandLine {
-    #[command(subcommand)]
-    command: Command,
-    /// One JSON object on standard output; errors as JSON on standard error.
-    #[arg(long, global = true)]
-    json: bool,
-}
-
 fn main() -> ExitCode {
-    let line = match CommandLine::try_parse() {
-        Ok(line) => line,
-        Err(error) => return refuse(&error),
-    };
-    let output = Output::new(line.json);
-    let outcome = line.command.run(&output);
-    // What was printed before a failure is printed whole.
-    let flushed = output.flush();
-    match outcome.and_then(|exit| flushed.map(|()| exit)) {
-        Ok(exit) => exit.into(),
-        Err(failure) => failure.report(line.json).into(),
-    }
-}
-
-/// Reports what clap found wrong; help and version are no errors.
-fn refuse(error: &clap::Error) -> ExitCode {
-    let is_json = std::env::args_os().any(|argument| argument == "--json");
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A closed pipe is all that can happen.
-        let _ = error.print();
-        return Exit::Ok.into();
-    }
-    if !is_json {
-        let _ = error.print();
-        return Exit::Usage.into();
-    }
-    let failure = Failure::command_line(error, "see `runstone help`").at("the command line");
-    failure.report(true).into()
+    runstone_cli::run()
 }

@@ -1,17 +1,16 @@
 //! From what the user calls a store to an open one, and why it does not open.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
-use runstone_device::{DeviceUrl, Kind, KvSsdStore};
-use runstone_flash::block::{BlockStorage, LayerReport};
 
 use crate::arguments::MakeArguments;
+use crate::devices::Url;
 use crate::failure::{Exit, Failure, Result};
-use crate::kvssd::progress_files;
+use crate::files::FileStore;
+use crate::opened::{Figures, Opened};
 use crate::transfer::progress;
 
 /// Log segments of a command that writes little: it needs no room for more, on a disk that is
@@ -19,49 +18,109 @@ use crate::transfer::progress;
 const SMALL_SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Where a store is. Memory lasts as long as this, so that a store there can be opened again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Location {
     path: PathBuf,
-    memory: Option<Arc<MemoryStorage>>,
-    device: Option<DeviceUrl>,
-    /// The block SSD of the URL, once it is open: one device for everything that is opened on it.
-    block: OnceCell<BlockStorage>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Directory,
+    Memory(Arc<MemoryStorage>),
+    Device(Box<Url>),
 }
 
 impl Location {
     /// Reads a path or URL. A path that looks like a URL is written as `./mem:`.
     pub fn of(store: &Path) -> Result<Location> {
-        let path = store.to_path_buf();
         let text = store.to_string_lossy();
-        let device = DeviceUrl::parse(&text).transpose()?;
-        let memory = (text == "mem:").then(Arc::default);
         if text.is_empty() {
             return Err(Failure::usage("the path of the store is empty", "name a directory"));
         }
-        Ok(Location { path, memory, device, block: OnceCell::new() })
+        let place = match Url::parse(&text)? {
+            Some(url) => Place::Device(Box::new(url)),
+            None if text == "mem:" => Place::Memory(Arc::default()),
+            None => Place::Directory,
+        };
+        Ok(Location { path: store.to_path_buf(), place })
     }
 
-    /// Whether the files of the store are on a block SSD.
-    pub fn is_block_ssd(&self) -> bool {
-        self.device.as_ref().is_some_and(|url| url.kind == Kind::BlockSsd)
+    /// Opens what exists, of either kind, for reading.
+    pub fn to_read(&self, keyspace: &str) -> Result<Box<dyn Opened>> {
+        self.existing(keyspace, reading())
     }
 
-    /// The KVSSD there, if the URL is of one.
-    pub fn kvssd(&self, may_make: bool) -> Result<Option<KvSsdStore>> {
-        let url = self.device.as_ref().filter(|url| url.kind == Kind::KvSsd);
-        let opened = url.map(|url| url.open_kvssd(may_make)).transpose();
-        opened.map_err(|error| explain(&self.path, error, may_make))
+    /// Opens what exists, of either kind; the options are for a store of files.
+    pub fn to_change(&self, keyspace: &str, options: Options) -> Result<Box<dyn Opened>> {
+        refuse_reserved(keyspace)?;
+        self.existing(keyspace, Options { create_if_missing: false, ..options })
     }
 
-    /// Opens the store there.
+    /// Opens or makes a store of either kind; `base` is for one of files that is given no options.
+    pub fn to_make(
+        &self,
+        make: &MakeArguments,
+        keyspace: &str,
+        base: Option<KeyspaceOptions>,
+    ) -> Result<Box<dyn Opened>> {
+        if let Some(device) = self.device_to_make(keyspace, make.has_engine_options())? {
+            return Ok(device);
+        }
+        let (store, keyspace) = self.make(make, keyspace, base)?;
+        Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
+    }
+
+    /// The device that is a store, opened or made, if there is one; it refuses options of files.
+    pub fn device_to_make(
+        &self,
+        keyspace: &str,
+        has_engine_options: bool,
+    ) -> Result<Option<Box<dyn Opened>>> {
+        self.device(keyspace, has_engine_options, true)
+    }
+
+    fn device(
+        &self,
+        keyspace: &str,
+        has_engine_options: bool,
+        may_make: bool,
+    ) -> Result<Option<Box<dyn Opened>>> {
+        let Place::Device(url) = &self.place else { return Ok(None) };
+        if !url.is_store() {
+            return Ok(None);
+        }
+        url.check(keyspace, has_engine_options)?;
+        let opened = url.open(may_make).map_err(|error| self.explain(error, may_make))?;
+        Ok(Some(opened))
+    }
+
+    fn existing(&self, name: &str, options: Options) -> Result<Box<dyn Opened>> {
+        if let Some(device) = self.device(name, false, false)? {
+            return Ok(device);
+        }
+        let store = self.open(options)?;
+        let keyspace = keyspace(&store, name)?;
+        Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
+    }
+
+    /// Whether the files of the store are on a device.
+    pub fn has_files_on_device(&self) -> bool {
+        matches!(&self.place, Place::Device(url) if !url.is_store())
+    }
+
+    /// Opens the store of files there.
     pub fn open(&self, options: Options) -> Result<Store> {
         let may_make = options.create_if_missing && !options.read_only;
-        self.try_open(options).map_err(|error| explain(&self.path, error, may_make))
+        self.try_open(options).map_err(|error| self.explain(error, may_make))
     }
 
-    /// What the layers of the block SSD wrote, if the store is on one that was opened.
-    pub fn layers(&self) -> Option<LayerReport> {
-        self.block.get().map(BlockStorage::layers)
+    /// What the flash below the files wrote, if they are on a device that was opened.
+    pub fn flash(&self, user_bytes: u64) -> Option<Figures> {
+        match &self.place {
+            Place::Device(url) => url.flash(user_bytes),
+            _ => None,
+        }
     }
 
     /// Whether there is a store with an entry in its default keyspace. Changes nothing, not even
@@ -70,54 +129,36 @@ impl Location {
         match self.try_open(Options { read_only: true, ..Options::default() }) {
             Ok(store) => Ok(store.default_keyspace().iter()?.next().is_some()),
             Err(Error::NotAStore { .. }) => Ok(false),
-            Err(error) => Err(explain(&self.path, error, true)),
+            Err(error) => Err(self.explain(error, true)),
         }
     }
 
-    /// Opens the store there, which exists, for reading only.
-    pub fn to_read(&self) -> Result<Store> {
-        self.open(Options { read_only: true, create_if_missing: false, ..Options::default() })
-    }
-
-    /// The files of the store there, not opened as a store.
-    pub fn files(&self) -> Result<Arc<dyn Storage>> {
-        let opened: runstone::Result<Arc<dyn Storage>> = match (&self.memory, &self.device) {
-            (Some(memory), _) => return Ok(Arc::<MemoryStorage>::clone(memory)),
-            (None, Some(url)) => self.storage(url, false).map(|open| Arc::new(open) as _),
-            (None, None) => match PosixStorage::open(&self.path, Access::ReadOnly) {
+    /// The files of the store there, not opened as a store; `None` if a device is the store.
+    pub fn files(&self) -> Result<Option<Arc<dyn Storage>>> {
+        let opened: runstone::Result<Arc<dyn Storage>> = match &self.place {
+            Place::Memory(memory) => Ok(Arc::<MemoryStorage>::clone(memory)),
+            Place::Device(url) if url.is_store() => return Ok(None),
+            Place::Device(url) => url.storage(false),
+            Place::Directory => match PosixStorage::open(&self.path, Access::ReadOnly) {
                 Ok(files) => Ok(Arc::new(files)),
                 Err(error) => Err(Error::from(error)),
             },
         };
-        opened.map_err(|error| explain(&self.path, error, false))
-    }
-
-    /// The block SSD of a URL, opened once.
-    fn storage(&self, url: &DeviceUrl, may_make: bool) -> runstone::Result<BlockStorage> {
-        if let Some(open) = self.block.get() {
-            return Ok(open.clone());
-        }
-        let opened = url.open_block(may_make)?;
-        Ok(self.block.get_or_init(|| opened).clone())
+        opened.map(Some).map_err(|error| self.explain(error, false))
     }
 
     fn try_open(&self, options: Options) -> runstone::Result<Store> {
-        match (&self.memory, &self.device) {
-            (Some(memory), _) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
-            (None, Some(url)) if url.kind == Kind::BlockSsd => {
+        match &self.place {
+            Place::Memory(memory) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
+            Place::Device(url) => {
                 let may_make = options.create_if_missing && !options.read_only;
-                Store::open_on(Arc::new(self.storage(url, may_make)?), options)
+                Store::open_on(url.storage(may_make)?, options)
             }
-            (None, Some(_)) => {
-                let hint = "put, get, delete, scan, count, import, export, demo, bench, shape, \
-                            stats, verify, compact and dump take it";
-                Err(Error::invalid("this command does not work on a KVSSD", hint))
-            }
-            (None, None) => Store::open(&self.path, options),
+            Place::Directory => Store::open(&self.path, options),
         }
     }
 
-    /// Opens or makes the store; options that are given replace those of the keyspace.
+    /// Opens or makes a store of files; options that are given replace those of the keyspace.
     pub fn make(
         &self,
         make: &MakeArguments,
@@ -137,9 +178,8 @@ impl Location {
             options.keyspace.clone_from(&given);
         }
         let store = self.open(options)?;
-        let change = |to| {
-            store.open_keyspace(keyspace, to).map_err(|error| explain(&self.path, error, true))
-        };
+        let change =
+            |to| store.open_keyspace(keyspace, to).map_err(|error| self.explain(error, true));
         let mut opened = change(given)?;
         if let Some(policy) = &make.policy
             && opened.options().policy != *policy
@@ -150,73 +190,74 @@ impl Location {
         }
         Ok((store, opened))
     }
+
+    fn explain(&self, error: Error, may_make: bool) -> Failure {
+        let (store, path) = (&self.path, self.path.display());
+        match &error {
+            Error::NotAStore { .. } => Failure::from(error)
+                .at(path)
+                .hint("check the path; `runstone put` and `runstone import` make a store"),
+            Error::ForeignFiles { example, .. } if !may_make => {
+                let what = format!("{path} is not a store: it holds {example}");
+                Failure::new(Exit::CannotOpen, what).at(path).hint("check the path")
+            }
+            // The damage is in the image itself, not in a file on it.
+            Error::Corruption { file, .. } if store.to_string_lossy().contains(file.as_str()) => {
+                Failure::from(error.clone()).at(file).hint("restore the image from a copy")
+            }
+            Error::Corruption { file, offset, .. } => {
+                let at = store.join(file);
+                Failure::from(error.clone()).at(format!("{} byte {offset}", at.display()))
+            }
+            Error::Storage(cause) if !error.is_no_space() => {
+                let failure = Failure::from(error.clone());
+                if failure.exit == Exit::Damaged {
+                    return failure;
+                }
+                let is_device = matches!(self.place, Place::Device(_));
+                let hint = match cause.kind() {
+                    std::io::ErrorKind::IsADirectory if is_device => {
+                        "the URL names a directory; an image is a file".to_string()
+                    }
+                    std::io::ErrorKind::NotADirectory if is_device => "check the path".to_string(),
+                    std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
+                    std::io::ErrorKind::PermissionDenied if !may_make => {
+                        "check the owner and mode of the directory and its files".to_string()
+                    }
+                    _ => error.hint(),
+                };
+                Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
+            }
+            // Options that do not suit what is there.
+            Error::InvalidArgument { .. } => Failure::from(error).at(path),
+            _ => Failure::from(error),
+        }
+    }
 }
 
 /// The directory or files that a store lies in, without links; none where there is no store yet.
 pub fn places(store: &Path) -> Vec<PathBuf> {
-    let location = Location::of(store).ok().filter(|found| found.memory.is_none());
-    let places = location.map(|found| match found.device {
-        Some(url) => [url.files(), progress_files(&url.path).to_vec()].concat(),
-        None => vec![found.path],
-    });
-    places.into_iter().flatten().filter_map(|place| place.canonicalize().ok()).collect()
+    let places = match Location::of(store) {
+        Ok(Location { place: Place::Device(url), .. }) => url.places(),
+        Ok(Location { place: Place::Directory, path }) => vec![path],
+        Ok(Location { place: Place::Memory(_), .. }) | Err(_) => Vec::new(),
+    };
+    places.into_iter().filter_map(|place| place.canonicalize().ok()).collect()
 }
 
-/// The KVSSD of a URL; `None` for any other store. It has one keyspace and its own options.
-pub fn kvssd(store: &Path, keyspace: &str, may_make: bool) -> Result<Option<KvSsdStore>> {
-    let found = Location::of(store)?.kvssd(may_make)?;
-    if found.is_some() && keyspace != DEFAULT_KEYSPACE {
-        let what = "a KVSSD has no keyspaces";
-        return Err(Failure::usage(what, "leave out --keyspace").at(store.display()));
-    }
-    Ok(found)
+/// Options to read a store of files that exists.
+pub fn reading() -> Options {
+    Options { read_only: true, create_if_missing: false, ..Options::default() }
 }
 
-/// The same for a command that may make it: options of the engine are refused.
-pub fn kvssd_to_make(
-    store: &Path,
-    make: &MakeArguments,
-    keyspace: &str,
-) -> Result<Option<KvSsdStore>> {
-    let is_plain = make.preset.is_none()
-        && make.options.is_none()
-        && make.policy.is_none()
-        && make.memory_budget.is_none();
-    if is_kvssd(store) && !is_plain {
-        return Err(no_engine_options());
-    }
-    kvssd(store, keyspace, true)
+/// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`].
+pub fn little() -> Options {
+    Options { wal_segment_bytes: SMALL_SEGMENT_BYTES, ..Options::default() }
 }
 
-/// Whether the text is the URL of a KVSSD.
-pub fn is_kvssd(store: &Path) -> bool {
-    store.to_string_lossy().starts_with("kvssd:")
-}
-
-/// Refuses options that only a store of files has.
-pub fn no_engine_options() -> Failure {
-    let what = "a KVSSD has no options of the file engine";
-    Failure::usage(what, "write its options into the URL: kvssd:PATH?th=2")
-}
-
-/// Opens a store that exists, for reading only.
-pub fn to_read(store: &Path) -> Result<Store> {
-    Location::of(store)?.to_read()
-}
-
-/// Opens a store that exists, for writing.
+/// Opens a store of files that exists, for writing.
 pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options { create_if_missing: false, ..Options::default() })
-}
-
-/// The same for a command that writes little: see [`SMALL_SEGMENT_BYTES`].
-pub fn to_change_little(store: &Path) -> Result<Store> {
-    let options = Options {
-        create_if_missing: false,
-        wal_segment_bytes: SMALL_SEGMENT_BYTES,
-        ..Options::default()
-    };
-    Location::of(store)?.open(options)
 }
 
 /// Refuses to write where imports keep how far they are.
@@ -225,11 +266,6 @@ pub fn refuse_reserved(keyspace: &str) -> Result<()> {
         true => Err(Failure::usage(format!("{keyspace} is reserved"), "choose another keyspace")),
         false => Ok(()),
     }
-}
-
-/// Opens or makes a store.
-pub fn to_make(store: &Path, make: &MakeArguments, keyspace: &str) -> Result<(Store, Keyspace)> {
-    Location::of(store)?.make(make, keyspace, None)
 }
 
 /// The options of `--preset` or `--options`. A wrong `--policy` is refused before a store is made.
@@ -252,49 +288,6 @@ pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
     options.map_err(|error| Failure::from(error).at(path.display()))
 }
 
-fn explain(store: &Path, error: Error, may_make: bool) -> Failure {
-    let path = store.display();
-    match &error {
-        Error::NotAStore { .. } => Failure::from(error)
-            .at(path)
-            .hint("check the path; `runstone put` and `runstone import` make a store"),
-        Error::ForeignFiles { example, .. } if !may_make => {
-            let what = format!("{path} is not a store: it holds {example}");
-            Failure::new(Exit::CannotOpen, what).at(path).hint("check the path")
-        }
-        // The damage is in the image itself, not in a file on it.
-        Error::Corruption { file, .. } if store.to_string_lossy().contains(file.as_str()) => {
-            Failure::from(error.clone()).at(file).hint("restore the image from a copy")
-        }
-        Error::Corruption { file, offset, .. } => {
-            let at = store.join(file);
-            Failure::from(error.clone()).at(format!("{} byte {offset}", at.display()))
-        }
-        Error::Storage(cause) if !error.is_no_space() => {
-            let failure = Failure::from(error.clone());
-            if failure.exit == Exit::Damaged {
-                return failure;
-            }
-            let is_device = Location::of(store).is_ok_and(|found| found.device.is_some());
-            let hint = match cause.kind() {
-                std::io::ErrorKind::IsADirectory if is_device => {
-                    "the URL names a directory; an image is a file".to_string()
-                }
-                std::io::ErrorKind::NotADirectory if is_device => "check the path".to_string(),
-                std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
-                std::io::ErrorKind::PermissionDenied if !may_make => {
-                    "check the owner and mode of the directory and its files".to_string()
-                }
-                _ => error.hint(),
-            };
-            Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
-        }
-        // Options that do not suit what is there.
-        Error::InvalidArgument { .. } => Failure::from(error).at(path),
-        _ => Failure::from(error),
-    }
-}
-
 /// An existing keyspace, with the known ones in the hint.
 pub fn keyspace(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| {
@@ -310,11 +303,16 @@ mod tests {
     #[test]
     fn places() {
         let location = |text: &str| Location::of(Path::new(text));
-        assert!(location("mem:").is_ok_and(|found| found.memory.is_some()));
-        assert!(location("./mem:").is_ok_and(|found| found.memory.is_none()));
+        let is = |text, fits: fn(&Place) -> bool| location(text).is_ok_and(|at| fits(&at.place));
+        assert!(is("mem:", |place| matches!(place, Place::Memory(_))));
+        assert!(is("./mem:", |place| matches!(place, Place::Directory)));
+        assert!(is("./kvssd:image", |place| matches!(place, Place::Directory)));
         assert!(location("").is_err());
-        assert!(location("kvssd:image?th=3").is_ok_and(|found| found.device.is_some()));
-        assert!(location("blockssd:image").is_ok_and(|found| found.device.is_some()));
+        let has_devices = cfg!(feature = "devices");
+        for url in ["kvssd:image?th=3", "blockssd:image"] {
+            assert_eq!(is(url, |place| matches!(place, Place::Device(_))), has_devices);
+            assert_eq!(location(url).is_err(), !has_devices);
+        }
         assert!(location("kvssd:image?speed=9").is_err());
     }
 }

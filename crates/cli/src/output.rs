@@ -34,6 +34,14 @@ impl Output {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
+    /// Prints the text, or the object with `--json`.
+    pub fn figures(&self, text: &str, json: &serde_json::Value) -> Result<()> {
+        match self.is_json {
+            true => self.json(json),
+            false => self.bytes(text.as_bytes()),
+        }
+    }
+
     /// Prints one JSON object.
     pub fn json(&self, value: &serde_json::Value) -> Result<()> {
         self.line(value)
@@ -109,19 +117,6 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
         if i > 0 && rows.iter().filter(|row| is_number(row)).count() * 2 > rows.len() {
             column.set_cell_alignment(CellAlignment::Right);
         }
-    }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
-}
-
-/// Columns of long texts: folded to the width of the terminal, rows apart by lines.
-pub fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(u16::try_from(terminal_columns()).unwrap_or(u16::MAX));
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

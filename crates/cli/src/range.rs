@@ -1,14 +1,13 @@
 //! A range of keys from the command line, and the walk over it.
 
-use std::path::Path;
-
 use runstone::kv::{Direction, KvStore};
-use runstone::{Keyspace, ReadOptions, Snapshot, Store};
-use runstone_device::KvSsdStore;
+use runstone::{Keyspace, ReadOptions, Snapshot};
 
 use crate::arguments::{KeyFormat, RangeArguments};
 use crate::failure::{Failure, Result};
-use crate::opening;
+
+/// Called with each key and value; an error ends the walk.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 /// Which keys, in which order.
 #[derive(Clone, Debug, Default)]
@@ -54,11 +53,7 @@ impl Range {
     }
 
     /// Visits the entries in order; returns how many.
-    pub fn walk(
-        &self,
-        keyspace: &Keyspace,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<u64> {
+    pub fn walk(&self, keyspace: &Keyspace, visit: &mut Visit<'_>) -> Result<u64> {
         if let (Some(start), Some(end)) = (&self.start, &self.end)
             && start >= end
         {
@@ -105,7 +100,8 @@ impl Range {
         })
     }
 
-    fn walk_while(
+    /// The same until the visitor returns false.
+    pub fn walk_while(
         &self,
         store: &dyn KvStore,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
@@ -132,58 +128,6 @@ impl Range {
             visit(key, value) && self.limit.is_none_or(|limit| count < limit)
         })?;
         Ok(count)
-    }
-}
-
-/// What a range is walked over: a keyspace, or a device that has only one.
-pub enum Entries {
-    /// The store is open for as long as it is read.
-    Keyspace {
-        keyspace: Keyspace,
-        _store: Store,
-    },
-    KvSsd(Box<KvSsdStore>),
-}
-
-impl Entries {
-    /// Opens what exists, for reading.
-    pub fn open(store: &Path, keyspace: &str) -> Result<Entries> {
-        if let Some(device) = opening::kvssd(store, keyspace, false)? {
-            return Ok(Entries::KvSsd(Box::new(device)));
-        }
-        let store = opening::to_read(store)?;
-        let keyspace = opening::keyspace(&store, keyspace)?;
-        Ok(Entries::Keyspace { keyspace, _store: store })
-    }
-
-    /// About how many entries there are.
-    pub fn estimate(&self) -> u64 {
-        match self {
-            Entries::Keyspace { keyspace, .. } => {
-                keyspace.shape().tables().map(|(_, table)| table.entries).sum()
-            }
-            Entries::KvSsd(device) => {
-                device.device().tree().nodes().map(|node| node.record_count).sum()
-            }
-        }
-    }
-
-    /// Visits the entries of a range in order; returns how many.
-    pub fn walk(
-        &self,
-        range: &Range,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let device = match self {
-            Entries::Keyspace { keyspace, .. } => return range.walk(keyspace, visit),
-            Entries::KvSsd(device) => &**device,
-        };
-        let mut outcome = Ok(());
-        let count = range.walk_while(device, |key, value| {
-            outcome = visit(key, value);
-            outcome.is_ok()
-        })?;
-        outcome.map(|()| count)
     }
 }
 

@@ -22,7 +22,7 @@ const UNSAFE_MODULES: [&str; 6] = [
 /// Folders of crates.
 const GROUPS: [&str; 4] = ["crates", "devices", "lab", "testing"];
 /// Crates, and which others of this repository each may name outside its tests.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("crates/policy", &[]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
@@ -33,6 +33,7 @@ const EDGES: [(&str, &[&str]); 11] = [
     ),
     ("devices/flash", &["policy", "storage"]),
     ("devices/device", &["engine", "flash"]),
+    ("lab/command", &["cli"]),
     ("lab/workloads", &["engine"]),
     ("lab/papers", &["engine", "flash", "plot", "workloads"]),
     ("lab/limits", &["engine", "workloads"]),

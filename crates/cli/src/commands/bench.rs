@@ -1,20 +1,19 @@
 //! `bench`: db_bench's benchmarks under its names and flags, with its output line. The workloads
 //! are in the crate `runstone-workloads`; here are the store, the flags and the progress.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::{Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, Store};
-use runstone_device::KvSsdStore;
 use runstone_workloads::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
 use serde_json::json;
 
 use crate::arguments::{MakeArguments, parse_size};
 use crate::failure::{Exit, Failure, Result};
-use crate::layers;
+use crate::opened::Opened;
 use crate::opening::{self, Location};
 use crate::output::{Output, columns, size};
 use crate::scratch::Scratch;
@@ -111,8 +110,8 @@ impl Args {
             None => self.store.clone().unwrap_or_default(),
         };
         let location = Location::of(&path)?;
-        let report = match self.device(&path)? {
-            Some(device) => run_all(&self.names, &spec, &device, output)?,
+        let report = match self.device(&location)? {
+            Some(device) => run_all(&self.names, &spec, device.kv(), output)?,
             None => {
                 let store = self.open(&location)?;
                 if !output.is_json {
@@ -136,12 +135,11 @@ impl Args {
         location: &Location,
         output: &Output,
     ) -> Result<()> {
-        let flash = location.layers();
-        let user_bytes = report.metrics.user_bytes_written;
+        let flash = location.flash(report.metrics.user_bytes_written);
         if !output.is_json {
             output.line(report.metrics.line())?;
-            let text = flash.map(|flash| layers::to_text(&flash, user_bytes));
-            return output.bytes(text.unwrap_or_default().as_bytes());
+            let text = flash.map_or(String::new(), |flash| flash.text);
+            return output.bytes(text.as_bytes());
         }
         let mut json = json!({
             "engine": report.engine,
@@ -154,25 +152,25 @@ impl Args {
             "benchmarks": report.benchmarks,
             "metrics": report.metrics,
         });
-        if let Some(flash) = &flash {
-            json["flash"] = layers::to_json(flash, user_bytes);
+        if let Some(flash) = flash {
+            json["flash"] = flash.json;
         }
         output.json(&json)
     }
 
-    /// The KVSSD, if the URL is of one: its options are in the URL.
-    fn device(&self, path: &Path) -> Result<Option<KvSsdStore>> {
-        let is_of_engine = self.bloom_bits.is_some()
+    /// The device that is a store, if the URL is of one: its options are in the URL.
+    fn device(&self, location: &Location) -> Result<Option<Box<dyn Opened>>> {
+        let has_engine_options = self.make.has_engine_options()
+            || self.bloom_bits.is_some()
             || self.cache_size.is_some()
             || self.write_buffer_size.is_some()
             || self.compression.is_some()
             || self.compaction_slices.is_some();
-        if is_of_engine && opening::is_kvssd(path) {
-            return Err(opening::no_engine_options());
-        }
-        let device = opening::kvssd_to_make(path, &self.make, DEFAULT_KEYSPACE)?;
-        let holds_data = |device: &KvSsdStore| device.device().tree().last_seq() > 0;
-        if !self.use_existing && device.as_ref().is_some_and(holds_data) {
+        let device = location.device_to_make(DEFAULT_KEYSPACE, has_engine_options)?;
+        if let Some(device) = &device
+            && !self.use_existing
+            && device.holds_data()?
+        {
             let hint = "pass --use-existing to work on it, or name a new image";
             return Err(Failure::usage("the device holds data", hint));
         }

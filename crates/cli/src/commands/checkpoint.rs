@@ -20,7 +20,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        if Location::of(&self.store)?.is_block_ssd() {
+        if Location::of(&self.store)?.has_files_on_device() {
             let what = "a checkpoint of this store would lie on its device, where nothing opens it";
             let hint = "copy the image, or `runstone export` the entries";
             return Err(Failure::usage(what, hint).at(self.store.display()));

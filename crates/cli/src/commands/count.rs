@@ -7,8 +7,9 @@ use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument};
 use crate::failure::{Exit, Result};
+use crate::opening::Location;
 use crate::output::Output;
-use crate::range::{Entries, Range};
+use crate::range::Range;
 
 /// Count keys
 #[derive(clap::Args)]
@@ -27,9 +28,9 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let prefix = self.format.read(&self.prefix.unwrap_or_default())?;
-        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
+        let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let (mut key_bytes, mut value_bytes) = (0, 0);
-        let count = entries.walk(&Range::of_prefix(&prefix), |key, value| {
+        let count = entries.walk(&Range::of_prefix(&prefix), &mut |key, value| {
             key_bytes += key.len() as u64;
             value_bytes += value.len() as u64;
             Ok(())

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use runstone::kv::{KvStore, KvWrite};
-use runstone::{Batch, Durability, WriteOptions};
+use runstone::Durability;
+use runstone::kv::KvWrite;
 use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument};
 use crate::failure::{Exit, Result};
-use crate::opening;
+use crate::opening::{Location, little};
 use crate::output::Output;
 
 /// Remove keys, all or none; absent ones are no error
@@ -33,29 +33,14 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let keys: Vec<Vec<u8>> =
             self.keys.iter().map(|key| self.format.read(key)).collect::<Result<_>>()?;
-        match opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
-            Some(device) => {
-                let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-                let writes: Vec<KvWrite<'_>> =
-                    keys.iter().map(|key| KvWrite::Delete { key }).collect();
-                device.write(&writes, durability)?;
-            }
-            None => self.delete(&keys)?,
-        }
+        let writes: Vec<KvWrite<'_>> = keys.iter().map(|key| KvWrite::Delete { key }).collect();
+        let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+        let opened = Location::of(&self.store)?.to_change(&self.keyspace.keyspace, little())?;
+        opened.write(&writes, durability)?;
+        opened.close()?;
         if output.is_json {
             output.json(&json!({ "deletes": keys.len() }))?;
         }
         Ok(Exit::Ok)
-    }
-
-    fn delete(&self, keys: &[Vec<u8>]) -> Result<()> {
-        opening::refuse_reserved(&self.keyspace.keyspace)?;
-        let store = opening::to_change_little(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
-        let mut batch = Batch::new();
-        keys.iter().try_for_each(|key| batch.delete(&keyspace, key))?;
-        let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
-        store.write(&batch, options)?;
-        Ok(store.close()?)
     }
 }

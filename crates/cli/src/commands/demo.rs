@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use runstone::policy::options::PolicyOptions;
+use runstone::storage::random::Random;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
-use runstone_device::KvSsdStore;
-use runstone_workloads::generators::Rng;
 
 use crate::arguments::{MakeArguments, parse_size};
-use crate::demo::costs::FileCosts;
-use crate::demo::input::{Input, Limits, default_directory};
+use crate::demo::input::{Input, default_directory};
 use crate::demo::phases::{Check, Run};
 use crate::demo::report::Report;
 use crate::failure::{Exit, Failure, Result};
-use crate::kvssd::DeviceCosts;
+use crate::opened::{Limits, Opened};
 use crate::opening::{self, Location};
 use crate::output::{Output, size, terminal_columns};
 use crate::scratch::Scratch;
@@ -54,9 +52,10 @@ impl Args {
             (scratch, _) => scratch.as_ref().map(|s| s.path().join("store")).unwrap_or_default(),
         };
         let location = Location::of(&store)?;
-        let device = opening::kvssd_to_make(&store, &self.make, DEFAULT_KEYSPACE)?;
+        let has_engine_options = self.make.has_engine_options();
+        let device = location.device_to_make(DEFAULT_KEYSPACE, has_engine_options)?;
         let without = opening::places(scratch.as_ref().map_or(&store, Scratch::path));
-        let limits = Limits::of(device.as_ref());
+        let limits = device.as_ref().map_or(Limits::FILES, |device| device.limits());
         let input = Input::read(&directory, &without, self.max_bytes, limits)?;
         if !output.is_json {
             output.line(introduction(&input, &directory, self.max_bytes))?;
@@ -65,74 +64,67 @@ impl Args {
         let mut run = Run {
             input,
             output,
-            rng: Rng::new(self.seed),
+            random: Random::new(self.seed),
             most_per_phase: Duration::from_secs(self.seconds_limit.max(1)) / 5,
             check: Check::default(),
             phases: Vec::new(),
         };
-        let mut report = match device {
-            Some(device) => work_on_device(&mut run, &location, device)?,
-            None => self.work(&mut run, &location)?,
+        let opened = self.open_empty(&location, device, run.input.tree.bytes())?;
+        run.all_phases(opened.kv())?;
+        let picture = opened.drawing()?.to_text(terminal_columns());
+        let costs = opened.costs(run.live_bytes())?;
+        let start = Instant::now();
+        opened.close()?;
+        let close = start.elapsed();
+        let start = Instant::now();
+        let opened = location.to_change(DEFAULT_KEYSPACE, self.options())?;
+        let reopen = start.elapsed();
+        run.verify(opened.kv())?;
+        opened.close()?;
+        let report = Report {
+            source: directory.display().to_string(),
+            store: store.display().to_string(),
+            is_scratch: scratch.is_some(),
+            picture,
+            costs,
+            close,
+            reopen,
+            total: started.elapsed(),
         };
-        report.source = directory.display().to_string();
-        report.store = store.display().to_string();
-        report.is_scratch = scratch.is_some();
-        report.total = started.elapsed();
         match output.is_json {
             true => output.json(&report.to_json(&run))?,
-            false => output.bytes(report.to_text(&run, terminal_columns()).as_bytes())?,
+            false => output.bytes(report.to_text(&run).as_bytes())?,
         }
         Ok(if run.check.differences == 0 { Exit::Ok } else { Exit::Different })
     }
 
-    fn work(&self, run: &mut Run<'_>, location: &Location) -> Result<Report> {
-        if location.holds_data()? {
-            return Err(holds_data());
+    /// The device, or a store of files for so many bytes; neither may hold an entry.
+    fn open_empty(
+        &self,
+        location: &Location,
+        device: Option<Box<dyn Opened>>,
+        bytes: u64,
+    ) -> Result<Box<dyn Opened>> {
+        let holds_data = match &device {
+            Some(device) => device.holds_data()?,
+            None => location.holds_data()?,
+        };
+        if holds_data {
+            let hint = "name a new one: the demonstration would mix its keys with those";
+            return Err(Failure::usage("the store holds data", hint));
         }
-        let base = scaled_options(run.input.tree.bytes());
-        let (store, keyspace) = location.make(&self.make, DEFAULT_KEYSPACE, Some(base))?;
-        run.all_phases(&store)?;
-        let costs = FileCosts::of(&store, &keyspace, &run.phases)?;
-        drop(keyspace);
-        let start = Instant::now();
-        store.close()?;
-        let close = start.elapsed();
-        let start = Instant::now();
-        let mut options = Options { create_if_missing: false, ..Options::default() };
-        options.memory_budget_bytes =
-            self.make.memory_budget.unwrap_or(options.memory_budget_bytes);
-        let store = location.open(options)?;
-        let reopen = start.elapsed();
-        run.verify(&store)?;
-        store.close()?;
-        Ok(Report::new(Box::new(costs), close, reopen))
+        match device {
+            Some(device) => Ok(device),
+            None => location.to_make(&self.make, DEFAULT_KEYSPACE, Some(scaled_options(bytes))),
+        }
     }
-}
 
-/// The same on a KVSSD: it has its own options, and figures of its own.
-fn work_on_device(run: &mut Run<'_>, location: &Location, device: KvSsdStore) -> Result<Report> {
-    if device.device().tree().last_seq() > 0 {
-        return Err(holds_data());
+    /// Those of the store when it is opened again.
+    fn options(&self) -> Options {
+        let default = Options::default();
+        let memory_budget_bytes = self.make.memory_budget.unwrap_or(default.memory_budget_bytes);
+        Options { memory_budget_bytes, ..default }
     }
-    run.all_phases(&device)?;
-    let costs = DeviceCosts::of(&device, &run.phases);
-    let start = Instant::now();
-    drop(device);
-    let close = start.elapsed();
-    let start = Instant::now();
-    let device = location.kvssd(false)?.ok_or_else(vanished)?;
-    let reopen = start.elapsed();
-    run.verify(&device)?;
-    Ok(Report::new(Box::new(costs), close, reopen))
-}
-
-fn vanished() -> Failure {
-    Failure::new(Exit::CannotOpen, "the device is gone")
-}
-
-fn holds_data() -> Failure {
-    let hint = "name a new one: the demonstration would mix its keys with those";
-    Failure::usage("the store holds data", hint)
 }
 
 /// The default options with buffers, levels and tables made small enough for a tree of `bytes` to

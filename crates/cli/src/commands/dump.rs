@@ -7,8 +7,8 @@ use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::kvssd;
-use crate::opening::{self, Location};
+use crate::opened::Figures;
+use crate::opening::Location;
 use crate::output::{Output, size};
 
 /// Show what a file of a store holds, or list its files
@@ -25,14 +25,16 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        if let Some(device) = opening::kvssd(&self.store, DEFAULT_KEYSPACE, false)? {
+        let location = Location::of(&self.store)?;
+        let Some(files) = location.files()? else {
             if let Some(file) = &self.file {
                 let hint = "leave it out: tables and blocks are shown";
                 return Err(Failure::usage("a KVSSD has no files", hint).at(file));
             }
-            return kvssd::dump(&device, self.entries, output);
-        }
-        let files = Location::of(&self.store)?.files()?;
+            let Figures { text, json } = location.to_read(DEFAULT_KEYSPACE)?.dump(self.entries)?;
+            output.figures(&text, &json)?;
+            return Ok(Exit::Ok);
+        };
         let Some(file) = &self.file else { return list(&self.store, &*files, output) };
         // Tables, logs and manifests name themselves; a path of one is as good.
         let name = file.rsplit('/').next().unwrap_or(file);

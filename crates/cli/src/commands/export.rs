@@ -8,9 +8,9 @@ use serde_json::json;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
+use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
-use crate::range::{Entries, Range};
+use crate::range::Range;
 use crate::transfer::{Format, format_of, sink};
 
 /// So many entries that the format cannot hold are told one by one.
@@ -47,13 +47,13 @@ impl Args {
             return Err(Failure::usage(what, "export into a file"));
         }
         let range = Range::read(&self.range, self.keys)?;
-        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
+        let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let store = opening::places(&self.store);
         let mut sink = sink::open(&self.target, format, self.force, store, output)?;
         let bar = output.count_bar("export", entries.estimate());
         let started = Instant::now();
         let (mut records, mut bytes, mut refused) = (0, 0, 0);
-        entries.walk(&range, |key, value| {
+        entries.walk(&range, &mut |key, value| {
             bar.inc(1);
             match sink.put(key, value)? {
                 Ok(()) => {

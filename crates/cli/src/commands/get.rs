@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use runstone::Value;
-use runstone::kv::KvStore;
-
 use crate::arguments::{KeyFormat, KeyspaceArgument};
+use crate::encoding::printable;
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
+use crate::opening::Location;
 use crate::output::{Output, note};
 use crate::transfer::jsonl;
 
@@ -32,7 +30,8 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let key = self.format.read(&self.key)?;
-        let Some(value) = self.find(&key)? else {
+        let opened = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
+        let Some(value) = opened.get(&key)? else {
             let what = format!("key {} is absent", self.format.show(&key));
             if output.is_json {
                 let hint = "`runstone scan --prefix` lists what is there";
@@ -52,29 +51,4 @@ impl Args {
         }
         Ok(Exit::Ok)
     }
-}
-
-impl Args {
-    fn find(&self, key: &[u8]) -> Result<Option<Value>> {
-        if let Some(device) = opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
-            return Ok(device.get(key)?);
-        }
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
-        Ok(keyspace.get(key)?)
-    }
-}
-
-/// Text as it is, with a line feed at its end; anything else escaped on one line.
-pub fn printable(value: &[u8]) -> Vec<u8> {
-    let is_text = std::str::from_utf8(value)
-        .is_ok_and(|text| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
-    let mut shown = match is_text {
-        true => value.to_vec(),
-        false => value.escape_ascii().collect(),
-    };
-    if shown.last() != Some(&b'\n') {
-        shown.push(b'\n');
-    }
-    shown
 }

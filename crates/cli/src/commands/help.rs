@@ -2,10 +2,10 @@
 
 use clap::CommandFactory;
 use runstone::KeyspaceOptions;
-use runstone_device::url::device_options;
 use serde_json::json;
 
 use super::{policies, presets};
+use crate::devices;
 use crate::failure::{EXIT_CODES, Exit, Failure, Result};
 use crate::output::{Output, columns};
 
@@ -150,7 +150,11 @@ fn print_options(output: &Output) -> Result<Exit> {
 }
 
 fn print_devices(output: &Output) -> Result<Exit> {
-    let devices = device_options();
+    let devices = devices::options();
+    if devices.is_empty() {
+        let what = "this runstone opens no devices";
+        return Err(Failure::usage(what, "build it with the feature devices"));
+    }
     if output.is_json {
         let option = |(name, doc): &(&str, &str)| json!({ "name": name, "doc": doc });
         let device = |(scheme, options): (&str, Vec<(&str, &str)>)| {

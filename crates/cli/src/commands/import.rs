@@ -10,13 +10,12 @@ use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
-use crate::kvssd::DeviceTarget;
-use crate::opening;
+use crate::opened::Target;
+use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
-use crate::transfer::target::{StoreTarget, Target};
 use crate::transfer::{Format, Malformed, format_of};
 
 /// So many malformed records are told one by one.
@@ -76,16 +75,8 @@ impl Args {
         let mut source = source::open(&self.source, format, &fields, &store)?;
         let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-        let mut target: Box<dyn Target> =
-            match opening::kvssd_to_make(&self.store, &self.make, name)? {
-                Some(device) => {
-                    Box::new(DeviceTarget::new(device, &self.source, &how, durability)?)
-                }
-                None => {
-                    let opened = opening::to_make(&self.store, &self.make, name)?;
-                    Box::new(StoreTarget::new(opened, &self.source, &how, durability)?)
-                }
-            };
+        let opened = Location::of(&self.store)?.to_make(&self.make, name, None)?;
+        let mut target = opened.into_target(&self.source, &how, durability)?;
         let mut progress = Progress::default();
         if !self.restart
             && let Some(left) = target.left()?

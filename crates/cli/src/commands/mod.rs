@@ -3,6 +3,7 @@
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
+#[cfg(feature = "lab")]
 mod bench;
 mod checkpoint;
 mod compact;
@@ -11,9 +12,10 @@ mod delete;
 mod demo;
 mod dump;
 mod export;
-pub mod get;
+mod get;
 mod help;
 mod import;
+#[cfg(feature = "lab")]
 mod paper;
 mod policies;
 mod presets;
@@ -23,22 +25,22 @@ mod scan;
 mod shape;
 mod shell;
 mod simulate;
-pub mod stats;
+mod stats;
 mod verify;
 
 macro_rules! commands {
-    ($($variant:ident => $module:ident),+ $(,)?) => {
+    ($($(#[$on:meta])* $variant:ident => $module:ident),+ $(,)?) => {
         /// What to do.
         #[derive(clap::Subcommand)]
         pub enum Command {
-            $(#[allow(missing_docs)] $variant($module::Args)),+
+            $($(#[$on])* $variant($module::Args)),+
         }
 
         impl Command {
             /// Runs the command.
             pub fn run(self, output: &Output) -> Result<Exit> {
                 match self {
-                    $(Command::$variant(args) => args.run(output)),+
+                    $($(#[$on])* Command::$variant(args) => args.run(output)),+
                 }
             }
         }
@@ -63,7 +65,9 @@ commands! {
     Reshape => reshape,
     Checkpoint => checkpoint,
     Dump => dump,
+    #[cfg(feature = "lab")]
     Bench => bench,
+    #[cfg(feature = "lab")]
     Paper => paper,
     Simulate => simulate,
     Policies => policies,

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use comfy_table::{ContentArrangement, Table, presets};
 use runstone_papers::{Context, PAPERS, PaperReport, PaperRow, Scale};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, columns, note, wrapped};
+use crate::output::{Output, columns, note, terminal_columns};
 
 /// Measure what a paper claims; without a name, list the papers
 #[derive(clap::Args)]
@@ -75,6 +76,19 @@ fn to_text(report: &PaperReport) -> String {
         text.push_str(&format!("note: scale {}; expectations are for 1\n", report.scale));
     }
     text
+}
+
+/// Columns of long texts: folded to the width of the terminal, rows apart by lines.
+fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(terminal_columns()).unwrap_or(u16::MAX));
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn write_figures(

@@ -6,13 +6,13 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use runstone::kv::KvStore;
-use runstone::{Durability, MAX_VALUE_BYTES, WriteOptions};
+use runstone::kv::KvWrite;
+use runstone::{Durability, MAX_VALUE_BYTES};
 use serde_json::json;
 
 use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
+use crate::opening::Location;
 use crate::output::Output;
 
 /// Store a value; makes the store if there is none
@@ -44,17 +44,11 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let key = self.format.read(&self.key)?;
         let value = value(self.value, self.file.as_deref())?;
-        let name = &self.keyspace.keyspace;
-        if let Some(device) = opening::kvssd_to_make(&self.store, &self.make, name)? {
-            let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-            device.put(&key, &value, durability)?;
-        } else {
-            let make = MakeArguments { is_little: true, ..self.make };
-            let (store, keyspace) = opening::to_make(&self.store, &make, name)?;
-            let options = if self.sync { WriteOptions::sync() } else { WriteOptions::default() };
-            keyspace.put_with(&key, &value, options)?;
-            store.close()?;
-        }
+        let make = MakeArguments { is_little: true, ..self.make };
+        let opened = Location::of(&self.store)?.to_make(&make, &self.keyspace.keyspace, None)?;
+        let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+        opened.write(&[KvWrite::Put { key: &key, value: &value }], durability)?;
+        opened.close()?;
         if output.is_json {
             output.json(&json!({ "key_bytes": key.len(), "value_bytes": value.len() }))?;
         }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
 use crate::encoding::shown;
 use crate::failure::{Exit, Result};
+use crate::opened::Opened;
+use crate::opening::Location;
 use crate::output::Output;
-use crate::range::{Entries, Range};
+use crate::range::Range;
 use crate::transfer::jsonl;
 
 /// Print keys and values in order
@@ -28,21 +30,21 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let range = Range::read(&self.range, self.format)?;
-        let entries = Entries::open(&self.store, &self.keyspace.keyspace)?;
+        let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         if output.is_json {
-            return self.print_json(&range, &entries, output);
+            return self.print_json(&range, &*entries, output);
         }
-        entries.walk(&range, |key, value| match self.keys_only {
+        entries.walk(&range, &mut |key, value| match self.keys_only {
             true => output.line(self.format.show(key)),
             false => output.line(format!("{}\t{}", self.format.show(key), shown(value))),
         })?;
         Ok(Exit::Ok)
     }
 
-    fn print_json(&self, range: &Range, entries: &Entries, output: &Output) -> Result<Exit> {
+    fn print_json(&self, range: &Range, entries: &dyn Opened, output: &Output) -> Result<Exit> {
         output.bytes(b"{\"entries\":[")?;
         let mut separator = "";
-        let count = entries.walk(range, |key, value| {
+        let count = entries.walk(range, &mut |key, value| {
             let value = (!self.keys_only).then_some(value);
             let object = jsonl::object(key, value);
             output.bytes(format!("{}{object}", std::mem::replace(&mut separator, ",")).as_bytes())

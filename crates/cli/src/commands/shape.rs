@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use crate::arguments::KeyspaceArgument;
-use crate::failure::{Exit, Failure, Result};
-use crate::kvssd;
-use crate::opening;
+use crate::failure::{Exit, Result};
+use crate::opening::Location;
 use crate::output::{Output, terminal_columns};
-use crate::picture::{Picture, svg, terminal};
 
 /// Draw levels, runs and tables, and say why the next compaction would run
 #[derive(clap::Args)]
@@ -29,26 +27,19 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        if let Some(device) = opening::kvssd(&self.store, &self.keyspace.keyspace, false)? {
-            if self.html.is_some() {
-                let what = "the map of a KVSSD is no page";
-                return Err(Failure::usage(what, "pass --svg").at("--html"));
-            }
-            return kvssd::shape(&device, self.svg.as_deref(), self.force, output);
-        }
-        let store = opening::to_read(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace.keyspace)?;
-        let picture = Picture::of(&keyspace)?;
-        if let Some(path) = &self.svg {
-            output.write_file(path, &svg::svg(&picture), self.force)?;
-        }
-        if let Some(path) = &self.html {
-            output.write_file(path, &svg::html(&picture), self.force)?;
+        let opened = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
+        let drawing = opened.drawing()?;
+        // What is refused is refused before a file is written.
+        let html = self.html.as_ref().map(|_| drawing.html()).transpose()?;
+        let svg = self.svg.as_ref().map(|_| drawing.svg());
+        let files = [(&self.svg, svg), (&self.html, html)];
+        for (path, text) in files.iter().filter_map(|(p, text)| p.as_ref().zip(text.as_ref())) {
+            output.write_file(path, text, self.force)?;
         }
         if output.is_json {
-            output.json(&picture.to_json())?;
+            output.json(&drawing.to_json())?;
         } else if self.svg.is_none() && self.html.is_none() {
-            output.bytes(terminal::draw(&picture, terminal_columns()).as_bytes())?;
+            output.bytes(drawing.to_text(terminal_columns()).as_bytes())?;
         }
         Ok(Exit::Ok)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
-use crate::opening;
+use crate::opening::{self, Location};
 use crate::output::Output;
 use crate::shell::editor;
 use crate::shell::session::Session;
@@ -33,13 +33,14 @@ impl Args {
             return Err(Failure::usage("the shell has no --json", "use single commands"));
         }
         let name = &self.keyspace.keyspace;
+        let location = Location::of(&self.store)?;
         let (store, keyspace) = match self.read_only {
             true => {
-                let store = opening::to_read(&self.store)?;
+                let store = location.open(opening::reading())?;
                 let keyspace = opening::keyspace(&store, name)?;
                 (store, keyspace)
             }
-            false => opening::to_make(&self.store, &self.make, name)?,
+            false => location.make(&self.make, name, None)?,
         };
         let mut session = Session::new(store, keyspace, self.format, output);
         let outcome = match stdin().is_terminal() {

@@ -4,10 +4,10 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use runstone_device::KvSsdStore;
-use runstone_workloads::generators::Rng;
+use runstone::storage::random::Random;
 
 use crate::failure::{Failure, Result};
+use crate::opened::Limits;
 use crate::transfer::directory::Tree;
 
 /// What an update appends.
@@ -21,25 +21,6 @@ pub enum State {
     Kept,
     Updated,
     Deleted,
-}
-
-/// The largest key and value that a store takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub key_bytes: u64,
-    pub value_bytes: u64,
-}
-
-impl Limits {
-    /// Those of a device, or of a store of files.
-    pub fn of(device: Option<&KvSsdStore>) -> Limits {
-        let Some(device) = device.map(KvSsdStore::device) else {
-            let key_bytes = runstone::MAX_KEY_BYTES as u64;
-            return Limits { key_bytes, value_bytes: runstone::MAX_VALUE_BYTES };
-        };
-        let key_bytes = device.max_key_bytes() as u64;
-        Limits { key_bytes, value_bytes: device.max_value_bytes() as u64 }
-    }
 }
 
 /// A file's length and time of change when it was stored.
@@ -109,9 +90,9 @@ impl Input {
     }
 
     /// Draws the files to update (a tenth) and to delete (a twentieth) among those stored.
-    pub fn draw(&mut self, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
+    pub fn draw(&mut self, random: &mut Random) -> (Vec<usize>, Vec<usize>) {
         let mut stored = self.with_state(&[State::Kept]);
-        shuffle(&mut stored, rng);
+        random.shuffle(&mut stored);
         let updated: Vec<usize> = stored.drain(..stored.len().div_ceil(10)).collect();
         let deleted = stored.len().min(self.tree.files.len().div_ceil(20));
         let deleted: Vec<usize> = stored.drain(..deleted).collect();
@@ -139,13 +120,6 @@ impl Input {
         prefixes.sort_unstable();
         prefixes.dedup();
         prefixes
-    }
-}
-
-/// Puts into random order (Fisher and Yates).
-pub fn shuffle(items: &mut [usize], rng: &mut Rng) {
-    for i in (1..items.len()).rev() {
-        items.swap(i, rng.below(i as u64 + 1) as usize);
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::metrics::{Histogram, Percentiles};
+use runstone::storage::random::Random;
 use runstone::{Durability, Value};
-use runstone_workloads::generators::Rng;
 
-use super::input::{Input, State, shuffle};
+use super::input::{Input, State};
 use crate::encoding::shown;
 use crate::failure::Result;
 use crate::output::Output;
@@ -19,7 +19,7 @@ use crate::range::Range;
 const READS: std::ops::RangeInclusive<u64> = 20_000..=200_000;
 const PREFIX_SCANS: usize = 2_000;
 /// Name of the phase that sees every live entry.
-pub const FULL_SCAN: &str = "scan, forward";
+const FULL_SCAN: &str = "scan, forward";
 /// So many differences are told one by one.
 const MOST_TOLD: usize = 20;
 
@@ -103,7 +103,7 @@ impl Meter {
 pub struct Run<'a> {
     pub input: Input,
     pub output: &'a Output,
-    pub rng: Rng,
+    pub random: Random,
     /// Reads and prefix scans stop after this long each.
     pub most_per_phase: Duration,
     pub check: Check,
@@ -111,6 +111,12 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Key and value bytes that a reader sees, as the full scan tells.
+    pub fn live_bytes(&self) -> u64 {
+        let scan = self.phases.iter().find(|phase| phase.name == FULL_SCAN);
+        scan.map_or(0, |phase| phase.bytes)
+    }
+
     /// All phases but the last, which wants the store opened again.
     pub fn all_phases(&mut self, store: &dyn KvStore) -> Result<()> {
         self.load(store)?;
@@ -123,7 +129,7 @@ impl Run<'_> {
     /// Stores every file, in random order: sorted input would need no compacting.
     fn load(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut order: Vec<usize> = (0..self.input.tree.files.len()).collect();
-        shuffle(&mut order, &mut self.rng);
+        self.random.shuffle(&mut order);
         let mut meter = Meter::start(self.output, "load", order.len() as u64);
         for index in order {
             let Some(content) = self.input.first_version(index) else { continue };
@@ -137,7 +143,7 @@ impl Run<'_> {
 
     /// Writes a second version of a tenth, and deletes a twentieth.
     fn change(&mut self, store: &dyn KvStore) -> Result<()> {
-        let (updated, deleted) = self.input.draw(&mut self.rng);
+        let (updated, deleted) = self.input.draw(&mut self.random);
         let mut meter = Meter::start(self.output, "update", updated.len() as u64);
         for index in updated {
             self.input.states[index] = State::Updated;
@@ -176,7 +182,7 @@ impl Run<'_> {
         let reads = (2 * live.len() as u64).clamp(*READS.start(), *READS.end());
         let mut meter = Meter::start(self.output, "get, hit", reads);
         while !live.is_empty() && meter.phase.operations < reads && self.has_time(&meter) {
-            let index = live[self.rng.below(live.len() as u64) as usize];
+            let index = live[self.random.below(live.len() as u64) as usize];
             let key = self.input.key(index);
             match meter.time(|| store.get(key).inspect(touch_found))? {
                 Some(value) => meter.phase.bytes += (key.len() + value.len()) as u64,
@@ -188,11 +194,11 @@ impl Run<'_> {
         let all = self.input.tree.files.len() as u64;
         while meter.phase.operations < reads && self.has_time(&meter) {
             // One in four is a deleted key, the others lie right behind existing ones.
-            let key = match self.rng.below(4) {
+            let key = match self.random.below(4) {
                 0 if !gone.is_empty() => {
-                    self.input.key(gone[self.rng.below(gone.len() as u64) as usize]).to_vec()
+                    self.input.key(gone[self.random.below(gone.len() as u64) as usize]).to_vec()
                 }
-                _ => [self.input.key(self.rng.below(all) as usize), b"/absent"].concat(),
+                _ => [self.input.key(self.random.below(all) as usize), b"/absent"].concat(),
             };
             if meter.time(|| store.get(&key))?.is_some() {
                 self.check.differs(&key, "a random read found it, but it is absent");
@@ -213,7 +219,7 @@ impl Run<'_> {
         let wanted = prefixes.len().min(PREFIX_SCANS);
         let mut meter = Meter::start(self.output, "scan, prefix", wanted as u64);
         while meter.phase.operations < wanted as u64 && self.has_time(&meter) {
-            let prefix = prefixes.swap_remove(self.rng.below(prefixes.len() as u64) as usize);
+            let prefix = prefixes.swap_remove(self.random.below(prefixes.len() as u64) as usize);
             let mut bytes = 0;
             let range = Range::of_prefix(&prefix);
             let count = meter.time(|| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use runstone::metrics::Percentiles;
 use serde_json::{Value, json};
 
-use super::costs::Costs;
 use super::phases::{Check, Phase, Run};
+use crate::opened::Figures;
 use crate::output::{columns, duration, nanos, rounded, size};
 
 /// Everything.
@@ -14,26 +14,14 @@ pub struct Report {
     pub source: String,
     pub store: String,
     pub is_scratch: bool,
-    pub costs: Box<dyn Costs>,
+    pub picture: String,
+    pub costs: Figures,
     pub close: Duration,
     pub reopen: Duration,
     pub total: Duration,
 }
 
 impl Report {
-    /// A report on a store whose place is not said yet.
-    pub fn new(costs: Box<dyn Costs>, close: Duration, reopen: Duration) -> Report {
-        Report {
-            source: String::new(),
-            store: String::new(),
-            is_scratch: false,
-            costs,
-            close,
-            reopen,
-            total: Duration::ZERO,
-        }
-    }
-
     /// The object for machines.
     pub fn to_json(&self, run: &Run<'_>) -> Value {
         let check = &run.check;
@@ -56,21 +44,21 @@ impl Report {
             "differences": check.differences,
             "difference_examples": check.told,
         });
-        if let (Value::Object(report), Value::Object(costs)) = (&mut report, self.costs.json()) {
-            report.extend(costs);
+        if let (Value::Object(report), Value::Object(costs)) = (&mut report, &self.costs.json) {
+            report.extend(costs.clone());
         }
         report
     }
 
     /// The report for people.
-    pub fn to_text(&self, run: &Run<'_>, terminal_columns: usize) -> String {
+    pub fn to_text(&self, run: &Run<'_>) -> String {
         let fate = if self.is_scratch { "removed at the end" } else { "kept" };
         let mut text = format!("store: {} ({fate})\n\n", self.store);
-        text.push_str(&self.costs.picture(terminal_columns));
+        text.push_str(&self.picture);
         text.push('\n');
         text.push_str(&phase_table(&run.phases));
         text.push('\n');
-        text.push_str(&self.costs.lines());
+        text.push_str(&self.costs.text);
         text.push_str(&format!(
             "close {}, reopen {}; everything {}\n\n{}",
             duration(self.close),

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::encoding::shown;
 use crate::failure::Result;
+use crate::opened::Drawing;
 use crate::output::size;
 
 /// A tree to be drawn.
@@ -215,6 +216,24 @@ fn rows_of_disjoint(tables: &[Arc<Table>]) -> Vec<RunPicture> {
         }
     }
     rows
+}
+
+impl Drawing for Picture {
+    fn svg(&self) -> String {
+        svg::svg(self)
+    }
+
+    fn html(&self) -> Result<String> {
+        Ok(svg::html(self))
+    }
+
+    fn to_json(&self) -> Value {
+        Picture::to_json(self)
+    }
+
+    fn to_text(&self, columns: usize) -> String {
+        terminal::draw(self, columns)
+    }
 }
 
 impl LevelPicture {

@@ -9,9 +9,9 @@ use runstone::{Keyspace, Snapshot, Store};
 
 use super::words;
 use crate::arguments::{KeyFormat, RangeArguments};
-use crate::commands::{get, stats};
-use crate::encoding::shown;
+use crate::encoding::{printable, shown};
 use crate::failure::{Failure, Result};
+use crate::files::stats;
 use crate::opening;
 use crate::output::{Output, duration, terminal_columns};
 use crate::picture::{Picture, terminal};
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
             Line::Scan { range, keys_only } => {
                 let range = self.range(&range)?;
                 range
-                    .walk(&self.keyspace, |key, value| match keys_only {
+                    .walk(&self.keyspace, &mut |key, value| match keys_only {
                         true => self.output.line(self.format.show(key)),
                         false => {
                             let key = self.format.show(key);
@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
                     .map(drop)
             }
             Line::Count { range } => {
-                let count = self.range(&range)?.walk(&self.keyspace, |_, _| Ok(()))?;
+                let count = self.range(&range)?.walk(&self.keyspace, &mut |_, _| Ok(()))?;
                 self.output.line(count)
             }
             Line::Shape => {
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             None => self.keyspace.get(&key)?,
         };
         match found {
-            Some(value) => self.output.bytes(&get::printable(&value)),
+            Some(value) => self.output.bytes(&printable(&value)),
             None => self.output.line(format!("key {} is absent", self.format.show(&key))),
         }
     }

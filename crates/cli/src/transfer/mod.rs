@@ -8,7 +8,6 @@ pub mod lines;
 pub mod progress;
 pub mod sink;
 pub mod source;
-pub mod target;
 pub mod tsv;
 
 use std::path::Path;

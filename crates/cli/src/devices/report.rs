@@ -1,25 +1,18 @@
 //! Figures of a KVSSD: statistics, verification, tables and blocks one by one.
 
-use std::time::Instant;
-
-use runstone::kv::KvStore;
 use runstone_device::KvSsdStore;
-use runstone_flash::kvssd::{BlockReport, Cause, KvSsd};
+use runstone_flash::kvssd::{self, BlockReport, Cause, KvSsd};
 use runstone_flash::nand::PageType;
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
-use crate::failure::{Exit, Result};
-use crate::output::{Output, columns, duration, note, rounded, size};
+use crate::failure::Result;
+use crate::opened::{Figures, Verified};
+use crate::output::{columns, size};
 
-/// Prints sizes, wear and counters.
-pub fn stats(store: &KvSsdStore, output: &Output) -> Result<Exit> {
-    let device = store.device();
-    match output.is_json {
-        true => output.json(&to_json(&device))?,
-        false => output.bytes(to_text(&device).as_bytes())?,
-    }
-    Ok(Exit::Ok)
+/// Sizes, wear and counters.
+pub fn figures(device: &KvSsd) -> Figures {
+    Figures { text: to_text(device), json: to_json(device) }
 }
 
 fn programs(device: &KvSsd) -> impl Iterator<Item = (&'static str, u64)> {
@@ -27,8 +20,7 @@ fn programs(device: &KvSsd) -> impl Iterator<Item = (&'static str, u64)> {
     Cause::ALL.iter().map(move |cause| (cause.name(), programs.by(*cause)))
 }
 
-/// Sizes, wear and counters for machines.
-pub fn to_json(device: &KvSsd) -> Value {
+fn to_json(device: &KvSsd) -> Value {
     let (nand, counters, ram) = (device.nand(), device.counters(), device.ram());
     let (layers, wear) = (device.write_amplification(), nand.wear());
     json!({
@@ -53,8 +45,7 @@ pub fn to_json(device: &KvSsd) -> Value {
     })
 }
 
-/// The same for people.
-pub fn to_text(device: &KvSsd) -> String {
+fn to_text(device: &KvSsd) -> String {
     let (nand, ram, wear) = (device.nand(), device.ram(), device.nand().wear());
     let page_bytes = u64::from(nand.geometry().page_bytes);
     let mut text = format!(
@@ -84,49 +75,30 @@ pub fn to_text(device: &KvSsd) -> String {
     text
 }
 
-/// Reads everything and checks it.
-pub fn verify(store: &KvSsdStore, output: &Output) -> Result<Exit> {
-    let found = store.verify()?;
-    match output.is_json {
-        true => output.json(&json!({
-            "clean": true, "tables": found.tables, "entries": found.entries,
-            "pages": found.pages, "shared_pages": found.shared_pages,
-            "records": found.records, "memtable_records": found.memtable_records,
-            "tombstones": found.tombstones,
-        }))?,
-        false => output.line(format!(
-            "{} tables, {} pages ({} shared), {} records{}: no damage",
-            found.tables,
-            found.pages,
-            found.shared_pages,
-            found.records,
-            match found.memtable_records {
-                0 => String::new(),
-                waiting => format!(" and {waiting} in the memtable"),
-            }
-        ))?,
-    }
-    Ok(Exit::Ok)
+/// What a look at everything found: damage would have been an error.
+pub fn verified(found: &kvssd::Verified) -> Verified {
+    let json = json!({
+        "clean": true, "tables": found.tables, "entries": found.entries,
+        "pages": found.pages, "shared_pages": found.shared_pages,
+        "records": found.records, "memtable_records": found.memtable_records,
+        "tombstones": found.tombstones,
+    });
+    let text = format!(
+        "{} tables, {} pages ({} shared), {} records{}: no damage\n",
+        found.tables,
+        found.pages,
+        found.shared_pages,
+        found.records,
+        match found.memtable_records {
+            0 => String::new(),
+            waiting => format!(" and {waiting} in the memtable"),
+        }
+    );
+    Verified { is_clean: true, figures: Figures { text, json } }
 }
 
-/// Rewrites everything into its smallest form.
-pub fn compact(store: &KvSsdStore, output: &Output) -> Result<Exit> {
-    let page_bytes = u64::from(store.device().nand().geometry().page_bytes);
-    let used = || store.device().live_pages() * page_bytes;
-    let (before, started) = (used(), Instant::now());
-    store.compact()?;
-    let (after, took) = (used(), started.elapsed());
-    match output.is_json {
-        true => output.json(&json!({
-            "before_bytes": before, "after_bytes": after, "seconds": rounded(took.as_secs_f64()),
-        }))?,
-        false => note(format!("{} -> {}, {}", size(before), size(after), duration(took))),
-    }
-    Ok(Exit::Ok)
-}
-
-/// Lists tables and blocks; with `has_entries` also the pages of each table.
-pub fn dump(store: &KvSsdStore, has_entries: bool, output: &Output) -> Result<Exit> {
+/// Tables and blocks; with `has_entries` also the pages of each table.
+pub fn dump(store: &KvSsdStore, has_entries: bool) -> Result<Figures> {
     let mut device = store.device();
     let nodes: Vec<_> = device.tree().nodes().cloned().collect();
     let mut tables = Vec::new();
@@ -155,16 +127,11 @@ pub fn dump(store: &KvSsdStore, has_entries: bool, output: &Output) -> Result<Ex
     }
     let block_count = device.nand().geometry().block_count;
     let blocks: Vec<BlockReport> = (0..block_count).map(|block| device.block(block)).collect();
-    if output.is_json {
-        let blocks: Vec<Value> =
-            (0..).zip(&blocks).map(|(at, block)| block_json(at, block)).collect();
-        output.json(&json!({ "tables": tables, "blocks": blocks }))?;
-        return Ok(Exit::Ok);
-    }
+    let mut text = String::new();
     for table in &tables {
-        output.line(table_line(table))?;
+        text.push_str(&table_line(table));
         for page in table["pages"].as_array().into_iter().flatten() {
-            output.line(page_line(page))?;
+            text.push_str(&page_line(page));
         }
     }
     let rows: Vec<Vec<String>> = (0..)
@@ -173,13 +140,14 @@ pub fn dump(store: &KvSsdStore, has_entries: bool, output: &Output) -> Result<Ex
         .map(|(at, block): (u32, &BlockReport)| block_row(at, block))
         .collect();
     let heads = ["block", "type", "live pages", "tables", "level", "erases"];
-    output.bytes(columns(&heads, &rows).as_bytes())?;
-    Ok(Exit::Ok)
+    text.push_str(&columns(&heads, &rows));
+    let blocks: Vec<Value> = (0..).zip(&blocks).map(|(at, block)| block_json(at, block)).collect();
+    Ok(Figures { text, json: json!({ "tables": tables, "blocks": blocks }) })
 }
 
 fn table_line(table: &Value) -> String {
     format!(
-        "table {} L{} {}..{} {} pages in {} strata, {} records, metadata in page {}",
+        "table {} L{} {}..{} {} pages in {} strata, {} records, metadata in page {}\n",
         table["id"],
         table["level"],
         table["from"].as_str().unwrap_or(""),
@@ -195,7 +163,7 @@ fn page_line(page: &Value) -> String {
     let count = page["references"].as_u64().unwrap_or(1);
     let shared = if count > 1 { format!(", shared by {count}") } else { String::new() };
     format!(
-        "  page {} stratum {} {}..{}{shared}",
+        "  page {} stratum {} {}..{}{shared}\n",
         page["page"],
         page["stratum"],
         page["from"].as_str().unwrap_or(""),

@@ -1,49 +1,30 @@
-//! What a demonstration cost the store that it ran on, in the words of that store.
+//! What a demonstration cost a store of files.
 
 use runstone::storage::process;
 use runstone::{Keyspace, MetricsSnapshot, Store};
 use serde_json::{Value, json};
 
-use super::phases::{FULL_SCAN, Phase};
 use crate::failure::Result;
+use crate::opened::Figures;
 use crate::output::{ratio, rounded, size};
-use crate::picture::{Picture, terminal};
+use crate::picture::Picture;
 
-/// Taken before the store is closed.
-pub trait Costs {
-    /// A drawing of the store.
-    fn picture(&self, terminal_columns: usize) -> String;
-    /// Figures for people.
-    fn lines(&self) -> String;
-    /// Fields of the report for machines.
-    fn json(&self) -> Value;
+/// The figures; taken before the store is closed.
+pub fn figures(store: &Store, keyspace: &Keyspace, live_bytes: u64) -> Result<Figures> {
+    let (metrics, disk_bytes) = (&store.metrics(), store.disk_bytes());
+    let costs = FileCosts { metrics, disk_bytes, live_bytes };
+    let mut json = costs.to_json();
+    json["shape"] = Picture::of(keyspace)?.to_json();
+    Ok(Figures { text: costs.to_text(), json })
 }
 
-/// Key and value bytes that a reader sees, as the full scan among the phases tells.
-pub fn live_bytes(phases: &[Phase]) -> u64 {
-    let scan = phases.iter().find(|phase| phase.name == FULL_SCAN);
-    scan.map_or(0, |phase| phase.bytes)
-}
-
-/// Costs of a store of files.
-pub struct FileCosts {
-    metrics: MetricsSnapshot,
+struct FileCosts<'a> {
+    metrics: &'a MetricsSnapshot,
     disk_bytes: u64,
-    picture: Picture,
     live_bytes: u64,
 }
 
-impl FileCosts {
-    /// Of a keyspace and its store.
-    pub fn of(store: &Store, keyspace: &Keyspace, phases: &[Phase]) -> Result<FileCosts> {
-        Ok(FileCosts {
-            metrics: store.metrics(),
-            disk_bytes: store.disk_bytes(),
-            picture: Picture::of(keyspace)?,
-            live_bytes: live_bytes(phases),
-        })
-    }
-
+impl FileCosts<'_> {
     fn written(&self, category: &str) -> u64 {
         let found = self.metrics.io.iter().find(|io| io.category == category);
         found.map_or(0, |io| io.written_bytes)
@@ -60,14 +41,8 @@ impl FileCosts {
     fn space_amplification(&self) -> f64 {
         ratio(self.disk_bytes, self.live_bytes)
     }
-}
 
-impl Costs for FileCosts {
-    fn picture(&self, terminal_columns: usize) -> String {
-        terminal::draw(&self.picture, terminal_columns)
-    }
-
-    fn lines(&self) -> String {
+    fn to_text(&self) -> String {
         let (counters, memory) = (&self.metrics.counters, &self.metrics.memory);
         format!(
             "amplification: write {:.2} (written {} for {} from the user), \
@@ -102,7 +77,7 @@ impl Costs for FileCosts {
         )
     }
 
-    fn json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let counters = &self.metrics.counters;
         json!({
             "write_amplification": rounded(self.write_amplification()),
@@ -127,7 +102,6 @@ impl Costs for FileCosts {
                 "resident_bytes": process::resident_bytes(),
                 "peak_resident_bytes": process::peak_resident_bytes(),
             },
-            "shape": self.picture.to_json(),
         })
     }
 }

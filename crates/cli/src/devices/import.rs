@@ -15,8 +15,8 @@ use runstone_flash::kvssd;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::opened::Target;
 use crate::transfer::progress::{Progress, source_key};
-use crate::transfer::target::Target;
 
 /// A batch also ends at this size: the device takes it as one.
 const MOST_BATCH_BYTES: usize = 1 << 20;

@@ -6,6 +6,7 @@ use runstone_flash::block::LayerReport;
 use runstone_flash::ftl::HOST_BLOCK_BYTES;
 use serde_json::{Value, json};
 
+use crate::opened::Figures;
 use crate::output::{columns, duration, size};
 
 /// Where the host blocks come from, and their bytes.
@@ -19,8 +20,12 @@ fn sources(layers: &LayerReport) -> Vec<(&'static str, u64)> {
     files.into_iter().chain(own).collect()
 }
 
-/// Fields for `--json`; factors in thousandths, 0 without user bytes.
-pub fn to_json(layers: &LayerReport, user_bytes: u64) -> Value {
+/// Factors in thousandths are 0 without user bytes.
+pub fn figures(layers: &LayerReport, user_bytes: u64) -> Figures {
+    Figures { text: to_text(layers, user_bytes), json: to_json(layers, user_bytes) }
+}
+
+fn to_json(layers: &LayerReport, user_bytes: u64) -> Value {
     let device = &layers.device;
     let sources = sources(layers).into_iter().map(|(name, bytes)| (name.to_string(), json!(bytes)));
     json!({
@@ -38,8 +43,7 @@ pub fn to_json(layers: &LayerReport, user_bytes: u64) -> Value {
     })
 }
 
-/// Lines for people.
-pub fn to_text(layers: &LayerReport, user_bytes: u64) -> String {
+fn to_text(layers: &LayerReport, user_bytes: u64) -> String {
     let device = &layers.device;
     let steps = [
         ("users", 0, user_bytes),

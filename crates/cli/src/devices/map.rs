@@ -1,29 +1,28 @@
 //! Pictures of a KVSSD: its key-range tree level by level, and the flash block by block.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use runstone_device::KvSsdStore;
 use runstone_flash::kvssd::BlockReport;
 use runstone_flash::nand::PageType;
 use serde_json::{Value, json};
 
-use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::failure::{Failure, Result};
+use crate::opened::Drawing;
 
 const MAP_COLUMNS: usize = 64;
 const CELL: usize = 10;
 const LEVEL_COLORS: [&str; 6] = ["#b2182b", "#ef8a62", "#fddbc7", "#a6cee3", "#67a9cf", "#2166ac"];
 
 /// What is drawn.
-struct Map {
+pub struct Map {
     levels: Vec<Value>,
     blocks: Vec<BlockReport>,
     block_pages: u32,
 }
 
 impl Map {
-    fn of(store: &KvSsdStore) -> Map {
+    pub fn of(store: &KvSsdStore) -> Map {
         let device = store.device();
         let geometry = device.nand().geometry();
         let levels = (0..device.tree().level_count()).map(|level| {
@@ -40,24 +39,25 @@ impl Map {
     }
 }
 
-/// Draws tree and flash; into a file if `svg` is given.
-pub fn shape(store: &KvSsdStore, svg: Option<&Path>, force: bool, output: &Output) -> Result<Exit> {
-    let map = Map::of(store);
-    if let Some(path) = svg {
-        output.write_file(path, &picture(&map.blocks, map.block_pages), force)?;
+impl Drawing for Map {
+    fn svg(&self) -> String {
+        picture(&self.blocks, self.block_pages)
     }
-    if output.is_json {
-        let letters: String = map.blocks.iter().map(letter).collect();
-        output.json(&json!({ "levels": map.levels, "flash": letters }))?;
-    } else if svg.is_none() {
-        output.bytes(draw(&map).as_bytes())?;
-    }
-    Ok(Exit::Ok)
-}
 
-/// The drawing for a terminal.
-pub fn text(store: &KvSsdStore) -> String {
-    draw(&Map::of(store))
+    fn html(&self) -> Result<String> {
+        let what = "the map of a KVSSD is no page";
+        Err(Failure::usage(what, "pass --svg").at("--html"))
+    }
+
+    fn to_json(&self) -> Value {
+        let letters: String = self.blocks.iter().map(letter).collect();
+        json!({ "levels": self.levels, "flash": letters })
+    }
+
+    /// As wide as the map is.
+    fn to_text(&self, _columns: usize) -> String {
+        draw(self)
+    }
 }
 
 /// One letter for a block: the deepest level of its tables, or what else it holds.

@@ -1,30 +1,18 @@
-//! Where an import writes: batches of records, each with how far the import is by then.
+//! Imports into a keyspace. How far an import is lies in the batch that holds the data.
 
 use std::path::Path;
 
 use runstone::{Batch, Durability, Keyspace, Store, WriteOptions};
 
-use super::progress::{Progress, ProgressRecord};
+use super::options_of;
 use crate::failure::Result;
+use crate::opened::Target;
+use crate::transfer::progress::{Progress, ProgressRecord};
 
 /// A batch also ends at this size, so that large values do not pile up in memory.
 const MOST_BATCH_BYTES: u64 = 4 << 20;
 
 /// See the module docs.
-pub trait Target {
-    /// What an import of this source that was cut short left behind.
-    fn left(&self) -> Result<Option<Progress>>;
-    /// Adds a record to the batch; an error if it could never be written.
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
-    /// Whether the batch is as large as it gets but for its number of records.
-    fn is_full(&self, most_records: u64) -> bool;
-    /// Writes the batch, and how far the import is; `None` at its end.
-    fn commit(&mut self, progress: Option<&Progress>) -> Result<()>;
-    /// Closes what was written to.
-    fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
-}
-
-/// A keyspace of a store. The progress is in the batch that holds the data.
 pub struct StoreTarget {
     store: Store,
     keyspace: Keyspace,
@@ -42,11 +30,13 @@ impl StoreTarget {
         durability: Durability,
     ) -> Result<StoreTarget> {
         let record = ProgressRecord::open(&store, source, how)?;
-        let writes = match durability {
-            Durability::Sync => WriteOptions::sync(),
-            Durability::Buffered => WriteOptions::default(),
-        };
-        Ok(StoreTarget { store, keyspace, record, batch: Batch::new(), writes })
+        Ok(StoreTarget {
+            store,
+            keyspace,
+            record,
+            batch: Batch::new(),
+            writes: options_of(durability),
+        })
     }
 }
 

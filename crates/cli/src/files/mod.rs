@@ -1,0 +1,112 @@
+//! A store of files: the engine, with one of its keyspaces.
+
+mod costs;
+pub mod stats;
+mod target;
+pub mod verify;
+
+use std::path::{Path, PathBuf};
+
+use runstone::kv::{KvStore, KvWrite};
+use runstone::{Batch, Durability, Keyspace, Store, Value, WriteOptions};
+
+use crate::failure::{Failure, Result};
+use crate::opened::{Drawing, Figures, Limits, Opened, Target, Verified};
+use crate::picture::Picture;
+use crate::range::{Range, Visit};
+
+/// See the module docs.
+pub struct FileStore {
+    pub keyspace: Keyspace,
+    pub store: Store,
+    pub path: PathBuf,
+}
+
+impl Opened for FileStore {
+    fn kv(&self) -> &dyn KvStore {
+        &self.store
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        Ok(self.keyspace.get(key)?)
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        let mut batch = Batch::new();
+        for write in writes {
+            match write {
+                KvWrite::Put { key, value } => batch.put(&self.keyspace, key, value)?,
+                KvWrite::Delete { key } => batch.delete(&self.keyspace, key)?,
+            }
+        }
+        Ok(self.store.write(&batch, options_of(durability))?)
+    }
+
+    fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
+        range.walk(&self.keyspace, visit)
+    }
+
+    fn estimate(&self) -> u64 {
+        self.keyspace.shape().tables().map(|(_, table)| table.entries).sum()
+    }
+
+    fn holds_data(&self) -> Result<bool> {
+        Ok(self.keyspace.iter()?.next().is_some())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::FILES
+    }
+
+    /// Without the log: a store that is closed has none.
+    fn used_bytes(&self) -> u64 {
+        self.store.disk_bytes().saturating_sub(self.store.metrics().wal_bytes)
+    }
+
+    fn drawing(&self) -> Result<Box<dyn Drawing>> {
+        Ok(Box::new(Picture::of(&self.keyspace)?))
+    }
+
+    fn stats(&self) -> Result<Figures> {
+        Ok(Figures { text: stats::to_text(&self.store)?, json: stats::to_json(&self.store)? })
+    }
+
+    fn prometheus(&self) -> Result<String> {
+        Ok(self.store.metrics().to_prometheus())
+    }
+
+    fn verify(&self) -> Result<Verified> {
+        Ok(verify::report(&self.path, &self.store.verify()?, true))
+    }
+
+    fn dump(&self, _has_entries: bool) -> Result<Figures> {
+        Err(Failure::usage("all of this store is files", "name one of them"))
+    }
+
+    fn costs(&self, live_bytes: u64) -> Result<Figures> {
+        costs::figures(&self.store, &self.keyspace, live_bytes)
+    }
+
+    fn into_target(
+        self: Box<Self>,
+        source: &Path,
+        how: &str,
+        durability: Durability,
+    ) -> Result<Box<dyn Target>> {
+        let FileStore { store, keyspace, .. } = *self;
+        Ok(Box::new(target::StoreTarget::new((store, keyspace), source, how, durability)?))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let FileStore { store, keyspace, .. } = *self;
+        drop(keyspace);
+        Ok(store.close()?)
+    }
+}
+
+fn options_of(durability: Durability) -> WriteOptions {
+    match durability {
+        Durability::Sync => WriteOptions::sync(),
+        Durability::Buffered => WriteOptions::default(),
+    }
+}

@@ -1,0 +1,73 @@
+//! What is damaged in a store of files. One that does not open for damage is a finding, not a
+//! failure: its files are then looked at one by one.
+
+use std::path::Path;
+
+use runstone::storage::Storage;
+use runstone::{Damage, Error, VerifyReport};
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+use crate::opened::{Figures, Verified};
+use crate::output::size;
+
+/// The findings; `opens` tells whether the store does.
+pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
+    let VerifyReport { damage, tables, entries, .. } = report;
+    let mut text = String::new();
+    for found in damage {
+        let path = path.join(&found.file);
+        text.push_str(&format!("damaged: {}: {}\n", path.display(), found.what));
+    }
+    let verdict = match (damage.len(), opens) {
+        (0, _) => "no damage".to_string(),
+        (count, true) => format!("{count} damaged files"),
+        (count, false) => format!("{count} damaged files; the store does not open"),
+    };
+    let bytes = size(report.bytes);
+    text.push_str(&format!("{tables} tables, {entries} entries, {bytes} read: {verdict}\n"));
+    let json = json!({
+        "clean": damage.is_empty(),
+        "opens": opens,
+        "tables": tables,
+        "entries": entries,
+        "records": report.records,
+        "bytes": report.bytes,
+        "damage": damage,
+    });
+    Verified { is_clean: damage.is_empty(), figures: Figures { text, json } }
+}
+
+/// What is damaged in a store that does not open: what kept it from that, then what each file says.
+pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
+    let mut report = VerifyReport::default();
+    for file in storage.list().map_err(Error::from)? {
+        report.tables += u64::from(file.name.ends_with(".table"));
+        report.bytes += file.len_bytes;
+        match runstone::dump::dump_file(storage, &file.name, false) {
+            Err(Error::Corruption { file, offset, what }) => {
+                report.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
+            }
+            // Files that are no part of a store have nothing to say.
+            Ok(_) | Err(Error::InvalidArgument { .. }) => {}
+            Err(error) => {
+                report.damage.push(Damage { file: file.name, what: error.to_string() });
+            }
+        }
+    }
+    let is_told = report.damage.iter().any(|damage| failure.what.contains(&damage.file));
+    if !is_told {
+        let (file, what) = match failure.what.split_once(" is corrupt at ") {
+            Some((file, what)) => (file.to_string(), what.to_string()),
+            None => (file_name(failure), failure.what.clone()),
+        };
+        report.damage.insert(0, Damage { file, what });
+    }
+    Ok(self::report(path, &report, false))
+}
+
+/// The file that a failure names.
+fn file_name(failure: &Failure) -> String {
+    let place = failure.place.as_deref().unwrap_or("the store");
+    place.rsplit('/').next().unwrap_or(place).to_string()
+}

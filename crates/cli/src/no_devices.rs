@@ -1,0 +1,55 @@
+//! What stands for `devices` where the feature is off: no URL is one of a device.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use runstone::storage::Storage;
+
+use crate::failure::{Failure, Result};
+use crate::opened::{Figures, Opened};
+
+/// There is none.
+#[derive(Debug)]
+pub enum Url {}
+
+impl Url {
+    /// Refuses URLs of devices, rather than make a directory of that name.
+    pub fn parse(text: &str) -> Result<Option<Url>> {
+        match text.split_once(':') {
+            Some((scheme @ ("kvssd" | "blockssd"), _)) => {
+                let hint = "build it with the feature devices, or name a directory ./NAME";
+                Err(Failure::usage(format!("this runstone opens no {scheme}: devices"), hint))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub fn is_store(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn check(&self, _keyspace: &str, _has_engine_options: bool) -> Result<()> {
+        match *self {}
+    }
+
+    pub fn open(&self, _may_make: bool) -> runstone::Result<Box<dyn Opened>> {
+        match *self {}
+    }
+
+    pub fn storage(&self, _may_make: bool) -> runstone::Result<Arc<dyn Storage>> {
+        match *self {}
+    }
+
+    pub fn flash(&self, _user_bytes: u64) -> Option<Figures> {
+        match *self {}
+    }
+
+    pub fn places(&self) -> Vec<PathBuf> {
+        match *self {}
+    }
+}
+
+/// Schemes of devices, and the options in their URLs.
+pub fn options() -> [(&'static str, Vec<(&'static str, &'static str)>); 0] {
+    []
+}

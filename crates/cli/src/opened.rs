@@ -1,0 +1,97 @@
+//! A store that is open, of files or a device, as the commands see it. A kind refuses what it
+//! cannot do. Not the way to one: that is `opening.rs`.
+
+use std::path::Path;
+
+use runstone::kv::{KvStore, KvWrite};
+use runstone::{Durability, Value as Bytes};
+use serde_json::Value;
+
+use crate::failure::Result;
+use crate::range::{Range, Visit};
+use crate::transfer::progress::Progress;
+
+/// Figures for people and for machines.
+pub struct Figures {
+    pub text: String,
+    pub json: Value,
+}
+
+/// What a look at every byte found.
+pub struct Verified {
+    pub is_clean: bool,
+    pub figures: Figures,
+}
+
+/// The largest key and value that a store takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+}
+
+impl Limits {
+    /// Those of a store of files.
+    pub const FILES: Limits = Limits {
+        key_bytes: runstone::MAX_KEY_BYTES as u64,
+        value_bytes: runstone::MAX_VALUE_BYTES,
+    };
+}
+
+/// A store as a picture.
+pub trait Drawing {
+    fn svg(&self) -> String;
+    /// A page that needs no other file.
+    fn html(&self) -> Result<String>;
+    fn to_json(&self) -> Value;
+    /// For a terminal that is so wide.
+    fn to_text(&self, columns: usize) -> String;
+}
+
+/// Where an import writes: batches of records, each with how far the import is by then.
+pub trait Target {
+    /// What an import of this source that was cut short left behind.
+    fn left(&self) -> Result<Option<Progress>>;
+    /// Adds a record to the batch; an error if it could never be written.
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
+    /// Whether the batch is as large as it gets but for its number of records.
+    fn is_full(&self, most_records: u64) -> bool;
+    /// Writes the batch, and how far the import is; `None` at its end.
+    fn commit(&mut self, progress: Option<&Progress>) -> Result<()>;
+    /// Closes what was written to.
+    fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
+}
+
+/// See the module docs. Entries are those of the keyspace that it was opened for.
+pub trait Opened {
+    /// The default keyspace and the costs of the whole store, for what is measured.
+    fn kv(&self) -> &dyn KvStore;
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// Applies all writes or none.
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+    /// Visits the entries of a range in order; returns how many.
+    fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
+    /// About how many entries there are.
+    fn estimate(&self) -> u64;
+    fn holds_data(&self) -> Result<bool>;
+    fn limits(&self) -> Limits;
+    /// Bytes that it takes when it is closed.
+    fn used_bytes(&self) -> u64;
+    fn drawing(&self) -> Result<Box<dyn Drawing>>;
+    fn stats(&self) -> Result<Figures>;
+    /// Counters in the exposition format of Prometheus.
+    fn prometheus(&self) -> Result<String>;
+    fn verify(&self) -> Result<Verified>;
+    /// What there is besides files; with `has_entries` every page.
+    fn dump(&self, has_entries: bool) -> Result<Figures>;
+    /// What a demonstration cost that left so many bytes to a reader.
+    fn costs(&self, live_bytes: u64) -> Result<Figures>;
+    /// For the import of a source, `how` it is read included.
+    fn into_target(
+        self: Box<Self>,
+        source: &Path,
+        how: &str,
+        durability: Durability,
+    ) -> Result<Box<dyn Target>>;
+    fn close(self: Box<Self>) -> Result<()>;
+}
