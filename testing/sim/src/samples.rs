@@ -1,5 +1,5 @@
 //! Samples of the formats: small stores as files, how they are made, and which formats their bytes
-//! are of. Not here: what a later release must make of them (`tests/compatibility.rs`).
+//! are of. Not here: what a later release must make of them (`tests/formats/compatibility.rs`).
 //!
 //! ```text
 //! sample  (name length u8 | name | file length u64 | runs u32

@@ -15,7 +15,7 @@ const UNSAFE_MODULES: [&str; 6] = [
     "crates/engine/src/memtable/arena.rs",
     "crates/engine/src/memtable/btree.rs",
     "crates/engine/src/base/prefetch.rs",
-    "testing/sim/tests/power_cut.rs",
+    "testing/sim/tests/crash/power_cut.rs",
     "crates/storage/src/mapped.rs",
     "crates/storage/src/uring.rs",
 ];

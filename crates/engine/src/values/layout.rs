@@ -12,8 +12,8 @@
 //!               | records | if tagged: tags | cold bytes
 //! edit       := number | group edit count | group edit*
 //! group edit := group | end stream_offset | removed count | generation* | segment count | segment*
-//!               | dead count | (stream_offset | bytes)* | forgotten count | stream_offset* | sketch
-//!               | 1 + collection (live bytes | live keys) or 0
+//!               | dead count | (stream_offset | bytes)* | forgotten count | stream_offset*
+//!               | sketch | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written

@@ -3,6 +3,7 @@
 //! finds what was put. Everything in the files is compared with the page on the way.
 
 mod bytes;
+mod compatibility;
 mod flash;
 mod log;
 mod manifest;

@@ -1,5 +1,5 @@
 //! Bugs of the log, the manifest and the life of keyspaces, each with its story, so that they stay
-//! found. What random crashes and faults find is in `crash.rs` and `faults.rs`.
+//! found. What random crashes and faults find is in `crash` and `faults`.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
 /// first fragment was whole. The end of the log was taken to be before the padding, and the
 /// fragment for a record behind it: corruption, since no power was lost (P8).
 #[test]
-fn a_torn_record_behind_padding_is_no_rot() {
+fn a_torn_record_behind_padding_is_no_corruption() {
     // The record before it ends in any of the last bytes of a frame.
     for value_bytes in 32_590..32_640 {
         let storage = SimStorage::new(1);
@@ -61,7 +61,7 @@ fn a_torn_record_behind_padding_is_no_rot() {
 /// since. A close removes the segments one by one; a process that died between two of them left a
 /// log without its beginning, which was taken for corruption (P8).
 #[test]
-fn a_crash_in_a_close_after_a_drop_is_no_rot() {
+fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
     let run = |storage: &SimStorage, crash_at: Option<u64>| {
         let store = open(storage).expect("opens");
         let gone = store.open_keyspace("gone", None).expect("new");

@@ -142,7 +142,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
 fn write_and_cut(disk: &Disk, round: u64, syncs: u64, delay: Duration) -> u64 {
     let store = disk.root.join("store");
     let mut child = Command::new(std::env::current_exe().expect("own path"))
-        .args(["child_writes_until_the_power_fails", "--exact", "--nocapture"])
+        .args(["power_cut::child_writes_until_the_power_fails", "--exact", "--nocapture"])
         .env(CHILD, format!("{round} {}", store.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -180,6 +180,7 @@ fn what_was_synced_survives_power_cuts() {
     if std::env::var(CHILD).is_ok() {
         return;
     }
+    let _alone = super::alone();
     let directory = tempfile::tempdir().expect("temporary directory");
     let disk = match Disk::make(directory.path()) {
         Ok(disk) => disk,

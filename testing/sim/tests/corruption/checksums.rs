@@ -1,50 +1,11 @@
-//! Bugs that the store must not have, seeded to show that the tests would find them: syncs that are
-//! left out, checksums that are not looked at. Those of separated values are in `hazards.rs`, those
-//! of compacts in `policies.rs`; docs/faults.md lists all.
+//! Checksums that are not looked at: a bug that is seeded to show that changed bytes find it.
 
 use std::sync::Arc;
 
 use runstone::seeded::{self, Bug};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
-use runstone_sim::crash::{Crash, count_operations, crash_at};
 use runstone_sim::found::panics;
-use runstone_sim::workload::{generate, options};
-
-const SEEDS: std::ops::Range<u64> = 21..25;
-const OPERATIONS: usize = 200;
-
-/// Whether a crash at some I/O operation breaks a promise.
-fn crash_finds(bug: Bug) -> bool {
-    SEEDS.into_iter().any(|seed| {
-        let (options, operations) = (options(seed, Background::Manual), generate(seed, OPERATIONS));
-        let (count, _) = seeded::with(bug, || count_operations(&options, &operations));
-        (0..count).any(|at| {
-            let crashes = [Crash::Power(at), Crash::Power(at * 31 + 7)];
-            panics(|| drop(seeded::with(bug, || crash_at(&options, &operations, at, &crashes))))
-        })
-    })
-}
-
-#[test]
-fn an_acknowledgement_before_the_sync_is_found() {
-    assert!(crash_finds(Bug::AcknowledgedBeforeSync));
-}
-
-#[test]
-fn a_name_that_is_not_synced_is_found() {
-    assert!(crash_finds(Bug::DirectoryNotSynced));
-}
-
-#[test]
-fn a_table_that_is_not_synced_is_found() {
-    assert!(crash_finds(Bug::TableNotSynced));
-}
-
-#[test]
-fn an_edit_that_is_not_synced_is_found() {
-    assert!(crash_finds(Bug::EditNotSynced));
-}
 
 /// Bytes of a table changed one at a time: reads tell, or show what is right.
 #[test]

@@ -1,9 +1,9 @@
-//! The hazards of separated values (spec: value placement §4): each as a test that holds, and that
-//! finds the bug which the rule is there against (`runstone::seeded`).
+//! The hazards of separated values: each as a test that holds, and that finds the bug which the
+//! rule is there against (`runstone::seeded`).
 //!
 //! | hazard | bugs | found by |
 //! |---|---|---|
-//! | a snapshot needs an older version | `CollectionForgetsSnapshots` | model (`policies.rs`) |
+//! | a snapshot needs an older version | `CollectionForgetsSnapshots` | `compaction/policies.rs` |
 //! | collection against a put | `CollectionWithoutClosing` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
 //! | | `WrittenKeysForgotten` | a put and its flush there |
@@ -46,7 +46,7 @@ use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed, written_back};
 
-/// Seeds that `crash.rs` shows to pass without a bug.
+/// Seeds that `crash/every_operation.rs` shows to pass without a bug.
 const SEEDS: [u64; 3] = [11, 12, 13];
 const OPERATIONS: usize = 200;
 const SLOT_BYTES: u64 = 4096;

@@ -2,16 +2,21 @@
 //! killed, compared after each kill, in each placement, and with changes of placements and of
 //! compaction policies between them.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn soak(placement: &str, policy: &str) {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let outcome = Command::new(env!("CARGO_BIN_EXE_soak"))
+    let alone = super::alone();
+    let child = Command::new(env!("CARGO_BIN_EXE_soak"))
         .args(["--seconds", "6", "--keys", "500", "--placement", placement])
         .args(["--policy", policy, "--directory"])
         .arg(directory.path().join("store"))
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("runs");
+    drop(alone);
+    let outcome = child.wait_with_output().expect("ends");
     let said = String::from_utf8_lossy(&outcome.stdout);
     let errors = String::from_utf8_lossy(&outcome.stderr);
     assert!(outcome.status.success(), "{placement}, {policy}: {said}{errors}");

@@ -1,9 +1,9 @@
 //! Damage to a sample of each format, one byte or cut at a time: opened, scanned, read key by key,
 //! verified and dumped, it gives what was there, or an error that names the file (P6). Never a
-//! panic, nor more memory than a few times the files. `tests/corruption.rs` does every byte of one
+//! panic, nor more memory than a few times the files. `every_byte.rs` does every byte of one
 //! store; here each placement and device has its turn, with fewer bytes.
 //!
-//! All of them: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test damage`.
+//! All of them: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test corruption samples`.
 
 use std::sync::Arc;
 

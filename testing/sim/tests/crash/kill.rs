@@ -49,7 +49,7 @@ fn child_writes_until_killed() {
 
 fn run_and_kill(path: &Path, start: u64, lines: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().expect("own path"))
-        .args(["child_writes_until_killed", "--exact", "--nocapture"])
+        .args(["kill::child_writes_until_killed", "--exact", "--nocapture"])
         .env(CHILD, path)
         .env(START, start.to_string())
         .stdout(Stdio::piped())
@@ -78,6 +78,7 @@ fn twenty_kills_lose_nothing_that_was_acknowledged() {
     if std::env::var(CHILD).is_ok() {
         return;
     }
+    let _alone = super::alone();
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("store");
     let mut random = Random::new(20);

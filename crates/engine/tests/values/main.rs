@@ -1,0 +1,4 @@
+//! Separated values of a store: what they hold, and what reading them costs.
+
+mod model;
+mod reads;

@@ -1,0 +1,6 @@
+//! Many threads on one store: batches, single keys, the scheduler, and who waits for its jobs.
+
+mod batches;
+mod jobs;
+mod linearizable;
+mod scheduler;

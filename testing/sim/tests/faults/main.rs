@@ -1,0 +1,4 @@
+//! Operations that fail while the process goes on: errors, short writes, failed syncs, full disks.
+
+mod any_operation;
+mod full_disk;

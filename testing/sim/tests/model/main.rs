@@ -1,0 +1,7 @@
+//! The store against a map: operations, cursors, dead ranges, any options, any storage.
+
+mod block_ssd;
+mod cursors;
+mod dead_ranges;
+mod extreme_options;
+mod operations;

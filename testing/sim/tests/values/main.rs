@@ -1,0 +1,4 @@
+//! Separated values: collection, relocation and value files that come and go.
+
+mod beside_threads;
+mod hazards;
