@@ -116,8 +116,8 @@ fn second_opinion(records: &[Part<'_>], same_boot: bool) -> Said {
                 records[segment_at..].iter().filter_map(|record| head(&mut { record.bytes }));
             let later: Vec<_> = later.filter(|(seq, ..)| *seq >= expected).collect();
             let was_synced = later.iter().any(|(seq, unsynced, _)| seq - 1 - unsynced >= expected);
-            let is_rot = !later.is_empty() && (same_boot || was_synced);
-            return (!is_rot).then_some((operations, true));
+            let is_corrupt = !later.is_empty() && (same_boot || was_synced);
+            return (!is_corrupt).then_some((operations, true));
         }
         for seq in first_seq..first_seq + count {
             operations.push(operation(&mut rest, seq)?);
