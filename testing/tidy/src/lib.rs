@@ -1,0 +1,24 @@
+//! What a reader may rely on in every file of the repository, as rules that a test applies. A rule
+//! takes files and gives findings, one a line; no findings mean that the rule holds.
+//!
+//! * [`files`]: the repository as text by place.
+//! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
+//! * [`unsafety`]: where unsafe code may be.
+//! * [`crates`]: which crate may name which, and files that nothing compiles.
+//! * [`code`]: Rust without comments, strings and tests.
+//! * [`rooms`]: the modules of a crate as a graph without cycles.
+//! * [`draw`]: that graph as text and for Graphviz.
+//! * [`words`]: words that the repository no longer uses.
+//!
+//! Not here: what the compiler and Clippy check.
+
+#![forbid(unsafe_code)]
+
+pub mod code;
+pub mod crates;
+pub mod draw;
+pub mod files;
+pub mod rooms;
+pub mod style;
+pub mod unsafety;
+pub mod words;

@@ -1,0 +1,45 @@
+//! `runstone-tidy rooms [CRATE] [--dot]` draws the rooms of a crate, or of all.
+
+use std::process::ExitCode;
+
+use runstone_tidy::draw::{dot, text};
+use runstone_tidy::files::{read, root};
+use runstone_tidy::rooms::{Rooms, crates};
+
+const USAGE: &str = "usage: runstone-tidy rooms [CRATE] [--dot]";
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1).collect()) {
+        Ok(drawing) => {
+            print!("{drawing}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: Vec<String>) -> Result<String, String> {
+    let is_dot = arguments.iter().any(|argument| argument == "--dot");
+    arguments.retain(|argument| argument != "--dot");
+    let wanted = match &arguments[..] {
+        [rooms] if rooms == "rooms" => None,
+        [rooms, name] if rooms == "rooms" && !name.starts_with('-') => Some(name),
+        _ => return Err(USAGE.into()),
+    };
+    let files =
+        read(&root()).map_err(|error| format!("the repository is not readable: {error}"))?;
+    let folders = crates(&files).into_iter();
+    let last = |folder: &str| folder.rsplit('/').next().map(str::to_string);
+    let folders: Vec<&str> = folders
+        .filter(|folder| wanted.is_none_or(|name| last(folder).as_ref() == Some(name)))
+        .collect();
+    if folders.is_empty() {
+        let all: Vec<String> = crates(&files).into_iter().filter_map(last).collect();
+        return Err(format!("there is no such crate; there are {}", all.join(", ")));
+    }
+    let draw = if is_dot { dot } else { text };
+    Ok(folders.into_iter().map(|folder| draw(folder, &Rooms::of(&files, folder))).collect())
+}

@@ -1,0 +1,159 @@
+//! Form of files: first lines, columns, lengths of functions, unfinished work, documents.
+
+use crate::files::{Files, rust};
+
+const MAX_COLUMNS: usize = 100;
+const MAX_FUNCTION_LINES: usize = 70;
+
+/// Documents that a reader may count on.
+pub const DOCUMENTS: [&str; 8] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "docs/formats.md",
+    "docs/limits.md",
+];
+
+/// Every Rust file opens with what it is.
+pub fn first_lines(files: &Files) -> Vec<String> {
+    let bare = rust(files).filter(|(_, text)| !text.starts_with("//! "));
+    bare.map(|(place, _)| format!("{place}: line 1 is not a `//!` doc")).collect()
+}
+
+/// Lines of Rust files fit, and end with a word.
+pub fn columns(files: &Files) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, text) in rust(files) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let columns = line.chars().count();
+            if columns > MAX_COLUMNS {
+                found.push(format!("{place}:{number}: {columns} columns"));
+            }
+            if line.ends_with(' ') {
+                found.push(format!("{place}:{number}: trailing space"));
+            }
+        }
+    }
+    found
+}
+
+/// Functions are short: from `fn` to the brace that closes at the same indentation, which rustfmt
+/// guarantees.
+pub fn function_lengths(files: &Files) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, text) in rust(files) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let trimmed = line.trim_start();
+            let opens = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "const fn "];
+            if !opens.iter().any(|open| trimmed.starts_with(open)) || trimmed.ends_with(';') {
+                continue;
+            }
+            let closing = format!("{}}}", " ".repeat(line.len() - trimmed.len()));
+            let end = lines[start..].iter().position(|line| *line == closing);
+            let length = end.map_or(1, |end| end + 1);
+            if length > MAX_FUNCTION_LINES {
+                found.push(format!("{place}:{}: {length} lines: {trimmed}", start + 1));
+            }
+        }
+    }
+    found
+}
+
+/// Nothing is left unfinished, switched off or silenced.
+pub fn unfinished(files: &Files) -> Vec<String> {
+    // Put together, so that this file does not find itself.
+    let banned = [
+        ["to", "do!("].concat(),
+        ["unimple", "mented!("].concat(),
+        ["FIX", "ME"].concat(),
+        ["#[ig", "nore"].concat(),
+        ["allow(dead", "_code)"].concat(),
+        ["allow(un", "used"].concat(),
+        ["dbg", "!("].concat(),
+    ];
+    let mut found = Vec::new();
+    for (place, text) in rust(files) {
+        for (number, line) in (1..).zip(text.lines()) {
+            if let Some(word) = banned.iter().find(|word| line.contains(*word)) {
+                found.push(format!("{place}:{number}: {word}"));
+            }
+        }
+    }
+    found
+}
+
+/// Documents exist and their lines fit. Tables and links are free: they cannot be folded.
+pub fn documents(files: &Files, documents: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for place in documents {
+        let Some(text) = files.get(*place) else {
+            found.push(format!("{place}: missing"));
+            continue;
+        };
+        for (number, line) in (1..).zip(text.lines()) {
+            let (columns, is_free) = (line.chars().count(), line.starts_with('|'));
+            if columns > MAX_COLUMNS && !is_free && !line.contains("](") {
+                found.push(format!("{place}:{number}: {columns} columns"));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::of;
+
+    #[test]
+    fn a_file_without_its_first_line_is_found() {
+        assert!(first_lines(&of([("a.rs", "//! What it is.\n")])).is_empty());
+        let files = of([("a.rs", "//! What it is.\n"), ("b.rs", "fn f() {}\n"), ("c.md", "text")]);
+        assert_eq!(first_lines(&files), ["b.rs: line 1 is not a `//!` doc"]);
+    }
+
+    #[test]
+    fn a_wide_line_and_a_trailing_space_are_found() {
+        let (fits, wide) = ("ü".repeat(100), "ü".repeat(101));
+        assert!(columns(&of([("a.rs", &fits)])).is_empty());
+        let text = format!("{fits}\n{wide}\nlast \n");
+        assert_eq!(
+            columns(&of([("a.rs", &text)])),
+            ["a.rs:2: 101 columns", "a.rs:3: trailing space"]
+        );
+    }
+
+    #[test]
+    fn a_long_function_is_found() {
+        let of_lines = |count: usize| {
+            let body = "        work();\n".repeat(count - 2);
+            format!("impl A {{\n    pub fn long() {{\n{body}    }}\n}}\n")
+        };
+        assert!(function_lengths(&of([("a.rs", &of_lines(70))])).is_empty());
+        let found = function_lengths(&of([("a.rs", &of_lines(71))]));
+        assert_eq!(found, ["a.rs:2: 71 lines: pub fn long() {"]);
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        assert!(unfinished(&of([("a.rs", "fn f() {}\n")])).is_empty());
+        let later = ["to", "do!("].concat();
+        let text = format!("fn f() {{\n    {later})\n}}\n");
+        assert_eq!(unfinished(&of([("a.rs", &text)])), [format!("a.rs:2: {later}")]);
+        let silenced = ["#[allow(dead", "_code)]"].concat();
+        assert_eq!(unfinished(&of([("a.rs", &silenced)])).len(), 1);
+    }
+
+    #[test]
+    fn a_missing_document_and_a_wide_one_are_found() {
+        let wide = "word ".repeat(30);
+        let free = format!("| {wide}|\n[name]({wide}](\n");
+        assert!(documents(&of([("A.md", &free)]), &["A.md"]).is_empty());
+        let found = documents(&of([("A.md", &wide)]), &["A.md", "B.md"]);
+        assert_eq!(found, ["A.md:1: 150 columns", "B.md: missing"]);
+    }
+}

@@ -1,0 +1,55 @@
+//! The rules hold in this repository. That each would notice a violation is shown beside it.
+
+use runstone_tidy::files::{Files, read, root};
+use runstone_tidy::{crates, style, unsafety};
+
+fn files() -> Files {
+    let files = read(&root()).expect("the repository is readable");
+    let rust = files.keys().filter(|place| place.ends_with(".rs")).count();
+    assert!(rust > 60, "{rust} Rust files");
+    files
+}
+
+fn none(found: Vec<String>) {
+    assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn every_file_opens_with_what_it_is() {
+    none(style::first_lines(&files()));
+}
+
+#[test]
+fn lines_fit() {
+    none(style::columns(&files()));
+}
+
+#[test]
+fn functions_are_short() {
+    none(style::function_lengths(&files()));
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_listed() {
+    none(unsafety::unsafe_code(&files(), &unsafety::MODULES));
+}
+
+#[test]
+fn dependencies_run_one_way() {
+    none(crates::dependencies(&files(), &crates::EDGES));
+}
+
+#[test]
+fn no_file_is_dead() {
+    none(crates::dead_files(&files()));
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    none(style::unfinished(&files()));
+}
+
+#[test]
+fn documents_exist_and_their_lines_fit() {
+    none(style::documents(&files(), &style::DOCUMENTS));
+}
