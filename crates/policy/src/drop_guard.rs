@@ -15,7 +15,7 @@ use crate::shape::{SeqNo, Shape, Table, TableId};
 ///    suspects: it is never above the shallowest input.
 /// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. A newer run
 ///    of the same level does not block by that same test. "The output is the last level" is not
-///    asked: it is neither needed nor sufficient (spec: compaction policies §1, I4).
+///    asked: it is neither needed nor sufficient.
 /// 3. The suspects that cover a key are kept while keys ascend, as a compaction visits them. They
 ///    change only at a table's bounds, so a call costs four key comparisons, plus O(depth of
 ///    overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,

@@ -79,7 +79,7 @@ pub struct PolicyOptions {
     pub partitioner: Partitioner,
 }
 
-/// Where an intra-level merge may happen (spec: compaction policies §3).
+/// Where an intra-level merge may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntraLevel {

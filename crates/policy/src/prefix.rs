@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Longest prefix that `fixed(n)` may ask for, and that `auto` may choose.
 pub const MAX_FIXED_BYTES: u32 = 64;
 
-/// Beyond this many prefixes a table keeps its bounds only (spec: compaction policies §3).
+/// Beyond this many prefixes a table keeps its bounds only.
 pub const MAX_TABLE_PREFIXES: usize = 1024;
 
 /// A rule, as stored.

@@ -33,7 +33,11 @@ pub static POLICIES: &[&dyn CompactionPolicy] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no compaction policy is named {name:?}{}; there are: {}", suggest(nearest), all.join(", "))]
+#[error(
+    "no compaction policy is named {name:?}{}; there are: {}",
+    suggest(nearest),
+    all.join(", ")
+)]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,

@@ -1,4 +1,4 @@
-//! Garnering against the figures of its paper (spec: compaction policies §4), and against
+//! Garnering against the figures of its paper, and against
 //! fragmented leveling, which it is for c = 1. Its rules one by one are text tests.
 
 use runstone_policy::options::PolicyOptions;

@@ -152,8 +152,8 @@ fn small() -> PolicyOptions {
     }
 }
 
-/// Gets heat tables that overlap, and adaptive tiering compacts them until few do (spec: compaction
-/// policies §3). A policy without overlapping levels has nothing to do.
+/// Gets heat tables that overlap, and adaptive tiering compacts them until few do. A policy without
+/// overlapping levels has nothing to do.
 #[test]
 fn gets_make_adaptive_tiering_read_like_leveling() {
     let load = |name: &str| {

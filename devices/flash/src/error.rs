@@ -164,7 +164,7 @@ pub enum Error {
     /// An option that the firmware cannot work with.
     #[error("option {name}: {why}")]
     BadOption {
-        /// Which.
+        /// Name of the value.
         name: &'static str,
         /// What is wrong, and what is possible.
         why: String,

@@ -77,13 +77,13 @@ pub static PAPERS: &[Paper] = &[
     },
     Paper {
         name: "kvssd-beyond",
-        doc: "Beyond KVSSD: compaction policies on flash; remapping under Garnering and Global-Range",
+        doc: "Beyond KVSSD: policies on flash; remapping under Garnering and Global-Range",
         run: kvssd_beyond::run,
         has_t1: true,
     },
     Paper {
         name: "partitioning",
-        doc: "Mao and Hristidis, Increase Compaction Efficiency .. Through Coordinated Partitioning",
+        doc: "Mao and Hristidis, Increase Merge Efficiency .. Through Coordinated Partitioning",
         run: partitioning::run,
         has_t1: false,
     },

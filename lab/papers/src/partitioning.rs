@@ -49,7 +49,7 @@ const COMPARED: [Partitioner; 5] = [
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("partitioning", context.scale);
     report.notes.push(
-        "the critical path is the largest part of each compaction over all that compactions read, at W = 16; \
+        "the critical path is the largest part of each compaction over all that is read, at W = 16; \
          whole tables: the paper's sub-compactions; slices: the default here"
             .into(),
     );
@@ -191,7 +191,7 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
                 &format!("critical path in slices, {NAMES}, {at}"),
                 "",
                 each(&seen, &|one| format!("{:.3}", one.critical_slice())),
-                "compactions of four flushes have four cells each: tables larger than a flush limit it",
+                "four flushes have four cells each: tables larger than a flush limit it",
             );
         }
     }
@@ -221,7 +221,7 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ));
     }
     report.show(
-        "bytes of compactions by the size ratio of universal compaction, size / prefix, theta = a flush",
+        "bytes by the size ratio of universal compaction, size / prefix, theta = a flush",
         "",
         here.join("; "),
         "by prefix, tables of small runs are small; what they cost by themselves is a few percent",

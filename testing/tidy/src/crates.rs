@@ -9,7 +9,7 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 12] = [
+pub const EDGES: [Edge<'_>; 13] = [
     ("crates/policy", &[]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),

@@ -60,7 +60,8 @@ impl Args {
             true => output.json(&json!({
                 "keyspace": self.keyspace, "from": old.policy, "to": new.policy,
                 "seconds": rounded(took.as_secs_f64()), "compactions": done.compactions,
-                "read_bytes": done.compaction_bytes_read, "written_bytes": done.compaction_bytes_written,
+                "read_bytes": done.compaction_bytes_read,
+                "written_bytes": done.compaction_bytes_written,
                 "moved_bytes": done.bytes_moved, "levels": levels,
             }))?,
             false => note(format!(

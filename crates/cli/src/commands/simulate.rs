@@ -147,8 +147,7 @@ impl Args {
                 Order::Sequential => KeyOrder::Sequential,
             },
             seed: self.seed,
-            // What the first compaction out of level 0 has, by pieces of T_s (spec: compaction
-            // policies §3).
+            // What the first compaction out of level 0 has, by pieces of T_s.
             prefix_count: self.prefixes.unwrap_or_else(|| {
                 let first = self.memtable.saturating_mul(options.l0_trigger.into());
                 first.div_ceil(options.split_bytes.max(1))

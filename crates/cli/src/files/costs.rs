@@ -49,7 +49,7 @@ impl FileCosts<'_> {
              space {:.2} (on disk {} for {} live)\n\
              per get: {:.2} tables asked, {:.2} blocks searched, {:.3} read from files; \
              read from files {} in all\n\
-             written: log {}, flushes {}, compactions {} (and moved {}), manifest {}; live tables {}\n\
+             written: log {}, flushes {}, compactions {} (moved {}), manifest {}; live tables {}\n\
              memory: cache {}, index and filters {}, buffers {} of a budget of {}; \
              process {} (peak {})\n",
             self.write_amplification(),

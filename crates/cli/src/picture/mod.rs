@@ -42,7 +42,7 @@ pub struct LevelPicture {
     pub bytes: u64,
     pub target: LevelTarget,
     pub score_permille: u64,
-    /// Newest first. An overlapping level is laid out in rows of disjoint tables.
+    /// Newest first. An overlapping level is laid out in sublevels.
     pub runs: Vec<RunPicture>,
     pub is_overlapping: bool,
 }
@@ -195,7 +195,7 @@ fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
                     .iter()
                     .map(|run| RunPicture { id: Some(run.id), tables: run.tables.clone() })
                     .collect(),
-                Level::Overlapping(tables) => rows_of_disjoint(tables),
+                Level::Overlapping(tables) => sublevels_of(tables),
             },
             is_overlapping: matches!(level, Level::Overlapping(_)),
         }
@@ -204,7 +204,7 @@ fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
 }
 
 /// Puts each table into the first row where it overlaps none.
-fn rows_of_disjoint(tables: &[Arc<Table>]) -> Vec<RunPicture> {
+fn sublevels_of(tables: &[Arc<Table>]) -> Vec<RunPicture> {
     let mut rows: Vec<RunPicture> = Vec::new();
     for table in tables {
         let fits = |row: &&mut RunPicture| {
@@ -378,7 +378,7 @@ pub mod tests {
             keyspace: "default".into(),
             policy: "leveling".into(),
             levels: vec![
-                level(0, rows_of_disjoint(&overlapping), true),
+                level(0, sublevels_of(&overlapping), true),
                 level(1, vec![], false),
                 level(2, vec![run], false),
             ],

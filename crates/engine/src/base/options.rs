@@ -315,7 +315,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "write-heavy",
-        doc: "larger write buffer and level-0 trigger: fewer, larger compactions; reads probe more runs",
+        doc: "larger write buffer and level-0 trigger: fewer, larger compactions; gets probe more",
         make: || KeyspaceOptions {
             write_buffer_bytes: 128 << 20,
             shape: PolicyOptions {
@@ -357,7 +357,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ptierdb",
-        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the compactions they need",
+        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the compactions needed",
         make: || KeyspaceOptions {
             policy: "adaptive-tiering".into(),
             write_buffer_bytes: 16 << 20,
@@ -403,7 +403,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "global-range",
-        doc: "universal compaction whose runs share their bounds: compactions fall apart into parts",
+        doc: "universal compaction whose runs share their bounds, so that it falls into parts",
         make: || stack("universal", Partitioner::GlobalRange),
     },
     Preset {

@@ -28,13 +28,13 @@ pub enum Bug {
     /// A cursor does not register the number that it reads at.
     CursorDoesNotRegister,
     /// Puts leave what is known of a dead range as it is.
-    GapsIgnorePuts,
+    DeadRangesIgnorePuts,
     /// A dead range is proved by walks from before it was watched.
-    GapsProvedUnwatched,
+    DeadRangesProvedUnwatched,
     /// A cursor is taken to see all that its number covers, memtables that it missed included.
-    GapsProvedByNumber,
+    DeadRangesProvedByNumber,
     /// Walks jump over a dead range whatever they were to see.
-    GapsForAllSnapshots,
+    DeadRangesForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.
     GetDoesNotLookAgain,
     /// A flush logs its table first and the values that it points to in a record of its own.

@@ -163,7 +163,7 @@ impl DeadRange {
 
     /// Whether a walk that is at the key may jump.
     fn covers(&self, key: &[u8], sees: &Sees) -> bool {
-        let is_late = *sees.start() >= self.seq || seeded!(GapsForAllSnapshots);
+        let is_late = *sees.start() >= self.seq || seeded!(DeadRangesForAllSnapshots);
         is_late && self.low.as_slice() <= key && key < self.high.as_slice()
     }
 
@@ -203,7 +203,7 @@ impl DeadRange {
     /// After a walk over what meets the range, or is the first to fill it; unless it changes
     /// nothing. `now` is the last number given out.
     fn after_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) -> Option<DeadRange> {
-        if *sees.start() < self.since && !seeded!(GapsProvedUnwatched) {
+        if *sees.start() < self.since && !seeded!(DeadRangesProvedUnwatched) {
             return None;
         }
         let low = walk.low.as_slice().max(&self.from);
@@ -258,7 +258,7 @@ impl DeadRanges {
     #[inline]
     pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
         // Set under the same lock.
-        if self.are_there.load(Relaxed) && !seeded!(GapsIgnorePuts) {
+        if self.are_there.load(Relaxed) && !seeded!(DeadRangesIgnorePuts) {
             let own = batch.operations().filter(|operation| operation.keyspace == id);
             let puts = own.filter(|operation| operation.kind != Kind::Delete);
             puts.for_each(|operation| self.note_put(operation.key));

@@ -35,7 +35,7 @@ pub fn hash(key: &[u8]) -> u64 {
 
 impl Filter {
     /// Builds a filter over key hashes, of that many thousandths of a bit per key; below 0.7 bits a
-    /// real filter is worse than none, so none is built (spec: compaction policies §5).
+    /// real filter is worse than none, so none is built.
     pub fn build(hashes: &[u64], millibits_per_key: u32) -> Option<Filter> {
         if millibits_per_key < 700 || hashes.is_empty() {
             return None;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
-//! footer  := (stream_offset u32 | offset u32)* | (stream_offset u32 | cold stream_offset u64)* | checksum u32
+//! footer  := (stream offset u32 | offset u32)* | (stream offset u32 | cold stream offset u64)*
+//!            | checksum u32
 //! pointer := store varint | group varint | stream_offset varint | value bytes varint
 //! ```
 //!

@@ -61,7 +61,7 @@ impl LogReader {
     }
 
     /// The next record, or where the valid part ends.
-    // Visible through `doors`; an iterator cannot fail.
+    // Visible through `testing`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> LogResult<Next> {
         let mut start = self.position;

@@ -140,7 +140,7 @@ impl Cursor {
             merge: MergeIter::new(sources(&view, access)),
             place: Standing::Nowhere,
             seq,
-            sees: if seeded!(GapsProvedByNumber) { seq..=seq } else { before.min(seq)..=seq },
+            sees: if seeded!(DeadRangesProvedByNumber) { seq..=seq } else { before.min(seq)..=seq },
             start: options.start,
             end: options.end,
             saved_key: Vec::new(),

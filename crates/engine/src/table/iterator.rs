@@ -152,7 +152,7 @@ impl TableIter {
 
     /// To the next entry.
     #[inline]
-    // Visible through `doors`; an iterator cannot fail.
+    // Visible through `testing`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {

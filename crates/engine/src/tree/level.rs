@@ -5,7 +5,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-use runstone_policy::overlapping::disjoint_rows;
+use runstone_policy::overlapping::sublevels;
 use runstone_policy::shape::{Level, Run, RunId, Table};
 
 use crate::base::error::Result;
@@ -215,7 +215,7 @@ fn head_rule(tables: &[Arc<TableHandle>], widest: Option<&Arc<TableHandle>>) -> 
     }
 }
 
-/// Splits tables, sorted by smallest key, into as few rows of disjoint tables as possible.
+/// Splits tables, sorted by smallest key, into as few sublevels as possible.
 /// O(n log rows).
 pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> {
     let handles = |row: &Vec<u32>| row.iter().map(|at| Arc::clone(&tables[*at as usize])).collect();
@@ -224,11 +224,11 @@ pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> 
 
 /// [`chains`], as places in `tables`.
 fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
-    disjoint_rows(tables.iter().map(|table| table.meta()))
+    sublevels(tables.iter().map(|table| table.meta()))
 }
 
 /// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
-/// that cover it by `max_seq` descending (spec: compaction policies §3, read index).
+/// that cover it by `max_seq` descending.
 #[derive(Debug)]
 pub struct IntervalIndex {
     /// All tables, in the shape's order.

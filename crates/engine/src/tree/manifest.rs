@@ -426,7 +426,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
                 apply_record(&mut state, &name, offset, &bytes)?;
             }
             Next::End { offset } => {
-                refuse_rot(&mut reader, &name, offset, same_boot)?;
+                refuse_corruption(&mut reader, &name, offset, same_boot)?;
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
                 }
@@ -444,7 +444,12 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
 }
 
 /// Looks behind the end of the valid part for proof that more was there.
-fn refuse_rot(reader: &mut LogReader, name: &str, offset: u64, same_boot: bool) -> Result<()> {
+fn refuse_corruption(
+    reader: &mut LogReader,
+    name: &str,
+    offset: u64,
+    same_boot: bool,
+) -> Result<()> {
     let mut proof = None;
     reader.scan_after(offset, |at, bytes| {
         let synced_to = Reader::new(bytes).take_varint().unwrap_or(0);

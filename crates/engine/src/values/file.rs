@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One file, because one sync per flush is what costs: 64 appends of 4 KiB and one sync take
-//! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms (spec: value placement §2).
+//! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms.
 //!
 //! * A reader loads the segments of a group, finds the record and reads it (`read`): one device
 //!   read, no lock. What it loaded keeps the slots from being used again until it lets go.
@@ -465,7 +465,7 @@ impl ValueFile {
     }
 
     /// Cuts free slots off the end of the file; punches the others if asked. Space that will be
-    /// needed again soon is better kept: overwriting is faster than fresh blocks (spec §2).
+    /// needed again soon is better kept: overwriting is faster than fresh blocks.
     pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.reclaim();

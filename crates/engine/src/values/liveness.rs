@@ -484,7 +484,7 @@ mod tests {
     /// Records (key, number, stream_offset, whether it is a tag), scanned and judged.
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
-        let dead = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
+        let dead = dead.iter().map(|at| (*at, 100)).collect();
         survivors(&scanned, points, &dead, true)
     }
 
@@ -495,7 +495,7 @@ mod tests {
         for entry in &mut scanned.entries {
             entry.is_marker = entry.tag.take().is_some();
         }
-        let dead = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
+        let dead = dead.iter().map(|at| (*at, 100)).collect();
         newest(&scanned, &dead).entries.iter().map(|entry| entry.stream_offset).collect()
     }
 
@@ -572,9 +572,9 @@ mod tests {
             let names = records.iter().map(|one| format!("key-{:03}", one.0));
             let names: Vec<String> = names.collect();
             let records = names.iter().zip(&records).zip(0..);
-            let records = records.map(|((name, one), stream_offset)| (&name[..], one.1, stream_offset, one.2));
+            let records = records.map(|((name, one), at)| (&name[..], one.1, at, one.2));
             let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
-            let dead: BTreeMap<u64, u32> = dead.iter().map(|stream_offset| (*stream_offset, 100)).collect();
+            let dead: BTreeMap<u64, u32> = dead.iter().map(|at| (*at, 100)).collect();
             let judge = || {
                 let (out, kept) = (Survivors::none(), Vec::new());
                 Judge { scanned: &scanned, points: &points, dead: &dead, cools, out, kept }

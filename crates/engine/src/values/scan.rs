@@ -42,7 +42,8 @@ impl ValueFile {
     ) -> Result<Option<Vec<u8>>> {
         // First of all: who is shown a file must not read it.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
-        let stream_offsets = || Voffs { segment, footer: footer.clone(), values: 0, tags: 0 };
+        let stream_offsets =
+            || StreamOffsets { segment, footer: footer.clone(), values: 0, tags: 0 };
         let place = self.position(segment);
         let mut outcome = Ok(());
         let mut see =
@@ -58,7 +59,7 @@ impl ValueFile {
     fn scan_records(
         &self,
         index: u32,
-        mut stream_offsets: Voffs<'_>,
+        mut stream_offsets: StreamOffsets<'_>,
         bytes: &[u8],
         scanned: &mut Scanned,
     ) -> Result<()> {
@@ -108,14 +109,14 @@ impl ValueFile {
 }
 
 /// Gives the records of a segment their stream_offsets, in order.
-struct Voffs<'a> {
+struct StreamOffsets<'a> {
     segment: &'a Segment,
     footer: Option<Arc<Footer>>,
     values: usize,
     tags: usize,
 }
 
-impl Voffs<'_> {
+impl StreamOffsets<'_> {
     /// That of the record at `offset`, and what a tag stands for. `None` if the footer says
     /// otherwise.
     fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {

@@ -198,17 +198,7 @@ impl Committer {
             }
         }
         drop(views);
-        if self.cache.take_memtables_grew()
-            && let Some((keyspace, memtable)) = self.pressure.memtable_to_flush()
-        {
-            self.rotate_if_active(&keyspace, &memtable);
-        }
-        if self.env.bell.answer() {
-            self.schedule.wake();
-        }
-        if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
-            self.shorten_log();
-        }
+        self.relieve();
         self.env.metrics.add_all(&[
             (Counter::writes, batch.len()),
             (Counter::commits, 1),
@@ -221,6 +211,22 @@ impl Committer {
             self.env.metrics.commit_ns.record(started.elapsed());
         }
         Ok(())
+    }
+
+    /// What writes have filled is made room in: memory, the log, and what is prepared for writers.
+    #[inline]
+    fn relieve(&self) {
+        if self.cache.take_memtables_grew()
+            && let Some((keyspace, memtable)) = self.pressure.memtable_to_flush()
+        {
+            self.rotate_if_active(&keyspace, &memtable);
+        }
+        if self.env.bell.answer() {
+            self.schedule.wake();
+        }
+        if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
+            self.shorten_log();
+        }
     }
 
     /// Writes value pointers that collection has moved, each unless a user wrote its key since: a

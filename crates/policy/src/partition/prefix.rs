@@ -1,4 +1,4 @@
-//! Partitioning by key prefix, as adaptive tiering cuts (spec: compaction policies §3), on a
+//! Partitioning by key prefix, as adaptive tiering cuts, on a
 //! histogram. A small compaction under [`crate::plan::Cut::Prefix`] is cut while it runs, key by
 //! key, and needs no histogram; this is the same rule for compacts in parts, which must agree on
 //! the cuts beforehand. Its bytes are those of the inputs: where versions are dropped, tables are

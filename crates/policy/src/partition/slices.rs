@@ -1,6 +1,5 @@
-//! How one compaction falls apart into parts that run side by side (spec: compaction policies §7,
-//! "Sub-compactions"). Plans only: which tables are inputs is a policy's decision, and reading and
-//! writing them is the engine's.
+//! How one compaction falls apart into parts that run side by side. Plans only: which tables are
+//! inputs is a policy's decision, and reading and writing them is the engine's.
 //!
 //! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
 //! inputs' [min, max] overlap. A component of one table moves, any other is a sub-compaction. All
@@ -210,7 +209,7 @@ pub fn sub_compactions(
 pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut compacted: Vec<&SliceInput> = Vec::new();
-    let rows = disjoint_rows(inputs);
+    let rows = sublevels(inputs);
     for input in inputs {
         let is_large = input.table.bytes >= rule.usual_bytes().div_ceil(MOVE_DIVISOR)
             && input.table.tombstones == 0;
@@ -288,8 +287,8 @@ fn cells_of(compacted: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
     Some(Cells { min_key: min_key.clone(), cuts, histogram })
 }
 
-/// The inputs as rows of disjoint tables: each joins the first row that ends before it.
-fn disjoint_rows(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
+/// The inputs as sublevels: each joins the first row that ends before it.
+fn sublevels(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
     let mut sorted: Vec<&SliceInput> = inputs.iter().collect();
     sorted.sort_by_key(|input| (&input.table.min_key, &input.table.max_key));
     let mut rows: Vec<Vec<&SliceInput>> = Vec::new();

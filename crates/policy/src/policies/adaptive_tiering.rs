@@ -21,8 +21,8 @@
 //!
 //! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
 //! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
-//! and compactions drop by rule I4. The paper's order by file number is unsafe (spec: compaction
-//! policies §3, the case X, Y, Z, Q). Source: PTierDB §III-B, §III-C; spec, compaction policies §3.
+//! and compactions drop by rule I4. The paper's order by file number is unsafe. Source: PTierDB
+//! §III-B, §III-C.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -55,7 +55,7 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn doc(&self) -> &'static str {
-        "tables overlap, cut by key prefix; levels sink by moves, reads trigger compactions (PTierDB)"
+        "tables overlap, cut by prefix; levels sink by moves, reads trigger compactions (PTierDB)"
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

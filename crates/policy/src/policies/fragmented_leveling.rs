@@ -11,7 +11,7 @@
 //!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
 //!    Where tables are cut by Global-Range, they are widened by all that the hull of the job meets,
-//!    and the target tables that this takes come along (spec: compaction policies §8.A): bounds are
+//!    and the target tables that this takes come along: bounds are
 //!    shared there, so the new hull is the old one in most cases, and sinking what lies within one
 //!    cell together rewrites the cell once. If that is too much, as without Global-Range.
 //!    A table of which a quarter are tombstones, and twice as many as in its level on the whole,

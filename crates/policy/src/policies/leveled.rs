@@ -79,7 +79,6 @@ impl CompactionPolicy for Leveled {
 
 /// A level over target.
 pub(crate) struct Over {
-    /// Which.
     pub level: u32,
     /// How far, in thousandths of its target.
     pub score_permille: u64,
@@ -197,7 +196,7 @@ fn idle_bytes(tables: &[Arc<Table>], busy: &Busy) -> u64 {
 }
 
 /// Brings a level that another policy left behind (several runs, or overlapping tables) into one
-/// run, in place (spec: compaction policies §2, "reopened under any other policy"). The shallowest
+/// run, in place. The shallowest
 /// such level that is idle. O(levels) if there is none.
 pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
     (1..shape.levels.len() as u32).find_map(|index| {

@@ -9,7 +9,7 @@
 //! 4. The level with the highest score goes first.
 //!
 //! A compaction takes both levels whole, so two jobs of this policy never share a level, and each
-//! byte is rewritten about T/2 times per level (spec: compaction policies §2).
+//! byte is rewritten about T/2 times per level.
 
 use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
 use crate::policies::leveled::{self, Job, Leveled, Over};

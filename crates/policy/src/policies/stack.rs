@@ -1,5 +1,5 @@
 //! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
-//! compaction makes neighbours of it into one run in their place (spec: compaction policies §6).
+//! compaction makes neighbours of it into one run in their place.
 //! Not a policy: which runs compaction is decided by a [`Choose`].
 //!
 //! A pick is the first of these:

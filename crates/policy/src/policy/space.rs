@@ -34,7 +34,7 @@ use std::sync::Arc;
 use crate::options::PolicyOptions;
 use crate::policy::CompactionPolicy;
 use crate::policy::whole::whole_compaction;
-use crate::shape::overlapping::disjoint_rows;
+use crate::shape::overlapping::sublevels;
 use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape, Table};
 use crate::sketch::Sketch;
@@ -179,7 +179,7 @@ fn layers(shape: &Shape) -> Vec<Vec<&Arc<Table>>> {
         match level {
             Level::Runs(runs) => layers.extend(runs.iter().map(|run| run.tables.iter().collect())),
             Level::Overlapping(tables) => {
-                let rows = disjoint_rows(tables.iter().map(|table| &**table));
+                let rows = sublevels(tables.iter().map(|table| &**table));
                 let of_row = |row: &Vec<u32>| row.iter().map(|at| &tables[*at as usize]).collect();
                 layers.extend(rows.iter().map(of_row));
             }

@@ -4,7 +4,7 @@
 //! function serves the engine's manifest, the simulator and the flash firmware, so that a shape
 //! that the simulator accepts is one that the engine can hold.
 //!
-//! Invariants, checked by `apply` (spec: compaction policies §1):
+//! Invariants, checked by `apply`:
 //! * tables of one run have disjoint user-key ranges and are sorted;
 //! * runs of a level are ordered newest first; a run takes the slot of the runs it replaces;
 //! * only a level of kind [`Level::Overlapping`] may hold tables that overlap;
@@ -68,7 +68,7 @@ impl Table {
 pub struct Run {
     /// Stable id.
     pub id: RunId,
-    /// The keyspace's how-manieth flush brought the newest of its data, counted from 1; 0 where
+    /// The keyspace's number of the flush brought the newest of its data, counted from 1; 0 where
     /// that is not known: below level 0, and for runs that came up from there. A run holds what was
     /// flushed after the next older run's number, up to its own. It stays as it is while the id
     /// does, so a compact that keeps the id of its newest input keeps the interval whole.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use super::spread::number;
-use crate::shape::overlapping::disjoint_rows;
+use crate::shape::overlapping::sublevels;
 use crate::shape::{Level, Shape, Table};
 
 /// One level at the end.
@@ -130,7 +130,7 @@ pub(super) fn sought_keys(shape: &Shape) -> u128 {
                 ends.map(|table| until(end_of(table))).sum()
             }
             Level::Overlapping(tables) => {
-                let rows = disjoint_rows(tables.iter().map(|table| &**table));
+                let rows = sublevels(tables.iter().map(|table| &**table));
                 let ends = rows.iter().filter_map(|row| row.last());
                 ends.map(|at| until(end_of(&tables[*at as usize]))).sum()
             }

@@ -132,7 +132,7 @@ fn a_stack_costs_the_same_however_long_it_runs() {
 /// A dead range of many entries is known, then each kind of write puts a key into it.
 #[test]
 fn what_is_put_into_a_dead_range_is_seen() {
-    holds_and_finds(Bug::GapsIgnorePuts, |end| {
+    holds_and_finds(Bug::DeadRangesIgnorePuts, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         hide(keyspace, "k");
@@ -152,7 +152,7 @@ fn what_is_put_into_a_dead_range_is_seen() {
 
 #[test]
 fn a_snapshot_sees_what_a_dead_range_has_hidden_since() {
-    holds_and_finds(Bug::GapsForAllSnapshots, |end| {
+    holds_and_finds(Bug::DeadRangesForAllSnapshots, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         (0..100).for_each(|number| keyspace.put(key("k", number), "v").expect("puts"));
@@ -170,7 +170,7 @@ fn a_snapshot_sees_what_a_dead_range_has_hidden_since() {
 /// A key is put into a stretch that nobody watches yet; a reader of an older snapshot passes it.
 #[test]
 fn a_walk_from_before_the_watch_proves_nothing() {
-    holds_and_finds(Bug::GapsProvedUnwatched, |end| {
+    holds_and_finds(Bug::DeadRangesProvedUnwatched, |end| {
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
         hide(keyspace, "a");
@@ -187,7 +187,7 @@ fn a_walk_from_before_the_watch_proves_nothing() {
 /// number is that of the key, but the cursor cannot see it.
 #[test]
 fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
-    holds_and_finds(Bug::GapsProvedByNumber, |end| {
+    holds_and_finds(Bug::DeadRangesProvedByNumber, |end| {
         let store = open(Background::Threads(1));
         let keyspace = store.default_keyspace();
         hide(keyspace, "a");

@@ -1,9 +1,9 @@
 //! Garbage collection of a hash group that writes pointers back, as HashKV does (§3.3): whether a
 //! record is live is decided by the group alone, but the tree is told where it went. For comparison
-//! with stable pointers (spec: value placement §5).
+//! with stable pointers.
 //!
 //! 1. What an earlier collection emptied goes first; as long as a snapshot holds it, nothing is.
-//! 2. ChecksumSeed the group, and note from now on which keys are written to it
+//! 2. Close the group, and note from now on which keys are written to it
 //!    (`FileState::dirty`).
 //! 3. Scan it. Live is the newest record of each key, unless a marker or a compaction says that the
 //!    version is no longer the key's. Deletions and inline values leave such markers, or their keys

@@ -291,7 +291,7 @@ impl Compactor {
     /// The rule by which the compaction cuts its outputs, if it cuts by prefix. The first such
     /// compaction of a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells
     /// apart as many groups as there would be tables of T_s, over the keys of this compaction
-    /// (spec: compaction policies §3).
+    ///.
     fn prefixer_for(
         &self,
         keyspace: &KeyspaceCore,
