@@ -282,7 +282,7 @@ fn wear_is_levelled_under_a_hot_spot() {
 
 /// A spare area that is damaged in the middle of a block cannot be a torn page.
 #[test]
-fn rot_is_told_from_a_torn_page() {
+fn corruption_is_told_from_a_torn_page() {
     let (image, mut ftl) = create(TINY, SPLIT);
     ftl.write(0, &blocks(1, 6)).unwrap();
     drop(ftl);

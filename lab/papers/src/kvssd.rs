@@ -15,7 +15,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use runstone::{Error, Result};
+use runstone::Result;
 use runstone_flash::baseline::{DelayedTree, LightTree};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
@@ -404,9 +404,4 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 fn joined(values: &[f64], digits: usize) -> String {
     let values = values.iter().map(|value| format!("{value:.digits$}"));
     values.collect::<Vec<_>>().join(" / ")
-}
-
-/// An error of the flash, for a report that cannot go on.
-pub(super) fn failed(error: runstone_flash::Error) -> Error {
-    Error::Foreign { engine: "flash".into(), what: error.to_string() }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Options, Result, Store, WalMode};
+use runstone::{Background, Error, Options, Result, Store, WalMode};
 use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
@@ -15,7 +15,6 @@ use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Ti
 
 use super::context::Context;
 use super::engine::plain_options;
-use super::kvssd::failed;
 use super::log_apart::LogApart;
 use runstone::storage::process;
 use runstone_workloads::generators::Rng;
@@ -358,4 +357,9 @@ fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
     let apart: Arc<dyn Storage> = Arc::new(apart);
     Store::open_on(apart, options)
+}
+
+/// An error of the flash, for a report that cannot go on.
+pub(super) fn failed(error: runstone_flash::Error) -> Error {
+    Error::Foreign { engine: "flash".into(), what: error.to_string() }
 }

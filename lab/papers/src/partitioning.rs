@@ -49,7 +49,7 @@ const COMPARED: [Partitioner; 5] = [
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("partitioning", context.scale);
     report.notes.push(
-        "the critical path is the largest part of each compaction over all that is read, at W = 16; \
+        "the critical path is the largest part of a compaction over all that is read, at W = 16; \
          whole tables: the paper's sub-compactions; slices: the default here"
             .into(),
     );
@@ -423,7 +423,7 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Spec, compaction policies §8.A: Global-Range inside a leveled tree. Size is given the table size
+/// Global-Range inside a leveled tree. Size is given the table size
 /// that makes as many tables.
 fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (size_ratio, c, expected) in [(2, 1000, 24.5), (5, 1000, 18.9)] {

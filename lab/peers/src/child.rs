@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
 use runstone::storage::process;
-use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
 use runstone_workloads::Latency;
+use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
 
 use crate::Result;
 use crate::peers::{self, WrittenFrom};

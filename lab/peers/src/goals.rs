@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::parent::Median;
-use crate::plan::{Measured, Setup};
+use crate::plan::{Measured, Median, Setup};
 
 /// A goal and how it went.
 #[derive(Debug, Serialize)]

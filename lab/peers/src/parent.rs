@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Result;
 use crate::goals::{self, Judged};
-use crate::plan::{Measured, Opened, Plan, Setup, Task};
+use crate::plan::{Measured, Median, Opened, Plan, Setup, Task};
 
 /// Everything measured, and what follows from it.
 #[derive(Debug, Serialize)]
@@ -25,15 +25,6 @@ pub struct Comparison {
     pub medians: Vec<Median>,
     /// The goals that the stores compared allow to judge.
     pub goals: Vec<Judged>,
-}
-
-/// The medians of a store, field by field.
-#[derive(Debug, Serialize)]
-pub struct Median {
-    /// As given on the command line.
-    pub name: String,
-    /// Medians.
-    pub measured: Measured,
 }
 
 /// Runs all rounds in directories below `base` that do not survive.

@@ -146,3 +146,12 @@ pub struct Opened {
     /// The first get after that.
     pub first_get_us: f64,
 }
+
+/// The medians of a store, field by field.
+#[derive(Debug, Serialize)]
+pub struct Median {
+    /// As given on the command line.
+    pub name: String,
+    /// Medians.
+    pub measured: Measured,
+}

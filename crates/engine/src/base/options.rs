@@ -357,7 +357,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ptierdb",
-        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger the compactions needed",
+        doc: "adaptive tiering (PTierDB): writes like tiering, reads trigger compactions they need",
         make: || KeyspaceOptions {
             policy: "adaptive-tiering".into(),
             write_buffer_bytes: 16 << 20,

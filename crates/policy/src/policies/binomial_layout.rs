@@ -1,5 +1,5 @@
-//! Which flushes make up each run of the stack after t flushes, for binomial and min-latency (spec:
-//! compaction policies §6; Mao et al., "Comparison and evaluation of state-of-the-art LSM merge
+//! Which flushes make up each run of the stack after t flushes, for binomial and min-latency
+//! (Mao et al., "Comparison and evaluation of state-of-the-art LSM merge
 //! policies"). Pure arithmetic; not a policy.
 //!
 //! The rule: after flush t, all runs from index i(t) on (0 is the oldest) become one. With C the

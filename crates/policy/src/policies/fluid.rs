@@ -19,8 +19,7 @@
 //!   and a last level above its capacity is relabelled, where leveling moves its tables.
 //!
 //! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling).
-//! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`. Source:
-//! spec, compaction policies §2.
+//! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

@@ -24,8 +24,8 @@
 //!
 //! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels versions of
 //! a key sink past no other: tables of a level are disjoint, and the job holds (or waits for) every
-//! table of the target level that it meets, and the range that it writes. Source: spec, compaction
-//! policies §2; LevelDB's `PickCompaction` and `SetupOtherInputs`.
+//! table of the target level that it meets, and the range that it writes. Source: LevelDB's
+//! `PickCompaction` and `SetupOtherInputs`.
 
 use std::sync::Arc;
 

@@ -17,8 +17,7 @@
 //!    The half keeps L from flapping.
 //!
 //! Nothing here depends on how the tree came about, so c and T may change at any time: only the
-//! capacities are other ones, and what exceeds them drains by score. Source: spec, compaction
-//! policies §4; Autumn §3.1.
+//! capacities are other ones, and what exceeds them drains by score. Source: Autumn §3.1.
 
 use std::sync::Arc;
 

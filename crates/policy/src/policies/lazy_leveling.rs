@@ -10,7 +10,7 @@
 //!
 //! So levels grow by T whatever a flush is, and `base_bytes` is not used. The last level is the
 //! deepest that holds a table. The rules of moves, of foreign layouts and of
-//! jobs side by side are in `tiered.rs`. Source: spec, compaction policies §2.
+//! jobs side by side are in `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

@@ -72,8 +72,8 @@ impl LevelTarget {
 
     /// How full, in thousandths; the larger of bytes / capacity and runs / (`max_runs` + 1).
     ///
-    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger (spec:
-    /// compaction policies §4) and a level of one run that holds one run scores 500, not 1000.
+    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger and a
+    /// level of one run that holds one run scores 500, not 1000.
     pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
         let by_bytes = match self.capacity_bytes {
             u64::MAX => 0,

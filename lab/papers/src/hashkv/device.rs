@@ -9,7 +9,7 @@ use runstone_flash::nand::{Geometry, MemoryImage, PageType, Timing};
 use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use super::parameters::list;
-use crate::kvssd::failed;
+use crate::kvssd_runs::failed;
 use crate::{Context, PaperReport};
 
 /// What a usual SSD maps: the block that file systems write.
