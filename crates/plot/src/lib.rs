@@ -1,5 +1,7 @@
 //! Line and bar charts as SVG, written by hand: axes, ticks, legend, title. The same chart gives
 //! the same text on every machine. Not a plotting library: two kinds of chart, one size, no styles.
+//! The library `plotters` is not used: it draws no groups of bars, its SVG has neither names on
+//! bars nor dash patterns, and it brings crates of its own.
 
 use std::fmt::Write as _;
 

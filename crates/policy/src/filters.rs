@@ -3,8 +3,8 @@
 //!
 //! A get of an absent key reads in vain where a filter errs, with probability p = e^(-b ln^2 2) at
 //! b bits per key. Few keys buy a small p for little memory, so the optimum gives small runs more.
-//! Minimise the sum of p over runs of n keys so that the sum of n b stays within M (Monkey;
-//! Autumn §3.1):
+//! Minimise the sum of p over runs of n keys so that the sum of n b stays within M (Monkey; Autumn
+//! §3.1):
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
@@ -25,7 +25,7 @@
 //!   take all of M, new tables get no filter.
 //!
 //! Floating point inside; integers out, so rounded that differences between machines vanish but for
-//! one thousandth of a bit at worst. Filter sizes are data, not decisions of what compactions.
+//! one thousandth of a bit at worst. Filter sizes are data, not decisions of what is compacted.
 
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_result_costs_of_the_spec() {
+    fn zero_result_costs_are_the_known_ones() {
         let round = |cost: f64| (cost * 100.0).round() / 100.0;
         for (last, c, optimal, real, uniform) in
             [(10, 1000, 1.52, 1.58, 3.83), (7, 800, 1.15, 1.15, 2.68)]

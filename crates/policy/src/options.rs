@@ -13,8 +13,8 @@ use crate::shape::plan::Cut;
 pub struct PolicyOptions {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
     pub size_ratio: u32,
-    /// Number of level-0 runs that calls for a compact into level 1. At least 1. Default 8: with a
-    /// filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
+    /// Number of level-0 runs that calls for a compaction into level 1. At least 1. Default 8: with
+    /// a filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
     /// often as with 4.
     pub l0_trigger: u32,
     /// Level 0 waits beyond its trigger until it holds so many percent of the level-1 bytes that
@@ -37,8 +37,8 @@ pub struct PolicyOptions {
     /// T_s: least size of a table that is cut where the key prefix changes, in bytes. At least
     /// [`MIN_TABLE_BYTES`]. Default 4 MiB. For `adaptive-tiering`.
     pub split_bytes: u64,
-    /// Which levels compaction inside themselves when gets meet overlapping tables. Default
-    /// `every`. For `adaptive-tiering`.
+    /// Which levels compact inside themselves when gets meet overlapping tables. Default `every`.
+    /// For `adaptive-tiering`.
     pub intra_level: IntraLevel,
     /// What counts as an access that asks for such a compaction. Default `probes`. For
     /// `adaptive-tiering`.
@@ -79,7 +79,7 @@ pub struct PolicyOptions {
     pub partitioner: Partitioner,
 }
 
-/// Where an intra-level merge may happen.
+/// Where an intra-level compaction may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntraLevel {

@@ -561,7 +561,7 @@ fn inputs_of(shape: &Shape, compaction: &Compaction) -> Vec<Arc<Table>> {
     tables.map(|(_, table)| Arc::clone(table)).collect()
 }
 
-/// Outputs of a compact that drops nothing. The only keys known to exist are the bounds of the
+/// Outputs of a compaction that drops nothing. The only keys known to exist are the bounds of the
 /// inputs, so the outputs are cut between those.
 fn compacted(inputs: &[Arc<Table>], table_bytes: u64, first_id: TableId) -> Vec<Arc<Table>> {
     let bounds = inputs.iter().flat_map(|table| [&table.min_key, &table.max_key]);

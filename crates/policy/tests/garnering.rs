@@ -1,5 +1,5 @@
-//! Garnering against the figures of its paper, and against
-//! fragmented leveling, which it is for c = 1. Its rules one by one are text tests.
+//! Garnering against the figures of its paper, and against fragmented leveling, which it is for c =
+//! 1. Its rules one by one are text tests.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat};

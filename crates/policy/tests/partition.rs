@@ -1,5 +1,5 @@
-//! The partitioners against the figures of the paper and the laws of the spec (compaction policies
-//! §7, §9), and how compactions fall apart into parts. Not for the engine's use of them.
+//! The partitioners against the figures of the paper and the laws of their trait, and how
+//! compactions fall apart into parts. Not for the engine's use of them.
 
 #[path = "../src/mix.rs"]
 mod mix;

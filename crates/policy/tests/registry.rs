@@ -380,7 +380,7 @@ impl World {
         let Running { plan, guards } = job;
         let mut outputs = Vec::new();
         for (compaction, guard) in plan.compactions.iter().zip(guards) {
-            outputs.push(self.merge(compaction, guard));
+            outputs.push(self.compact(compaction, guard));
         }
         let edit = edit_for(&self.shape, &plan, &outputs);
         match self.shape.apply(&edit) {
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    fn merge(&mut self, compaction: &Compaction, mut guard: DropGuard) -> Vec<Arc<Table>> {
+    fn compact(&mut self, compaction: &Compaction, mut guard: DropGuard) -> Vec<Arc<Table>> {
         let mut union = Contents::new();
         for id in compaction.input_ids() {
             for (key, versions) in &self.contents[&id] {

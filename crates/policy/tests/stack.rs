@@ -1,6 +1,5 @@
-//! The stack-based policies against the figures of the spec (compaction policies §6): what they
-//! write and how many runs they keep after equal flushes; stacks that lag; trees taken over. Their
-//! rules one by one are text tests.
+//! The stack-based policies against known figures: what they write and how many runs they keep
+//! after equal flushes; stacks that lag; trees taken over. Their rules one by one are text tests.
 
 mod support;
 
@@ -93,7 +92,7 @@ fn figures(policy: &str, flushes: u64, stack_runs: u32) -> (u64, usize) {
 }
 
 #[test]
-fn write_amplification_and_most_runs_of_the_spec() {
+fn write_amplification_and_most_runs_are_the_known_ones() {
     assert_eq!(figures("binomial", 1000, 4), (956, 4));
     assert_eq!(figures("min-latency", 1000, 4), (872, 4));
     assert_eq!(figures("bigtable", 1000, 4), (1339, 4));
@@ -105,7 +104,7 @@ fn write_amplification_and_most_runs_of_the_spec() {
 }
 
 #[test]
-fn binomial_compactions_before_the_stack_is_full() {
+fn binomial_compacts_before_the_stack_is_full() {
     // Waiting for k runs first, a known slip, gives 7.96.
     assert_eq!(figures("binomial", 1000, 8).0, 587);
 }

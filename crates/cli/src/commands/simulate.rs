@@ -54,7 +54,7 @@ pub struct Args {
     /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
     #[arg(long, value_name = "PERCENT")]
     l0_share: Option<u32>,
-    /// Percent of what is live above which all compactions; 0 for no bound. [default: 0]
+    /// Percent of what is live above which all is compacted; 0 for no bound. [default: 0]
     #[arg(long, value_name = "PERCENT")]
     max_space: Option<u32>,
     /// Capacity of level 1; four memtables if not given.
@@ -78,7 +78,7 @@ pub struct Args {
     /// Key prefixes; as many as the engine would choose if not given.
     #[arg(long, value_name = "N")]
     prefixes: Option<u64>,
-    /// Gets of keys drawn evenly after the load, and the compacts that they cause.
+    /// Gets of keys drawn evenly after the load, and the compactions that they cause.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gets: u64,
     /// Accesses to a table before gets cause a compaction. [default: 100]

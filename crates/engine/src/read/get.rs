@@ -61,6 +61,7 @@ impl Reader {
     }
 
     /// Looks a key up. The value is pinned in the block cache where that spares a copy.
+    #[inline]
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
         // The view before the number: whatever the view has lost to compactions is shadowed by
         // writes that were visible when the view was made.

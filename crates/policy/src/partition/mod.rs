@@ -1,6 +1,6 @@
 //! Partitioners: before which keys the outputs of a compaction are cut, so that tables of different
-//! runs share their bounds and later compactions fall apart into independent parts (Mao
-//! and Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the cutting itself, and not the
+//! runs share their bounds and later compactions fall apart into independent parts (Mao and
+//! Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the cutting itself, and not the
 //! choice of what is compacted: that is a policy's.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends

@@ -50,7 +50,7 @@ pub enum SubCompactions {
     Components,
 }
 
-/// A compact in paper mode.
+/// A compaction in paper mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Components {
     /// Tables that overlap no other, in key order.
@@ -114,7 +114,7 @@ pub struct Block {
     pub bytes: u64,
 }
 
-/// A compact in sliced mode.
+/// A compaction in sliced mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slices {
     /// Tables that change place without being read, in key order.
@@ -266,7 +266,7 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
     Slices { moves: found.moves, cuts: cuts.into_iter().collect(), slices }
 }
 
-/// Tables that compaction, cut by the partitioner.
+/// Tables that are compacted, cut by the partitioner.
 struct Cells {
     min_key: CutKey,
     cuts: Vec<CutKey>,

@@ -21,8 +21,8 @@
 //!
 //! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
 //! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
-//! and compactions drop by rule I4. The paper's order by file number is unsafe. Source: PTierDB
-//! §III-B, §III-C.
+//! and compactions drop by rule I4. The paper's order by file number is unsafe: a file that is
+//! numbered later may hold older versions. Source: PTierDB §III-B, §III-C.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -42,8 +42,7 @@ use crate::text::{format_bytes, format_key};
 /// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
 pub const CAP_FACTOR: u64 = crate::partition::prefix::CAP_FACTOR;
 
-/// Estimated share of obsolete entries, in thousandths, above which a level compactions inside
-/// itself.
+/// Estimated share of obsolete entries, in thousandths, above which a level compacts inside itself.
 pub const OBSOLETE_PERMILLE: u64 = 250;
 
 /// See the module docs.
@@ -55,7 +54,7 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn doc(&self) -> &'static str {
-        "tables overlap, cut by prefix; levels sink by moves, reads trigger compactions (PTierDB)"
+        "tables overlap, cut by key prefix; levels sink by moves, reads trigger compactions (PTierDB)"
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
@@ -79,7 +78,7 @@ impl CompactionPolicy for AdaptiveTiering {
     ) -> Option<Plan> {
         let job = Job { shape, busy, heat, options };
         job.adopt()
-            .or_else(|| job.merge_and_split())
+            .or_else(|| job.compact_and_split())
             .or_else(|| job.sink_levels())
             .or_else(|| job.sink_obsolete())
             .or_else(|| job.compact_inside())
@@ -114,7 +113,7 @@ impl Job<'_> {
     }
 
     /// Rule 2.
-    fn merge_and_split(&self) -> Option<Plan> {
+    fn compact_and_split(&self) -> Option<Plan> {
         let idle = leveled::idle_suffix(self.shape, 0, self.busy);
         if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
             return None;
@@ -144,7 +143,7 @@ impl Job<'_> {
             );
             Some(match index == deepest {
                 true => self.relabel(index, &reason),
-                false => self.merge_and_move(index, &reason),
+                false => self.compact_and_move(index, &reason),
             })
         })
     }
@@ -172,7 +171,7 @@ impl Job<'_> {
         }
         let percent = obsolete / 10;
         let reason = format!("about {percent}% of L{index} and L{deepest} is obsolete");
-        Some(self.merge_and_move(index, &reason))
+        Some(self.compact_and_move(index, &reason))
     }
 
     fn relabel(&self, index: u32, reason: &str) -> Plan {
@@ -184,7 +183,7 @@ impl Job<'_> {
         }
     }
 
-    fn merge_and_move(&self, index: u32, reason: &str) -> Plan {
+    fn compact_and_move(&self, index: u32, reason: &str) -> Plan {
         let mut plan = Plan::default();
         let output = self.output(index + 1);
         for group in connect(level_rows(index, self.shape.level(index))) {
@@ -283,7 +282,7 @@ impl Job<'_> {
     }
 
     fn inside(&self, index: u32, group: Vec<Row<'_>>, why: String) -> Plan {
-        let why = format!("{why}; intra-level merge");
+        let why = format!("{why}; intra-level compaction");
         Plan { compactions: vec![compaction_of(group, self.output(index))], why, ..Plan::default() }
     }
 
@@ -313,10 +312,10 @@ fn cut(options: &PolicyOptions) -> Cut {
     Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
 }
 
-/// Splits a group of connected tables into the sets that compaction; a set of one moves (PTierDB
-/// §III-B2; the rows marked "paper silent" are the spec's).
+/// Splits a group of connected tables that are compacted; a set of one moves (PTierDB §III-B2, and
+/// what it leaves open).
 ///
-/// 1. Two tables compaction if both hold many prefixes or both hold one, else both move.
+/// 1. Two tables are compacted if both hold many prefixes or both hold one, else both move.
 /// 2. Of three or more: tables that share a prefix with two others compaction.
 /// 3. A prefix in exactly two of them compacts these, unless one of them holds no other prefix.
 /// 4. Sets that share a table are one set; whatever is in none moves.

@@ -1,6 +1,6 @@
-//! Bigtable: when the stack has more than k runs, the newest of them compaction, down to the first
-//! run that is no larger than all newer ones together (as in Bigtable and HBase). Not bounded in
-//! what a single compaction rewrites.
+//! Bigtable: when the stack has more than k runs, the newest of them are compacted, down to the
+//! first run that is no larger than all newer ones together (as in Bigtable and HBase). Not bounded
+//! in what a single compaction rewrites.
 //!
 //! 1. More than k runs: the least i, counted from the oldest, with size(i) at most the sum of the
 //!    newer ones; else the two newest. Runs i and newer become one.

@@ -1,11 +1,11 @@
 //! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
-//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what compactions
+//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what is compacted
 //! follows from the number of flushes alone, not from sizes, and pays where flushes are of about
 //! one size.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
-//!    belong to one run of that layout compaction, newest first; several such compactions may run
-//!    at once.
+//!    belong to one run of that layout are compacted, newest first; several such compactions may
+//!    run at once.
 //! 2. There is no early return for a stack of few runs: compacting early is what keeps compacting
 //!    cheap. Waiting until k runs are there costs a third more (n = 1000, k = 8).
 //!

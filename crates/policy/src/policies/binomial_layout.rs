@@ -1,6 +1,6 @@
-//! Which flushes make up each run of the stack after t flushes, for binomial and min-latency
-//! (Mao et al., "Comparison and evaluation of state-of-the-art LSM merge
-//! policies"). Pure arithmetic; not a policy.
+//! Which flushes make up each run of the stack after t flushes, for binomial and min-latency (Mao
+//! et al., "Comparison and evaluation of state-of-the-art LSM merge policies"). Pure arithmetic;
+//! not a policy.
 //!
 //! The rule: after flush t, all runs from index i(t) on (0 is the oldest) become one. With C the
 //! binomial coefficient, 0 outside 0 <= k <= n:
@@ -24,8 +24,8 @@
 //!    with d = j and one h less; until t itself is a begin.
 //!
 //! Layouts only coarsen: an end of the layout at t' > t that is at or before t is an end of the
-//! layout at t, by 1. So a stack that is behind, or that compactions concurrently, never has to
-//! split a run: it may go to the newest layout at once. At most h + 1 runs, which is at most k.
+//! layout at t, by 1. So a stack that is behind, or that compacts concurrently, never has to split
+//! a run: it may go to the newest layout at once. At most h + 1 runs, which is at most k.
 
 /// Larger than any flush count.
 const MANY: u128 = 1 << 64;
@@ -119,7 +119,7 @@ fn choose(n: u64, k: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// The rule as the spec has it.
+    /// The rule as a plain recursion, to compare with.
     fn idx(d: u64, h: u64, u: u64) -> usize {
         let x = if d + h == 0 { 0 } else { choose(d + h - 1, h) as u64 };
         match u {

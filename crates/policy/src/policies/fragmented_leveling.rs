@@ -11,13 +11,13 @@
 //!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
 //!    Where tables are cut by Global-Range, they are widened by all that the hull of the job meets,
-//!    and the target tables that this takes come along: bounds are
-//!    shared there, so the new hull is the old one in most cases, and sinking what lies within one
-//!    cell together rewrites the cell once. If that is too much, as without Global-Range.
-//!    A table of which a quarter are tombstones, and twice as many as in its level on the whole,
-//!    goes before its turn, which the cursor does not see: scans pass what they delete until the
-//!    two meet. One that meets nothing below does not move to where its tombstones would stay for
-//!    good, but is rewritten without them.
+//!    and the target tables that this takes come along: bounds are shared there, so the new hull is
+//!    the old one in most cases, and sinking what lies within one cell together rewrites the cell
+//!    once. If that is too much, as without Global-Range. A table of which a quarter are
+//!    tombstones, and twice as many as in its level on the whole, goes before its turn, which the
+//!    cursor does not see: scans pass what they delete until the two meet. One that meets nothing
+//!    below does not move to where its tombstones would stay for good, but is rewritten without
+//!    them.
 //! 3. The level with the highest score goes first; one that is blocked lets the next one go.
 //! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is taken.

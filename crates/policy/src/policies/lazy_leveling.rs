@@ -9,8 +9,8 @@
 //!    next deeper level first. Metadata only: its run would be alone there.
 //!
 //! So levels grow by T whatever a flush is, and `base_bytes` is not used. The last level is the
-//! deepest that holds a table. The rules of moves, of foreign layouts and of
-//! jobs side by side are in `tiered.rs`.
+//! deepest that holds a table. The rules of moves, of foreign layouts and of jobs side by side are
+//! in `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

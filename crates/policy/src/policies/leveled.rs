@@ -79,6 +79,7 @@ impl CompactionPolicy for Leveled {
 
 /// A level over target.
 pub(crate) struct Over {
+    /// Which.
     pub level: u32,
     /// How far, in thousandths of its target.
     pub score_permille: u64,
@@ -196,8 +197,8 @@ fn idle_bytes(tables: &[Arc<Table>], busy: &Busy) -> u64 {
 }
 
 /// Brings a level that another policy left behind (several runs, or overlapping tables) into one
-/// run, in place. The shallowest
-/// such level that is idle. O(levels) if there is none.
+/// run, in place: a store may be reopened under any policy. The shallowest such level that is idle.
+/// O(levels) if there is none.
 pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
     (1..shape.levels.len() as u32).find_map(|index| {
         let level = shape.level(index);
@@ -213,7 +214,7 @@ pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Op
     })
 }
 
-/// All of a level into one run of it: lone tables move, the rest compactions. `None` if any of it
+/// All of a level into one run of it: lone tables move, the rest is compacted. `None` if any of it
 /// is busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere,
 /// since it would find a level of another layout. The caller says why.
 pub(crate) fn into_one_run(

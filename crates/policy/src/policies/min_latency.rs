@@ -2,8 +2,8 @@
 //! its stack has all k from the start (Mao et al.). Not adaptive, as binomial is not.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
-//!    belong to one run of that layout compaction, newest first; several such compactions may run
-//!    at once.
+//!    belong to one run of that layout are compacted, newest first; several such compactions may
+//!    run at once.
 //! 2. There is no early return for a stack of few runs, see `binomial.rs`.
 //!
 //! It is best at the end of a phase, C(d+k, d) - 1 flushes, and pays for the next one in advance:

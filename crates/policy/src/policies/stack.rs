@@ -1,6 +1,6 @@
 //! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
-//! compaction makes neighbours of it into one run in their place.
-//! Not a policy: which runs compaction is decided by a [`Choose`].
+//! compaction makes neighbours of it into one run in their place. Not a policy: which runs are
+//! compacted is decided by a [`Choose`].
 //!
 //! A pick is the first of these:
 //!
@@ -47,10 +47,10 @@ pub(crate) struct Choice {
     pub reason: String,
 }
 
-/// Decides what compactions.
+/// Decides what is compacted.
 pub(crate) enum Choose {
-    /// By the sizes of the newest runs, newest first. While a compact runs, the runs on top of it
-    /// are a stack of their own: they wait neither for it nor without bound.
+    /// By the sizes of the newest runs, newest first. While a compaction runs, the runs on top of
+    /// it are a stack of their own: they wait neither for it nor without bound.
     BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
     /// By age: the flush numbers at which the runs of the wanted layout end, oldest first, after so
     /// many flushes. Several compactions may be due at once.
@@ -189,9 +189,9 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
     (1..).filter(is_free).take(count).collect()
 }
 
-/// The compacts that bring the stack to a layout, newest first: the runs that belong to one run of
-/// it, if they are several. A run belongs to the first run of the layout that ends at or after it.
-/// Flush numbers fall from slot to slot, so each such group is a row of neighbours.
+/// The compactions that bring the stack to a layout, newest first: the runs that belong to one run
+/// of it, if they are several. A run belongs to the first run of the layout that ends at or after
+/// it. Flush numbers fall from slot to slot, so each such group is a row of neighbours.
 fn groups(runs: &[Run], ends: &[u64]) -> Vec<Choice> {
     let place = |run: &Run| ends.partition_point(|end| *end < run.last_flush);
     let mut found = Vec::new();

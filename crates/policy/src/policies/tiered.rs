@@ -26,9 +26,9 @@
 //!    it go (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run of
 //!    the next level. A component of key overlap that is one table moves, or stays if it is in the
 //!    target already: a load in key order rewrites nothing.
-//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs
-//!    compactions its newest ones inside itself. The job that blocks it may rewrite the last level
-//!    and take long; without this rule reads would meet a run for each arrival meanwhile.
+//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs compacts
+//!    its newest ones inside itself. The job that blocks it may rewrite the last level and take
+//!    long; without this rule reads would meet a run for each arrival meanwhile.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
@@ -37,7 +37,7 @@
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
 //!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
-//! * A job that writes inside a level owns the runs it compactions, and takes the slot of the
+//! * A job that writes inside a level owns the runs that it compacts, and takes the slot of the
 //!   newest.
 //!
 //! Run ids: outputs take the id of the run that they join, else of the newest run that sinks, which

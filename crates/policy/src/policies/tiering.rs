@@ -8,8 +8,8 @@
 //!    read. The last level is no exception: that makes the next one.
 //!
 //! Sizes do not matter, so `base_bytes` is not used. Each byte is written once per level, and a get
-//! without filters meets up to T - 1 runs per level. The rules of
-//! moves, of foreign layouts and of jobs side by side are in `tiered.rs`.
+//! without filters meets up to T - 1 runs per level. The rules of moves, of foreign layouts and of
+//! jobs side by side are in `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

@@ -14,7 +14,8 @@
 //!    left, whatever their sizes; at most `universal_max_width` at once.
 //!
 //! It ends: each compaction leaves fewer runs. At rest there are fewer than the trigger or at most
-//! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction`. The rest is in `stack.rs`.
+//! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction` of RocksDB. The rest is in
+//! `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};

@@ -1,4 +1,4 @@
-//! What a level does while the one below is taken: its newest runs compaction inside it, so that
+//! What a level does while the one below is taken: its newest runs are compacted inside it, so that
 //! reads stay bounded. Not a policy: each decides when it comes to this.
 
 use crate::options::PolicyOptions;

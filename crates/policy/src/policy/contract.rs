@@ -5,7 +5,7 @@ use crate::options::{OptionError, PolicyOptions};
 use crate::shape::plan::{Busy, Cut, Heat, Plan};
 use crate::shape::{Level, RunSlot, Shape};
 
-/// Decides what compactions when. A pure function of its arguments: what it must remember between
+/// Decides what is compacted when. A pure function of its arguments: what it must remember between
 /// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
 /// manifest persists, so that a reopened store goes on where it stopped.
 pub trait CompactionPolicy: Send + Sync {
@@ -40,9 +40,9 @@ pub trait CompactionPolicy: Send + Sync {
     /// [`next_plan`], which asks this first.
     ///
     /// Promises: inputs exist and are not busy; nothing is written where a running job writes,
-    /// unless tables may overlap there; the
-    /// edit made of the plan fits the shape, also after any running job was installed; I1 (newer
-    /// versions never sink below older ones). Without flushes, picking and applying ends.
+    /// unless tables may overlap there; the edit made of the plan fits the shape, also after any
+    /// running job was installed; I1 (newer versions never sink below older ones). Without flushes,
+    /// picking and applying ends.
     fn pick(
         &self,
         shape: &Shape,
@@ -72,7 +72,7 @@ impl LevelTarget {
 
     /// How full, in thousandths; the larger of bytes / capacity and runs / (`max_runs` + 1).
     ///
-    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger and a
+    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger, and a
     /// level of one run that holds one run scores 500, not 1000.
     pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
         let by_bytes = match self.capacity_bytes {

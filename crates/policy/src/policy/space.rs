@@ -1,8 +1,7 @@
-//! The space bound (`max_space_percent`): when so much of a tree is garbage that all of it
-//! compactions, whatever its policy is. Not a policy: it is asked where the policy has nothing to
-//! do.
+//! The space bound (`max_space_percent`): when so much of a tree is garbage that all of it is
+//! compacted, whatever its policy is. Not a policy: it is asked where the policy has nothing to do.
 //!
-//! All of a tree compactions if
+//! All of a tree is compacted if
 //!
 //! 1. nothing of it is busy, and no plan of it is pending;
 //! 2. it *could* hold as much garbage as the bound forbids (`may_free`);
@@ -52,7 +51,7 @@ pub fn next_plan(
     policy.pick(shape, busy, heat, options).or_else(bound)
 }
 
-/// The compact that the space bound asks for, if the policy has none.
+/// The compaction that the space bound asks for, if the policy has none.
 ///
 /// `live_bytes` tells what a compaction of all would leave, `None` if that is not known:
 /// [`live_bytes`] in a store, the model's own number in the simulator. Asked only if it matters.

@@ -71,7 +71,7 @@ pub struct Run {
     /// The keyspace's number of the flush brought the newest of its data, counted from 1; 0 where
     /// that is not known: below level 0, and for runs that came up from there. A run holds what was
     /// flushed after the next older run's number, up to its own. It stays as it is while the id
-    /// does, so a compact that keeps the id of its newest input keeps the interval whole.
+    /// does, so a compaction that keeps the id of its newest input keeps the interval whole.
     pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
@@ -176,8 +176,8 @@ pub struct Shape {
     /// The policy's memory.
     pub state: PolicyState,
     /// Tables that show only their keys from `min_key` on, with the smallest key of the file: the
-    /// inputs of a compact that is installed part by part ([`crate::parts`]). All other numbers of
-    /// such a table are those of the file, so bounds for what it shows.
+    /// inputs of a compaction that is installed part by part ([`crate::parts`]). All other numbers
+    /// of such a table are those of the file, so bounds for what it shows.
     pub trims: BTreeMap<TableId, Box<[u8]>>,
     /// What is left of such a plan. A hint: the tree is sound without it.
     pub pending: Option<Arc<Plan>>,

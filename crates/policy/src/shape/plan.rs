@@ -56,8 +56,8 @@ pub struct Compaction {
 pub enum Cut {
     /// At the first user key after a table has reached this many bytes.
     Size(u64),
-    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left;
-    /// at the next user key anyhow once it has `cap_bytes`.
+    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left; at
+    /// the next user key anyhow once it has `cap_bytes`.
     Prefix {
         /// Least size of a table, and of what is left for the next one.
         split_bytes: u64,
@@ -67,7 +67,7 @@ pub enum Cut {
     /// Before the keys that a partitioner finds from the histogram of the inputs; by size where
     /// that is not at hand.
     Cells {
-        /// The rule of the cuts.
+        /// Which.
         partitioner: Partitioner,
         /// theta: largest table wanted.
         table_bytes: u64,

@@ -7,7 +7,7 @@
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a compaction
 //! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
 //! Outputs are cut by entries, so they are narrower where inputs were denser. The prefix of a key
-//! is one of `prefix_count` equal buckets of the key space; a compact that cuts by prefix ends
+//! is one of `prefix_count` equal buckets of the key space; a compaction that cuts by prefix ends
 //! tables where it changes.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
@@ -75,7 +75,7 @@ pub struct SimWorkload {
     pub order: KeyOrder,
     /// Varies the bounds of flushed tables. The same seed gives the same report.
     pub seed: u64,
-    /// Key prefixes there are. 1 to `key_space`; only compacts that cut by prefix look at it.
+    /// Key prefixes there are. 1 to `key_space`; only compactions that cut by prefix look at it.
     pub prefix_count: u64,
 }
 

@@ -43,8 +43,7 @@ pub struct DelayedTree {
 }
 
 impl DelayedTree {
-    /// An empty tree that compactions when more than `most_tables` tables stand behind a
-    /// compaction.
+    /// An empty tree that compacts when more than `most_tables` tables stand behind a compaction.
     pub fn new(sizes: ModelSizes, most_tables: usize) -> DelayedTree {
         DelayedTree { levels: Levels::new(sizes), most_tables }
     }

@@ -57,7 +57,7 @@ pub struct KvSsdOptions {
     pub checkpoint_commits: u32,
     /// Gap of erase counts from which cold blocks are moved.
     pub wear_gap: u32,
-    /// Name of the policy that chooses what compactions; a leveled one of `runstone-policy`.
+    /// Name of the policy that chooses what is compacted; a leveled one of `runstone-policy`.
     pub policy: String,
     /// Where a compaction cuts its tables: by size, or before the bounds of a fixed set, so that
     /// tables of different levels share them. Tables that exist stay as they are. The paper cuts by
