@@ -49,8 +49,8 @@ const COMPARED: [Partitioner; 5] = [
 pub fn run(context: &Context<'_>) -> Result<PaperReport> {
     let mut report = PaperReport::new("partitioning", context.scale);
     report.notes.push(
-        "the critical path is the largest part of a compaction over all that is read, at W = 16; \
-         whole tables: the paper's sub-compactions; slices: the default here"
+        "the critical path is the largest part of each compaction over all that compactions read, \
+         at W = 16; whole tables: the paper's sub-compactions; slices: the default here"
             .into(),
     );
     figures(&mut report);
@@ -191,7 +191,7 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
                 &format!("critical path in slices, {NAMES}, {at}"),
                 "",
                 each(&seen, &|one| format!("{:.3}", one.critical_slice())),
-                "four flushes have four cells each: tables larger than a flush limit it",
+                "compactions of four flushes have four cells: tables larger than a flush limit it",
             );
         }
     }
@@ -221,7 +221,7 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ));
     }
     report.show(
-        "bytes by the size ratio of universal compaction, size / prefix, theta = a flush",
+        "bytes of compactions by the ratio of universal compaction, size / prefix, theta = a flush",
         "",
         here.join("; "),
         "by prefix, tables of small runs are small; what they cost by themselves is a few percent",
@@ -423,8 +423,7 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Global-Range inside a leveled tree. Size is given the table size
-/// that makes as many tables.
+/// Global-Range inside a leveled tree. Size is given the table size that makes as many tables.
 fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (size_ratio, c, expected) in [(2, 1000, 24.5), (5, 1000, 18.9)] {
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));

@@ -4,7 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use runstone::storage::random::Random as Stream;
 
-/// A stream of numbers. Samples, corpora and the seeds that tests pin depend on where it begins.
+/// A stream of numbers. Samples, corpora and the seeds that tests pin depend on where that of a
+/// seed begins.
 #[derive(Clone, Debug)]
 pub struct Random(Stream);
 

@@ -54,7 +54,8 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn doc(&self) -> &'static str {
-        "tables overlap, cut by key prefix; levels sink by moves, reads trigger compactions (PTierDB)"
+        "tables overlap, cut by key prefix; levels sink by moves, reads trigger compactions \
+         (PTierDB)"
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {

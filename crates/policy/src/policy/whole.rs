@@ -1,6 +1,5 @@
 //! Compactions of a whole tree into one run. Not when that is done: users ask for a full
-//! compaction, and [`crate::policy::space`] for a compaction of all where too little of the tree is
-//! live.
+//! compaction, and [`crate::space`] for a compaction of all where too little of the tree is live.
 
 use std::sync::Arc;
 
