@@ -7,6 +7,7 @@ use crate::output::Output;
 mod bench;
 mod checkpoint;
 mod compact;
+mod completions;
 mod count;
 mod delete;
 mod demo;
@@ -15,6 +16,7 @@ mod export;
 mod get;
 mod help;
 mod import;
+mod man;
 #[cfg(feature = "lab")]
 mod paper;
 mod policies;
@@ -72,5 +74,7 @@ commands! {
     Simulate => simulate,
     Policies => policies,
     Presets => presets,
+    Completions => completions,
+    Man => man,
     Help => help,
 }

@@ -1,7 +1,7 @@
 //! What a demonstration cost a store of files.
 
 use runstone::storage::process;
-use runstone::{Keyspace, MetricsSnapshot};
+use runstone::{Keyspace, MetricsSnapshot, Store};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -10,8 +10,8 @@ use crate::output::{ratio, rounded, size};
 use crate::picture::Picture;
 
 /// The figures; taken before the store is closed.
-pub fn figures(keyspace: &Keyspace, metrics: &MetricsSnapshot, live_bytes: u64) -> Result<Figures> {
-    let disk_bytes = keyspace.store_disk_bytes();
+pub fn figures(store: &Store, keyspace: &Keyspace, live_bytes: u64) -> Result<Figures> {
+    let (metrics, disk_bytes) = (&store.metrics(), store.disk_bytes());
     let costs = FileCosts { metrics, disk_bytes, live_bytes };
     let mut json = costs.to_json();
     json["shape"] = Picture::of(keyspace)?.to_json();

@@ -224,3 +224,22 @@ fn an_empty_memtable_holds_nothing_that_waits() {
     place.ok(&["put", "s", "k", "v"]);
     assert_eq!(place.json(&["shape", "s"])["memtable_bytes"], 0);
 }
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let place = Place::new();
+    let script = place.ok(&["completions", "bash"]);
+    std::fs::create_dir(place.path("man")).expect("directory");
+    let pages = place.json(&["man", "man"]);
+    let pages = pages["pages"].as_array().expect("pages").len();
+    for command in ["import", "reshape", "verify", "bench"] {
+        assert!(script.contains(command), "{command}");
+        let page = place.path(&format!("man/runstone-{command}.1"));
+        let page = std::fs::read_to_string(page).expect("a page for each");
+        assert!(page.contains(".SH OPTIONS") || page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let files = std::fs::read_dir(place.path("man")).expect("directory").count();
+    assert_eq!(files, pages, "what is named is written");
+    let refused = place.run(&["man", "man"]);
+    assert!(refused.code != 0 && refused.stderr.contains("--force"), "{}", refused.stderr);
+}

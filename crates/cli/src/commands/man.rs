@@ -1,0 +1,45 @@
+//! `man`: manual pages, one for the command and one for each of its commands.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+use serde_json::json;
+
+use crate::CommandLine;
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+
+/// Write the manual pages into a directory: one for each command
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the pages go; it must exist.
+    directory: PathBuf,
+    /// Replace pages that are there.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        let main = CommandLine::command();
+        let mut pages = vec![("runstone".to_string(), main.clone())];
+        for command in main.get_subcommands() {
+            pages.push((format!("runstone-{}", command.get_name()), command.clone()));
+        }
+        let mut written = Vec::new();
+        for (name, command) in pages {
+            let mut page = Vec::new();
+            // Writing to memory does not fail.
+            let _ = Man::new(command).render(&mut page);
+            let path = self.directory.join(format!("{name}.1"));
+            output.write_file(&path, &String::from_utf8_lossy(&page), self.force)?;
+            written.push(path.display().to_string());
+        }
+        match output.is_json {
+            true => output.json(&json!({ "pages": written }))?,
+            false => output.line(format!("{} pages", written.len()))?,
+        }
+        Ok(Exit::Ok)
+    }
+}
