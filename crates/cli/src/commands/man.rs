@@ -22,7 +22,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let main = CommandLine::command();
+        let mut main = CommandLine::command();
+        // Options for all commands reach their pages.
+        main.build();
         let mut pages = vec![("runstone".to_string(), main.clone())];
         for command in main.get_subcommands() {
             pages.push((format!("runstone-{}", command.get_name()), command.clone()));
