@@ -1,5 +1,6 @@
-//! Which tombstones a compaction may drop, as far as the shape decides (rule I4). Not the whole
-//! rule: the caller also keeps a tombstone that a live snapshot needs, and one version per stripe.
+//! Decides which tombstones a compaction may drop, as far as the shape tells (rule I4). The caller
+//! adds the rest of the rule: it keeps a tombstone that a live snapshot needs, and one version per
+//! stripe.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use crate::shape::{SeqNo, Shape, Table, TableId};
 ///    within its key range. Shallower tables hold only newer versions (I1), wherever they sink
 ///    later; so the answer stays right while other jobs finish. The target level is among the
 ///    suspects: it is never above the shallowest input.
-/// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. A newer run
-///    of the same level does not block by that same test. "The output is the last level" is not
-///    asked: it is neither needed nor sufficient.
+/// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. The same test
+///    lets a newer run of the same level pass. Whether the output is the last level plays no part:
+///    that is neither needed nor sufficient.
 /// 3. The suspects that cover a key are kept while keys ascend, as a compaction visits them. They
 ///    change only at a table's bounds, so a call costs four key comparisons, plus O(depth of
 ///    overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,
@@ -36,11 +37,11 @@ pub struct DropGuard {
 }
 
 impl DropGuard {
-    /// The guard of the compaction of `inputs`, in the shape that it was planned on.
-    /// O(tables + suspects log suspects).
+    /// The guard of the compaction of `inputs`, in the shape that it was planned on. O(tables +
+    /// suspects log suspects).
     ///
-    /// Give the inputs of one compaction, not of the whole plan: tables that the same plan moves or
-    /// compactions elsewhere are outside it. Ids that are not in the shape are ignored; without any
+    /// `inputs` are those of one compaction, not of the whole plan: what the same plan moves or
+    /// compacts elsewhere is outside it. Ids that are not in the shape are ignored; without any
     /// input, every table is a suspect.
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
         let ids = inputs.first().copied().zip(inputs.last().copied());
@@ -72,8 +73,8 @@ impl DropGuard {
         }
     }
 
-    /// Whether the shape allows to drop the tombstone of `key` at `seq`. The key is within the
-    /// bounds of the compaction's inputs. O(1) amortised over ascending keys.
+    /// Whether the shape lets the tombstone of `key` at `seq` go. The key is within the bounds of
+    /// the compaction's inputs. O(1) amortised over ascending keys.
     pub fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
         if self.is_behind(key) {
             self.rewind();
@@ -86,15 +87,15 @@ impl DropGuard {
         self.oldest_seq >= seq
     }
 
-    /// Whether the shape allows to drop a range tombstone at `seq` over the keys in
-    /// `[min_key, max_key]`: no suspect meets them with an older version. O(suspects).
+    /// Whether the shape lets a range tombstone at `seq` over the keys in `[min_key, max_key]` go:
+    /// no suspect meets them with an older version. O(suspects).
     pub fn allows_range(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> bool {
         let to = self.suspects.partition_point(|table| *table.min_key <= *max_key);
         !self.suspects[..to].iter().any(|table| *table.max_key >= *min_key && table.min_seq < seq)
     }
 
-    /// Whether the state belongs to larger keys than this one: a table was met that begins after
-    /// it, or was passed that ends at or after it.
+    /// Whether the state belongs to larger keys than this one: the guard has met a table that
+    /// begins after it, or passed one that ends at or after it.
     fn is_behind(&self, key: &[u8]) -> bool {
         let met = self.next.checked_sub(1).is_some_and(|at| *self.suspects[at].min_key > *key);
         met || self.last_passed.is_some_and(|at| *self.suspects[at].max_key >= *key)

@@ -1,5 +1,5 @@
-//! Turns a finished plan into the edit that installs it. Decides nothing and checks nothing that
-//! `Shape::apply` checks.
+//! Turns a finished plan into the edit that installs it. It decides nothing, and repeats no check
+//! of `Shape::apply`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::shape::{Edit, Placement, Shape, Table, TableId};
 /// The edit of `plan`: all inputs leave and all outputs arrive at once (I6).
 ///
 /// `outputs` holds one list per compaction of the plan, in the plan's order; a list is empty if the
-/// compaction dropped everything. A moved table that is no longer in the shape is left to `apply`
-/// to refuse. O(tables of the levels moved from).
+/// compaction dropped everything. `apply` refuses a moved table that is no longer in the shape.
+/// O(tables of the levels moved from).
 ///
 /// # Panics
 /// If the number of output lists is not the number of compactions.

@@ -16,16 +16,17 @@
 //!   capacity). Levels below the deepest in use are not planned for. M is the budget times the sum
 //!   of these n: the memory of the tree once it is that full. (M of the actual keys would starve a
 //!   level that starts to fill: it has few keys yet, and a plan for many of them.)
-//! * A level counts as as many runs as it may hold if that is planned, else as it has; an
-//!   overlapping level as many as overlap at its deepest point. Runs of one level are taken as of
-//!   equal size.
-//! * Tables keep their filters when they move or when the plan changes. One that takes more than
-//!   the plan gives its level is stale: its bits are taken off M and its keys off n, and the rest
-//!   is planned again, until no more are stale. Each round has more stale ones, so it ends. If they
-//!   take all of M, new tables get no filter.
+//! * A level counts the runs that it may hold, if the plan gives it a number, else the runs that it
+//!   has. An overlapping level counts as many runs as tables overlap at its deepest point. The runs
+//!   of one level are taken to be of equal size.
+//! * Tables keep their filters when they move or when the plan changes. A filter that is larger
+//!   than the plan gives its level is stale: its bits come off M, its keys come off n, and the rest
+//!   is planned again until no further filter is stale. Each round finds more of them, so the
+//!   rounds end. If stale filters take all of M, new tables get no filter.
 //!
-//! Floating point inside; integers out, so rounded that differences between machines vanish but for
-//! one thousandth of a bit at worst. Filter sizes are data, not decisions of what is compacted.
+//! The computation uses floating point; its results are integers, rounded so that two machines
+//! differ by one thousandth of a bit at worst. Filter sizes are data and decide nothing about what
+//! is compacted.
 
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
@@ -55,7 +56,7 @@ pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 /// up to blocks, and a tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
 
-/// Rounded down, but not by a thousandth for what is off by the last place of a float.
+/// Added before rounding down, so that a float that is off in its last place loses no thousandth.
 const ROUNDING: f64 = 1.0 / 1024.0;
 
 /// Bits per key times this are -ln p.
@@ -68,7 +69,7 @@ pub struct FilterPlan {
     pub millibits_per_key: Vec<u32>,
     /// M.
     pub budget_bits: u64,
-    /// What tables with stale filters take of it.
+    /// What tables with stale filters take of the budget.
     pub stale_bits: u64,
     /// What all other keys, present and planned, take if they get what the plan gives their level.
     pub planned_bits: u64,
@@ -178,8 +179,8 @@ impl Population {
         self.keys / self.runs
     }
 
-    /// Without the keys of a stale table. A get asks the level's other filters the less often for
-    /// it, so that the size of a run stays what it was.
+    /// Takes off the keys of a stale table. A get then asks the level's other filters less often,
+    /// so the size of a run stays what it was.
     fn take_off(&mut self, table: &Table, whole: &Population) {
         self.keys = (self.keys - table.entries as f64).max(0.0);
         self.runs = whole.runs * self.keys / whole.keys.max(1.0);
@@ -221,8 +222,9 @@ fn level_population(level: &Level, target: &LevelTarget, bytes_per_entry: f64) -
     Population { keys: planned.max(actual as f64), runs }
 }
 
-/// An empty level without a capacity is about to get its first run. Below all others: it will hold
-/// what they do. Above some: no more than the smallest run there, which gives it no less than that.
+/// An empty level without a capacity is about to get its first run. Below all other levels that run
+/// will hold what they hold. Above some it is taken to be as large as the smallest run there: it
+/// will be no larger, so its filter gets no fewer bits per key than that run's.
 fn guess(levels: &[Population], at: usize) -> Population {
     let deeper = levels[at + 1..].iter().filter(|level| level.keys > 0.0);
     let smallest = deeper.map(Population::keys_per_run).reduce(f64::min);

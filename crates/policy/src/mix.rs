@@ -1,7 +1,7 @@
 //! One well-mixed number for each number: the finalizer of splitmix64. The storage crate has the
 //! same, but decisions know no storage.
 
-/// No two numbers give the same one.
+/// Mixes a number. Different numbers give different results.
 pub fn mix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

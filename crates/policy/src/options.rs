@@ -13,12 +13,12 @@ use crate::shape::plan::Cut;
 pub struct PolicyOptions {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
     pub size_ratio: u32,
-    /// Number of level-0 runs that calls for a compaction into level 1. At least 1. Default 8: with
-    /// a filter probe of one cache miss a run costs a get little, and a byte is rewritten half as
-    /// often as with 4.
+    /// Number of level-0 runs that calls for a compaction into level 1. At least 1. Default 8: a
+    /// run costs a get little, since a filter probe is one cache miss, and a byte is rewritten half
+    /// as often as with 4.
     pub l0_trigger: u32,
-    /// Level 0 waits beyond its trigger until it holds so many percent of the level-1 bytes that
-    /// it would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as
+    /// Level 0 waits beyond its trigger until it holds this percentage of the level-1 bytes that it
+    /// would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as
     /// LevelDB and Autumn do. At most [`MAX_L0_SHARE_PERCENT`]. Default 50: a byte of level 0 then
     /// rewrites at most two of level 1. For `fragmented-leveling` and `garnering`.
     pub l0_share_percent: u32,
@@ -46,22 +46,23 @@ pub struct PolicyOptions {
     /// Fewest accesses to a table that call for such a compaction. At least 1. Default 100. For
     /// `adaptive-tiering`.
     pub access_limit: u32,
-    /// Bytes that the compaction may rewrite per access: a table waits for as many accesses as its
-    /// compaction has times this, and for `access_limit`. At least 1. Default 28 KiB: LevelDB's
-    /// seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with more, at under
-    /// half of leveling's writing (docs/how-to/choose-a-policy.md). For `adaptive-tiering`.
+    /// Bytes that the compaction may rewrite per access. A table waits until its accesses times
+    /// this number reach the size of its compaction, and for `access_limit`. At least 1. Default 28
+    /// KiB: LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with
+    /// more, at under half of leveling's writing (docs/how-to/choose-a-policy.md). For
+    /// `adaptive-tiering`.
     pub access_bytes: u64,
-    /// k: most runs of a stack; for `universal`, above how many the newest compact whatever their
-    /// sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`, `universal`,
-    /// `binomial` and `min-latency`.
+    /// k: most runs of a stack. Under `universal`, the newest runs compact above this number
+    /// whatever their sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`,
+    /// `universal`, `binomial` and `min-latency`.
     pub stack_runs: u32,
-    /// Number of runs from which on sizes are looked at. At least 1. Default 4, as RocksDB. For
-    /// `universal`.
+    /// Number of runs at which the policy begins to compare sizes. At least 1. Default 4, as
+    /// RocksDB. For `universal`.
     pub universal_trigger: u32,
-    /// At so many percent of the oldest run, the newer ones together make all compaction. At least
+    /// All runs compact once the newer ones together reach this percentage of the oldest. At least
     /// 1. Default 200, as RocksDB. For `universal`.
     pub universal_amp_percent: u32,
-    /// By how many percent the next older run may be larger than those gathered. Default 1, as
+    /// How many percent larger the next older run may be than those gathered. Default 1, as
     /// RocksDB. For `universal`.
     pub universal_ratio_percent: u32,
     /// Fewest runs gathered by size. At least 2. Default 2, as RocksDB. For `universal`.
@@ -69,8 +70,8 @@ pub struct PolicyOptions {
     /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
     /// `universal`.
     pub universal_max_width: u32,
-    /// The space bound: where the tables take more than so many percent of what a compaction of all
-    /// of them is estimated to leave, they compact, once the policy has nothing to do
+    /// The space bound, in percent. The whole tree is compacted once its tables take more than this
+    /// share of what that compaction is estimated to leave, and the policy has nothing to do
     /// ([`crate::policy::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
     /// [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
@@ -94,31 +95,32 @@ pub enum IntraLevel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Charge {
-    /// Every look of a get at a table where two or more overlap, filter included (the paper).
+    /// Each table that a get asks where two or more overlap, filter included, as the paper does.
     #[default]
     Probes,
-    /// Only a data block that was read there and held nothing: what the device feels.
+    /// Only a data block that the get read there in vain: this is what the device feels.
     BlockReads,
 }
 
-/// One block: a table or a level below this size is all overhead.
+/// One block: a smaller table or level is all overhead.
 pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 
-/// As much as is rewritten. To wait for more saves less and less per run that reads must ask.
+/// Level 0 then holds as much as it rewrites. A longer wait saves less and less for each run that
+/// reads must ask.
 pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 
-/// Closer than what is live no bound helps: each byte would be rewritten more than ten times, and
-/// the estimate of what is live errs by a few percent.
+/// A tighter bound does not help: each byte would be rewritten more than ten times, and the
+/// estimate of what is live errs by a few percent.
 pub const MIN_SPACE_PERCENT: u32 = 110;
 
-/// A hundred times what is live: more is no bound that anybody means.
+/// A hundred times what is live: nobody means a larger bound.
 pub const MAX_SPACE_PERCENT: u32 = 10_000;
 
 /// An exbibyte, for any number of bytes. Beyond 2^63 it could not be stored as TOML, and sums of a
 /// few would overflow.
 pub const MAX_OPTION_BYTES: u64 = 1 << 60;
 
-/// A get may meet every run of a stack: more is never wanted.
+/// A get may meet every run of a stack, so nobody wants more.
 pub const MAX_STACK_RUNS: u32 = 1000;
 
 impl Default for PolicyOptions {
@@ -172,7 +174,7 @@ pub enum OptionError {
         /// The largest value allowed.
         max: u64,
     },
-    /// A number that may be 0 is above that, but below the least that makes sense.
+    /// A number is neither 0 nor as large as the least that makes sense.
     #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
     TooSmallButNotZero {
         /// Name of the field of [`PolicyOptions`].

@@ -1,9 +1,10 @@
-//! Components of key overlap among the inputs of a job, and the plan that follows from them. Not
-//! a policy: which tables are inputs is decided before.
+//! Finds which inputs of a job are connected by key overlap, and makes the plan that follows. Not a
+//! policy: the inputs are chosen before.
 //!
-//! Inputs are rows, borrowed from the shape, which keeps them in key order. So nothing is copied or
-//! sorted to find what overlaps: the tables of a row that end before another row goes on are apart
-//! from everything, and what a wide table meets of a row is one slice. One search finds either.
+//! Inputs are rows, borrowed from the shape, which keeps them in key order. So the search copies
+//! and sorts nothing: the tables of a row that end before another row goes on are apart from
+//! everything, and the tables of a row that a wide table meets are one slice. One search finds
+//! either.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -69,12 +70,13 @@ impl<'a> Row<'a> {
         numbered.take_while(|(at, table)| is_apart(table) && !overlaps_next(*at, table)).count()
     }
 
-    /// How many of the first tables begin within what ends at `max_key` or at one of them, and
-    /// where that ends then. As costly as [`Row::count_apart`].
+    /// How many of the first tables begin at or before `max_key`, which rises to the end of each
+    /// table counted, and where it ends up. As costly as [`Row::count_apart`].
     fn reach(&self, mut max_key: &'a [u8]) -> (usize, &'a [u8]) {
         let begins_within = |table: &Table, max_key: &[u8]| *table.min_key <= *max_key;
         if !self.is_overlapping {
-            // Of these only the last can reach further, to a key before the next.
+            // Only the last of these can end beyond `max_key`, and it ends before the next table
+            // begins.
             let count = count_first(self.tables, |table| begins_within(table, max_key));
             let last = self.tables[..count].last();
             return (count, last.map_or(max_key, |table| max_key.max(&table.max_key)));
@@ -103,9 +105,7 @@ impl<'a> Row<'a> {
 /// Where a job's outputs go.
 #[derive(Clone, Copy)]
 pub(crate) struct Output {
-    /// Level.
     pub level: u32,
-    /// Run.
     pub slot: RunSlot,
     /// Where they are cut.
     pub cut: Cut,
@@ -113,7 +113,8 @@ pub(crate) struct Output {
 
 /// What is next in key order among the inputs.
 pub(crate) enum Group<'a> {
-    /// Tables that overlap no input, with none of another row between them: so many components.
+    /// Tables that overlap no other input, with no table of another row between them. Each is a
+    /// component.
     Apart(Row<'a>),
     /// One component: tables connected by key overlap, two at least.
     Joined(Component<'a>),
@@ -129,8 +130,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Inputs connected by key overlap. Its bounds are the union of theirs: no gap inside, or it
-/// would be two components. So a compaction of it writes only keys that one of its inputs covers.
+/// Inputs connected by key overlap. They leave no gap between their bounds, or they would be two
+/// components. So a compaction of them writes only keys that one of its inputs covers.
 pub(crate) struct Component<'a> {
     /// Of each row of inputs the part that belongs here, in the order of the inputs.
     pub rows: Vec<Row<'a>>,
@@ -171,11 +172,11 @@ pub(crate) fn any_overlap(rows: Vec<Row<'_>>) -> bool {
 
 /// Goes through all rows in key order.
 struct Sweep<'a> {
-    /// What of them is in no group yet.
+    /// The part of each row that is in no group yet.
     rows: Vec<Row<'a>>,
-    /// How many of its first tables each gives to the group in the making.
+    /// How many of its first tables each row gives to the group in the making.
     given: Vec<usize>,
-    /// Where each that is not at its end goes on: that key and the row's index; smallest first.
+    /// For each row that is not at its end, the key where it goes on and its index; smallest first.
     heads: BinaryHeap<Reverse<(&'a [u8], usize)>>,
 }
 
@@ -199,7 +200,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The component of the next table: each row gives what begins within it, until none has such.
+    /// The component of the next table: each row gives what begins within it, until no row has
+    /// more.
     fn joined(&mut self) -> Option<Component<'a>> {
         let Reverse((min_key, _)) = *self.heads.peek()?;
         let (mut max_key, mut givers) = (min_key, Vec::new());
@@ -243,8 +245,8 @@ impl<'a> Iterator for Sweep<'a> {
     }
 }
 
-/// How many of the first tables pass, where none does after one that does not. O(log of them): in
-/// most steps of a sweep they are few.
+/// How many of the first tables pass, where none passes after one that does not. O(log of them):
+/// most steps of a sweep take few.
 fn count_first(tables: &[Arc<Table>], passes: impl Fn(&Table) -> bool) -> usize {
     let mut to = 1;
     while tables.get(to - 1).is_some_and(|table| passes(table)) {
@@ -288,7 +290,7 @@ pub(crate) fn plan_groups(
 }
 
 /// One compaction of all inputs, in the order that [`Compaction`] promises. Rows of the same run or
-/// overlapping level must not have tables between each other's. O(ids), beyond the order of rows.
+/// overlapping level must be neighbours there. O(ids), beyond the order of rows.
 pub(crate) fn compaction_of(mut rows: Vec<Row<'_>>, output: Output) -> Compaction {
     let id = |row: &Row<'_>| row.tables.first().map(|table| table.id);
     rows.sort_by(|a, b| {

@@ -1,6 +1,6 @@
-//! A plan that is installed part by part, in key order, while it runs: what lies below a key K is
-//! as if the plan were done, what lies at or above it as if it had never begun. Pure; which parts
-//! there are and when one is done is the engine's.
+//! Installs a plan part by part, in key order, while it runs. Below a key K the tree is as if the
+//! plan were done; from K on it is as if the plan had never begun. Pure: the engine chooses the
+//! parts and tells when one is done.
 //!
 //! 1. An input that ends below K leaves. One that reaches over K is *trimmed*: it shows its keys
 //!    from K on only ([`crate::shape::Edit::trim`]). One that begins at or above K stays as it is.
@@ -20,7 +20,7 @@
 //! So the note is a hint and no obligation. An edit that takes one of the noted tables in another
 //! way makes it void, and the tree is sound without it.
 //!
-//! Only plans whose steps have no key in common are installed so: else a key could be past one step
+//! Only plans whose steps share no key are installed in this way: else a key could be past one step
 //! and before another, which is neither of the two trees. Levels that overlap and plans that rename
 //! levels are left out for the same reason.
 

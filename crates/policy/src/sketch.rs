@@ -50,7 +50,7 @@ impl Sketch {
         }
     }
 
-    /// Adds all keys of another set. Unknown if either is.
+    /// Adds all keys of another set. The result is unknown if either set is.
     pub fn merge(&mut self, other: &Sketch) {
         match (&mut self.registers, &other.registers) {
             (Some(own), Some(others)) => {

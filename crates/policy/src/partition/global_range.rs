@@ -1,6 +1,6 @@
-//! Global-Range on byte strings: halves of the space of all keys, so that every run has its tables'
-//! bounds from one fixed set (the paper's §IV-B). Not for keys whose order carries no meaning in
-//! its bits: any order of bytes will do, but cells fill as unevenly as the keys lie.
+//! Global-Range on byte strings: halves of the space of all keys, so that the tables of every run
+//! take their bounds from one fixed set (the paper's §IV-B). Any order of bytes will do, but cells
+//! fill as unevenly as the keys lie.
 //!
 //! A key is read as an endless string of bits: its bytes, then zeros. A *cell* is a bit prefix: all
 //! keys that begin with it.

@@ -1,7 +1,7 @@
-//! Partitioners: before which keys the outputs of a compaction are cut, so that tables of different
-//! runs share their bounds and later compactions fall apart into independent parts (Mao and
-//! Hristidis, "Coordinated Partitioning of Sorted Runs"). Not the cutting itself, and not the
-//! choice of what is compacted: that is a policy's.
+//! Partitioners choose the keys before which the outputs of a compaction are cut, so that tables of
+//! different runs share their bounds and later compactions fall apart into independent parts (Mao
+//! and Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut, and they do not
+//! choose what is compacted: a policy does.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
 //! before the first user key that is at or above the next cut, so a user key is never split (I2).
@@ -36,8 +36,8 @@ impl Partitioner {
         }
     }
 
-    /// Bytes that its tables have where keys allow it: T_s by prefix, else theta. What a part of a
-    /// compaction is worth is counted in these.
+    /// The size of its tables where keys allow it: T_s by prefix, else theta. The worth of a part
+    /// of a compaction is counted in tables of this size.
     pub fn usual_bytes(self, table_bytes: u64) -> u64 {
         match self {
             Partitioner::Prefix => (table_bytes / prefix::CAP_FACTOR).max(1),
@@ -100,9 +100,9 @@ pub struct Point {
     pub bytes: u64,
 }
 
-/// The data blocks of all inputs in key order, each as if all of it were at its last user key. So
-/// the index blocks are enough, no pass over the keys is needed, and a sum over a key range is off
-/// by at most the two blocks of each input that reach over its ends.
+/// The data blocks of all inputs in key order, each counted as if all its bytes were at its last
+/// user key. So the index blocks are enough, no pass over the keys is needed, and a sum over a key
+/// range is off by at most the two blocks of each input that reach over its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Ascending strictly by key.
@@ -185,8 +185,8 @@ pub fn check_cuts(histogram: &Histogram, cuts: &[CutKey]) -> bool {
     ascends && (cuts.is_empty() || cells(histogram, cuts).iter().all(|cell| !cell.is_empty()))
 }
 
-/// What the partitioners share that halve ranges until they are tables. They keep open ranges in a
-/// list, not on the call stack: a key may be longer than that is deep.
+/// What the partitioners that halve ranges share: they halve until each range is a table. Open
+/// ranges wait in a list, because a long key would overflow the call stack.
 pub(crate) struct Halving<'a> {
     pub histogram: &'a Histogram,
     pub limit_bytes: u64,

@@ -61,7 +61,7 @@ pub(crate) fn cut_row_evenly(
         let is_reached = done < count && bytes * count >= total * done;
         if is_reached || histogram.bytes_of(&(at + 1..at + 2)) > limit_bytes {
             cuts.push(histogram.cut_after(at));
-            // A point may be larger than a share: what it passed is done with.
+            // A point may be larger than a share: the shares that it covers are done.
             done = bytes * count / total.max(1) + 1;
         }
     }

@@ -1,17 +1,18 @@
-//! How one compaction falls apart into parts that run side by side. Plans only: which tables are
-//! inputs is a policy's decision, and reading and writing them is the engine's.
+//! How one compaction falls apart into parts that run side by side. Plans only: a policy chooses
+//! the input tables, and the engine reads and writes them.
 //!
 //! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
 //! inputs' [min, max] overlap. A component of one table moves, any other is a sub-compaction. All
-//! tables are whole. A flushed table that spans all keys joins everything, which is the case in
-//! most compactions of a stack.
+//! tables are whole. A flushed table that spans all keys joins everything, as happens in most
+//! compactions of a stack.
 //!
 //! *Sliced mode*, [`slice()`]:
 //!
 //! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or more
-//!    (T_s / 4, by prefix); a smaller one is compacted, or small tables would stay small for ever.
-//!    So is one with tombstones: the compaction may be what drops them. Nothing moves in a level
-//!    whose tables may overlap: such a compaction is there to part what overlaps by its bounds.
+//!    (T_s / 4, by prefix). A smaller one is compacted, or small tables would stay small for ever.
+//!    A table with tombstones is compacted too, since the compaction may drop them. In a level
+//!    whose tables may overlap nothing moves: such a compaction is there to cut overlapping tables
+//!    apart.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
 //!    the compaction lies inside such bounds, by rule 1.
@@ -33,7 +34,7 @@ use crate::prefix::Prefixer;
 use crate::shape::plan::Compaction;
 use crate::shape::{RunSlot, Table, TableId};
 
-/// A table moves if it has this part of a usual one.
+/// A table moves if it has at least the size of a usual table divided by this.
 pub const MOVE_DIVISOR: u64 = 4;
 
 /// A slice is worth a thread if it writes this many tables.
@@ -152,8 +153,8 @@ pub fn critical_path_permille(parts: impl Iterator<Item = u64>) -> u64 {
     (u128::from(largest) * 1000 / total.max(1)) as u64
 }
 
-/// W: as many slices as cores are idle, within the limit, and no more than are worth it; at least
-/// one. So a compaction takes what is free.
+/// W: one slice for each idle core, up to the limit and to the number that is worth a thread each;
+/// at least one. So a compaction takes the cores that are free.
 pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, usual_bytes: u64) -> usize {
     let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
@@ -191,7 +192,7 @@ impl CellRule<'_> {
     }
 }
 
-/// By a mode; W is of sliced mode.
+/// Cuts a compaction in the given mode. Only sliced mode looks at W.
 pub fn sub_compactions(
     mode: SubCompactions,
     inputs: &[SliceInput],
@@ -304,8 +305,7 @@ fn sublevels(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
     rows
 }
 
-/// Rule 1: whether no block of another input meets the table. In a row, those that can lie side by
-/// side.
+/// Rule 1: whether no block of another input meets the table. The tables of a row lie side by side.
 fn is_alone(input: &SliceInput, rows: &[Vec<&SliceInput>]) -> bool {
     let Table { min_key, max_key, .. } = &*input.table;
     rows.iter().all(|row| {

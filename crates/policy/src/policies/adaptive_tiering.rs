@@ -7,12 +7,11 @@
 //!    by prefix ([`Cut::Prefix`]).
 //! 3. Compaction and move: a level over base * T^(i-1) bytes sinks whole into the next one, which
 //!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it
-//!    alone has no older versions below it to stay above of, and nothing to gain from being
-//!    rewritten.
-//! 4. Intra-level compaction: a table that gets met too often where tables overlap is compacted
+//!    alone has no older versions below it that it must stay above, and rewriting it gains nothing.
+//! 4. Intra-level compaction: a table that gets meet too often where tables overlap is compacted
 //!    with all that overlap it. So are the tables of the deepest overlap, if it is deeper than T or
-//!    if more than a quarter of the level's entries are estimated to be obsolete: a load that is
-//!    only written would else never compact the last level (the paper has no such guard).
+//!    if more than a quarter of the level's entries are estimated to be obsolete. Without this
+//!    guard, which the paper lacks, a load that only writes would never compact the last level.
 //!
 //! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
 //!    upper one sinks before it is full, so that rule 4 can see to it. After the deepest level has
@@ -149,7 +148,7 @@ impl Job<'_> {
         })
     }
 
-    /// Rule 5. What the deepest level holds of keys that the level above it holds too is obsolete.
+    /// Rule 5. An entry of the deepest level is obsolete if the level above holds its key too.
     fn sink_obsolete(&self) -> Option<Plan> {
         let deepest = self.shape.deepest().filter(|deepest| *deepest >= 2)?;
         let index = deepest - 1;
@@ -159,7 +158,9 @@ impl Job<'_> {
             return None;
         };
         let entries = upper.stats().entries + last.stats().entries;
-        // No more can be obsolete than what is above, but for what a level hides itself.
+        // The upper level hides no more entries than it has. This leaves out what a level hides
+        // The two levels together hold at least the keys of the last, so no more than this is
+        // obsolete.
         let bound = obsolete_permille(entries, last.stats().distinct_keys);
         if bound <= OBSOLETE_PERMILLE || !self.is_idle(index) {
             return None;
@@ -249,7 +250,7 @@ impl Job<'_> {
         })
     }
 
-    /// What no read asks for: overlap that is too deep, or too much that is obsolete.
+    /// Compacts what no read asks for: overlap that is too deep, or too much that is obsolete.
     fn guard(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let stats = tables.stats();
         let obsolete = stats.obsolete_permille();
@@ -267,8 +268,8 @@ impl Job<'_> {
         Some(self.inside(index, group, why))
     }
 
-    /// A table and all that overlap it, if there are any and all are idle. The closure is not
-    /// needed under I3 and I4.
+    /// A table and all that overlap it, if there are any and all are idle. What overlaps only those
+    /// may stay: I3 and I4 hold without it.
     fn group<'t>(
         &self,
         index: u32,
@@ -313,12 +314,12 @@ fn cut(options: &PolicyOptions) -> Cut {
     Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
 }
 
-/// Splits a group of connected tables that are compacted; a set of one moves (PTierDB §III-B2, and
-/// what it leaves open).
+/// Splits a group of connected tables into the sets that are compacted; a set of one moves. Follows
+/// PTierDB §III-B2, and settles what it leaves open.
 ///
 /// 1. Two tables are compacted if both hold many prefixes or both hold one, else both move.
-/// 2. Of three or more: tables that share a prefix with two others compaction.
-/// 3. A prefix in exactly two of them compacts these, unless one of them holds no other prefix.
+/// 2. Of three or more, tables that share a prefix with two others are compacted.
+/// 3. Two tables that alone hold a prefix are compacted, unless one of them holds no other prefix.
 /// 4. Sets that share a table are one set; whatever is in none moves.
 ///
 /// A table without a prefix list counts as one of many prefixes: all that its bounds allow.

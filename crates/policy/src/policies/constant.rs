@@ -9,7 +9,7 @@ use crate::policies::stack::{Choice, Choose, Stack};
 /// See the module docs.
 pub(crate) static CONSTANT: Stack = Stack {
     name: "constant",
-    doc: "a stack of at most k runs; one more, and all compaction: simple, most writing",
+    doc: "a stack of at most k runs; one more, and all compact: simple, most writing",
     max_runs: |options| options.stack_runs,
     choose: Choose::BySizes(choose),
 };

@@ -8,16 +8,15 @@
 //!    holds `l0_share_percent` of what it would rewrite, but no longer than [`L0_PATIENCE`] times
 //!    the trigger: reads pay for each run that waits.
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
-//!    whose overlap is free; the cursor is in the manifest, so every table gets its turn. Sources
+//!    whose overlap is free. The cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
-//!    Where tables are cut by Global-Range, they are widened by all that the hull of the job meets,
-//!    and the target tables that this takes come along: bounds are shared there, so the new hull is
-//!    the old one in most cases, and sinking what lies within one cell together rewrites the cell
-//!    once. If that is too much, as without Global-Range. A table of which a quarter are
-//!    tombstones, and twice as many as in its level on the whole, goes before its turn, which the
-//!    cursor does not see: scans pass what they delete until the two meet. One that meets nothing
-//!    below does not move to where its tombstones would stay for good, but is rewritten without
-//!    them.
+//!    Where tables are cut by Global-Range, sources are widened by all that the hull of the job
+//!    meets, and the target tables that this takes come along. Bounds are shared there, so the new
+//!    hull is the old one in most cases, and a cell that sinks as a whole is rewritten once. If
+//!    that is too much, sources are widened as without Global-Range. A table that is a quarter
+//!    tombstones or more, and twice as much as its level on the whole, goes before its turn, and
+//!    the cursor stays: scans pass what tombstones delete until the two meet. Such a table that
+//!    meets nothing below is rewritten without its tombstones: a move would keep them for good.
 //! 3. The level with the highest score goes first; one that is blocked lets the next one go.
 //! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is taken.
@@ -260,7 +259,7 @@ impl Share {
 }
 
 /// Whether a table has many tombstones, and more than its level has on the whole: where all tables
-/// have them none goes before another.
+/// have many, none goes first.
 fn is_dense(table: &Arc<Table>, level: Share) -> bool {
     let own = Share::of(std::slice::from_ref(table)).permille;
     own >= 250 && own >= 2 * level.permille

@@ -7,8 +7,8 @@
 //! 1. Take over: what another policy left below level 0 comes up. The shallowest such level goes
 //!    first: its runs become the oldest of level 0, in their order; nothing is rewritten. A level
 //!    of overlapping tables becomes one run in place before that.
-//! 2. The compact that the policy chooses. Of the chosen runs, tables that overlap no other move to
-//!    the output run, so a load in key order rewrites nothing.
+//! 2. The compaction that the policy chooses. Of the chosen runs, tables that overlap no other move
+//!    to the output run, so a load in key order rewrites nothing.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
@@ -50,7 +50,7 @@ pub(crate) struct Choice {
 /// Decides what is compacted.
 pub(crate) enum Choose {
     /// By the sizes of the newest runs, newest first. While a compaction runs, the runs on top of
-    /// it are a stack of their own: they wait neither for it nor without bound.
+    /// it are a stack of their own: they do not wait for it, so their number stays bounded.
     BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
     /// By age: the flush numbers at which the runs of the wanted layout end, oldest first, after so
     /// many flushes. Several compactions may be due at once.
@@ -83,10 +83,9 @@ impl CompactionPolicy for Stack {
         std::iter::once(stack).chain((0..below).map(|_| target(0))).collect()
     }
 
-    /// What is in the wanted compactions, but for the largest run of each. That one is where it
-    /// belongs; the others are what waits to join it, though the compaction rewrites them all: a
-    /// stack in step may rewrite the whole store, which is no reason to slow writers down.
-    /// O(tables).
+    /// The bytes of the wanted compactions without the largest run of each. That run is where it
+    /// belongs, and the others wait to join it. The compaction rewrites them all, but a stack in
+    /// step may rewrite the whole store, which is no reason to slow writers down. O(tables).
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         let runs = shape.level(0).runs();
         let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();

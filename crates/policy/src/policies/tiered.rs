@@ -145,7 +145,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Of a level that gathers by bytes of its own; else unbounded.
+    /// Unbounded, unless the level gathers and has a capacity of its own.
     fn capacity_bytes(&self, level: u32) -> u64 {
         let is_fed_by_runs = level >= self.last && !self.rules.above.gathers;
         match self.keep(level).gathers && !is_fed_by_runs {
@@ -228,7 +228,7 @@ impl<'a> Job<'a> {
         let is_due = match self.keep(level).gathers && level > 0 {
             false => limit.is_over(0, runs.len()),
             true if level < self.last => bytes_of(runs) > limit.capacity_bytes,
-            // One run is for rule 1.
+            // Rule 1 handles a last level of one run.
             true => match self.outgrown(busy).filter(|_| runs.len() > 1) {
                 Some((_, limit_bytes)) => {
                     limit.capacity_bytes = limit_bytes;

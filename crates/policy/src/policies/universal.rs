@@ -1,17 +1,17 @@
-//! Universal compaction, as RocksDB does it: runs of similar size compaction, the newest first;
-//! space is bounded by compacting all when the newer runs outgrow the oldest. Not RocksDB's
-//! incremental or periodic variants.
+//! Universal compaction, as RocksDB does it: runs of similar size compact, the newest first. All
+//! runs compact when the newer ones outgrow the oldest, which bounds space. RocksDB's incremental
+//! and periodic variants are not here.
 //!
 //! From `universal_trigger` runs on, the first of these that applies:
 //!
 //! 1. Space: the runs above the oldest have together `universal_amp_percent` of its bytes or more.
-//!    All compaction.
+//!    All runs compact.
 //! 2. Size: from the newest run on, runs are gathered while those gathered, and
 //!    `universal_ratio_percent` more, are at least as large as the next; at most
 //!    `universal_max_width`. If they are `universal_min_width` or more, they compact; else the same
 //!    from the next older run on.
-//! 3. Number: there are more than `stack_runs`. So many of the newest compact that as many are
-//!    left, whatever their sizes; at most `universal_max_width` at once.
+//! 3. Number: there are more than `stack_runs`. Enough of the newest compact to come back to that
+//!    number, whatever their sizes; at most `universal_max_width` at once.
 //!
 //! It ends: each compaction leaves fewer runs. At rest there are fewer than the trigger or at most
 //! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction` of RocksDB. The rest is in
@@ -23,7 +23,7 @@ use crate::policies::stack::{Choice, Choose, Stack};
 /// See the module docs.
 pub(crate) static UNIVERSAL: Stack = Stack {
     name: "universal",
-    doc: "a stack of runs; those of similar size compaction, all when space grows (RocksDB)",
+    doc: "a stack of runs; those of similar size compact, all when space grows (RocksDB)",
     // A trigger above k lets more runs wait.
     max_runs: |options| options.stack_runs.max(options.universal_trigger - 1),
     choose: Choose::BySizes(choose),

@@ -1,5 +1,5 @@
-//! What a level does while the one below is taken: its newest runs are compacted inside it, so that
-//! reads stay bounded. Not a policy: each decides when it comes to this.
+//! What a level does while the level below is busy: it compacts its newest runs inside itself, so
+//! that reads stay bounded. Not a policy: each policy decides when it comes to this.
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, compaction_of, run_rows};

@@ -1,5 +1,5 @@
-//! Compactions of a whole tree into one run. Not when that is done: users ask for a full
-//! compaction, and [`crate::space`] for a compaction of all where too little of the tree is live.
+//! Compactions of a whole tree into one run. When one runs is decided elsewhere: users ask for a
+//! full compaction, and [`crate::space`] for one where too little of the tree is live.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::policy::CompactionPolicy;
 use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Shape, Table, TableId};
 
-/// The plan of a full compaction; `None` if the tree is one run without tombstones already, and no
-/// table is older than `settled_from`, the first whose values are placed as they are to be.
+/// The plan of a full compaction. `None` if the tree is one run without tombstones already, and no
+/// table is older than `settled_from`, the first whose values lie where the options want them.
 pub fn full_plan(
     shape: &Shape,
     policy: &dyn CompactionPolicy,

@@ -68,10 +68,10 @@ impl Table {
 pub struct Run {
     /// Stable id.
     pub id: RunId,
-    /// The keyspace's number of the flush brought the newest of its data, counted from 1; 0 where
-    /// that is not known: below level 0, and for runs that came up from there. A run holds what was
-    /// flushed after the next older run's number, up to its own. It stays as it is while the id
-    /// does, so a compaction that keeps the id of its newest input keeps the interval whole.
+    /// Number of the flush that brought the newest of its data, counted from 1 in each keyspace; 0
+    /// where that is not known: below level 0, and for runs that came up from there. A run holds
+    /// what was flushed after the next older run's number, up to its own. The number stays while
+    /// the id does, so a compaction that keeps the id of its newest input keeps the interval whole.
     pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
@@ -399,7 +399,7 @@ impl Shape {
         Ok(touched)
     }
 
-    /// Trims of tables that have left are forgotten, and a pending plan whose tables were taken.
+    /// Forgets the trims of tables that have left, and a pending plan whose tables were taken.
     fn settle_pending(&mut self, edit: &Edit) {
         if !self.trims.is_empty() {
             let ids: BTreeSet<TableId> = self.tables().map(|(_, table)| table.id).collect();

@@ -1,5 +1,5 @@
-//! What a policy decides: a [`Plan`] of moves and compactions, with its why. And what it must keep
-//! its hands off: [`Busy`], the tables and key ranges of the jobs that run right now.
+//! What a policy decides: a [`Plan`] of moves and compactions, with its why. Also what it must
+//! leave alone: [`Busy`], the tables and key ranges of the jobs that run right now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Move {
     pub slot: RunSlot,
 }
 
-/// Tables of one or more levels compacted into one sorted output.
+/// Tables of one or more levels that become one sorted output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Inputs by level, shallow levels first; inside a level newest run first.
@@ -136,10 +136,10 @@ impl Plan {
         self.moves.iter().map(|step| step.table).chain(compacted)
     }
 
-    /// Where the plan writes: per move the table's bounds (for a move up, in every level from the
-    /// one it leaves to the one it reaches), per compact the bounds of its inputs, per relabelled
-    /// level the bounds of all that it holds. A compaction writes no key outside them. Tables that
-    /// left the shape are passed over. O(tables of the shape).
+    /// Where the plan writes. For a move: the table's bounds, in every level from the one it leaves
+    /// to the one it reaches if it goes up. For a compaction: the bounds of its inputs. For a
+    /// relabelled level: the bounds of all that it holds. A compaction writes no key outside them.
+    /// Tables that left the shape are passed over. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
         let tables: BTreeMap<TableId, &Arc<Table>> = shape
@@ -190,7 +190,7 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets met each table in vain, since it was written: for policies that compact what is
+/// How often gets met each table in vain since it was written, for policies that compact what is
 /// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
