@@ -1,5 +1,5 @@
-//! Copies a file between two storages through the traits: what `link_into` does where no link can
-//! be made. Knows nothing of either implementation.
+//! Copies a file between two storages through the traits, as `link_into` does where no link can be
+//! made. Knows nothing of either implementation.
 
 use crate::{Category, Result, Storage, StorageFile};
 
@@ -17,7 +17,8 @@ pub fn copy_into(
     let to = target.create(name, category)?;
     let copied = copy_bytes(&*from, &*to);
     if copied.is_err() {
-        // The first error is the one worth telling; an orphan left by a second is reclaimed later.
+        // The first error is the one to report; an orphan that a second one leaves is reclaimed
+        // later.
         let _ = target.remove(name);
     }
     copied

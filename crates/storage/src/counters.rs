@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::Category;
 
-/// Threads of different numbers modulo this count apart.
+/// Two threads whose numbers differ modulo this count in different stripes.
 const STRIPES: usize = 8;
 
-/// Counters of one category and stripe. A cache line of their own: those of the log change with
-/// every write, under the lock that all writers want.
+/// Counters of one category and stripe, in a cache line of their own: the log's counters change
+/// with every write, under the lock that all writers want.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Stripe {
@@ -27,7 +27,8 @@ pub struct Counters {
 }
 
 /// The counters of one category at one moment: bytes handed to `write_at` and filled by `read_at`,
-/// calls of these two and of `sync`. All grow for ever; rates are differences of snapshots.
+/// calls of these two and of `sync`. All of them only grow; a rate is the difference of two
+/// snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CountersSnapshot {

@@ -139,16 +139,16 @@ pub trait Storage: Send + Sync + Debug {
     /// Takes the store's lock on `name`; `Ok(None)` if another holder excludes it.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
 
-    /// Opens (creating it if absent) another storage of the same kind at `path`, for checkpoints.
-    /// Fails with `AlreadyExists` if it exists and is not empty.
+    /// Opens another storage of the same kind at `path`, for checkpoints, and creates it if it is
+    /// absent. Fails with `AlreadyExists` if it exists and is not empty.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>>;
 
     /// Makes `name` appear in `target` under the same name, by hard link where both are
     /// directories of one file system, else by copy. `name` must no longer be written to.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
-    /// Identifies the boot of the machine. Equal ids mean that no power was lost in between, so
-    /// that everything written is still there; WAL recovery uses it to tell a torn tail from
+    /// Identifies the boot of the machine. Equal ids mean that the power stayed on in between, so
+    /// that everything written is still there. WAL recovery uses it to tell a torn tail from
     /// corruption.
     fn boot_id(&self) -> u128;
 
@@ -184,22 +184,22 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`. Reading past the end is an `UnexpectedEof` error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// As [`StorageFile::read_at`], into new memory, which need not be cleared for it.
+    /// As [`StorageFile::read_at`], into new memory. An implementation need not clear that memory.
     fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len_bytes];
         self.read_at(offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Fills all buffers; the first error ends it. An implementation may have many reads under way
-    /// at once; this one tells of all of them before it waits for the first.
+    /// Fills all buffers and stops at the first error. An implementation may have many reads under
+    /// way at once; this one announces all of them before it waits for the first.
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
         announce(self, reads);
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
-    /// Whether `read_many` has its reads under way at once. Else it is no more than `read_ahead`
-    /// of each and `read_at` of each.
+    /// Whether `read_many` has its reads under way at once. If not, it only calls `read_ahead` and
+    /// then `read_at` for each.
     fn reads_together(&self) -> bool {
         false
     }
@@ -215,7 +215,7 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Current length in bytes.
     fn len(&self) -> Result<u64>;
 
-    /// Bytes that the file takes where it lies, if that is known: holes take none, reserved space
+    /// Bytes that the file takes on its medium, if that is known: holes take none, reserved space
     /// does. Else its length.
     fn disk_bytes(&self) -> Result<u64> {
         self.len()
@@ -239,14 +239,14 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Tells that the range will be read soon. A hint: never fails, may do nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Whether `read_ahead` makes a difference. Where it does not, reads that are not wanted yet
-    /// are better left undone.
+    /// Whether `read_ahead` has an effect. Where it has none, a caller does better to leave out
+    /// reads that it does not want yet.
     fn heeds_hints(&self) -> bool {
         false
     }
 
-    /// Shows the range as it is now and says so, if the file is memory of the process and has the
-    /// range. Writes wait meanwhile. Not a read: nothing is counted.
+    /// Shows the range as it is now and returns true, if the file is memory of the process and has
+    /// the range. Writes wait meanwhile. Not a read: nothing is counted.
     fn show(&self, _offset: u64, _len_bytes: u64, _see: &mut dyn FnMut(&[u8])) -> bool {
         false
     }
@@ -263,7 +263,7 @@ pub trait StorageFile: Send + Sync + Debug {
     }
 }
 
-/// Tells the file of all reads before the first is waited for.
+/// Announces all reads to the file before the caller waits for the first.
 fn announce<F: StorageFile + ?Sized>(file: &F, reads: &[ReadRequest]) {
     if reads.len() > 1 {
         reads.iter().for_each(|read| file.read_ahead(read.offset, read.buffer.len() as u64));

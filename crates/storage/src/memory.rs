@@ -1,5 +1,5 @@
-//! Files in memory, for tests and `mem:` stores. Nothing survives the process and nothing is ever
-//! lost before: for a disk that loses power see `SimStorage`.
+//! Files in memory, for tests and `mem:` stores. Nothing survives the process, and nothing is lost
+//! before it ends; `SimStorage` is the disk that loses power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::{
     StorageLock,
 };
 
-/// The one boot of every memory storage: no power is lost without losing the storage too.
+/// Every memory storage has the same boot: a machine that loses power loses the storage too.
 const MEMORY_BOOT_ID: u128 = 1;
 
 /// A directory in memory. Clones share its files and counters, so that a test can open a store
@@ -155,7 +155,7 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
-    /// Held in a table of the process; no file appears.
+    /// The lock is held in a table of the process; no file appears.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         check_name(Operation::Lock, name)?;
         Ok(self.world.locks.take(path_text(&self.place, name), mode))

@@ -65,8 +65,8 @@ impl PosixStorage {
         })
     }
 
-    /// Has files read many places at once by io_uring, if the kernel allows it; else they announce
-    /// the reads and do one after another, as without this.
+    /// Makes files read many places at once by io_uring, if the kernel allows it. Otherwise they
+    /// announce the reads and do one after another, as without this call.
     pub fn with_io_uring(mut self) -> Self {
         self.rings = Rings::probe().map(Arc::new);
         self
@@ -116,8 +116,8 @@ impl PosixStorage {
         Context { path, category, counters: Arc::clone(&self.counters) }
     }
 
-    /// Opens the lock file; `None` if a read-only storage has none, which then locks nothing: who
-    /// writes has made one.
+    /// Opens the lock file. `None` if a read-only storage has none: every writer makes one, so
+    /// nobody holds the lock.
     fn open_lock_file(&self, name: &str) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -156,7 +156,8 @@ impl Storage for PosixStorage {
                 Ok(Arc::new(handle))
             }
             Err(source) => {
-                // Nobody knows of the file yet; left behind it would hold the space it did get.
+                // No caller knows of the file yet; left behind, it would hold the space that it did
+                // get.
                 let _ = fs::remove_file(&path);
                 Err(self.failed(Operation::Create, name, source))
             }
@@ -300,8 +301,8 @@ struct PosixLock {
 
 impl StorageLock for PosixLock {}
 
-/// Kinds with which a file system says that it cannot link these two places; `PermissionDenied` is
-/// what one without hard links answers.
+/// Kinds of error with which a file system says that it cannot link these two places. One without
+/// hard links answers `PermissionDenied`.
 fn is_unlinkable(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         CrossesDevices, PermissionDenied, ReadOnlyFilesystem, TooManyLinks, Unsupported,

@@ -17,10 +17,10 @@ use crate::names::{checked_end, fixed_capacity};
 use crate::uring::Rings;
 use crate::{Category, Counters, Error, Operation, ReadRequest, Result, StorageFile, announce};
 
-/// Unit in which `stat` counts the space of a file, whatever the file system's own is.
+/// `stat` counts the space of a file in this unit, whatever the unit of the file system is.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What every handle needs besides its file: for errors and for counting.
+/// What every handle needs besides its file, to report errors and to count.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) path: PathBuf,
@@ -82,7 +82,7 @@ impl PosixFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Room that the allocator gave beyond what was asked for is filled as well.
+        // The allocator may give more room than was asked for, and a read fills it too.
         bytes.truncate(len_bytes);
         Ok(bytes)
     }
@@ -166,7 +166,7 @@ impl StorageFile for PosixFile {
             .map_err(|source| self.context.failed(Operation::SetLen, source))
     }
 
-    /// The length stays: it would otherwise depend on whether the file system can reserve.
+    /// The length stays, because it would otherwise depend on whether the file system can reserve.
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.check_writable()
             .and_then(|()| self.try_fallocate(FallocateFlags::KEEP_SIZE, offset, len_bytes))
@@ -225,7 +225,7 @@ impl StorageFile for PosixMappedFile {
         Err(self.context.failed(Operation::SetLen, self.mapping.refuse_resize()))
     }
 
-    /// Everything is reserved since creation.
+    /// Creation has reserved everything.
     fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
     }

@@ -13,8 +13,8 @@ pub fn peak_resident_bytes() -> u64 {
     status_bytes("VmHWM:")
 }
 
-/// Bytes passed to `write` and its kin so far. Stores through mappings are not among them; pages
-/// that the kernel writes back (`write_bytes`) would be, but only those it got round to.
+/// Bytes passed to `write` and its kin so far. Stores through mappings are not counted.
+/// `write_bytes` of the kernel would count them, but only once their pages are written back.
 pub fn written_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
     field(&text, "wchar:")
@@ -34,8 +34,8 @@ pub fn waited_seconds() -> f64 {
     ns.unwrap_or(0.0) / 1e9
 }
 
-/// Processor time that the host of a virtual machine gave to others while this machine wanted it,
-/// of all its processors since it started, in steps of 10 ms.
+/// Processor time that the host of a virtual machine gave to others while this machine wanted it:
+/// the sum over all its processors since it started, in steps of 10 ms.
 pub fn stolen_seconds() -> f64 {
     const STEAL_FIELD: usize = 8;
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -5,7 +5,7 @@
 /// What splitmix64 adds to its state with each number: 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One well-mixed number for each number; no two have the same.
+/// Mixes a number. Different numbers give different results.
 pub fn mix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,5 @@
-//! A KVSSD as a key-value store. One lock: the device does one thing at a time, as its time does.
+//! A KVSSD as a key-value store. One lock guards it: the device does one operation at a time, in
+//! simulated time too.
 
 use parking_lot::{Mutex, MutexGuard};
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
@@ -7,10 +8,10 @@ use runstone::{Durability, Error, Result, Value};
 use runstone_flash::Error as FlashError;
 use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 
-/// Entries that a scan takes at a time; between two, others get their turn.
+/// Entries that a scan takes at a time; other callers get their turn between two such stretches.
 const SCAN_ENTRIES: usize = 256;
 
-/// See the module docs. Dropping it syncs what the log still holds back.
+/// A store on a KVSSD. Dropping it syncs what the log still holds back.
 #[derive(Debug)]
 pub struct KvSsdStore {
     device: Mutex<KvSsd>,
@@ -18,14 +19,14 @@ pub struct KvSsdStore {
 }
 
 impl Drop for KvSsdStore {
-    /// A clean end. After an error there is nobody left to tell.
+    /// Ends cleanly. Nobody is left to hear of an error.
     fn drop(&mut self) {
         let _ = self.device.get_mut().sync();
     }
 }
 
 impl KvSsdStore {
-    /// Over an open device; `place` is for messages.
+    /// Makes a store of an open device. `place` is for messages.
     pub fn new(device: KvSsd, place: String) -> KvSsdStore {
         KvSsdStore { device: Mutex::new(device), place }
     }
@@ -35,7 +36,7 @@ impl KvSsdStore {
         &self.place
     }
 
-    /// Whether the device could take a write, were there room.
+    /// Whether the device would take a write, given enough room.
     pub fn check(&self, write: KvWrite<'_>) -> Result<()> {
         self.run(|device| device.check_size(&as_write(&write)))
     }
@@ -118,7 +119,7 @@ impl KvStore for KvSsdStore {
         Ok(self.run(|device| device.get(key))?.map(Value::owned))
     }
 
-    /// The view is one snapshot, and the device is free for others between stretches.
+    /// The view is one snapshot, and other callers may use the device between stretches.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
         let snapshot = self.device.lock().snapshot();
         let done = self.scan_at(from, direction, snapshot, visit);
@@ -167,18 +168,18 @@ fn as_write<'a>(write: &KvWrite<'a>) -> Write<'a> {
     }
 }
 
-/// The engine's words for an error of a device that is open.
+/// Puts an error of an open device into the engine's words.
 pub fn explained(error: FlashError) -> Error {
     explain("the device", error)
 }
 
-/// The engine's words for an error of the flash.
+/// Puts an error of the flash into the engine's words.
 pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     match error {
         FlashError::InUse { place } => Error::InUse { path: place },
-        // As a directory that cannot be opened. Later ones stay the device's own: no space that
-        // comes back helps a device that has failed.
+        // Told like a directory that cannot be opened. Later failures stay the device's own: free
+        // space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {
             StorageError::new(Operation::Open, place, source).into()
         }

@@ -3,8 +3,8 @@
 //! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone::kv::KvStore`].
 //! * `blockssd:PATH?blocks=384`: a storage, on which the unchanged file engine runs.
 //!
-//! The one crate above both the engine and the flash, which do not know each other. No firmware and
-//! no store is here, only the way from one to the other.
+//! This is the one crate above both the engine and the flash, which do not know each other. It
+//! holds no firmware and no store, only the way from one to the other.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! URLs of devices: what they say, and opening what they name.
+//! URLs of devices: what they say, and how to open what they name.
 //!
 //! ```text
 //! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
@@ -6,9 +6,9 @@
 //!
 //! What the names mean is in [`device_options`].
 //!
-//! A device keeps its geometry, and a KVSSD its options: without any in the URL it is opened as it
-//! is. Sizes of the geometry that are given must be the image's. If any other option of a KVSSD is
-//! given, those that are not are at their defaults.
+//! A device keeps its geometry, and a KVSSD its options: a URL without options opens the device as
+//! it is. Sizes of the geometry, if given, must be the image's. If any other option of a KVSSD is
+//! given, the ones left out take their defaults.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -72,7 +72,7 @@ impl DeviceUrl {
             return Some(Err(Error::invalid("the image has no path", hint)));
         }
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        // The variant first: it sets the others.
+        // The variant comes first, because it sets the other options.
         let (first, others): (Vec<&str>, Vec<&str>) =
             pairs.partition(|pair| pair.starts_with("policy="));
         for pair in first.into_iter().chain(others) {
@@ -101,7 +101,7 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether it is an option of the geometry.
+    /// Sets an option of the geometry; false if the name is none.
     fn set_geometry(&mut self, name: &str, value: &str) -> Result<bool> {
         let field = match name {
             "blocks" => &mut self.geometry.block_count,
@@ -167,8 +167,8 @@ impl DeviceUrl {
         Ok(())
     }
 
-    /// The files that the device is kept in: the image, under its name and the one that it is made
-    /// under, and beside that of a KVSSD its side file.
+    /// The files that the device is kept in: the image, under its own name and the name it has
+    /// while it is made, and the side file of a KVSSD.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.kind {
             Kind::KvSsd => vec![self.path.clone(), self.path_with(".new"), self.side_path()],
@@ -176,7 +176,7 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether there is an image. A file without a byte is none: its maker was killed.
+    /// Whether there is an image. An empty file is none: the process that made it was killed.
     pub fn exists(&self) -> bool {
         let found = self.path.metadata();
         found.is_ok_and(|found| !found.is_file() || found.len() > 0)
@@ -212,8 +212,9 @@ impl DeviceUrl {
         })
     }
 
-    /// Makes an image with a device on it, under another name until it is whole: who is killed
-    /// meanwhile leaves nothing that would be taken for a device. What is left is made over.
+    /// Makes an image with a device on it, under another name until it is whole: a process that is
+    /// killed meanwhile leaves nothing that looks like a device. The next attempt overwrites what
+    /// it left.
     fn make_image<T>(
         &self,
         device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
@@ -225,24 +226,25 @@ impl DeviceUrl {
             }
             created => created?,
         };
-        // Locked now. Another process may have finished it, whose device this may be by now.
+        // The file is locked now. Another process may have finished the device meanwhile, and own
+        // it.
         if self.exists() {
             return Err(FlashError::InUse { place: self.path.display().to_string() });
         }
         image.set_len(0)?;
         let made = device(Box::new(image)).and_then(|device| {
             let named = self.give_name(&path);
-            // The lock goes when the image has its name.
+            // The lock goes once the image has its name.
             drop(device);
             named
         });
         made.inspect_err(|_| {
-            // An image that was not finished is no device; the next attempt starts afresh.
+            // An unfinished image is no device; the next attempt starts afresh.
             let _ = std::fs::remove_file(&path);
         })
     }
 
-    /// Gives a whole image its name, which it keeps whatever happens to the power.
+    /// Gives a whole image its name, and makes the name durable.
     fn give_name(&self, path: &Path) -> runstone_flash::Result<()> {
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let synced = |path: &Path| File::open(path)?.sync_all();

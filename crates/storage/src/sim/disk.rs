@@ -1,5 +1,5 @@
-//! The state of a simulated disk: files, directories, what of them is durable, and the account of
-//! operations. How a power cut chooses among the pending is in `cut.rs`.
+//! The state of a simulated disk: files, directories, the durable part of both, and the count of
+//! operations. `cut.rs` chooses what a power cut leaves of the pending changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -163,7 +163,8 @@ impl State {
         }
     }
 
-    /// FNV-1a over the operation; lengths and not bytes of data, which the images show.
+    /// FNV-1a over the operation. It takes the length of the data and not its bytes, which the
+    /// images show.
     fn trace(&mut self, op: Op<'_>) {
         let numbers = [op.kind as u64, op.offset, op.len_bytes, op.name.len() as u64];
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(op.name.bytes());

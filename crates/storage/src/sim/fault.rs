@@ -1,5 +1,5 @@
-//! Faults that a simulated disk is told to show, and the rule when each fires. What a fault does to
-//! the bytes is with the operations themselves.
+//! Faults that a simulated disk is told to show, and the rule that says when each fires. The
+//! operations themselves apply what a fault does to the bytes.
 
 use crate::Category;
 
@@ -40,7 +40,7 @@ pub enum FaultKind {
     NoSpaceOnSync,
     /// A sync of a directory fails with `EIO`, without effect.
     FailedDirSync,
-    /// A file stays, with `EIO`.
+    /// The removal of a file fails with `EIO`, and the file stays.
     FailedRemove,
     /// A write is acknowledged and never happens: readers and the disk keep the old bytes. The
     /// length grows as if it had happened, with zeros, because lengths are kept elsewhere.
@@ -101,7 +101,7 @@ impl FaultKind {
     }
 }
 
-/// The faults still to come and those that came.
+/// The faults that are armed and those that fired.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     armed: Vec<(Fault, bool)>,
@@ -122,7 +122,7 @@ impl Faults {
         self.fired.clone()
     }
 
-    /// The fault of this operation, if any; of several the one injected first.
+    /// The fault of this operation, if any. Of several, the one injected first fires.
     pub(super) fn take(
         &mut self,
         number: u64,

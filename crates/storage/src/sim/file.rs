@@ -209,7 +209,7 @@ impl Drop for SimFile {
 }
 
 impl StorageFile for SimFile {
-    /// They make none, but callers then go the way that they go on disks.
+    /// Hints have no effect here, but callers then take the path that they take on disks.
     fn heeds_hints(&self) -> bool {
         true
     }

@@ -346,7 +346,7 @@ impl Storage for SimStorage {
         self.try_sync_dir().map_err(|source| self.failed(Operation::SyncDir, "", source))
     }
 
-    /// Held in a table of the disk; no file appears.
+    /// The lock is held in a table of the disk; no file appears.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         check_name(Operation::Lock, name)?;
         let alive = self.disk.state.lock().check_alive();
