@@ -9,7 +9,7 @@ use clap::Args;
 use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
 
-/// Which keyspace.
+/// The argument that names a keyspace.
 #[derive(Args, Clone, Debug)]
 pub struct KeyspaceArgument {
     /// Keyspace inside the store.
@@ -17,7 +17,7 @@ pub struct KeyspaceArgument {
     pub keyspace: String,
 }
 
-/// How keys are written.
+/// How keys are written on the command line and shown.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct KeyFormat {
     /// Keys are hexadecimal, on the command line and in the output.
@@ -58,13 +58,13 @@ pub struct MakeArguments {
     /// Bound on buffers, cache, index and filters together.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_budget: Option<u64>,
-    /// The command writes one entry.
+    /// Whether the command writes a single entry.
     #[arg(skip)]
     pub is_little: bool,
 }
 
 impl MakeArguments {
-    /// Whether anything is given that only a store of files has.
+    /// Whether an option is given that only a store of files has.
     pub fn has_engine_options(&self) -> bool {
         self.preset.is_some()
             || self.options.is_some()
@@ -73,19 +73,19 @@ impl MakeArguments {
     }
 }
 
-/// Which keys, in which order.
+/// Which keys a command visits, and in which order.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RangeArguments {
-    /// Only keys that start so.
+    /// Only keys that begin with this.
     #[arg(long, value_name = "P")]
     pub prefix: Option<OsString>,
     /// First key.
     #[arg(long, value_name = "K")]
     pub from: Option<OsString>,
-    /// Key behind the last.
+    /// First key beyond the range.
     #[arg(long, value_name = "K")]
     pub to: Option<OsString>,
-    /// At most so many.
+    /// Stop after this many keys.
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
     /// From the last key to the first.

@@ -64,7 +64,7 @@ impl Failure {
 
     /// What clap refused, with its tip if it has one.
     pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
-        // All that clap says then is its help.
+        // In this case all that clap says is its help.
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Failure::usage("no command is named", hint);
         }
@@ -123,7 +123,7 @@ impl Failure {
             return self.exit;
         }
         let mut stderr = io::stderr().lock();
-        // There is nobody left to tell about an error here.
+        // Nobody is left to hear of an error here.
         let _ = match is_json {
             true => writeln!(stderr, "{}", self.to_json()),
             false => write!(stderr, "{}", self.to_text()),
@@ -185,7 +185,7 @@ fn exit_of(error: &Error) -> Exit {
     }
 }
 
-/// Whether a file is gone that a store cannot be without.
+/// Whether a file is missing that a store needs.
 fn is_missing_file(error: &Error) -> bool {
     let Error::Storage(cause) = error else { return false };
     let extension = Path::new(&cause.path).extension().and_then(|extension| extension.to_str());

@@ -1,6 +1,6 @@
 //! The `runstone` command as a library: reads the command line, runs one command, reports its
-//! error. What a command does is in `commands/`, one file each. Not an interface: the binary calls
-//! [`run`], and the laboratory turns its own commands on (the feature `lab`).
+//! error. Each command is a file in `commands/`. This is no interface: the binary calls [`run`],
+//! and the feature `lab` adds the commands of the laboratory.
 
 mod arguments;
 mod commands;
@@ -59,7 +59,7 @@ pub fn run() -> ExitCode {
     };
     let output = Output::new(line.json);
     let outcome = line.command.run(&output);
-    // What was printed before a failure is printed whole.
+    // Output from before a failure is printed whole.
     let flushed = output.flush();
     match outcome.and_then(|exit| flushed.map(|()| exit)) {
         Ok(exit) => exit.into(),

@@ -1,4 +1,4 @@
-//! What stands for `devices` where the feature is off: no URL is one of a device.
+//! Stands in for `devices` where the feature is off: no URL names a device.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use runstone::storage::Storage;
 use crate::failure::{Failure, Result};
 use crate::opened::{Figures, Opened};
 
-/// There is none.
+/// No device can be named, so this has no value.
 #[derive(Debug)]
 pub enum Url {}
 
 impl Url {
-    /// Refuses URLs of devices, rather than make a directory of that name.
+    /// Refuses URLs of devices, because a directory of that name would surprise.
     pub fn parse(text: &str) -> Result<Option<Url>> {
         match text.split_once(':') {
             Some((scheme @ ("kvssd" | "blockssd"), _)) => {

@@ -1,5 +1,5 @@
-//! A store that is open, of files or a device, as the commands see it. A kind refuses what it
-//! cannot do. Not the way to one: that is `opening.rs`.
+//! An open store, of files or a device, as the commands see it. Each kind refuses what it cannot
+//! do. How a store is opened is in `opening.rs`.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct Figures {
     pub json: Value,
 }
 
-/// What a look at every byte found.
+/// What a check of every byte found.
 pub struct Verified {
     pub is_clean: bool,
     pub figures: Figures,
@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a store of files.
+    /// The limits of a store of files.
     pub const FILES: Limits = Limits {
         key_bytes: runstone::MAX_KEY_BYTES as u64,
         value_bytes: runstone::MAX_VALUE_BYTES,
@@ -44,19 +44,19 @@ pub trait Drawing {
     /// A page that needs no other file.
     fn html(&self) -> Result<String>;
     fn to_json(&self) -> Value;
-    /// For a terminal that is so wide.
+    /// Draws for a terminal of this width.
     fn to_text(&self, columns: usize) -> String;
 }
 
-/// Where an import writes: batches of records, each with how far the import is by then.
+/// Where an import writes: batches of records, each with the progress of the import so far.
 pub trait Target {
     /// What an import of this source that was cut short left behind.
     fn left(&self) -> Result<Option<Progress>>;
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
-    /// Whether the batch is as large as it gets but for its number of records.
+    /// Whether the batch has reached its largest size or number of records.
     fn is_full(&self, most_records: u64) -> bool;
-    /// Writes the batch, and how far the import is; `None` at its end.
+    /// Writes the batch with the progress of the import; `None` at its end.
     fn commit(&mut self, progress: Option<&Progress>) -> Result<()>;
     /// Closes what was written to.
     fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
@@ -82,11 +82,11 @@ pub trait Opened {
     /// Counters in the exposition format of Prometheus.
     fn prometheus(&self) -> Result<String>;
     fn verify(&self) -> Result<Verified>;
-    /// What there is besides files; with `has_entries` every page.
+    /// What there is besides files; with `has_entries`, every page too.
     fn dump(&self, has_entries: bool) -> Result<Figures>;
-    /// What a demonstration cost that left so many bytes to a reader.
+    /// What a demonstration cost whose readers see `live_bytes`.
     fn costs(&self, live_bytes: u64) -> Result<Figures>;
-    /// For the import of a source, `how` it is read included.
+    /// Prepares the import of a source. `how` says how the source is read.
     fn into_target(
         self: Box<Self>,
         source: &Path,

@@ -1,4 +1,4 @@
-//! From what the user calls a store to an open one, and why it does not open.
+//! The way from the name that a user gives to an open store, and why a store does not open.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::files::FileStore;
 use crate::opened::{Figures, Opened};
 use crate::transfer::progress;
 
-/// Log segments of a command that writes little: it needs no room for more, on a disk that is
-/// nearly full least of all.
+/// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
+/// full has no room for them.
 const SMALL_SEGMENT_BYTES: u64 = 256 << 10;
 
-/// Where a store is. Memory lasts as long as this, so that a store there can be opened again.
+/// Where a store is. A store in memory lasts as long as this value, so that it can be opened again.
 #[derive(Debug)]
 pub struct Location {
     path: PathBuf,
@@ -57,7 +57,7 @@ impl Location {
         self.existing(keyspace, Options { create_if_missing: false, ..options })
     }
 
-    /// Opens or makes a store of either kind; `base` is for one of files that is given no options.
+    /// Opens or makes a store of either kind; `base` is for a store of files without options.
     pub fn to_make(
         &self,
         make: &MakeArguments,
@@ -228,7 +228,7 @@ impl Location {
                 };
                 Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
             }
-            // Options that do not suit what is there.
+            // The options do not suit what is there.
             Error::InvalidArgument { .. } => Failure::from(error).at(path),
             _ => Failure::from(error),
         }

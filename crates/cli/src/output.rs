@@ -1,5 +1,5 @@
-//! Standard output, files beside it, numbers for people, and progress bars. Not standard error's
-//! messages: those are a [`crate::failure::Failure`].
+//! Standard output, files beside it, numbers for people, and progress bars. Messages on standard
+//! error are a [`crate::failure::Failure`].
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -89,7 +89,7 @@ impl Output {
     }
 }
 
-/// Tells people something beside the output; a closed standard error is no reason to stop.
+/// Tells people something beside the output. A closed standard error does not stop a command.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -40,7 +40,7 @@ impl Range {
             && from > to
         {
             let what = "--from is behind --to: no key lies between them";
-            let hint = "exchange them; --reverse turns the order, not the bounds";
+            let hint = "swap them; --reverse turns the order, not the bounds";
             return Err(Failure::usage(what, hint));
         }
         if let Some(from) = from {

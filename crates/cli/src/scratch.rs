@@ -13,7 +13,7 @@ const LOCK: &str = "in-use";
 /// An unlocked directory younger than this may be about to be locked.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
-/// Removed when dropped; one whose command was killed, by the next command that makes one.
+/// Removed when dropped. If its command was killed, the next command that makes one removes it.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,

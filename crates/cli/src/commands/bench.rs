@@ -23,19 +23,19 @@ use crate::scratch::Scratch;
 /// Flags may be written as db_bench does, with `_` for `-`: --value_size=100.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Names, apart by commas.
+    /// Names, separated by commas.
     #[arg(value_delimiter = ',')]
     names: Vec<String>,
-    /// Where the store is made and kept; a directory for temporary files if not given.
+    /// Where the store is made and kept; without it, a directory for temporary files.
     #[arg(long, value_name = "STORE")]
     store: Option<PathBuf>,
-    /// Works on a store that holds data already.
+    /// Work on a store that holds data already.
     #[arg(long, alias = "use_existing", requires = "store")]
     use_existing: bool,
-    /// Keys; as many writes a filling benchmark does.
+    /// Number of keys; a filling benchmark writes as many.
     #[arg(long, default_value_t = 1_000_000)]
     num: u64,
-    /// Operations of a reading benchmark; as --num if not given.
+    /// Operations of a reading benchmark; without it, as many as --num.
     #[arg(long)]
     reads: Option<u64>,
     /// Threads that share the operations.
@@ -53,15 +53,15 @@ pub struct Args {
     /// Entries read after a seek.
     #[arg(long, alias = "scan_length", default_value_t = 100)]
     scan_length: u64,
-    /// Syncs every write.
+    /// Sync every write.
     #[arg(long)]
     sync: bool,
     #[arg(long, default_value_t = 301)]
     seed: u64,
-    /// Ends random benchmarks after so many seconds instead of by count.
+    /// End random benchmarks after this many seconds, not after a count.
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
-    /// Prints latency histograms.
+    /// Print latency histograms.
     #[arg(long)]
     histogram: bool,
     /// Filter bits per key.
@@ -71,13 +71,13 @@ pub struct Args {
     #[arg(long, alias = "cache_size", value_name = "SIZE",
           value_parser = parse_size, conflicts_with = "memory_budget")]
     cache_size: Option<u64>,
-    /// A memtable is flushed at this size.
+    /// Size at which a memtable is flushed.
     #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size)]
     write_buffer_size: Option<u64>,
     /// Compression of all levels.
     #[arg(long, value_enum)]
     compression: Option<Codec>,
-    /// Threads that one large compaction may use; as many as cores are idle if not given.
+    /// Threads that one large compaction may use; without it, as many as cores are idle.
     #[arg(long, alias = "compaction_slices", value_name = "W")]
     compaction_slices: Option<usize>,
     #[command(flatten)]
@@ -127,7 +127,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// What comes after the lines of the benchmarks.
+    /// Prints what comes after the lines of the benchmarks.
     fn finish(
         &self,
         spec: &BenchSpec,
@@ -158,7 +158,7 @@ impl Args {
         output.json(&json)
     }
 
-    /// The device that is a store, if the URL is of one: its options are in the URL.
+    /// The device, if the URL names one that is a store; the URL then holds its options.
     fn device(&self, location: &Location) -> Result<Option<Box<dyn Opened>>> {
         let has_engine_options = self.make.has_engine_options()
             || self.bloom_bits.is_some()
@@ -196,7 +196,7 @@ impl Args {
         Ok(spec)
     }
 
-    /// The keyspace's options: those given by name, else those stored, with the flags on top.
+    /// The keyspace's options: the named ones, else the stored ones, with the flags on top.
     fn options(&self, location: &Location) -> Result<KeyspaceOptions> {
         let mut options = match opening::given_options(&self.make)? {
             Some(given) => given,
@@ -267,8 +267,8 @@ impl Args {
     }
 }
 
-/// Runs one after the other, printing each line when it is known. Live bytes are counted once, at
-/// the end.
+/// Runs one benchmark after the other, and prints each line as soon as it is known. Live bytes are
+/// counted once, at the end.
 fn run_all(
     names: &[String],
     spec: &BenchSpec,
@@ -297,7 +297,7 @@ fn run_all(
     whole.ok_or_else(|| Failure::usage("no benchmark is named", "`runstone bench` lists them"))
 }
 
-/// Draws how far a benchmark is.
+/// Draws the progress of a benchmark.
 struct Bars {
     bar: ProgressBar,
 }

@@ -25,7 +25,7 @@ impl Args {
             let hint = "copy the image, or `runstone export` the entries";
             return Err(Failure::usage(what, hint).at(self.store.display()));
         }
-        // For writing: what is only in the log must be flushed to be part of the copy.
+        // Opens for writing: what is only in the log must be flushed to be part of the copy.
         let store = opening::to_change(&self.store)?;
         let is_occupied = std::fs::read_dir(&self.target)
             .map(|mut entries| entries.next().is_some())

@@ -11,7 +11,7 @@ use crate::output::Output;
 /// Print a completion script: source it, or put it where the shell looks
 #[derive(clap::Args)]
 pub struct Args {
-    /// For which shell.
+    /// The shell that the script is for.
     shell: Shell,
 }
 

@@ -16,7 +16,7 @@ use crate::range::Range;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// Only keys that start so.
+    /// Only keys that begin with this.
     #[arg(long, value_name = "P")]
     prefix: Option<OsString>,
     #[command(flatten)]

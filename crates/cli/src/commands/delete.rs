@@ -20,7 +20,7 @@ pub struct Args {
     /// The keys.
     #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<OsString>,
-    /// Waits until the deletes survive a power loss.
+    /// Wait until the deletes survive a power loss.
     #[arg(long)]
     sync: bool,
     #[command(flatten)]

@@ -21,18 +21,18 @@ use crate::scratch::Scratch;
 /// Store a real directory tree, work on it, measure, and compare every value with its file
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to store; the sources that cargo fetched if not given.
+    /// What to store; without it, the sources that cargo fetched.
     directory: Option<PathBuf>,
-    /// Where the store is made and kept; a directory for temporary files if not given.
+    /// Where the store is made and kept; without it, a directory for temporary files.
     #[arg(long, value_name = "STORE")]
     store: Option<PathBuf>,
-    /// Stores no more than this.
+    /// Store no more than this.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     max_bytes: u64,
-    /// Ends reads and scans of directories early, so that all takes about this long.
+    /// End reads and scans of directories early, so that the whole run takes about this long.
     #[arg(long, value_name = "SECONDS", default_value_t = 100)]
     seconds_limit: u64,
-    /// Of everything random.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -98,7 +98,7 @@ impl Args {
         Ok(if run.check.differences == 0 { Exit::Ok } else { Exit::Different })
     }
 
-    /// The device, or a store of files for so many bytes; neither may hold an entry.
+    /// Opens the device, or a store of files for this many bytes; neither may hold an entry.
     fn open_empty(
         &self,
         location: &Location,
@@ -119,7 +119,7 @@ impl Args {
         }
     }
 
-    /// Those of the store when it is opened again.
+    /// The options with which the store is opened again.
     fn options(&self) -> Options {
         let default = Options::default();
         let memory_budget_bytes = self.make.memory_budget.unwrap_or(default.memory_budget_bytes);
@@ -127,8 +127,8 @@ impl Args {
     }
 }
 
-/// The default options with buffers, levels and tables made small enough for a tree of `bytes` to
-/// have levels at all.
+/// The default options, with buffers, levels and tables small enough that a tree of `bytes` has
+/// levels at all.
 fn scaled_options(bytes: u64) -> KeyspaceOptions {
     let buffer = (bytes / 24).next_power_of_two().clamp(256 << 10, 64 << 20);
     KeyspaceOptions {

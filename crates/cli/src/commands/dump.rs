@@ -16,9 +16,9 @@ use crate::output::{Output, size};
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// Name of the file inside the store; all are listed if not given.
+    /// Name of the file inside the store; without it, all files are listed.
     file: Option<String>,
-    /// Also every entry or operation.
+    /// Show every entry or operation too.
     #[arg(long)]
     entries: bool,
 }
@@ -36,7 +36,7 @@ impl Args {
             return Ok(Exit::Ok);
         };
         let Some(file) = &self.file else { return list(&self.store, &*files, output) };
-        // Tables, logs and manifests name themselves; a path of one is as good.
+        // Tables, logs and manifests name themselves, so a path of one will do.
         let name = file.rsplit('/').next().unwrap_or(file);
         let known = files.list().map_err(Error::from)?;
         if !known.iter().any(|known| known.name == name) {
@@ -81,7 +81,7 @@ fn list(store: &Path, storage: &dyn Storage, output: &Output) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Also files of a store that is too damaged to open count.
+/// Whether a file belongs to a store, even to one that is too damaged to open.
 fn is_of_store(name: &str) -> bool {
     let ends = [".table", ".wal", ".manifest", ".values"];
     name == "CURRENT" || ends.iter().any(|end| name.ends_with(end))

@@ -13,7 +13,7 @@ use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::Range;
 use crate::transfer::{Format, format_of, sink};
 
-/// So many entries that the format cannot hold are told one by one.
+/// At most this many entries that the format cannot hold are named one by one.
 const MOST_TOLD: u64 = 100;
 
 /// Write entries into a directory, jsonl, csv or tsv file
@@ -24,10 +24,10 @@ pub struct Args {
     /// A directory (key -> path) or a file; `-` is standard output. An export that is killed leaves
     /// a file TARGET.partial-PID, which nothing reads: remove it.
     target: PathBuf,
-    /// How the target is written; told from its name if not given.
+    /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Replaces what exists.
+    /// Replace what exists.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub struct Args {
     /// The key.
     #[arg(allow_negative_numbers = true)]
     key: OsString,
-    /// The bytes as they are, without a line feed behind them.
+    /// Print the bytes as they are, without a line feed at the end.
     #[arg(long)]
     raw: bool,
     #[command(flatten)]

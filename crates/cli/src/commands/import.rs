@@ -18,7 +18,7 @@ use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
 use crate::transfer::{Format, Malformed, format_of};
 
-/// So many malformed records are told one by one.
+/// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
 
 /// Write the records of a directory, jsonl, csv or tsv file into a store
@@ -26,29 +26,29 @@ const MOST_TOLD: u64 = 100;
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// A directory (path -> content) or a file. Lines of a file, and records of a CSV file, have
-    /// 1G at most; larger values, up to 4G, come as files of a directory.
+    /// A directory (path -> content) or a file. A line of a file and a record of a CSV file have at
+    /// most 1G; larger values, up to 4G, come as files of a directory.
     source: PathBuf,
-    /// How the source is written; told from its name if not given.
+    /// How the source is written; without it, its name tells.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// jsonl, csv: the field that is the key. Alone, the whole record becomes the value.
+    /// jsonl, csv: the field that is the key. Without --value, the whole record becomes the value.
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
     /// jsonl, csv: the field that is the value.
     #[arg(long, value_name = "FIELD", requires = "key")]
     value: Option<String>,
-    /// Stops at the first malformed record.
+    /// Stop at the first malformed record.
     #[arg(long)]
     strict: bool,
-    /// Forgets what an earlier import of this source did, and begins again.
+    /// Forget what an earlier import of this source did, and begin again.
     #[arg(long)]
     restart: bool,
     /// Records per atomic batch.
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
-    /// Waits for each batch until it survives a power loss.
+    /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
     #[command(flatten)]
@@ -115,7 +115,7 @@ impl Args {
 struct Import<'a> {
     resumed: Progress,
     progress: Progress,
-    /// What of it is in the store.
+    /// How much of the source is in the store.
     committed: Progress,
     target: &'a mut dyn Target,
     bar: ProgressBar,
@@ -156,7 +156,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Counts and tells; a strict import keeps what came before and stops.
+    /// Counts a malformed record and names it. A strict import stops there and keeps what came
+    /// before.
     fn malformed(
         &mut self,
         malformed: Malformed,

@@ -15,7 +15,7 @@ use crate::output::{Output, columns, note, terminal_columns};
 pub struct Args {
     /// Name of the paper.
     name: Option<String>,
-    /// Ends with exit code 1 if a claim falls short.
+    /// End with exit code 1 if a claim falls short.
     #[arg(long, requires = "name")]
     check: bool,
     /// Factor of the workloads' sizes; the expectations are for 1. By name: t0 is 1; t1, for
@@ -23,16 +23,16 @@ pub struct Args {
     /// sizes: a device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
-    /// Measures one part of a paper that has parts; of hashkv: overall, updates, device, reserve,
+    /// Measure one part of a paper that has parts; of hashkv: overall, updates, device, reserve,
     /// sizes, scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
     /// baselines, uniform, scans, files; of kvssd: layers, throughput, emulator, thresholds,
     /// over-provision, latest, baselines; of kvssd-beyond: policies, garnering, global-range.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,
-    /// Writes the figures into a directory.
+    /// Write the figures into a directory.
     #[arg(long, value_name = "DIR", requires = "name")]
     svg: Option<PathBuf>,
-    /// Replaces figures that exist.
+    /// Replace figures that exist.
     #[arg(long)]
     force: bool,
 }
@@ -78,7 +78,7 @@ fn to_text(report: &PaperReport) -> String {
     text
 }
 
-/// Columns of long texts: folded to the width of the terminal, rows apart by lines.
+/// Columns of long texts, folded to the width of the terminal, with lines between the rows.
 fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);

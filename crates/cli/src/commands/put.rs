@@ -26,10 +26,10 @@ pub struct Args {
     /// The value; `-` reads it from standard input.
     #[arg(required_unless_present = "file", allow_negative_numbers = true)]
     value: Option<OsString>,
-    /// Takes the value from a file.
+    /// Take the value from a file.
     #[arg(long, value_name = "F", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// Waits until the value survives a power loss.
+    /// Wait until the value survives a power loss.
     #[arg(long)]
     sync: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ fn value(given: Option<OsString>, file: Option<&Path>) -> Result<Vec<u8>> {
     read_value(Path::new("standard input"), std::io::stdin().lock(), 0, MAX_VALUE_BYTES)
 }
 
-/// Reads a value of a length that is known, or 0 if it is not: a device may never end.
+/// Reads a value of a known length, or of an unknown one if `len` is 0: a device may never end.
 fn read_value(path: &Path, from: impl Read, len: u64, most: u64) -> Result<Vec<u8>> {
     let too_long = |len: String| {
         let what = format!("the value has {len} bytes; the most is {most}");

@@ -1,6 +1,6 @@
-//! `reshape`: gives a keyspace another compaction policy (or other numbers for it) and drives the
-//! compactions that follow to their end. Not a dump and reload: nothing is rewritten that the
-//! policy leaves.
+//! `reshape`: gives a keyspace another compaction policy (or other numbers for it) and runs the
+//! compactions that follow to their end. Not a dump and reload: it rewrites only what the policy
+//! wants rewritten.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-/// Waits until nothing is due, with a bar over the bytes of the tree: each is written or moved
+/// Waits until nothing is due, with a bar over the bytes of the tree: each byte is written or moved
 /// about once.
 fn settle(store: &Store, output: &Output, bytes: u64) -> Result<()> {
     let bar = output.bytes_bar("reshape", bytes);

@@ -18,7 +18,7 @@ pub struct Args {
     store: PathBuf,
     #[command(flatten)]
     range: RangeArguments,
-    /// Leaves the values out.
+    /// Leave out the values.
     #[arg(long)]
     keys_only: bool,
     #[command(flatten)]

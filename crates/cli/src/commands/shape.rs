@@ -12,13 +12,13 @@ use crate::output::{Output, terminal_columns};
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// Writes the picture as SVG.
+    /// Write the picture as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Writes the picture as a page that needs no other file.
+    /// Write the picture as a page that needs no other file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Replaces what exists.
+    /// Replace what exists.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -29,7 +29,7 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let opened = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let drawing = opened.drawing()?;
-        // What is refused is refused before a file is written.
+        // Refusals come before any file is written.
         let html = self.html.as_ref().map(|_| drawing.html()).transpose()?;
         let svg = self.svg.as_ref().map(|_| drawing.svg());
         let files = [(&self.svg, svg), (&self.html, html)];

@@ -16,7 +16,7 @@ use crate::transfer::lines::trim_end;
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// Opens it for reading only.
+    /// Open it for reading only.
     #[arg(long, conflicts_with_all = ["preset", "options", "policy", "memory_budget"])]
     read_only: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Args {
     }
 }
 
-/// Runs every line; the exit code is that of the first that failed.
+/// Runs every line; the exit code is that of the first line that failed.
 fn read_pipe(session: &mut Session<'_>) -> Result<Exit> {
     let mut exit = Exit::Ok;
     let mut input = stdin().lock();

@@ -1,6 +1,6 @@
 //! `simulate`: what a policy would cost at any size, from its decisions over metadata alone. The
-//! model is `runstone::policy::simulator`; here are the flags and what is refused, in
-//! [`crate::simulation`] the run and its report.
+//! model is `runstone::policy::simulator`, and the run and its report are in [`crate::simulation`].
+//! Here are the flags, and the refusals.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 
-/// More flushes would take minutes, and tell no more than fewer, larger ones.
+/// More flushes would take minutes, and tell no more than fewer and larger ones.
 const MOST_FLUSHES: u64 = 4_000_000;
 
 /// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 60;
 /// Tell what compaction policies would cost at any size, without data
 #[derive(clap::Args)]
 pub struct Args {
-    /// Names apart by commas, or all; `runstone policies` lists them.
+    /// Names, separated by commas, or all; `runstone policies` lists them.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true)]
     policy: Vec<String>,
     /// Bytes that the user writes.
@@ -54,10 +54,10 @@ pub struct Args {
     /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
     #[arg(long, value_name = "PERCENT")]
     l0_share: Option<u32>,
-    /// Percent of what is live above which all is compacted; 0 for no bound. [default: 0]
+    /// Compact everything above this percentage of what is live; 0 for no bound. [default: 0]
     #[arg(long, value_name = "PERCENT")]
     max_space: Option<u32>,
-    /// Capacity of level 1; four memtables if not given.
+    /// Capacity of level 1; without it, four memtables.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     base: Option<u64>,
     /// Size at which a table is closed. [default: 64M]
@@ -66,7 +66,7 @@ pub struct Args {
     /// Bytes of a key with its value.
     #[arg(long, value_name = "SIZE", default_value = "128", value_parser = parse_size)]
     entry_size: u64,
-    /// Possible keys; so many that hardly any comes twice if not given.
+    /// Number of possible keys; without it, so many that hardly any comes twice.
     #[arg(long, value_name = "N", conflicts_with = "overwrite")]
     keys: Option<u64>,
     /// Share of the writes that overwrite a key, from 0 to below 1.
@@ -75,7 +75,7 @@ pub struct Args {
     /// How keys arrive.
     #[arg(long, value_enum, default_value = "uniform")]
     order: Order,
-    /// Key prefixes; as many as the engine would choose if not given.
+    /// Number of key prefixes; without it, as many as the engine would choose.
     #[arg(long, value_name = "N")]
     prefixes: Option<u64>,
     /// Gets of keys drawn evenly after the load, and the compactions that they cause.
@@ -84,15 +84,15 @@ pub struct Args {
     /// Accesses to a table before gets cause a compaction. [default: 100]
     #[arg(long, value_name = "N")]
     access_limit: Option<u32>,
-    /// Tables that the model may hold; larger sizes take larger tables.
+    /// Tables that the model may hold; larger sizes get larger tables.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     max_tables: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Plots costs over the size of the data.
+    /// Plot costs over the size of the data.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Replaces what exists.
+    /// Replace what exists.
     #[arg(long)]
     force: bool,
 }
@@ -147,7 +147,7 @@ impl Args {
                 Order::Sequential => KeyOrder::Sequential,
             },
             seed: self.seed,
-            // What the first compaction out of level 0 has, by pieces of T_s.
+            // The number of pieces of T_s in the first compaction out of level 0.
             prefix_count: self.prefixes.unwrap_or_else(|| {
                 let first = self.memtable.saturating_mul(options.l0_trigger.into());
                 first.div_ceil(options.split_bytes.max(1))
@@ -231,7 +231,7 @@ impl Args {
         })
     }
 
-    /// A policy's refusal, with the flag that it is about.
+    /// A policy's refusal, with the flag that caused it.
     fn refused(&self, policy: &dyn CompactionPolicy, error: &OptionError) -> Failure {
         let flag = match error.option() {
             "size_ratio" => "--T",
@@ -241,7 +241,7 @@ impl Args {
             "split_bytes" => "--Ts",
             "l0_trigger" => "--l0-trigger",
             "l0_share_percent" => "--l0-share",
-            // Without the one it comes from the other.
+            // Without --base, the capacity of level 1 comes from --memtable.
             "base_bytes" if self.base.is_none() => "--memtable",
             "base_bytes" => "--base",
             "table_bytes" => "--table-size",

@@ -14,7 +14,7 @@ use crate::output::Output;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// In the exposition format of Prometheus.
+    /// Print in the exposition format of Prometheus.
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
 }

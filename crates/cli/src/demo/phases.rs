@@ -20,7 +20,7 @@ const READS: std::ops::RangeInclusive<u64> = 20_000..=200_000;
 const PREFIX_SCANS: usize = 2_000;
 /// Name of the phase that sees every live entry.
 const FULL_SCAN: &str = "scan, forward";
-/// So many differences are told one by one.
+/// At most this many differences are named one by one.
 const MOST_TOLD: usize = 20;
 
 /// What a phase did.
@@ -32,9 +32,9 @@ pub struct Phase {
     pub bytes: u64,
     /// From start to end.
     pub took: Duration,
-    /// Inside of the store.
+    /// Time inside the store.
     pub in_store: Duration,
-    /// Of one operation; empty for those that are timed as a whole.
+    /// Of one operation; empty for phases that are timed as a whole.
     pub latency: Percentiles,
 }
 
@@ -104,7 +104,7 @@ pub struct Run<'a> {
     pub input: Input,
     pub output: &'a Output,
     pub random: Random,
-    /// Reads and prefix scans stop after this long each.
+    /// Reads and prefix scans stop after this long in each phase.
     pub most_per_phase: Duration,
     pub check: Check,
     pub phases: Vec<Phase>,
@@ -117,7 +117,7 @@ impl Run<'_> {
         scan.map_or(0, |phase| phase.bytes)
     }
 
-    /// All phases but the last, which wants the store opened again.
+    /// Runs all phases but the last, which wants the store opened again.
     pub fn all_phases(&mut self, store: &dyn KvStore) -> Result<()> {
         self.load(store)?;
         self.change(store)?;
@@ -148,7 +148,7 @@ impl Run<'_> {
         for index in updated {
             self.input.states[index] = State::Updated;
             let Ok(content) = self.input.content(index) else {
-                // It changed meanwhile: the store keeps the version that it has.
+                // The file changed meanwhile: the store keeps the version that it has.
                 self.input.states[index] = State::Kept;
                 continue;
             };
@@ -167,7 +167,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for flushes and compactions, so that all costs are in.
+    /// Waits for flushes and compactions, so that the figures include all costs.
     fn settle(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut meter = Meter::start(self.output, "flush and compact", 1);
         meter.time(|| store.flush().and_then(|()| store.wait_idle()))?;
@@ -193,7 +193,7 @@ impl Run<'_> {
         let mut meter = Meter::start(self.output, "get, miss", reads);
         let all = self.input.tree.files.len() as u64;
         while meter.phase.operations < reads && self.has_time(&meter) {
-            // One in four is a deleted key, the others lie right behind existing ones.
+            // One in four is a deleted key; the others lie right behind existing keys.
             let key = match self.random.below(4) {
                 0 if !gone.is_empty() => {
                     self.input.key(gone[self.random.below(gone.len() as u64) as usize]).to_vec()
@@ -302,7 +302,8 @@ impl Run<'_> {
     }
 }
 
-/// Reads the bytes of a value, which may be pinned in a block: a rate counts only bytes that came.
+/// Reads the bytes of a value, which may be pinned in a block: a rate counts only bytes that
+/// arrived.
 fn touch(value: &[u8]) {
     let sum = value.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     std::hint::black_box(sum);

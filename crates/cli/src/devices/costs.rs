@@ -7,7 +7,7 @@ use super::report;
 use crate::opened::Figures;
 use crate::output::{ratio, rounded, size};
 
-/// Of a device that was opened for the demonstration.
+/// The figures of a device that was opened for the demonstration.
 pub fn figures(device: &KvSsd, live_bytes: u64) -> Figures {
     let (layers, counters) = (device.write_amplification(), device.counters());
     let pages_per_get = ratio(counters.get_pages, counters.gets);

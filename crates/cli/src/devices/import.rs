@@ -1,8 +1,8 @@
-//! Imports into a KVSSD. It has one space of keys, so how far an import is lies in a file beside
-//! the image, written after each batch.
+//! Imports into a KVSSD. It has one space of keys, so the progress of an import lies in a file
+//! beside the image, which is written after each batch.
 //!
 //! A kill between the two repeats a batch, which changes nothing: records are written again in the
-//! same order. A power loss of the machine may leave the file ahead of the device; the sequence
+//! same order. A power loss of the machine may leave the file ahead of the device. The sequence
 //! number in it tells, and the import begins again.
 
 use std::fs;
@@ -29,7 +29,7 @@ struct Saved {
     progress: Progress,
 }
 
-/// Where an import into the device of this image keeps how far it is, and a new one of it.
+/// Where an import into the device of this image keeps its progress, and the file that replaces it.
 pub fn progress_files(image: &Path) -> [PathBuf; 2] {
     [".import", ".import-new"].map(|end| {
         let mut name = image.as_os_str().to_os_string();
@@ -50,14 +50,14 @@ pub struct DeviceTarget {
 }
 
 impl DeviceTarget {
-    /// For the import of a source, `how` it is read included.
+    /// Prepares the import of a source. `how` says how the source is read.
     pub fn new(
         device: KvSsdStore,
         source: &Path,
         how: &str,
         asked: Durability,
     ) -> Result<DeviceTarget> {
-        // A log that is not synced loses its end in a kill already, and the import its place.
+        // A log that is not synced loses its end in a kill, and the import would lose its place.
         let durability = match device.device().options().durability {
             kvssd::Durability::Capacitor => asked,
             kvssd::Durability::Log => Durability::Sync,
@@ -85,7 +85,7 @@ impl Target for DeviceTarget {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| Failure::file(&self.path, "read", &error))?,
         };
-        // One that does not decode, or is of another source, counts as none.
+        // A file that does not decode, or belongs to another source, counts as none.
         let saved = serde_json::from_slice::<Saved>(&saved).ok();
         let last_seq = self.device.device().tree().last_seq();
         let saved = saved.filter(|saved| saved.source == self.source && saved.last_seq <= last_seq);

@@ -1,4 +1,4 @@
-//! Emulated flash devices by URL: a KVSSD, which is a store, and a block SSD, which files are on.
+//! Emulated flash devices by URL: a KVSSD, which is a store, and a block SSD, which holds files.
 //! All that only a device can do is in this folder. The devices are `runstone-flash`.
 
 mod costs;
@@ -37,12 +37,12 @@ impl Url {
         Ok(device.map(|device| Url { device, block: OnceCell::new() }))
     }
 
-    /// Whether the device is a store; else files are on it.
+    /// Whether the device is a store; if not, it holds files.
     pub fn is_store(&self) -> bool {
         self.device.kind == Kind::KvSsd
     }
 
-    /// Refuses what only a store of files has.
+    /// Refuses options that only a store of files has.
     pub fn check(&self, keyspace: &str, has_engine_options: bool) -> Result<()> {
         let place = self.device.path.display();
         match () {

@@ -75,7 +75,7 @@ fn to_text(device: &KvSsd) -> String {
     text
 }
 
-/// What a look at everything found: damage would have been an error.
+/// What a check of everything found. Damage would have been an error.
 pub fn verified(found: &kvssd::Verified) -> Verified {
     let json = json!({
         "clean": true, "tables": found.tables, "entries": found.entries,

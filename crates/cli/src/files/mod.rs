@@ -58,7 +58,7 @@ impl Opened for FileStore {
         Limits::FILES
     }
 
-    /// Without the log: a store that is closed has none.
+    /// Leaves the log out, because a closed store has none.
     fn used_bytes(&self) -> u64 {
         self.store.disk_bytes().saturating_sub(self.store.metrics().wal_bytes)
     }

@@ -1,5 +1,5 @@
-//! What a store of files holds and measures. Counters begin at each open, so that those of a store
-//! opened only for this are mostly zero; an application prints its own with `metrics()`.
+//! What a store of files holds and measures. Counters begin at each open, so those of a store that
+//! is opened only for this are mostly zero; an application prints its own with `metrics()`.
 
 use runstone::{Keyspace, Store};
 use serde_json::{Value, json};

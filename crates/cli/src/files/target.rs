@@ -1,4 +1,4 @@
-//! Imports into a keyspace. How far an import is lies in the batch that holds the data.
+//! Imports into a keyspace. The progress of an import is part of the batch that holds the data.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub struct StoreTarget {
 }
 
 impl StoreTarget {
-    /// For the import of a source, `how` it is read included.
+    /// Prepares the import of a source. `how` says how the source is read.
     pub fn new(
         (store, keyspace): (Store, Keyspace),
         source: &Path,

@@ -1,5 +1,5 @@
-//! What is damaged in a store of files. One that does not open for damage is a finding, not a
-//! failure: its files are then looked at one by one.
+//! What is damaged in a store of files. A store that damage keeps from opening is a finding, not a
+//! failure: its files are then checked one by one.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
     Verified { is_clean: damage.is_empty(), figures: Figures { text, json } }
 }
 
-/// What is damaged in a store that does not open: what kept it from that, then what each file says.
+/// The damage of a store that does not open: what kept it from opening, then what each file says.
 pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
     let mut report = VerifyReport::default();
     for file in storage.list().map_err(Error::from)? {

@@ -1,5 +1,5 @@
-//! The tree as a picture: levels, runs and tables on one axis of keys. What is drawn is gathered
-//! here; how, in `terminal` and `svg`.
+//! The tree as a picture: levels, runs and tables on one axis of keys. This file gathers what is
+//! drawn; `terminal` and `svg` draw it.
 
 pub mod svg;
 pub mod terminal;
@@ -136,12 +136,12 @@ impl Picture {
         }
     }
 
-    /// Where its outputs are cut, all compacts together.
+    /// Where the outputs are cut, over all of its compactions.
     pub fn cuts(&self) -> impl Iterator<Item = &CutKey> {
         self.slices.iter().flat_map(|slices| &slices.cuts)
     }
 
-    /// Its parts, all compacts together, in the order of plan and keys.
+    /// The parts of all its compactions, in the order of plan and keys.
     pub fn parts(&self) -> impl Iterator<Item = &Slice> {
         self.slices.iter().flat_map(|slices| &slices.slices)
     }
@@ -316,7 +316,7 @@ pub struct ValueRow {
     pub name: String,
     /// Bytes: live, garbage, kept for snapshots only, in the cold stream.
     pub parts: [u64; 4],
-    /// Whether a damaged record keeps it from being collected.
+    /// Whether a damaged record keeps the group from being collected.
     pub quarantined: bool,
 }
 
@@ -328,7 +328,7 @@ impl ValueRow {
         ValueRow { name, parts, quarantined: group.quarantined }
     }
 
-    /// All of it; what a group has in the cold stream is drawn there as well.
+    /// All bytes of the group; those in the cold stream are drawn there as well.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().sum()
     }

@@ -81,7 +81,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
         let mut bar = String::new();
         let (mut bytes, mut drawn) = (0, 0);
         for (part, cell) in row.parts.into_iter().zip(["█", "░", "▒", "▓"]) {
-            // Each part ends where it should, however the ones before it were rounded.
+            // Each part ends where it should, however the parts before it were rounded.
             bytes += part;
             let end = (u128::from(bytes) * width as u128 / u128::from(largest)) as usize;
             bar.push_str(&cell.repeat(end - drawn));

@@ -50,7 +50,7 @@ impl Completer for Completion {
 }
 
 impl Completion {
-    /// Keys that can be typed as they are; an error here is no reason to disturb.
+    /// Keys that can be typed as they are. An error here must not disturb the user.
     fn keys(&self, word: &str) -> Vec<String> {
         let Ok(scan) = self.keyspace.prefix(word.as_bytes()) else { return Vec::new() };
         let keys = scan.map_while(|entry| entry.ok()).take(MOST_KEYS);
@@ -76,7 +76,7 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
     let mut editor: Editor<Completion, DefaultHistory> = Editor::new().map_err(failed)?;
     let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY_FILE));
     if let Some(path) = &history {
-        // There is none at first.
+        // At first there is no history.
         let _ = editor.load_history(path);
     }
     let outcome = loop {
@@ -103,7 +103,7 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
         }
     };
     if let Some(path) = &history {
-        // Without a home that can be written there is no history.
+        // No history is kept where the home cannot be written.
         let _ = editor.save_history(path);
     }
     outcome

@@ -47,7 +47,7 @@ pub enum Line {
     Scan {
         #[command(flatten)]
         range: RangeArguments,
-        /// Leaves the values out.
+        /// Leave out the values.
         #[arg(long)]
         keys_only: bool,
     },

@@ -1,4 +1,4 @@
-//! A line of the shell as words: apart by blanks, with quotes and escapes as people know them.
+//! Splits a line of the shell into words: blanks separate them, quotes and escapes work as usual.
 
 /// Splits a line. Inside double quotes and outside of quotes a backslash escapes: `\n`, `\t`,
 /// `\xNN`, or the character behind it. Single quotes keep everything.

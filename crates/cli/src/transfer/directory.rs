@@ -1,5 +1,5 @@
-//! The regular files of a directory tree, by relative path. Follows no symbolic link; what cannot
-//! be read or is no file is counted, not an error.
+//! The regular files of a directory tree, by relative path. No symbolic link is followed. What
+//! cannot be read, or is no file, is counted and is no error.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// So many files that could not be read are named.
+/// At most this many unreadable files are named.
 const MOST_NAMED: usize = 100;
 
 /// A file of the tree.
@@ -28,8 +28,8 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
-    /// Sums up this file and those before it, of which `before` is the sum. Another compiler may
-    /// sum up otherwise: an import then begins again, which changes nothing.
+    /// Sums up this file and those before it, whose sum is `before`. A build by another compiler
+    /// may sum up differently: an import then begins again, which changes nothing.
     pub fn sum(&self, before: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (before, &self.key, self.bytes, self.changed).hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! One JSON object per line: `{"key":..,"value":..}`; bytes that are no text as base64, told by
-//! `"encoding":"base64"`, which then holds for key and value.
+//! One JSON object per line: `{"key":..,"value":..}`. Bytes that are not text are written as
+//! base64, and `"encoding":"base64"` says so for both key and value.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::Record;
 use crate::encoding::{from_base64, to_base64};
 
-/// Fields as they are written: a number that was read and printed might be another.
+/// Fields as they are written: a number that is parsed and printed again may differ.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Which fields of foreign objects are key and value.
@@ -61,7 +61,8 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
     Ok(Record { key: decode(key)?, value: decode(value)? })
 }
 
-/// The line of the file is told beside it: the one line that the parser saw says nothing.
+/// The message names the line of the file; the parser saw one line only, so its number says
+/// nothing.
 fn what(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
-/// A longer line is an error, and a longer record none: a missing line end or quote must not take
-/// all memory.
+/// A longer line is an error, and a longer record is malformed: a missing line end or quote must
+/// not take all memory.
 pub const MOST_RECORD_BYTES: u64 = 1 << 30;
 
 /// Reads a file line by line.

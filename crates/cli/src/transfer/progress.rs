@@ -1,5 +1,5 @@
-//! How far an import is, kept in the store itself: written in the batch that holds the data, so
-//! that both are there or neither.
+//! The progress of an import, kept in the store itself: it is written in the batch that holds the
+//! data, so that both are there or neither.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,7 @@ impl ProgressRecord {
         Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })
     }
 
-    /// What an earlier import left. One that does not decode counts as none.
+    /// What an earlier import left. Progress that does not decode counts as none.
     pub fn read(&self) -> Result<Option<Progress>> {
         let stored = self.keyspace.get(&self.key)?;
         Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()))
@@ -66,8 +66,9 @@ impl ProgressRecord {
         Ok(batch.put(&self.keyspace, &self.key, text)?)
     }
 
-    /// Adds the end of the import to its last batch: nothing is left of this import, nor of any
-    /// of the same path before the file changed. Others of the file as it is now go on.
+    /// Adds the end of the import to its last batch. That removes the progress of this import, and
+    /// of imports of the same path before the file changed. Other imports of the file as it is now
+    /// go on.
     pub fn delete(&self, batch: &mut Batch) -> Result<()> {
         // Path, length and time come first, with no commas in them.
         let end = |part: usize| {

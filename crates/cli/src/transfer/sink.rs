@@ -1,5 +1,5 @@
-//! Records into files. Nothing that exists is replaced unless that was asked for, and a file that
-//! is being written has another name until it is whole.
+//! Writes records into files. Nothing that exists is replaced unless the user asks for it, and a
+//! file has another name until it is whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -12,7 +12,7 @@ use crate::output::Output;
 
 /// Something that takes records.
 pub trait Sink {
-    /// Takes one; `Err` inside for one that the format cannot hold.
+    /// Takes a record. The inner `Err` is for a record that the format cannot hold.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>>;
 
     /// After the last.
@@ -134,7 +134,7 @@ impl NewFile {
         let partial = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
         let file = file.map_err(|error| match error.kind() {
-            // A killed export of a process with the same number left it.
+            // A killed export whose process had the same number left it.
             ErrorKind::AlreadyExists => {
                 let hint = "remove it, unless another export is writing it";
                 Failure::file(&partial, "create", &error).hint(hint)
@@ -196,12 +196,12 @@ fn exists(path: &Path) -> Failure {
 
 struct DirectorySink {
     root: PathBuf,
-    /// Open from the start: whoever syncs by it is told of all that could not be written since.
+    /// Open from the start: a sync through it reports every write that has failed since.
     directory: File,
     force: bool,
     /// Directory or files of the store, which are never written into.
     store: Vec<PathBuf>,
-    /// The directory made last: keys come in order, so that most need no new one.
+    /// The directory made last. Keys come in order, so most files need no new one.
     made: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Records out of files, one reader per format, all with a position to go on from.
+//! Reads records from files: one reader per format, each with a position to go on from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,13 +38,14 @@ pub trait Source {
     /// The next one; `None` at the end.
     fn next(&mut self) -> Result<Option<Item>>;
 
-    /// File and line of what was yielded last; line 0 where there are no lines.
+    /// File and line of the last item; line 0 where there are no lines.
     fn place(&self) -> (String, u64);
 
-    /// Behind what was yielded last.
+    /// The position behind the last item.
     fn position(&self) -> Position;
 
-    /// Goes on behind a position; `false`, at the start, if what lies before has changed since.
+    /// Goes on behind a position. `false`, and back at the start, if what lies before it has
+    /// changed.
     fn resume(&mut self, position: &Position) -> Result<bool>;
 
     /// All bytes that will be read.
@@ -139,7 +140,7 @@ impl Source for DirectorySource {
 struct FileSource {
     path: PathBuf,
     lines: LineReader,
-    /// Where the record that was yielded last begins.
+    /// Where the last record begins.
     line: u64,
     format: Format,
     fields: Fields,
@@ -148,7 +149,7 @@ struct FileSource {
     columns: (usize, Option<usize>),
     buffer: Vec<u8>,
     total_bytes: u64,
-    /// CSV: a record over several lines that is longer is none.
+    /// CSV: a record over several lines that is longer than this is malformed.
     most_record_bytes: u64,
 }
 
@@ -229,9 +230,9 @@ impl FileSource {
         Ok(source)
     }
 
-    /// The record that begins with the line in the buffer. If a quote in it is not closed within
-    /// what a record may have, or in a later line that is malformed, only that line is lost:
-    /// reading goes on behind it.
+    /// The record that begins with the line in the buffer. If a quote in it stays open beyond the
+    /// largest record, or a later line of it is malformed, only the first line is lost, and reading
+    /// goes on behind it.
     fn csv_record(
         &mut self,
         offset_bytes: u64,
@@ -292,7 +293,7 @@ impl FileSource {
         let key = column(self.fields.key.as_deref().unwrap_or("key"))?;
         let value = match (&self.fields.key, &self.fields.value) {
             (Some(_), None) => {
-                // All of them are in the value.
+                // The whole record becomes the value, so every column must be there once.
                 known.iter().try_for_each(|name| column(name).map(drop))?;
                 None
             }
