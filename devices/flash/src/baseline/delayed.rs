@@ -1,7 +1,8 @@
 //! dLSM: a compaction of few tables only notes which tables stand together for a range (a virtual
-//! table); one of many compacts all tables behind every virtual table that takes part. Compactions
-//! of level 0 always compaction: its tables span all keys, and a virtual table of them would take
-//! the whole next level with it. Which tables are behind a virtual one is known without reading.
+//! table). A compaction of many compacts all tables behind every virtual table that takes part. A
+//! compaction of level 0 always rewrites: its tables span all keys, and a virtual table of them
+//! would take the whole next level with it. The tables behind a virtual one are known without
+//! reading.
 
 use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, compacted, look_up};
 
@@ -14,7 +15,7 @@ struct Virtual {
 }
 
 impl Virtual {
-    /// Over one table, which is not empty.
+    /// A virtual table of one table, which is not empty.
     fn of(records: Vec<Record>) -> Virtual {
         let (lo, hi) = (records[0].0, records[records.len() - 1].0);
         Virtual { lo, hi, reals: vec![records] }
@@ -35,7 +36,7 @@ impl ModelTable for Virtual {
     }
 }
 
-/// See the module docs. With `most_tables` 0 it is an ordinary leveled tree.
+/// A tree with delayed compaction. With `most_tables` 0 it is an ordinary leveled tree.
 #[derive(Debug)]
 pub struct DelayedTree {
     levels: Levels<Virtual>,
@@ -43,7 +44,7 @@ pub struct DelayedTree {
 }
 
 impl DelayedTree {
-    /// An empty tree that compacts when more than `most_tables` tables stand behind a compaction.
+    /// An empty tree. It rewrites where more than `most_tables` tables stand behind a compaction.
     pub fn new(sizes: ModelSizes, most_tables: usize) -> DelayedTree {
         DelayedTree { levels: Levels::new(sizes), most_tables }
     }
@@ -62,7 +63,7 @@ impl DelayedTree {
         self.levels.tables[level + 1].splice(from..from, outputs);
     }
 
-    /// One virtual table, or the tables that all reals make together.
+    /// One virtual table, or the tables that all tables behind the virtual ones make together.
     fn combine(&mut self, involved: Vec<Virtual>, may_delay: bool) -> Vec<Virtual> {
         let lo = involved.iter().map(|table| table.lo).min().unwrap_or(0);
         let hi = involved.iter().map(|table| table.hi).max().unwrap_or(0);

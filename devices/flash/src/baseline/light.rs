@@ -1,6 +1,6 @@
 //! lLSM: a table has reserved space. A compaction splits its victim by the ranges of the tables
-//! below and appends one segment to each; a table that overflows is compacted, and split in halves
-//! if it is too large then still.
+//! below and appends one segment to each. A table that overflows is compacted, and split in halves
+//! if it is still too large then.
 
 use super::{Levels, Model, ModelCounts, ModelSizes, ModelTable, Record, compacted, look_up};
 
@@ -13,7 +13,7 @@ struct Table {
 }
 
 impl Table {
-    /// Over one segment, which is not empty.
+    /// A table of one segment, which is not empty.
     fn of(records: Vec<Record>) -> Table {
         Table { lo: records[0].0, segments: vec![records] }
     }
@@ -33,7 +33,7 @@ impl ModelTable for Table {
     }
 }
 
-/// See the module docs. Every table reserves the pages of a full one.
+/// A tree with lightweight compaction. Every table reserves the pages of a full one.
 #[derive(Debug)]
 pub struct LightTree {
     levels: Levels<Table>,
@@ -68,7 +68,7 @@ impl LightTree {
         self.levels.tables[level + 1] = outputs;
     }
 
-    /// Writes a segment behind a table, with the table's metadata, or the table anew.
+    /// Appends a segment to a table and writes the table's metadata, or rewrites the table.
     fn append(&mut self, mut table: Table, segment: &[Record], outputs: &mut Vec<Table>) {
         if segment.is_empty() {
             outputs.push(table);

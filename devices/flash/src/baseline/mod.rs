@@ -1,6 +1,6 @@
-//! What a KVSSD is compared with beside the ordinary tree: delayed compaction (dLSM) and
-//! lightweight compaction (lLSM, the LWC-tree). Exact models: trees of key numbers that count the
-//! pages which a device would write and read. No flash below, no values, no deletes.
+//! The rivals of a KVSSD beside the ordinary tree: delayed compaction (dLSM) and lightweight
+//! compaction (lLSM, the LWC-tree). Exact models: trees of key numbers that count the pages which a
+//! device would write and read. They have no flash below, no values and no deletes.
 //!
 //! A key's version is the number of its write, so that a model can be checked against a map.
 
@@ -63,7 +63,7 @@ pub trait Model {
     fn put(&mut self, key: u64);
     /// The newest version of a key.
     fn get(&mut self, key: u64) -> Option<u64>;
-    /// What was counted.
+    /// Its counts so far.
     fn counts(&self) -> ModelCounts;
 }
 
@@ -106,13 +106,13 @@ impl<T: ModelTable> Levels<T> {
         is_full.then(|| std::mem::take(&mut self.memtable).into_iter().collect())
     }
 
-    /// Begins a get; the version if the memtable has one.
+    /// Begins a get, and answers it if the memtable has a version.
     fn begin_get(&mut self, key: u64) -> Option<u64> {
         self.counts.gets += 1;
         self.memtable.get(&key).copied()
     }
 
-    /// A level that is over its size, the shallowest first. Reserved space does not count.
+    /// The shallowest level that is over its size. Reserved space does not count.
     fn too_large(&self) -> Option<usize> {
         if self.tables[0].len() >= self.sizes.l0_trigger as usize {
             return Some(0);
@@ -123,7 +123,7 @@ impl<T: ModelTable> Levels<T> {
         })
     }
 
-    /// What sinks, and a level for it: all of level 0, of another level the next table in turn.
+    /// Takes what sinks, and makes a level for it: all of level 0, or the next table in turn.
     fn take_victims(&mut self, level: usize) -> Vec<T> {
         if self.tables.len() == level + 1 {
             self.tables.push(Vec::new());

@@ -1,4 +1,5 @@
-//! What leaves the file system for the device, by purpose, and the write amplification below it.
+//! The blocks that the file system sends to the device, by purpose, and the write amplification
+//! below.
 
 use runstone_storage::Category;
 
@@ -33,9 +34,9 @@ impl BlockCounters {
 /// Each layer's part of the bytes that reach flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerReport {
-    /// What left the file system.
+    /// Blocks that left the file system.
     pub blocks: BlockCounters,
-    /// What the device made of it. `device.host_bytes` is the bytes of `blocks`.
+    /// What the device made of them. `device.host_bytes` is the bytes of `blocks`.
     pub device: WriteAmplification,
     /// Preset of the simulated time.
     pub timing: &'static str,

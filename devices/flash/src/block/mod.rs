@@ -1,9 +1,9 @@
 //! A [`Storage`] on an emulated block SSD: what an LSM store meets on an ordinary device. Not a
 //! general file system: one flat directory per place, no permissions, no times.
 //!
-//! The process that emulates is the machine, its memory the page cache: what was not synced is lost
-//! when it is killed, as by a power cut. Dropping the last handle writes everything. Locks are held
-//! in memory; the image file itself is locked against other processes.
+//! The emulating process is the machine, and its memory is the page cache: a kill loses what was
+//! not synced, as a power cut does. Dropping the last handle writes everything. Locks are held in
+//! memory; the image file itself is locked against other processes.
 
 mod counters;
 mod extents;
@@ -71,7 +71,7 @@ struct Device {
 }
 
 impl Drop for Device {
-    /// A clean end. After a power cut there is nothing to do, and nobody to tell of an error.
+    /// Ends cleanly. After a power cut there is nothing to do, and nobody to hear of an error.
     fn drop(&mut self) {
         let _ = self.volume.get_mut().sync_all();
     }
@@ -154,7 +154,7 @@ impl BlockStorage {
         format!("blockssd:{}/{}", self.device.image, directory.display())
     }
 
-    /// Runs an operation of the volume and gives its error a name.
+    /// Runs an operation of the volume and adds its context to an error.
     fn run<T>(
         &self,
         operation: Operation,
@@ -359,7 +359,7 @@ impl StorageFile for BlockFile {
         })
     }
 
-    /// Best effort: tells a full device now, reserves nothing.
+    /// Best effort: finds a full device now, and reserves nothing.
     fn allocate(&self, offset: u64, len_bytes: u64) -> StorageResult<()> {
         self.run(Operation::Allocate, |volume| {
             let end = offset.saturating_add(len_bytes);

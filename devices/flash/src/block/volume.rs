@@ -39,8 +39,8 @@ pub(super) struct Inode {
     extents: Extents,
     /// Blocks that are newer than the device's.
     waiting: BTreeMap<u64, Waiting>,
-    /// Blocks of which the device's copy may hold, behind what was the end of the file, bytes that
-    /// are not the file's: cut off, or appended before a power cut and not committed.
+    /// Blocks whose copy on the device may hold bytes, behind a former end of the file, that are
+    /// not the file's: they were cut off, or appended before a power cut and not committed.
     dirty_ends: BTreeSet<u64>,
     pub(super) handle_count: u32,
     is_named: bool,
@@ -216,7 +216,7 @@ impl Volume {
 
     /// Takes back a file that was created just now.
     pub(super) fn discard_file(&mut self, path: &Path, id: u64) {
-        // That it is not there is what is wanted.
+        // A name that is missing already is as good.
         let _ = self.remove_name(path);
         self.close_file(id);
     }
@@ -367,7 +367,7 @@ impl Volume {
         self.write(id, start, &[0; BLOCK as usize][..(end - start) as usize])
     }
 
-    /// A file is to grow over what its last block holds behind the end.
+    /// Clears what the last block holds behind the end, before the file grows over it.
     fn clear_behind_end(&mut self, id: u64, new_bytes: u64) -> io::Result<()> {
         let inode = self.inode(id)?;
         let block = inode.len_bytes / BLOCK;
@@ -377,7 +377,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Before a commit, which may say that files are longer.
+    /// Writes dirty ends before a commit, which may say that files are longer.
     fn write_dirty_ends(&mut self) -> io::Result<()> {
         let mut ends = Vec::new();
         for (&id, inode) in self.inodes.iter().filter(|(_, inode)| inode.is_named) {
@@ -408,7 +408,7 @@ impl Volume {
         self.sync_image()
     }
 
-    /// Everything, as at the end.
+    /// Writes and commits everything, as at the end.
     pub(super) fn sync_all(&mut self) -> io::Result<()> {
         let ids: Vec<u64> = self.inodes.keys().copied().collect();
         for id in ids {
@@ -445,8 +445,8 @@ impl Volume {
             let mut block_count = Journal::transaction_blocks(&records).max(modelled);
             if !self.journal.has_room(block_count) {
                 self.begin_epoch()?;
-                // The snapshot says it all; of a transaction larger than the rest of the area the
-                // ring takes what fits.
+                // The snapshot holds every change. The ring takes what fits of a transaction that
+                // is larger than the rest of the area.
                 while !self.journal.has_room(block_count) {
                     records.clear();
                     block_count /= 2;
@@ -474,7 +474,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What was changed is committed, so what was freed is free.
+    /// After a commit: what was changed is committed, so what was freed is free.
     fn settle(&mut self) {
         self.name_changes.clear();
         (self.created_count, self.removed_count) = (0, 0);
@@ -483,15 +483,16 @@ impl Volume {
         }
         for run in self.freed.drain(..) {
             self.free.release(run);
-            // Only a hint; a device without it is not worse off.
+            // A trim is a hint, so a device that refuses it is no worse off.
             let _ = self.ftl.trim(run.start, run.count);
         }
     }
 
     // Write-back.
 
-    /// Makes sure that the blocks of a range can be written. If blocks that a commit frees may be
-    /// needed on the way, it is made now: a directory that is full is not to leave a part.
+    /// Makes sure that the blocks of a range can be written. If that may need blocks that only a
+    /// commit frees, the commit comes now: a directory that turns out full must not leave half a
+    /// write.
     fn promise(&mut self, id: u64, range: std::ops::Range<u64>) -> io::Result<()> {
         let inode = self.inode(id)?;
         let mut missing = 0;
@@ -563,7 +564,7 @@ impl Volume {
     }
 
     /// Writes waiting blocks, at most one request per device run. They wait until the device has
-    /// them: should it fail, readers are not to see what was there before.
+    /// them: if it fails, readers must not see the older bytes.
     fn write_run(&mut self, id: u64, first: u64, count: u64) -> io::Result<()> {
         let mut at = first;
         while at < first + count {
@@ -638,7 +639,7 @@ impl Inode {
         }
     }
 
-    /// What the device has of the last block may not end where the file does.
+    /// Notes that the device's copy of the last block may end behind the file.
     fn mark_end(&mut self, len_bytes: u64) {
         let block = len_bytes / BLOCK;
         if !len_bytes.is_multiple_of(BLOCK) && self.extents.find(block).is_some() {

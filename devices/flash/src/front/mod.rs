@@ -1,8 +1,8 @@
 //! What hosts speak to a KVSSD: the key-value commands of NVMe, and an API in the style of SNIA's.
 //!
-//! Thin: sizes are checked, conditions are looked up, and the rest is the device's. A device speaks
-//! one of them in its life, since the API puts a prefix before each key. Nobody else can write
-//! between the look-up of a condition and the write, because a front holds the device.
+//! A front is thin: it checks sizes and looks up conditions, and the device does the rest. A device
+//! speaks one of them all its life, since the API puts a prefix before each key. A front holds the
+//! device, so nobody else can write between the look-up of a condition and the write.
 
 mod nvme;
 mod snia;

@@ -104,7 +104,7 @@ impl<'a> NvmeKv<'a> {
     /// [`NvmeError::KeyExists`]. The value may be empty.
     pub fn store(&mut self, key: &[u8], value: &[u8], condition: StoreIf) -> Result<()> {
         check_key(key)?;
-        // A size that can never be is named before the key is looked for.
+        // An impossible size is refused before the key is looked up.
         if value.len() > self.device.max_value_bytes() {
             return Err(NvmeError::InvalidValueSize);
         }

@@ -6,8 +6,8 @@
 //! * 0, name: a key space; the value is its number, four bytes, big-endian. Kept in RAM too.
 //! * 1, number, key: a pair of that space.
 //! * 2, number: a space whose pairs are being removed. A removal that was cut short ends when the
-//!   device is next spoken to, one that a full device refused at the next removal as well. Its
-//!   number is free for a new space only afterwards.
+//!   device is next opened by this API, and one that a full device refused also at the next
+//!   removal. Only then is its number free for a new space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -155,7 +155,7 @@ struct Cursor {
     prefix: Vec<u8>,
 }
 
-/// See the module docs. Iterators end with it.
+/// The API on a device. Its iterators end with it.
 #[derive(Debug)]
 pub struct Snia<'a> {
     device: &'a mut KvSsd,
@@ -242,7 +242,7 @@ impl<'a> Snia<'a> {
         mode: StoreMode,
     ) -> Result<()> {
         let at = self.pair_key(space, key)?;
-        // A size that can never be is named before the key is looked for.
+        // An impossible size is refused before the key is looked up.
         self.check_value(value)?;
         if mode == StoreMode::Post {
             return self.put(&at, value);
@@ -345,7 +345,7 @@ impl<'a> Snia<'a> {
         };
         let scanned = self.device.scan(Some(&from), Direction::Forward, cursor.snapshot, visit);
         if let Err(error) = scanned {
-            // What was found is not handed over, so it comes again.
+            // The pair was not handed over, so the next call finds it again.
             cursor.next = from;
             return Err(error.into());
         }
@@ -411,7 +411,7 @@ impl<'a> Snia<'a> {
         Ok(())
     }
 
-    /// Removes the pairs of a doomed key space, then what says that it is doomed.
+    /// Removes the pairs of a doomed key space, then the mark that dooms it.
     fn empty(&mut self, number: u32) -> Result<()> {
         let prefix = numbered(PAIR, number);
         let mut most = REMOVED_PAIRS;
@@ -438,7 +438,7 @@ fn numbered(first: u8, number: u32) -> [u8; PREFIX_BYTES] {
     [first, a, b, c, d]
 }
 
-/// Bytes that no key space has were not written by this front.
+/// Reads the number of a key space. This front writes no number of another length.
 fn number_of(bytes: &[u8]) -> Result<u32> {
     let why = || format!("its number has {} bytes", bytes.len());
     let foreign = |_| Error::Corrupt { what: "key space", why: why() };

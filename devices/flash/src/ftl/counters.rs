@@ -1,4 +1,5 @@
-//! What the translation layer did since it was opened, and the write amplification that follows.
+//! What the translation layer has done since it was opened, and the write amplification that
+//! follows.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! An ordinary block SSD: a page-mapped translation layer over [`Nand`]. It takes writes of host
-//! blocks of 4 KiB and knows nothing of what they mean; no write cache, so a write that returned is
-//! durable.
+//! blocks of 4 KiB and does not know what they mean. It has no write cache, so a write is durable
+//! when it returns.
 //!
 //! A request that covers a mapped page in part costs one read and one program of it; one that
 //! covers it whole costs one program.
@@ -149,8 +149,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Tells that host blocks are of no use any more. Mapped pages that are covered whole become
-    /// garbage and read as zeros, if trimming is on.
+    /// Says that host blocks are no longer needed. If trimming is on, mapped pages that are covered
+    /// whole become garbage and read as zeros.
     pub fn trim(&mut self, first: u64, block_count: u64) -> Result<()> {
         let per_page = self.blocks_per_page();
         let end = first.saturating_add(block_count);
@@ -210,7 +210,7 @@ impl Ftl {
         self.map.is_consistent()
     }
 
-    /// A mapped page that the request covers in part.
+    /// Rewrites a mapped page that the request covers in part.
     fn modify(&mut self, part: &Part, piece: &[u8]) -> Result<()> {
         let mut page = std::mem::take(&mut self.host_page);
         let done = self.modify_into(part, piece, &mut page);

@@ -51,7 +51,7 @@ impl Ftl {
             }
             self.free_garbage(&torn);
         }
-        // Those that hold nothing first: they are where the others' pages may go.
+        // Blocks that hold nothing come first: the pages of the others may go there.
         torn.sort_by_key(|&block| self.map.valid_pages(block));
         for block in torn {
             self.empty(block, Stream::Recovery)?;
@@ -62,7 +62,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Takes the pages of one block. Whether its last page is torn.
+    /// Takes the pages of one block, and tells whether its last page is torn.
     fn recover_block(
         &mut self,
         block: u32,

@@ -65,7 +65,8 @@ impl Ftl {
                 }
                 Err(Error::ProgramFailed(_)) => {
                     self.counters.failed_programs += 1;
-                    // Marked at once, so that recovery does not take the lost page for corruption.
+                    // The block is marked at once, so that recovery does not take the lost page for
+                    // corruption.
                     self.nand.retire(ppa.block)?;
                     self.uses[ppa.block as usize] = Use::Failing;
                     self.frontiers[self.slot(stream)] = None;
@@ -123,8 +124,8 @@ impl Ftl {
         Ok(ppa)
     }
 
-    /// A power cut or a bad block may have taken from the reserve. A collection into the host's own
-    /// block gains less than a block, so several may be needed.
+    /// Frees blocks where a power cut or a bad block took from the reserve. A collection into the
+    /// host's own block gains less than a block, so several may be needed.
     fn restore_reserve(&mut self) -> Result<()> {
         while self.free_count() < RESERVED_BLOCKS && self.victim().is_some() {
             self.collect()?;
@@ -229,7 +230,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Erases a block into a free one; one that cannot be erased is retired. Whether it is free.
+    /// Erases a block and tells whether it is free now. A block that cannot be erased is retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
         self.counters.erases += 1;
         let erased = self.nand.erase(block);

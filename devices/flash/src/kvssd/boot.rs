@@ -78,8 +78,8 @@ struct Checkpoint {
 }
 
 impl KvSsd {
-    /// Opens a device. `options` replace those that it was last opened with, but for where
-    /// acknowledged writes are saved, which stays.
+    /// Opens a device. `options` replace those that it was last opened with, except where
+    /// acknowledged writes are saved: that stays.
     pub fn open(
         image: Box<dyn Image>,
         side: Box<dyn Image>,
@@ -105,7 +105,7 @@ impl KvSsd {
         let mut device = KvSsd::over(space, options, capacitor);
         device.tree = tree;
         device.space.program_seq = scan.program_seq;
-        // A torn checkpoint's number is not used again: its pages would mix with the new ones.
+        // The number of a torn checkpoint is not used again: its pages would mix with the new ones.
         let numbers = scan.checkpoints.iter().map(|found| found.owner);
         device.checkpoint_number = numbers.max().unwrap_or(0);
         device.adopt(checkpoints, live_journal);
@@ -225,8 +225,8 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
             }
         }
     }
-    // Pages behind the first of their block were not looked at. Since the last block was opened,
-    // no open one took more pages than it has.
+    // Pages behind the first of their block were not read. Since the last block was opened, no open
+    // block took more pages than it has.
     scan.program_seq += MAX_OPEN_BLOCKS * u64::from(space.block_pages());
     Ok(scan)
 }
@@ -235,7 +235,7 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
 fn load_checkpoints(space: &mut Space, scan: &Scan) -> Result<Vec<Checkpoint>> {
     let mut by_number: BTreeMap<u64, BTreeMap<u32, Found>> = BTreeMap::new();
     for found in &scan.checkpoints {
-        // A page whose program failed was done again: the later one counts.
+        // A failed program of a page was repeated: the later page counts.
         let pages = by_number.entry(found.owner).or_default();
         let newest = pages.entry(found.index).or_insert(*found);
         if found.program_seq > newest.program_seq {
@@ -278,7 +278,7 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
     Ok(Some(Checkpoint { pages: numbers, options, commit }))
 }
 
-/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`: they
+/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`, which
 /// stay as long as the older checkpoint does.
 fn replay(
     space: &mut Space,

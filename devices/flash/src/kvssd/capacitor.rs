@@ -1,5 +1,5 @@
-//! The side file that stands for a power-loss-protected memtable: what a capacitor would save is
-//! written there once, when it is acknowledged. Not flash: no program is counted.
+//! The side file that stands for a memtable protected by a capacitor: an acknowledged write is
+//! stored there once, as a capacitor would save it. Not flash: no program is counted.
 
 use super::Write;
 use super::frames::{self, Frame};
@@ -14,7 +14,7 @@ pub(super) struct Capacitor {
 }
 
 impl Capacitor {
-    /// An empty one.
+    /// Makes an empty side file.
     pub(super) fn create(image: Box<dyn Image>) -> Result<Capacitor> {
         image.set_len(0)?;
         Ok(Capacitor { image, end_bytes: 0, buffer: Vec::new() })
@@ -34,7 +34,7 @@ impl Capacitor {
         self.buffer.clear();
         frames::encode(first_seq, writes, &mut self.buffer);
         if let Err(error) = self.image.write_at(self.end_bytes, &self.buffer) {
-            // Behind a shorter frame, what was written of this one would be taken for damage.
+            // What was written of this frame, behind a shorter one, would be taken for damage.
             self.image.set_len(self.end_bytes)?;
             return Err(error);
         }
@@ -42,7 +42,8 @@ impl Capacitor {
         Ok(())
     }
 
-    /// The memtable is in tables now. If the frames cannot be cut off, the next follow them.
+    /// Empties the file, because the memtable is in tables now. If the frames cannot be cut off,
+    /// the next frames follow them.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.image.set_len(0)?;
         self.end_bytes = 0;

@@ -1,5 +1,5 @@
-//! Room: collection of garbage, evacuation of failing blocks, wear levelling, and what to do when
-//! the device is full. Runs between transactions only.
+//! Makes room: collection of garbage, evacuation of failing blocks, wear levelling, and what to do
+//! when the device is full. Runs between transactions only.
 //!
 //! Collection, step by step:
 //!
@@ -97,9 +97,9 @@ impl KvSsd {
         self.live_pages() * 100 > self.limit_pages() * SHORT_PERCENT
     }
 
-    /// Before writes are taken: flushes a full memtable, and refuses what has no room. Deletes may
-    /// go a memtable further, so that a full device can be emptied; and, where blocks that turned
-    /// bad took from the limit what lay there already, as far as blocks can be freed for a flush.
+    /// Called before writes are taken: flushes a full memtable, and refuses what has no room.
+    /// Deletes may go a memtable further, so that a full device can be emptied. Where blocks that
+    /// turned bad took from the limit, they may go as far as blocks can be freed for a flush.
     pub(super) fn make_writable(&mut self, more_pages: u64, writes: &[Write<'_>]) -> Result<()> {
         let most_pages = u64::from(self.options.memtable_pages);
         let page_bytes = self.space.page_bytes();
@@ -132,8 +132,8 @@ impl KvSsd {
         needed <= self.limit_pages() + extra_pages
     }
 
-    /// Collects until so many blocks can be opened beside those that streams may open. Whether
-    /// that succeeded.
+    /// Collects until this many blocks can be opened beside those that streams may open, and tells
+    /// whether that succeeded.
     pub(super) fn make_room(&mut self, planned_blocks: u32) -> Result<bool> {
         let usable = self.space.usable_count();
         for _ in 0..4 * usable {
@@ -164,7 +164,7 @@ impl KvSsd {
         Ok(true)
     }
 
-    /// Blocks in which a program failed give up what they hold.
+    /// Moves what is left in blocks where a program failed.
     pub(super) fn evacuate(&mut self) -> Result<()> {
         loop {
             let failing = self.space.movable(Use::Failing).next();
@@ -241,7 +241,7 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Copies the page groups of a block; where each went.
+    /// Copies the page groups of a block, and tells where each went.
     fn copy_groups(
         &mut self,
         block: u32,

@@ -1,4 +1,4 @@
-//! Flushes and compactions: each one transaction, or several if its outputs have no room at once.
+//! Flushes and compactions: each is one transaction, or several if its outputs do not fit at once.
 //!
 //! A compaction, step by step:
 //!
@@ -6,9 +6,10 @@
 //! 2. Count the blocks that they may take, and collect until those are free. Collections move
 //!    pages, so after one step 1 is done again.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
+//! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
 //!    done now: inputs beyond it are cut and stay where they are. The part is halved until it fits.
-//!    What is cut is in the commit, too: where the commit of no part fits, a checkpoint is made of
-//!    it (`KvSsd::commit`).
+//!    The commit also says what is cut; where the commit of no part fits, a checkpoint takes its
+//!    place (`KvSsd::commit`).
 //! 4. Program pages, then metadata pages, then the journal page.
 
 use std::cell::RefCell;
@@ -59,7 +60,7 @@ struct Piece {
 }
 
 impl KvSsd {
-    /// The memtable becomes tables of level 0. The commit says that its writes are in tables.
+    /// Turns the memtable into tables of level 0. The commit says that its writes are in tables.
     pub(super) fn flush_memtable(&mut self) -> Result<()> {
         if self.memtable.is_empty() {
             return Ok(());
@@ -97,13 +98,13 @@ impl KvSsd {
         self.after_commit()
     }
 
-    /// What may be due after each transaction.
+    /// Does what may be due after each transaction.
     pub(super) fn after_commit(&mut self) -> Result<()> {
         self.evacuate()?;
         self.checkpoint_if_due()
     }
 
-    /// Blocks that so many pages of tables may need beyond the open ones.
+    /// Blocks that this many pages of tables may need beyond the open ones.
     pub(super) fn blocks_for(&self, page_count: u64, outputs: u64) -> u32 {
         // Packing records anew may leave more room unused at the ends of pages than before.
         let with_waste = page_count + page_count / 8;
@@ -112,7 +113,7 @@ impl KvSsd {
         u32::try_from(blocks + partial).unwrap_or(u32::MAX)
     }
 
-    /// Lets sink what the policy finds too much, and rewrites what is full of deletes.
+    /// Sinks what the policy finds too much, and rewrites what is full of deletes.
     pub(super) fn settle(&mut self) -> Result<()> {
         let policy = self.options.compaction_policy()?;
         let numbers = self.options.policy_options(&self.space.nand.geometry());
@@ -151,8 +152,8 @@ impl KvSsd {
         self.move_tables(moves, cursors, last_level)
     }
 
-    /// Tables change level; what overlaps nothing there needs no page but the journal's. They are
-    /// given by id, for collections in between move their metadata pages.
+    /// Moves tables to another level. A table that overlaps nothing there needs only the journal
+    /// page. Tables are given by id, because collections in between move their metadata pages.
     fn move_tables(
         &mut self,
         moves: Vec<(u64, u8)>,
@@ -202,7 +203,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// A table whose deletes hide nothing any more and are many.
+    /// A table with many deletes that hide nothing any more.
     fn find_idle_deletes(&self) -> Option<Arc<Node>> {
         let first_snapshot = self.snapshots.keys().next().copied().unwrap_or(u64::MAX);
         let is_idle = |node: &&Arc<Node>| {
@@ -268,8 +269,8 @@ impl KvSsd {
         Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count })
     }
 
-    /// Whether it was done; `false` if it has no room. `may_save`: if its commit may be one that
-    /// fits no journal page.
+    /// Tries a piece; `false` if it has no room. `may_save`: its commit may be one that fits no
+    /// journal page.
     fn try_piece(&mut self, job: &Job, piece: Piece, may_save: bool) -> Result<bool> {
         let limits = RemapLimits {
             threshold: self.threshold_for(job, &piece),
@@ -295,7 +296,7 @@ impl KvSsd {
             return Ok(false);
         }
         if self.tree.txn != txn {
-            // Collections changed where pages are: plan again, now with room.
+            // Collections moved pages: plan again, now with room.
             let inputs = self.inputs(job)?;
             let piece = match piece.rest.is_empty() {
                 true => inputs,
@@ -307,7 +308,8 @@ impl KvSsd {
         Ok(true)
     }
 
-    /// TH, or 0 where a rewriting is wanted: space is short, deletes are many, a table is cut.
+    /// TH, or 0 where the tables must be rewritten: space is short, deletes are many, or a table is
+    /// cut.
     fn threshold_for(&self, job: &Job, piece: &Piece) -> u8 {
         let records: u64 = piece.nodes.iter().map(|node| node.record_count).sum();
         let deletes: u64 = piece.nodes.iter().map(|node| node.tombstones).sum();
@@ -368,7 +370,7 @@ impl KvSsd {
         }
         for (node, table) in piece.nodes.iter().zip(piece.upper.into_iter().chain(piece.lower)) {
             commit.removed.push(node.id);
-            // What a cut left of a table is not the table; that of a whole one is known.
+            // A table that was cut is not the table on flash; a whole one is known.
             let table = match is_whole {
                 true => self.read_meta_again(node, table)?,
                 false => self.read_meta(node)?,
@@ -378,7 +380,7 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Compactions entries into new pages of a level.
+    /// Rewrites entries into new pages of a level.
     fn rewrite(
         &mut self,
         entries: Vec<Entry>,
@@ -391,7 +393,7 @@ impl KvSsd {
         let page_bytes = self.space.page_bytes();
         let rewriter = Rewriter {
             snapshots: &snapshots,
-            // Level 0 hides levels and older tables of its own.
+            // Level 0 hides deeper levels, and its own older tables.
             is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
             page_bytes,
             table_pages: self.space.block_pages(),
@@ -434,7 +436,7 @@ impl KvSsd {
         Ok(tables)
     }
 
-    /// nLSM: what follows is another table's and goes to another block.
+    /// Under nLSM the next page is another table's and goes to another block.
     fn end_table(&mut self, stream: Stream) {
         if self.options.placement == Placement::PerTable {
             self.space.seal(stream);
@@ -478,13 +480,13 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Everything sinks to the deepest level and is rewritten there: the smallest form.
+    /// Sinks everything to the deepest level and rewrites it there: the smallest form.
     pub fn compact(&mut self) -> Result<()> {
         self.flush_memtable()?;
         self.squeeze(|_| false)
     }
 
-    /// Compacts, table by table, until `is_enough`.
+    /// Compacts table by table, until `is_enough`.
     pub(super) fn squeeze(&mut self, is_enough: impl Fn(&KvSsd) -> bool) -> Result<()> {
         let bottom = self.tree.level_count().saturating_sub(1).max(1);
         for level in 0..bottom {
@@ -528,8 +530,8 @@ fn remapped(piece: &Piece, entries: Vec<Entry>, counter: u8) -> TableMeta {
     }
 }
 
-/// The part of the inputs up to a key, with about so many pages; what is beyond becomes `rest`.
-/// Inputs that begin beyond the key are left out. Nothing is cut if all begins at one key.
+/// The part of the inputs up to a key, with about `most_pages` pages; what is beyond becomes
+/// `rest`. Inputs that begin beyond the key are left out. Nothing is cut if all begins at one key.
 fn cut(piece: Piece, most_pages: u64) -> Piece {
     let mut starts: Vec<(&[u8], u64)> = Vec::new();
     for entry in piece.upper.iter().chain(&piece.lower).flat_map(|table| &table.entries) {

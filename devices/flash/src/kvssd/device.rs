@@ -1,6 +1,6 @@
-//! The device: keys in, values out. Writes go to the memtable and its saved copy; a full memtable
-//! is flushed, a full log page programmed, and what is too much sinks, before the next write is
-//! taken. An error means that the write was not taken.
+//! The device: keys in, values out. Writes go to the memtable and its saved copy. Before the next
+//! write is taken, a full memtable is flushed, a full log page is programmed, and levels over their
+//! size sink. An error means that the write was not taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct KvSsd {
     /// What is in the metadata pages that were written or read last, by page. Saves the emulator a
     /// read and a decoding per look-up; the device reads the page each time.
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
-    /// Nothing was removed since space was last looked for in vain.
+    /// Nothing was removed since a search for space last failed.
     pub(super) is_squeezed: bool,
 }
 
@@ -205,12 +205,12 @@ impl KvSsd {
     }
 
     /// Refuses what would leave a key with more versions than a block takes: sooner or later a
-    /// compaction brings those that snapshots hold and the newest into one page group. Compactions
-    /// of fewer tables see no more, for what is the newest there was the newest when it was
+    /// compaction brings the versions that snapshots hold and the newest into one page group.
+    /// Compactions of fewer tables see no more: what is the newest there was the newest when it was
     /// written.
     ///
-    /// Few writes are looked at closely. Of the versions of a key that snapshots see, one at most
-    /// was there before there were snapshots; the others are no larger than the largest since.
+    /// Few writes need a close look. Of the versions of a key that snapshots see, one at most was
+    /// there before there were snapshots; the others are no larger than the largest record since.
     fn check_held_versions(&mut self, writes: &[Write<'_>]) -> Result<()> {
         let Some(others) = self.snapshots.len().checked_sub(1) else { return Ok(()) };
         let most_held = self.max_record_bytes() + others * self.largest_beside_snapshots;
@@ -237,7 +237,7 @@ impl KvSsd {
             let found = self.find(key, snapshot, &mut PagesRead::default())?;
             let Some(version) = found else { break };
             bytes += record_bytes(key.len(), version.value.len());
-            // Snapshots from here on see the same version.
+            // All snapshots from here on see the same version.
             end = version.seq;
         }
         Ok(bytes)
@@ -313,8 +313,8 @@ impl KvSsd {
         self.space.nand.sync()
     }
 
-    /// Programs the log once a page of it waits. Before a write is taken, not after, for that one
-    /// could no more be refused.
+    /// Programs the log once a page of it waits. This happens before a write is taken: after it,
+    /// the write could no longer be refused.
     fn write_full_log(&mut self) -> Result<()> {
         let page_bytes = self.space.page_bytes();
         match &self.saved {
@@ -344,7 +344,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Moves the memtable into a table and lets sink what is too much.
+    /// Moves the memtable into a table, and sinks levels that are over their size.
     pub fn flush(&mut self) -> Result<()> {
         self.flush_memtable()?;
         self.settle()
@@ -364,8 +364,9 @@ impl KvSsd {
         done
     }
 
-    /// Programs the journal page, the sole commit point, and applies the commit. One that does not
-    /// fit a page is made by a checkpoint of the tree as it is then: it is whole or it is not, too.
+    /// Programs the journal page, the sole commit point, and applies the commit. A commit that does
+    /// not fit a page becomes a checkpoint of the tree as it is then, which is also whole or
+    /// absent.
     pub(super) fn commit(&mut self, commit: &Commit, change: Change) -> Result<()> {
         match journal::encode_commit(commit, self.space.page_bytes()) {
             Some(bytes) => {
@@ -444,7 +445,7 @@ impl KvSsd {
         })
     }
 
-    /// The tree is saved. Older checkpoints but one, and the journal before that one, become
+    /// After the tree is saved: older checkpoints but one, and the journal before that one, become
     /// garbage.
     fn keep_checkpoint(&mut self, pages: Vec<u32>) {
         self.checkpoints.push_back((self.tree.txn, pages));
@@ -461,7 +462,7 @@ impl KvSsd {
         }
     }
 
-    /// Reads the metadata page of a table for a get: its content may be known.
+    /// Reads the metadata page of a table for a get; its content may be known already.
     fn read_known_meta(&mut self, node: &Node) -> Result<Arc<TableMeta>> {
         let known = self.known_metas.get(&node.meta_page).filter(|table| table.id == node.id);
         if let Some(table) = known {
@@ -474,14 +475,15 @@ impl KvSsd {
     }
 
     fn know_meta(&mut self, page: u32, table: Arc<TableMeta>) {
-        // More tables than a device of many gigabytes has: forgetting all is simple and rare.
+        // These are more tables than a device of many gigabytes has: to forget all is simple and
+        // rare.
         if self.known_metas.len() >= KNOWN_METAS {
             self.known_metas.clear();
         }
         self.known_metas.insert(page, table);
     }
 
-    /// The page was programmed with another content.
+    /// Forgets a page that was programmed with another content.
     pub(super) fn forget_meta(&mut self, page: u32) {
         self.known_metas.remove(&page);
     }
@@ -496,7 +498,7 @@ impl KvSsd {
         Ok(table)
     }
 
-    /// Reads a metadata page of which the content is known: the device does, the emulator need not.
+    /// Reads a metadata page whose content is known: the device reads it, the emulator need not.
     pub(super) fn read_meta_again(&mut self, node: &Node, known: TableMeta) -> Result<TableMeta> {
         self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
         Ok(known)

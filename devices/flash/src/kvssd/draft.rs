@@ -40,9 +40,9 @@ impl Draft {
         self.values.push(version.value);
     }
 
-    /// Takes as many records of a run as fit, at least one if the draft is empty, and takes them
-    /// off the run. What a record is in the new page differs from what it was in the old one by
-    /// two sums, so nothing is looked at twice.
+    /// Takes as many records of a run as fit, at least one if the draft is empty, off the run. A
+    /// record in the new page differs from the record in the old one by two sums, so nothing is
+    /// read twice.
     fn push_run(&mut self, page: &KvPage, run: &mut Range<usize>, page_bytes: usize) {
         let (keys_from, values_from) = page.ends(run.start);
         let (keys_to, values_to) = (self.keys.len(), self.value_bytes);

@@ -6,8 +6,8 @@
 //! write: kind u8 | key length u16 | value length u32 | key | value
 //! ```
 //!
-//! The header has a checksum of its own, so that a frame that was cut short (never acknowledged)
-//! is told from one that was damaged.
+//! The header has a checksum of its own, which tells a frame that was cut short (and never
+//! acknowledged) from one that is damaged.
 
 use super::Write;
 use super::record::Kind;

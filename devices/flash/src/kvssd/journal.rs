@@ -147,8 +147,8 @@ fn put_node(node: &Node, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&node.fence.hi);
 }
 
-/// What is counted up by one or by records stays below: whoever says more made it up, and sums
-/// would overflow.
+/// Numbers that grow by one or by records stay below this. A larger one is made up, and sums with
+/// it would overflow.
 const NUMBER_LIMIT: u64 = 1 << 56;
 
 fn take_number(rest: &mut Rest<'_>) -> Option<u64> {
@@ -165,7 +165,7 @@ fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
         ..Commit::default()
     };
     let (cursors, removed, moved, added) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
-    // No memory is set aside by a count: each item is taken off bytes that are there.
+    // No count reserves memory: each item comes off bytes that are there.
     for _ in 0..cursors {
         let level = rest.u32()?;
         let len = rest.u16()?;

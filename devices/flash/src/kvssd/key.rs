@@ -1,5 +1,5 @@
-//! A key of the memtable, or a bound of a clip: short ones lie in place, so that a search compares
-//! them without following a pointer each, and a metadata page is decoded without two allocations
+//! A key of the memtable, or a bound of a clip. Short keys lie in place, so that a search compares
+//! them without following a pointer each, and the decoding of a metadata page saves two allocations
 //! an entry.
 
 use std::borrow::Borrow;
@@ -70,8 +70,8 @@ impl Borrow<[u8]> for Key {
 }
 
 impl Ord for Key {
-    /// Keys in place are compared whole, which needs no call: of two that differ in zeros at their
-    /// ends only, the shorter comes first.
+    /// Keys in place are compared whole, which needs no call. Of two that differ only in zeros at
+    /// their ends, the shorter comes first.
     fn cmp(&self, other: &Key) -> Ordering {
         match (&self.0, &other.0) {
             (

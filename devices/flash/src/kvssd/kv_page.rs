@@ -206,7 +206,7 @@ impl KvPage {
         Record::of(self.key(at), self.version(at))
     }
 
-    /// Fetches the front, all of it at once: what a compaction does next waits for one line after
+    /// Fetches the front, all of it at once: otherwise a compaction would wait for one line after
     /// the other.
     pub(super) fn fetch(&self) {
         self.bytes.fetch_front();
