@@ -1,5 +1,5 @@
 //! Takes little-endian fields off the front of bytes that may be cut short or wrong. Not a format:
-//! what the fields mean is up to who takes them.
+//! the caller knows what the fields mean.
 
 /// What is not decoded yet.
 pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);

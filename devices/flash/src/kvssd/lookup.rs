@@ -1,4 +1,4 @@
-//! Lookups of a key in one table, stratum by stratum. Which tables are asked is the caller's.
+//! Lookups of a key in one table, stratum by stratum. The caller chooses which tables are asked.
 
 use std::cmp::Reverse;
 
@@ -9,8 +9,8 @@ use super::record::Record;
 use crate::error::Result;
 
 /// Looks a key up in one table: the strata from high to low, only in entries whose clip has the
-/// key; the first version that a reader at `snapshot` sees wins, a delete too. Where there is none,
-/// an older table may know.
+/// key. The first version that a reader at `snapshot` sees wins, a delete too. If there is none, an
+/// older table may have one.
 pub fn find_record(
     table: &TableMeta,
     key: &[u8],
@@ -30,8 +30,8 @@ pub fn find_record(
     Ok(None)
 }
 
-/// The entries that may know a key: at most one of each stratum, that with the last start before
-/// the key, for those of one stratum are disjoint. So the search ends when all strata were met.
+/// The entries that may know a key: at most one of each stratum, the last that starts at or before
+/// the key, since entries of one stratum are disjoint. So the search ends when all strata were met.
 fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
     let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
     let mut is_met = [false; 1 << u8::BITS];

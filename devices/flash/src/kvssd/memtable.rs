@@ -9,7 +9,7 @@ use super::key::Key;
 use super::kv_page::{page_room_bytes, record_bytes};
 use super::record::{KeyBlock, Version};
 
-/// The versions of a key. One is the rule, and needs no list.
+/// The versions of a key. Most keys have one, which needs no list.
 #[derive(Clone, Debug)]
 pub(super) struct Versions {
     newest: Version,
@@ -51,7 +51,8 @@ impl Memtable {
         page_bytes: usize,
     ) {
         self.weigh(key, &version, page_bytes, true);
-        // One search, at the price of a key for nothing if it is there already, which is rare.
+        // One search finds the place. A key that is there already is made for nothing, which is
+        // rare.
         let versions = match self.keys.entry(key.into()) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(place) => {
@@ -83,7 +84,7 @@ impl Memtable {
         change(&mut self.large_pages, large);
     }
 
-    /// Pages that a flush makes of it, close enough: exact for records of one size.
+    /// Pages that a flush would make, about: exact for records of one size.
     pub(super) fn page_count(&self, page_bytes: usize) -> u64 {
         if self.small_count == 0 {
             return self.large_pages;

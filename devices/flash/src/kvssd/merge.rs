@@ -1,4 +1,4 @@
-//! The k-way merge of clipped pages: records in key order. Not what is kept of them.
+//! The k-way merge of clipped pages: records in key order. The caller decides which of them stay.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use crate::error::Result;
 /// All records of some entries inside their clips, by key, newest versions first. A page is read
 /// when the merge comes to its clip, and kept until it is used up.
 ///
-/// Records are taken in runs: as long as one page has keys below all that other pages have, these
-/// need not be asked. Few pages are open at a time, one of each table or stratum: they are kept
-/// sorted, which asks fewer keys than a heap does.
+/// Records are taken in runs: while one page has keys below all keys of the other pages, the others
+/// need not be asked. Few pages are open at a time, one of each table or stratum. They are kept
+/// sorted, which compares fewer keys than a heap does.
 pub struct Merged<'a> {
     reader: &'a mut dyn PageReader,
     page_bytes: usize,
     /// Not read yet; the last is next.
     waiting: Vec<Entry>,
-    /// Sorted, the last is next: its first `run` records, if that is not 0.
+    /// Sorted, the last is next. The run is its first `run` records, if that is not 0.
     open: Vec<OpenPage>,
     run: usize,
     /// No other page has a key of the run.

@@ -43,8 +43,8 @@ impl Clip {
         *self.lo <= *key && *key < *self.hi
     }
 
-    /// A key close below `hi`, for those who count in closed bounds: policies and histograms. Only
-    /// choices depend on it; what overlaps is judged by the range itself.
+    /// A key close below `hi`, for code that counts in closed bounds: policies and histograms. Only
+    /// choices depend on it; overlap is judged by the range itself.
     pub fn last_inside(&self) -> Vec<u8> {
         let mut key = self.hi.to_vec();
         match key.pop() {

@@ -1,8 +1,8 @@
 //! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, rLSM(-), rLSM).
 //!
 //! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Below are the
-//! parts that decide and encode and know no device: page formats, references, the plan of a
-//! remapping compaction, lookups and compactions over clipped pages.
+//! parts that decide and encode without a device: page formats, references, the plan of a remapping
+//! compaction, and lookups and merges over clipped pages.
 
 mod boot;
 mod capacitor;

@@ -1,4 +1,4 @@
-//! What a KVSSD is told when it is made, and may be told anew when it is opened. Knows no device.
+//! What a KVSSD is told when it is made, and may be told again when it is opened. Knows no device.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
@@ -85,8 +85,8 @@ impl Default for KvSsdOptions {
 }
 
 impl KvSsdOptions {
-    /// nLSM: rewriting compaction, blocks per table. Tables are cut by size: those of Global-Range
-    /// are less full, and the rest of a table's last block is lost.
+    /// nLSM: compactions rewrite, and each table has blocks of its own. Tables are cut by size:
+    /// those of Global-Range are less full, and the rest of a table's last block is lost.
     pub fn nlsm() -> KvSsdOptions {
         let (placement, cuts) = (Placement::PerTable, Partitioner::Size);
         KvSsdOptions { placement, threshold: 0, cuts, ..KvSsdOptions::default() }
@@ -126,7 +126,7 @@ impl KvSsdOptions {
         if geometry.block_count < MIN_BLOCKS {
             return Err(Error::BadGeometry("a KVSSD has at least 24 blocks"));
         }
-        // By the names that they have in a URL.
+        // Named as in a URL.
         let ranges = [
             ("th", u32::from(self.threshold), 0, 16),
             ("op", self.over_provision_percent, 0, 90),

@@ -119,7 +119,7 @@ impl KeyBlock {
         self.versions.is_empty() && self.run.is_none()
     }
 
-    /// Moves what is below a key to an empty block. Whether that is anything.
+    /// Moves what is below a key to an empty block, and tells whether anything moved.
     pub(super) fn move_below(&mut self, limit: &[u8], block: &mut KeyBlock) -> bool {
         let Some((page, run)) = &mut self.run else {
             let is_below = *self.key < *limit;

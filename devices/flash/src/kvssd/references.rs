@@ -53,7 +53,8 @@ impl References {
         }
     }
 
-    /// Takes them back; returns the first pages of the groups that nobody refers to any more.
+    /// Takes the entries of a table back; returns the first pages of the groups that no table
+    /// refers to any more.
     pub fn remove(&mut self, table: &TableMeta) -> Vec<u32> {
         let mut garbage = Vec::new();
         for entry in &table.entries {

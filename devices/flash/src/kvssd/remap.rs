@@ -1,5 +1,5 @@
-//! Plans a compaction of upper tables into lower ones: which outputs are made of pages that exist,
-//! and which must be rewritten.
+//! Plans a compaction of upper tables into lower ones: which outputs keep pages that exist, and
+//! which must be rewritten.
 //!
 //! 1. The strata of the upper tables are put above the lower ones. Tables that overlap each other
 //!    (level 0) stack, oldest first; disjoint ones share their strata.
@@ -13,7 +13,7 @@
 //! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
 //!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
 //!    are renumbered to follow its lower ones without a gap.
-//! 5. Adjacent outputs that are to be rewritten become one compaction.
+//! 5. Adjacent outputs that must be rewritten become one rewrite.
 //!
 //! A shared page is charged to the leftmost remapped output that has it, if it was charged to an
 //! input; a page whose charged sharer died first is charged to nobody.
@@ -59,7 +59,7 @@ pub enum Output {
         /// Number of strata.
         counter: u8,
     },
-    /// The records of these entries, to be compacted into new pages.
+    /// The records of these entries, to be written into new pages.
     Rewrite {
         /// Clipped to the output; strata as in the compaction.
         entries: Vec<Entry>,
@@ -200,8 +200,8 @@ fn clipped<'a>(
     })
 }
 
-/// The compaction of adjacent ranges, if there are any. New pages know no cut by size yet: that is
-/// made as they are written.
+/// The rewrite of adjacent ranges, if there are any. A cut by size is not planned here: it is made
+/// as the pages are written.
 fn rewrite(sorted: &[Reference<'_>], ranges: &[Range<'_>], cuts: Partitioner) -> Option<Output> {
     let range = Range { lo: ranges.first()?.lo, hi: ranges.last()?.hi };
     let inner = ranges[1..].iter().filter_map(|range| range.lo);
@@ -263,8 +263,8 @@ impl<'a> Planned<'a> {
         Some((entries, counter as u8))
     }
 
-    /// The lists are taken without the inputs, which leave them; the counts with them, for they
-    /// are decremented only after the commit.
+    /// The lists are taken without the inputs, which leave them; the counts with the inputs,
+    /// because a count falls only after the commit.
     fn has_room(&self, inside: &[(usize, Entry)]) -> bool {
         let mut more: BTreeMap<u32, u8> = BTreeMap::new();
         inside.iter().all(|(_, entry)| {

@@ -1,5 +1,5 @@
-//! Records in key order into the pages of new tables, without what no reader needs. Where pages go
-//! to is the caller's.
+//! Writes records in key order into the pages of new tables, without what no reader needs. The
+//! caller decides where pages go.
 
 use runstone_policy::partition::CutKey;
 
@@ -73,7 +73,7 @@ impl Rewriter<'_> {
         Ok(tables)
     }
 
-    /// Writes keys that are in no table with others, unless by size.
+    /// Writes keys of one cell, whose tables are cut only by size.
     fn write_cell(
         &self,
         next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,

@@ -1,5 +1,5 @@
-//! Scans in both directions: the memtable and every table compacted, tables and pages opened when
-//! the scan comes to them. One consistent view: versions above the snapshot are passed over.
+//! Scans in both directions: a merge of the memtable and every table, which opens tables and pages
+//! when the scan comes to them. One consistent view: versions above the snapshot are passed over.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

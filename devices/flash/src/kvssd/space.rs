@@ -125,7 +125,8 @@ impl Space {
     }
 
     /// Programs pages one after the other in one block and returns the number of the first. A
-    /// failed program dooms the block and all is done again elsewhere; any other error ends it.
+    /// failed program dooms the block, and all pages are programmed again elsewhere; any other
+    /// error ends the call.
     pub(super) fn program(
         &mut self,
         stream: Stream,
@@ -145,14 +146,14 @@ impl Space {
                     return Ok(page);
                 }
                 Err(Error::ProgramFailed(_)) => {
-                    // Should the image not take the mark, the block is one like any other.
+                    // If the image does not take the mark, the block is one like any other.
                     self.seal(stream);
                     self.nand.retire(first.block)?;
                     self.set_use(first.block, Use::Failing);
                     self.settle(first.block);
                 }
                 Err(other) => {
-                    // Where the block may be written on is not known: a retry of the caller's must
+                    // Nobody knows where the block may be written on: a retry of the caller must
                     // not meet what was programmed of this group.
                     self.seal(stream);
                     return Err(other);
@@ -248,7 +249,7 @@ impl Space {
         }
     }
 
-    /// Whether the block is erased; else it is retired.
+    /// Erases a block and tells whether it did; if not, the block is retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
         match self.nand.erase(block) {
             Ok(()) => Ok(true),
@@ -284,7 +285,7 @@ impl Space {
         }
     }
 
-    /// Pages that nothing needs any more.
+    /// Counts pages out that nothing needs any more.
     pub(super) fn release(&mut self, page: u32, page_count: u32) {
         let block = page / self.block_pages();
         self.live_pages[block as usize] -= page_count;
@@ -298,26 +299,26 @@ impl Space {
         matches!(self.types[block as usize], Some(PageType::Kv | PageType::Meta))
     }
 
-    /// What the running transaction programmed stays.
+    /// Keeps what the running transaction programmed.
     pub(super) fn keep(&mut self) {
         self.uncommitted.clear();
     }
 
-    /// What the running transaction programmed is garbage.
+    /// Gives up what the running transaction programmed: it is garbage.
     pub(super) fn give_up(&mut self) {
         for (page, page_count) in std::mem::take(&mut self.uncommitted) {
             self.release(page, page_count);
         }
     }
 
-    /// At boot: says what a block holds, before its live pages are counted.
+    /// At boot: notes what a block holds, before its live pages are counted.
     pub(super) fn assign(&mut self, block: u32, page_type: PageType) {
         self.types[block as usize] = Some(page_type);
         let is_bad = self.nand.is_retired(block);
         self.set_use(block, if is_bad { Use::Failing } else { Use::Sealed });
     }
 
-    /// At boot: blocks without live pages are free.
+    /// At boot: frees the blocks without live pages.
     pub(super) fn settle_all(&mut self) {
         self.blocks().for_each(|block| self.settle(block));
     }

@@ -1,6 +1,6 @@
-//! The key-range tree: which tables there are, where their metadata pages lie. In RAM; checkpoint
-//! and journal rebuild it. Changes in one way: [`Tree::apply`] of a [`Commit`], at run time as at
-//! boot.
+//! The key-range tree: which tables there are, and where their metadata pages lie. It is in RAM;
+//! checkpoint and journal rebuild it. It changes in one way, at run time as at boot:
+//! [`Tree::apply`] of a [`Commit`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -254,8 +254,8 @@ fn shape_table(node: &Node) -> Table {
         max_key: node.fence.last_inside().into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,
-        // The device has a rule of its own for tables of deletes, which knows its snapshots; and
-        // what moves costs it no page.
+        // The device has a rule of its own for tables of deletes, which knows its snapshots. A move
+        // costs it no page.
         tombstones: 0,
         min_seq: node.min_seq,
         max_seq: node.max_seq,

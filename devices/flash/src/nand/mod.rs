@@ -1,5 +1,5 @@
 //! A NAND flash device over one image: the rules, the faults, the time and the wear. It knows no
-//! firmware: what the tags of pages mean is not decided here.
+//! firmware, so it does not interpret the tags of pages.
 //!
 //! Rules, each an error and never a repair: only erased pages are programmed, in order inside a
 //! block, never past a torn one; an erased page reads 0xFF; a retired block is left alone.
@@ -27,7 +27,7 @@ pub use shared::{SharedBytes, SharedValue};
 use timing::Clock;
 pub use timing::Timing;
 
-/// What a cell reads that nothing was programmed to.
+/// What a cell reads while nothing is programmed to it.
 const ERASED: u8 = 0xff;
 /// What the pages of a half-erased block read.
 const HALF_ERASED: u8 = 0xa5;
@@ -92,7 +92,7 @@ impl Nand {
         self.program_shared(ppa, &data.to_vec().into(), tag)
     }
 
-    /// Programs a page. After an error but for a broken rule the page is lost.
+    /// Programs a page. After any error but a broken rule the page is lost.
     pub fn program_shared(&mut self, ppa: Ppa, data: &SharedBytes, tag: PageTag) -> Result<()> {
         self.check_alive(ppa)?;
         self.check_program(ppa, data.len())?;

@@ -1,4 +1,4 @@
-//! Bytes of pages that are never changed: shared where a copy would cost, checked once.
+//! Bytes of pages that never change: shared where a copy would cost, checked once.
 //!
 //! A page is flat, or gathered: a front that is its own, and behind it values that it shares with
 //! other pages, then zeros. Both read the same. A compaction hands values over from page to page,
@@ -11,15 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-/// Memory of flat pages that are gone, for the next ones. The allocator would give that memory back
-/// to the system and fetch it cleared.
+/// Memory of flat pages that are gone, kept for the next ones. The allocator would give it back to
+/// the system and fetch it cleared.
 static SPARE_BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 /// Most buffers that are kept, and the smallest worth keeping.
 const MOST_SPARE_BUFFERS: usize = 256;
 const MIN_SPARE_BYTES: usize = 4096;
 
-/// A value that pages share. An empty one takes no memory. The count of references does not lie at
-/// the bytes, so that counts of values that were written together lie together.
+/// A value that pages share. An empty one takes no memory. The reference count does not lie beside
+/// the bytes, so that the counts of values that were written together lie together.
 #[derive(Clone, Default)]
 pub struct SharedValue(Option<Arc<Box<[u8]>>>);
 

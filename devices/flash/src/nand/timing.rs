@@ -3,7 +3,7 @@
 //!
 //! 1. A read occupies its die for the array read, then the bus for the transfer; who reads waits.
 //! 2. A program occupies the bus, then the die. Nobody waits for it, but a die without a cache
-//!    register takes nothing new before it is done.
+//!    register takes nothing new until it is done.
 //! 3. An erase occupies the die.
 
 use crate::geometry::Geometry;
