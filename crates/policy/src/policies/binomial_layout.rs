@@ -1,6 +1,5 @@
 //! Which flushes make up each run of the stack after t flushes, for binomial and min-latency (Mao
-//! et al., "Comparison and evaluation of state-of-the-art LSM merge policies"). Pure arithmetic;
-//! not a policy.
+//! et al., VLDB Journal 2021). Pure arithmetic; not a policy.
 //!
 //! The rule: after flush t, all runs from index i(t) on (0 is the oldest) become one. With C the
 //! binomial coefficient, 0 outside 0 <= k <= n:

@@ -79,7 +79,6 @@ impl CompactionPolicy for Leveled {
 
 /// A level over target.
 pub(crate) struct Over {
-    /// Which.
     pub level: u32,
     /// How far, in thousandths of its target.
     pub score_permille: u64,

@@ -67,7 +67,7 @@ pub enum Cut {
     /// Before the keys that a partitioner finds from the histogram of the inputs; by size where
     /// that is not at hand.
     Cells {
-        /// Which.
+        /// Finds the keys.
         partitioner: Partitioner,
         /// theta: largest table wanted.
         table_bytes: u64,
