@@ -148,7 +148,9 @@ mod tests {
 
     #[test]
     fn references_to_a_document_that_is_not_here_are_found() {
-        for line in ["//! HashKV §3.3.", "// so", "/// Spec, §8"] {
+        for line in
+            ["//! HashKV §3.3 (spec: value placement §3).", "// so (spec §4)", "/// Spec, §8"]
+        {
             assert_eq!(found(line), 1, "{line}");
         }
         assert_eq!(found("    /// Which."), 1);

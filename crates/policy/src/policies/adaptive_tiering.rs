@@ -204,8 +204,9 @@ impl Job<'_> {
         let compacted: usize =
             plan.compactions.iter().map(|compaction| compaction.input_ids().count()).sum();
         let (moved, next) = (plan.moves.len(), index + 1);
-        plan.why =
-            format!("{reason}; {compacted} tables compaction, {moved} move, L{next} is not read");
+        plan.why = format!(
+            "{reason}; {compacted} tables are compacted, {moved} move, L{next} is not read"
+        );
         plan
     }
 
