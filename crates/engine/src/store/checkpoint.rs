@@ -17,10 +17,11 @@ use crate::tree::manifest::{Manifest, StoreState};
 use crate::values::separation::ValueFiles;
 
 impl Engine {
-    /// Flushes, then links all tables into a new directory with a manifest of its own.
+    /// Flushes, then links all tables into a new directory that gets a manifest of its own.
     pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path) -> Result<()> {
         if self.env.options.read_only {
-            // What the log holds is in memtables here, which only a writer can flush.
+            // A read-only store keeps what it replayed from the log in memtables, and only a writer
+            // can flush those.
             let keyspaces = self.catalog.keyspaces.read();
             if keyspaces.values().any(|keyspace| !keyspace.view.load().active.is_empty()) {
                 return Err(Error::ReadOnly);
@@ -35,8 +36,9 @@ impl Engine {
             let name = table_name(handle.meta().id);
             self.env.storage.link_into(&name, Category::Table, &*target)?;
         }
-        // Value files are written in place: what the state names is copied. The state holds the
-        // segments, so that their slots are not used again meanwhile.
+        // Value files are written in place, so a link would change later: the segments that the
+        // state names are copied. The state holds the segments, so their slots are not reused
+        // meanwhile.
         for (keyspace, described) in pinned.iter().zip(state.keyspaces.values()) {
             for layout in &described.values {
                 if let Some(store) = keyspace.values.file(layout.number) {
@@ -54,7 +56,7 @@ impl Engine {
     }
 }
 
-/// Lets newer memtables be flushed again, however the checkpoint ends.
+/// Lifts the limit on flushes when the checkpoint ends, on errors too.
 struct Unlimited<'a>(&'a Engine);
 
 impl Drop for Unlimited<'_> {
@@ -64,20 +66,21 @@ impl Drop for Unlimited<'_> {
     }
 }
 
-/// A keyspace's files, held.
+/// The files of a keyspace, held so that they stay.
 struct Pinned {
     view: Arc<View>,
     values: Arc<ValueFiles>,
 }
 
 impl Engine {
-    /// What the manifest says now, with the tables held. `None` if something up to `last_seq` is
-    /// not in tables and can be: the drop of a keyspace has failed.
+    /// The state that the manifest records, with its tables held. `None` if a write up to
+    /// `last_seq` is not in tables yet but still can be. That happens when the drop of a keyspace
+    /// has failed.
     fn pin_state(&self, last_seq: SeqNo) -> Option<(StoreState, Vec<Pinned>)> {
         let manifest = self.catalog.manifest.lock();
         let mut keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = self.catalog.keyspaces.read().clone();
         let is_flushed = |keyspace: &KeyspaceCore| keyspace.is_flushed(last_seq);
-        // Nobody flushes what one holds that is being dropped.
+        // Nobody flushes a keyspace that is being dropped, so the copy leaves it out.
         keyspaces.retain(|_, keyspace| is_flushed(keyspace) || !keyspace.dropped.load(Acquire));
         if !self.env.options.read_only && !keyspaces.values().all(|keyspace| is_flushed(keyspace)) {
             return None;
@@ -92,23 +95,23 @@ impl Engine {
         Some((state, pinned))
     }
 
-    /// The same, of one moment for all keyspaces, with everything before it in tables: memtables
-    /// are replaced together, and no newer one is flushed until the state is taken. Else a batch
-    /// over two keyspaces could be in the copy by half (P3).
+    /// The state of one moment for all keyspaces, with every earlier write in tables. All memtables
+    /// are replaced together, and no newer one is flushed until the state is taken. Otherwise the
+    /// copy could hold half of a batch over two keyspaces (P3).
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.env.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
-        // Until the moment is known, no flush begins; one that runs takes an older memtable. A
-        // flush that finds no room blames the snapshot only where no checkpoint waits.
+        // No flush begins until the moment is known; a flush that runs already takes an older
+        // memtable. A flush that finds no room blames this snapshot only if no checkpoint waits.
         self.schedule.set_flush_limit(0);
         let _unlimited = Unlimited(self);
-        // A collection, which a flush may begin, moves values and writes pointers that come after
-        // the moment. Those of the copy lead to the old places, which stay for a snapshot.
+        // A flush may begin a collection, which moves values and writes pointers after the moment.
+        // The pointers in the copy lead to the old places, and the snapshot keeps those.
         let _old_values = self.visibility.snapshot();
         let (keyspaces, last_seq) = self.rotate_all();
         reached!(MemtablesReplaced);
         self.schedule.set_flush_limit(last_seq);
-        // Nobody flushes what is being dropped; it may yet stay.
+        // Nobody flushes a keyspace that is being dropped. The drop may still fail, then it stays.
         let is_settled = |keyspace: &Arc<KeyspaceCore>| {
             keyspace.is_flushed(last_seq) || keyspace.dropped.load(Acquire)
         };
@@ -121,15 +124,15 @@ impl Engine {
         }
     }
 
-    /// Replaces the memtables of all keyspaces that exist at one moment; returns them and the last
-    /// sequence number before it.
+    /// Replaces the memtables of all keyspaces that exist at one moment. Returns the keyspaces and
+    /// the last sequence number before that moment.
     fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
         loop {
             let listed = self.catalog.keyspaces.read().clone();
             reached!(KeyspacesListed);
             let keyspaces: Vec<_> = listed.values().cloned().collect();
             let last_seq = self.committer.rotate(&keyspaces, |_| true);
-            // One made since may have been written to before that moment.
+            // A keyspace made since the listing may hold writes from before the moment.
             if self.catalog.keyspaces.read().keys().eq(listed.keys()) {
                 return (keyspaces, last_seq);
             }

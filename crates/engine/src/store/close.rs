@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::store::engine::Engine;
 
 impl Engine {
-    /// First half of closing: no more writes, background work ends after the job at hand.
+    /// First half of closing: refuses writes, and lets background work end after the current job.
     pub(crate) fn shut_down(&self) -> Result<()> {
         self.committer.close();
         self.env.throttle.wake();
@@ -12,7 +12,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Second half, when no worker runs: memtables are flushed, so that the next open finds no log.
+    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.schedule.wait_for_all();
         let outcome = match self.env.options.read_only || self.env.is_stopped() {

@@ -1,5 +1,6 @@
 //! The directory of an open store. Log, manifest and value files share it, and a sync of it covers
-//! the names of all: after one that failed, none may take its own success for a promise (P7).
+//! the names of all of them. After one sync has failed, a later one that succeeds proves nothing
+//! (P7).
 
 use std::io;
 use std::path::Path;
@@ -11,16 +12,16 @@ use runstone_storage::{
     StorageLock,
 };
 
-/// A storage whose directory is not synced again after a sync of it failed.
+/// A storage that refuses to sync its directory once a sync of it has failed.
 #[derive(Debug)]
 pub(super) struct SharedDirectory {
     storage: Arc<dyn Storage>,
-    /// Why the first failed. Held during each sync, so that none ends well beside it.
+    /// The first error. Each sync holds the lock, so none succeeds beside one that fails.
     failed: Mutex<Option<String>>,
 }
 
 impl SharedDirectory {
-    /// For one life of a store: the next open starts anew from what is on disk.
+    /// Lasts until the store is closed: the next open starts from what is on disk.
     pub(super) fn new(storage: Arc<dyn Storage>) -> SharedDirectory {
         SharedDirectory { storage, failed: Mutex::new(None) }
     }
@@ -33,7 +34,8 @@ impl Storage for SharedDirectory {
             *failed = self.storage.sync_dir().err().map(|error| error.to_string());
         }
         match &*failed {
-            // No full disk either, which would be waited out: what was lost does not come back.
+            // Never "no space", which callers would wait out: what the failed sync lost does not
+            // return.
             Some(first) => {
                 let source = io::Error::other(first.clone());
                 Err(Error::new(Operation::SyncDir, self.storage.location(), source))

@@ -1,5 +1,5 @@
-//! The parts of an open store, each an owner of one journey: who holds whom is seen here, what they
-//! do is theirs.
+//! Wires the parts of an open store. Each part owns one task; this file shows only which part holds
+//! which.
 //!
 //! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest
 //! -> commit -> `view_lock` of a keyspace -> the throttle's refresh -> the list of keyspaces ->
@@ -43,9 +43,9 @@ pub(crate) struct Engine {
     pub(crate) committer: Arc<Committer>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) runner: Arc<Runner>,
-    /// Held by the checkpoint that set the flush limit.
+    /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<()>,
-    /// Released at close, even while handles to the store are kept.
+    /// Released at close, even if handles to the store outlive it.
     pub(crate) lock: Mutex<Option<Box<dyn StorageLock>>>,
 }
 
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Commits a batch of any keyspaces.
+    /// Commits a batch, which may span keyspaces.
     pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         batch.check_for(self.env.opening)?;
         let ids: BTreeSet<KeyspaceId> = batch.operations().map(|one| one.keyspace).collect();

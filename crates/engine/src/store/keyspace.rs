@@ -1,5 +1,5 @@
-//! The handle to a keyspace: an ordered map inside a store, with a tree and options of its own.
-//! Batches and snapshots span all keyspaces of a store.
+//! The handle to a keyspace: an ordered map inside a store, with its own tree and options. Batches
+//! and snapshots span all keyspaces of a store.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,7 +18,23 @@ use crate::values::file::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::{Batch, check_sizes};
 
-/// A handle to a keyspace; cheap to clone.
+/// A handle to a keyspace: an ordered map from keys to values. Cloning it is cheap.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use runstone::{Options, Store};
+///
+/// let store = Store::open(dir.path(), Options::default())?;
+/// let fruits = store.open_keyspace("fruits", None)?;
+/// fruits.put("apple", "red")?;
+/// fruits.put("banana", "yellow")?;
+/// fruits.delete("apple")?;
+/// assert!(fruits.get("apple")?.is_none());
+/// assert_eq!(fruits.get("banana")?.as_deref(), Some(&b"yellow"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Keyspace {
     pub(crate) store: Arc<Engine>,
@@ -30,28 +46,28 @@ impl Keyspace {
         Keyspace { store, inner }
     }
 
-    /// Id inside the store, unique while it is open. A later open may give that of a dropped
-    /// keyspace to a new one: by then no record that counts names it.
+    /// The id of the keyspace, unique while the store is open. A later open may give the id of a
+    /// dropped keyspace to a new one; by then the log has no record left that names the old one.
     pub fn id(&self) -> KeyspaceId {
         self.inner.id
     }
 
-    /// Name.
+    /// The name that the keyspace was made with.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Options in force.
+    /// The options in force. [`crate::Store::open_keyspace`] changes them.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
         self.inner.options.load_full()
     }
 
-    /// Stores a value with the store's durability.
+    /// Stores a value with the durability that the store was opened with.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, WriteOptions::default())
     }
 
-    /// Stores a value.
+    /// Stores a value with the durability in `options`.
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -61,12 +77,13 @@ impl Keyspace {
         self.write_one(Kind::Put, key.as_ref(), value.as_ref(), options)
     }
 
-    /// Removes a key with the store's durability; removing an absent one is legal.
+    /// Removes a key with the durability that the store was opened with. Removing an absent key is
+    /// no error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, WriteOptions::default())
     }
 
-    /// Removes a key; removing an absent one is legal.
+    /// Removes a key with the durability in `options`. Removing an absent key is no error.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<()> {
         self.write_one(Kind::Delete, key.as_ref(), &[], options)
     }
@@ -76,7 +93,7 @@ impl Keyspace {
             static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
         }
         check_sizes(key.len(), value.len())?;
-        // Taken, not borrowed: a listener that the write meets may write to another store.
+        // Taken, not borrowed: the commit may call a listener, and that may write to another store.
         let mut batch = BATCH.take();
         batch.clear();
         batch.push(kind, self.inner.id, key, value)?;
@@ -91,54 +108,82 @@ impl Keyspace {
         outcome
     }
 
-    /// Looks a key up. The value is pinned in the block cache where that spares a copy.
+    /// Looks up a key. The value borrows its block from the cache where that saves a copy.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.store.reader.get(&self.inner, key.as_ref())
     }
 
-    /// Looks a key up as of a snapshot of the same store.
+    /// Looks up a key as of a snapshot of the same store.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let keyspace = store.default_keyspace();
+    /// keyspace.put("k", "old")?;
+    /// let snapshot = store.snapshot();
+    /// keyspace.put("k", "new")?;
+    /// assert_eq!(keyspace.get_at("k", &snapshot)?.as_deref(), Some(&b"old"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Value>> {
         self.store.reader.get_at(&self.inner, key.as_ref(), snapshot)
     }
 
-    /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
-    /// sorted order, so that neighbours share blocks while those are in the processor's cache.
+    /// Looks up many keys at one moment, and returns the results in the order of the keys. It
+    /// searches them in sorted order, so that neighbours share a block while the processor caches
+    /// it.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.store.reader.multi_get(&self.inner, keys)
     }
 
-    /// What the keyspace's value files hold; empty where all values are inline.
+    /// How much the keyspace's value files hold; empty if all values are inline.
     pub fn value_usage(&self) -> Vec<ValueUsage> {
         let points = self.store.visibility.points();
         self.inner.values.load().all().map(|store| store.usage(&points)).collect()
     }
 
-    /// A cursor over the keyspace as of now; position it before use.
+    /// A cursor over the keyspace as of now. Position it before use.
     pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
         Cursor::open(&self.store.reader, &self.inner, options)
     }
 
-    /// An iterator over the keys from `start` (inclusive) to `end` (exclusive), in both directions.
+    /// Iterates over the keys from `start` (inclusive) to `end` (exclusive), in both directions.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let keyspace = store.default_keyspace();
+    /// for key in ["a", "b", "c"] {
+    ///     keyspace.put(key, "")?;
+    /// }
+    /// assert_eq!(keyspace.range(Some(b"a"), Some(b"c"))?.count(), 2);
+    /// assert_eq!(keyspace.range(Some(b"b"), None)?.rev().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Scan> {
         Scan::open(&self.store.reader, &self.inner, ReadOptions::default().with_bounds(start, end))
     }
 
-    /// An iterator over the keys that start with `prefix`.
+    /// Iterates over the keys that start with `prefix`, in both directions.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
         Scan::open(&self.store.reader, &self.inner, ReadOptions::default().with_prefix(prefix))
     }
 
-    /// An iterator over everything.
+    /// Iterates over the whole keyspace, in both directions.
     pub fn iter(&self) -> Result<Scan> {
         Scan::open(&self.store.reader, &self.inner, ReadOptions::default())
     }
 
-    /// The tree as policies see it.
+    /// The shape of the tree, which is all that a compaction policy sees.
     pub fn shape(&self) -> Shape {
         self.inner.view.load().version.shape.clone()
     }
 
-    /// What each level may hold before it is over target.
+    /// How much each level may hold before the policy compacts it.
     pub fn level_targets(&self) -> Vec<LevelTarget> {
         let options = self.inner.options.load();
         let view = self.inner.view.load();
@@ -152,13 +197,13 @@ impl Keyspace {
     pub fn memtable_bytes(&self) -> u64 {
         let view = self.inner.view.load();
         let waiting = view.immutable.iter().map(|memtable| memtable.allocated_bytes());
-        // What an empty one takes is no data that waits.
+        // An empty memtable takes memory too, but none of it waits for a flush.
         let active = if view.active.is_empty() { 0 } else { view.active.allocated_bytes() };
         (active + waiting.sum::<usize>()) as u64
     }
 
-    /// Flushes the store, compacts this keyspace into a single run, and collects the garbage of its
-    /// value file.
+    /// Flushes the store, compacts this keyspace into a single run, and collects the garbage in its
+    /// value files.
     pub fn compact(&self) -> Result<()> {
         self.store.runner.flush_all()?;
         self.store.runner.compact(&self.inner)?;
@@ -167,8 +212,24 @@ impl Keyspace {
 }
 
 impl Batch {
-    /// Adds a put. Keys up to 64 KiB - 1, values up to 4 GiB - 1; both may be empty. A keyspace of
-    /// another store than before is refused.
+    /// Adds a put. A key may have up to 64 KiB - 1 bytes, a value up to 4 GiB - 1; both may be
+    /// empty. All keyspaces of a batch belong to one store.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::{Batch, WriteOptions};
+    ///
+    /// let accounts = store.open_keyspace("accounts", None)?;
+    /// let log = store.open_keyspace("log", None)?;
+    /// let mut batch = Batch::new();
+    /// batch.put(&accounts, "alice", "10")?;
+    /// batch.put(&log, "0001", "alice gets 10")?;
+    /// store.write(&batch, WriteOptions::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(
         &mut self,
         keyspace: &Keyspace,
@@ -179,7 +240,7 @@ impl Batch {
         self.push(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
     }
 
-    /// Adds a delete; deleting an absent key is legal.
+    /// Adds a delete. Deleting an absent key is no error.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         self.bind(keyspace.store.env.opening)?;
         self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])

@@ -1,4 +1,4 @@
-//! Keyspaces are made, changed and dropped.
+//! Makes, changes and drops keyspaces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -36,8 +36,8 @@ impl Engine {
         outcome.inspect_err(|error| self.note_change_error(error))
     }
 
-    /// A change of keyspaces failed. What options do not allow and a full disk leave all as it was;
-    /// after anything else nobody knows what is on disk (P7).
+    /// Judges a failed change of keyspaces. A refused option or a full disk leaves everything as it
+    /// was; after any other failure nobody knows what is on disk (P7).
     fn note_change_error(&self, error: &Error) {
         let is_fault = matches!(error, Error::Storage(_)) && !error.is_no_space();
         if is_fault || self.catalog.is_manifest_broken() {
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Options of an existing keyspace. Compactions of the old policy end first.
+    /// Changes the options of an existing keyspace. Compactions under the old options end first.
     fn change_options(&self, keyspace: &Arc<KeyspaceCore>, options: KeyspaceOptions) -> Result<()> {
         if **keyspace.options.load() == options {
             return Ok(());
@@ -77,7 +77,7 @@ impl Engine {
                 changes.extend(value_files(keyspace.id, &values));
             }
             manifest.append(&changes).inspect_err(|_| {
-                // Values go there as before.
+                // New values go to the same file as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
             keyspace.values.store(Arc::new(values));
@@ -95,7 +95,7 @@ impl Engine {
         self.env.check_writable()?;
         let mut manifest = self.catalog.manifest.lock();
         if self.catalog.find_keyspace(name).is_some() {
-            // Another thread was faster; what exists wins.
+            // Another thread made it first; what exists wins.
             return Ok(());
         }
         let state = KeyspaceState::new(name.to_string(), options.to_toml());
@@ -127,14 +127,14 @@ impl Engine {
             ));
         }
         if !self.committer.mark_dropped(&keyspace) {
-            // Another thread drops it.
+            // Another thread drops it already.
             return Err(unknown());
         }
         self.schedule.wait_for_keyspace(keyspace.id);
         reached!(KeyspaceMarked);
         let mut manifest = self.catalog.manifest.lock();
-        // What only its memtables needed of the log is not needed any more. A close removes the
-        // log segment by segment, and who dies of it must not leave one without its beginning.
+        // The log no longer needs what only its memtables needed. A close removes the log segment
+        // by segment, and a crash in between must not leave a log that lacks its beginning.
         let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
         let change = Change::Dropped { id: keyspace.id };
         let logged = self
@@ -142,7 +142,8 @@ impl Engine {
             .check_not_stopped()
             .and_then(|()| self.catalog.append_edit(&mut manifest, vec![change], log_start));
         if let Err(error) = logged {
-            // Before the lock goes: a checkpoint takes the keyspace as it is under it.
+            // Done before the manifest lock is released: a checkpoint reads this mark under that
+            // lock.
             keyspace.dropped.store(false, Release);
             drop(manifest);
             self.schedule.wake();
@@ -153,7 +154,7 @@ impl Engine {
         manifest.log_start = log_start;
         self.catalog.keyspaces.write().remove(&keyspace.id);
         drop(manifest);
-        // Its pressure goes with it.
+        // Its pressure on writers ends with it.
         self.pressure.refresh_all();
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());

@@ -1,5 +1,5 @@
-//! The third seam: what every key-value store can do, whatever it is made of. The command line, the
-//! benchmarks and the peers speak this trait; [`crate::Store`] offers more.
+//! The operations that every key-value store offers, whatever it is made of. The command line, the
+//! benchmarks and the peers use this trait; [`crate::Store`] offers more.
 
 use crate::base::error::Result;
 use crate::base::key::Kind;
@@ -14,14 +14,14 @@ use crate::wal::batch::Batch;
 pub enum KvWrite<'a> {
     /// Stores a value.
     Put {
-        /// Key.
+        /// The key; an earlier value of it is replaced.
         key: &'a [u8],
-        /// Value.
+        /// The value; it may be empty.
         value: &'a [u8],
     },
     /// Removes a key.
     Delete {
-        /// Key.
+        /// The key to remove; it need not exist.
         key: &'a [u8],
     },
 }
@@ -35,10 +35,10 @@ pub enum Direction {
     Reverse,
 }
 
-/// Called with each key and value of a scan; `false` ends it.
+/// A scan calls it with each key and value; `false` ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// What a store costs, as far as it can tell. Zero where it cannot.
+/// What a store costs. A field is zero if the store cannot tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvMetrics {
     /// Bytes written to the device or file system, log included.
@@ -59,9 +59,9 @@ pub struct KvMetrics {
     pub log_bytes_written: u64,
 }
 
-/// A key-value store.
+/// A key-value store, as benchmarks and tools see it.
 pub trait KvStore: Send + Sync {
-    /// Name for reports.
+    /// The name of the store in reports.
     fn name(&self) -> String;
 
     /// Stores a value.
@@ -69,7 +69,7 @@ pub trait KvStore: Send + Sync {
         self.write(&[KvWrite::Put { key, value }], durability)
     }
 
-    /// Removes a key; removing an absent one is legal.
+    /// Removes a key. Removing an absent key is no error.
     fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
         self.write(&[KvWrite::Delete { key }], durability)
     }
@@ -77,28 +77,29 @@ pub trait KvStore: Send + Sync {
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
 
-    /// Looks a key up.
+    /// Looks up a key.
     fn get(&self, key: &[u8]) -> Result<Option<Value>>;
 
-    /// Looks several keys up; results are in the order of the keys.
+    /// Looks up several keys, and returns the results in the order of the keys.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
         keys.iter().map(|key| self.get(key)).collect()
     }
 
-    /// Visits entries from the first key >= `from` (or the last key <= `from` in reverse; `None`
-    /// starts at the end) until `visit` returns false. One consistent view.
+    /// Visits entries of one consistent view until `visit` returns false. It starts at the first
+    /// key >= `from`, or in reverse at the last key <= `from`; `None` starts at the end of the map
+    /// that comes first in that direction.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Makes all acknowledged writes durable and moves them to tables where the store has any.
     fn flush(&self) -> Result<()>;
 
-    /// Compactions until the store's policy has nothing left to do.
+    /// Waits until the store's policy has no compaction left to run.
     fn wait_idle(&self) -> Result<()>;
 
-    /// Rewrites everything into its smallest form.
+    /// Rewrites the whole store into its smallest form.
     fn compact(&self) -> Result<()>;
 
-    /// What the store costs so far.
+    /// The costs since the store was opened.
     fn metrics(&self) -> Result<KvMetrics>;
 }
 

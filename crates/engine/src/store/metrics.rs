@@ -1,4 +1,4 @@
-//! The counters and sizes of a store at one moment.
+//! Gathers the counters and sizes of a store at one moment.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Bytes of all value files.
+    /// Bytes of the value files of all keyspaces.
     pub(crate) fn value_file_bytes(&self) -> u64 {
         let keyspaces = self.catalog.keyspaces.read();
         let values = keyspaces.values().map(|keyspace| keyspace.values.load_full());

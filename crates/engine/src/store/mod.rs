@@ -1,11 +1,12 @@
-//! The store: what users hold, and how its parts are put together.
+//! The store as its users hold it, and how its parts are put together.
 //!
-//! * [`engine`]: the parts of an open store.
-//! * [`open`]: opening; `recovery`: what the log adds. [`close`]: the orderly end.
-//! * [`keyspace`]: the handle to a keyspace; `keyspaces`: they are made, changed and dropped.
-//! * [`kv`]: what every key-value store can do.
-//! * `metrics`, `verify`, `checkpoint`: the store looked at, checked and copied.
-//! * [`unstable`]: looks inside, without a promise.
+//! - [`engine`]: the parts of an open store.
+//! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
+//! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
+//! - [`kv`]: the operations that every key-value store offers.
+//! - `directory`: the directory that log, manifest and value files share.
+//! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
+//! - [`unstable`]: looks inside a store, without a promise.
 
 mod checkpoint;
 mod close;
@@ -38,7 +39,7 @@ use crate::values::Value;
 use crate::wal::batch::Batch;
 use engine::Engine;
 
-/// Name of the keyspace that every store has.
+/// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// An open store. Dropping it closes it in order; [`Store::close`] also reports errors.
@@ -53,7 +54,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens (or makes) the store in a directory.
+    /// Opens the store in a directory, or makes it there.
     ///
     /// # Errors
     /// [`Error::NotAStore`], [`Error::ForeignFiles`], [`Error::InUse`], [`Error::NewerFormat`],
@@ -62,7 +63,7 @@ impl Store {
         open::open_path(path.as_ref(), options)
     }
 
-    /// Opens (or makes) a store on a storage.
+    /// Opens the store on a storage, or makes it there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
         open::open_on(storage, options)
     }
@@ -72,26 +73,27 @@ impl Store {
         &self.default
     }
 
-    /// An existing keyspace.
+    /// The handle to an existing keyspace.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         let found = self.inner.catalog.find_keyspace(name);
         let found = found.ok_or_else(|| Error::UnknownKeyspace { name: name.to_string() })?;
         Ok(Keyspace::new(Arc::clone(&self.inner), found))
     }
 
-    /// A keyspace, made with `options` if it does not exist. For an existing one, options that are
-    /// given replace the stored ones.
+    /// The handle to a keyspace, which is made with `options` if it does not exist. If it exists,
+    /// `options` replace the stored ones, unless they are `None`.
     pub fn open_keyspace(&self, name: &str, options: Option<KeyspaceOptions>) -> Result<Keyspace> {
         self.inner.open_keyspace(name, options)?;
         self.keyspace(name)
     }
 
-    /// Drops a keyspace and its tables. Handles to it get [`Error::UnknownKeyspace`] on writes.
+    /// Drops a keyspace and its files. A write through an old handle fails with
+    /// [`Error::UnknownKeyspace`].
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.drop_keyspace(name)
     }
 
-    /// Names of all keyspaces, in order of creation.
+    /// The names of all keyspaces, in order of creation.
     pub fn keyspaces(&self) -> Vec<String> {
         self.inner.catalog.all().iter().map(|keyspace| keyspace.name.clone()).collect()
     }
@@ -101,18 +103,18 @@ impl Store {
         self.default.put(key, value)
     }
 
-    /// Looks a key of the default keyspace up.
+    /// Looks up a key of the default keyspace.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.default.get(key)
     }
 
-    /// Removes a key of the default keyspace; removing an absent one is legal.
+    /// Removes a key of the default keyspace. Removing an absent key is no error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.default.delete(key)
     }
 
-    /// Applies all writes of a batch or none (P3). An empty one with [`Durability::Sync`] does what
-    /// [`Store::sync`] does.
+    /// Applies all writes of a batch or none (P3). An empty batch with [`Durability::Sync`] acts
+    /// like [`Store::sync`].
     pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         self.inner.write(batch, options)
     }
@@ -127,18 +129,18 @@ impl Store {
         self.inner.committer.sync_all()
     }
 
-    /// Writes all memtables to tables; returns when that is done and durable.
+    /// Writes all memtables to tables, and returns when those are durable.
     pub fn flush(&self) -> Result<()> {
         self.inner.runner.flush_all()
     }
 
-    /// Waits until no flush or compact is running or due.
+    /// Waits until no flush or compaction is running or due.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner.runner.wait_idle()
     }
 
-    /// Flushes, compacts every keyspace into a single run, dropping all that is obsolete, and
-    /// collects the garbage of value files.
+    /// Flushes, compacts every keyspace into a single run without obsolete entries, and collects
+    /// the garbage in value files.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let all = self.inner.catalog.all();
@@ -146,14 +148,14 @@ impl Store {
         self.collect_values()
     }
 
-    /// Runs one flush or compact if one is due; with [`crate::Background::Manual`] nobody else
-    /// does.
+    /// Runs one job, such as a flush or a compaction, if one is due. With
+    /// [`crate::Background::Manual`] jobs run no other way.
     pub fn run_one_job(&self) -> Result<bool> {
         self.inner.runner.run_one_job()
     }
 
-    /// Collects garbage of value files until no group promises a slot, and gives the space back,
-    /// on a full disk as well: it is what makes room.
+    /// Collects garbage in value files until no group can free a slot, and returns the space to the
+    /// file system. It works on a full disk too, because it makes room there.
     pub fn collect_values(&self) -> Result<()> {
         self.inner.env.check_not_stopped()?;
         let all = self.inner.catalog.all();
@@ -162,12 +164,27 @@ impl Store {
         self.inner.runner.note_outcome(outcome)
     }
 
-    /// Makes a copy of the store, as of now, in a new directory: hard links where possible.
+    /// Copies the store, as of now, into a new directory, by hard links where possible.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let options = runstone::Options::default;
+    /// use runstone::Store;
+    ///
+    /// let store = Store::open(dir.path().join("store"), options())?;
+    /// store.put("key", "value")?;
+    /// store.checkpoint(dir.path().join("copy"))?;
+    /// let copy = Store::open(dir.path().join("copy"), options())?;
+    /// assert!(copy.get("key")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.inner.checkpoint(path.as_ref())
     }
 
-    /// Counters, sizes and latencies.
+    /// The counters, sizes and latencies of the store.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.inner.metrics_snapshot()
     }
@@ -177,12 +194,13 @@ impl Store {
         self.inner.disk_bytes()
     }
 
-    /// Reads every byte of every table and checks it against checksums, order and metadata.
+    /// Reads every byte of every table and value file, and checks it against checksums, order and
+    /// metadata. The report lists the damage.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.inner.verify()
     }
 
-    /// Closes the store: stops background work, flushes memtables, releases the lock.
+    /// Closes the store: stops background work, flushes memtables and releases the lock.
     pub fn close(mut self) -> Result<()> {
         self.close_once()
     }
@@ -192,7 +210,8 @@ impl Store {
             return Ok(());
         }
         let outcome = self.inner.shut_down();
-        // The job that told the listener would be waited for. The log keeps what is in memory.
+        // A listener must not close its store: closing would wait for the job that called the
+        // listener. The log keeps what is in memory.
         check_outside(self.inner.env.opening)?;
         for thread in self.threads.drain(..) {
             let _ = thread.join();

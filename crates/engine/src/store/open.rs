@@ -2,12 +2,12 @@
 //!
 //! 1. Take the lock; find out what the directory is.
 //! 2. Read the manifest that `CURRENT` names. Open no table.
-//! 3. Where values lie apart and there is a log: make durable, in a manifest of its own, what was
-//!    read.
+//! 3. If the store has value files and a log, write what was read to a new manifest and make that
+//!   durable.
 //! 4. Replay the log into memtables, and write those to level-0 tables.
 //! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
 //!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
-//! 6. Remove files that the manifest does not name (P10).
+//! 6. Remove the files that the manifest does not name (P10).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ use crate::values::file::FIRST_SLOT;
 use crate::wal::segments::{Wal, WalFiles};
 
 const LOCK_NAME: &str = "LOCK";
-/// Memtable chunks kept for the next memtable while there are writers, and the part of the budget
-/// that they never exceed.
+/// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
+/// budget that they may take at most.
 const POOL_BYTES: u64 = 64 << 20;
 const POOL_FRACTION: u64 = 8;
 
 pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
-    // Before a directory is made.
+    // Before the storage makes a directory.
     options.check()?;
     let access = match (options.read_only, options.create_if_missing) {
         (true, _) => Access::ReadOnly,
@@ -69,7 +69,7 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage));
     let current = find_store(&*storage, &options)?;
     let lock = take_lock(&*storage, options.read_only)?;
-    // Again under the lock: another process may have made the store meanwhile.
+    // Looks again under the lock: another process may have made the store meanwhile.
     let current = match current {
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
@@ -85,7 +85,7 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     finish(inner)
 }
 
-/// The current manifest, or `None` for a place where a store may be made.
+/// The current manifest, or `None` where a store may be made.
 fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current>> {
     if let Some(current) = read_current(storage)? {
         return Ok(Some(current));
@@ -101,8 +101,8 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         let example = foreign.name.clone();
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
-    // Tables or a log without `CURRENT`: not a fresh directory, but a store that lost its root.
-    // A value file without slots is made before the first manifest, and holds nothing.
+    // Tables or a log without `CURRENT` are no fresh directory but a store that lost its root. A
+    // value file without slots is made before the first manifest, and holds nothing.
     let needed = [("table", 0), ("wal", 0), ("values", FIRST_SLOT)];
     let lost = files.iter().find(|file| {
         needed.iter().any(|(extension, empty_bytes)| {
@@ -137,7 +137,7 @@ fn new_state(random: &mut u64) -> StoreState {
     }
 }
 
-/// Makes the default keyspace if absent, and lets given options replace stored ones.
+/// Makes the default keyspace if it is absent, and replaces its stored options by those given.
 fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
     let given = options.keyspace.as_ref();
     match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {
@@ -198,8 +198,8 @@ fn assemble(
     Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
 }
 
-/// The id of one that was dropped may come again: recovery ends with a log floor behind every
-/// record that names it, before a keyspace can be made.
+/// The id for the next keyspace. It may repeat the id of one that was dropped: recovery moves the
+/// log floor behind every record that names the old one, before a new one can be made.
 fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
     let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
     let next = largest.checked_add(1);
@@ -220,13 +220,13 @@ fn table_context(
     })
 }
 
-/// The largest number in any file name: numbers are never reused, not even those of orphans.
+/// The largest number in any file name. Numbers are never reused, not even those of orphans.
 fn highest_file(storage: &dyn Storage) -> Result<u64> {
     let files = storage.list()?;
     let number = |name: &str| {
         let stem = name.split('.').next()?;
         let number = stem.bytes().all(|byte| byte.is_ascii_digit()).then(|| stem.parse().ok())?;
-        // A larger one is no number of ours, and there would be none above it.
+        // A larger number is not ours, and would leave none above it.
         number.filter(|number: &u64| *number < NUMBER_LIMIT)
     };
     Ok(files.iter().filter_map(|file| number(&file.name)).max().unwrap_or(0))
@@ -236,14 +236,14 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
     let found = inner.catalog.find_keyspace(DEFAULT_KEYSPACE);
     let keyspace = found.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
     for keyspace in inner.catalog.keyspaces.read().values() {
-        // Levels that another policy left behind are the new policy's to reshape.
+        // The new policy reshapes levels that another policy left behind.
         keyspace.options.load().check()?;
     }
     inner.pressure.refresh_all();
     let threads = match inner.env.options.background {
         Background::Threads(count) if !inner.env.options.read_only => {
             runner::start(&inner.runner, count).map_err(|error| {
-                // Those that did start would hold the store.
+                // The threads that did start would keep the store open.
                 inner.schedule.close();
                 Error::invalid(
                     format!("cannot start background threads: {error}"),

@@ -1,4 +1,4 @@
-//! What the log adds to the manifest at open. Steps 3 to 6 of [`super::open`].
+//! Replays the log onto the manifest's state at open: steps 3 to 6 of [`super::open`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::tree::manifest::Manifest;
 use crate::values::separation::Separated;
 use crate::wal::recovery::{self, LogStart};
 
-/// Tables that recovery wrote, by keyspace.
+/// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
-/// Steps 3 to 6.
+/// Runs steps 3 to 6.
 pub(super) fn recover(inner: &Arc<Engine>, same_boot: bool, random: u64) -> Result<()> {
     let mut new_tables = NewTables::new();
     if !inner.env.options.read_only {
@@ -31,7 +31,8 @@ pub(super) fn recover(inner: &Arc<Engine>, same_boot: bool, random: u64) -> Resu
         let writes = !inner.env.options.read_only;
         writes.then(|| make_first_manifest(inner, &new_tables, last_seq, random)).transpose()
     });
-    // Nothing names them yet. On a full disk they would hold what the next try needs.
+    // Nothing names these tables yet. On a full disk they would take the room that the next try
+    // needs.
     let fresh = fresh.inspect_err(|_| {
         new_tables.values().for_each(|tables| inner.catalog.discard(tables));
     })?;
@@ -41,10 +42,10 @@ pub(super) fn recover(inner: &Arc<Engine>, same_boot: bool, random: u64) -> Resu
     remove_orphans(inner)
 }
 
-/// Recovery writes values to slots that are free by the manifest it read. The last edit of that may
-/// not be durable, and a sync that failed may have lost it for good: slots that it frees would be
-/// written over, and then be in use again. So what was read is made durable in a manifest of its
-/// own first. The log goes on to belong to the boot that it was written in.
+/// Makes the manifest that was read durable, in a manifest of its own. Recovery writes values to
+/// slots that this manifest calls free. But its last edit may not be durable, and a sync that
+/// failed may have lost it for good. The slots that this edit frees would then be overwritten
+/// although the older manifest uses them. The log still belongs to the boot that wrote it.
 fn make_base_durable(inner: &Engine, same_boot: bool, random: u64) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let manifest = inner.catalog.manifest.lock();
@@ -62,15 +63,15 @@ fn make_base_durable(inner: &Engine, same_boot: bool, random: u64) -> Result<()>
     Manifest::create_for(Arc::clone(storage), header, &state)?.switch_current()
 }
 
-/// Replays the log into memtables, and writes those to tables if that is allowed. Returns the last
-/// sequence number.
+/// Replays the log into memtables, and writes those to tables unless the store is read-only.
+/// Returns the last sequence number.
 fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Result<SeqNo> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
     let start = LogStart { segment, seq, same_boot };
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
     let recovered = recovery::replay(&*inner.env.storage, start, |seq, operation| {
-        // A dropped keyspace's writes may still be in the log.
+        // The log may still hold writes to a dropped keyspace.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
             return Ok(());
@@ -111,7 +112,7 @@ fn spill(
     if let Some(table) = flushed.tables.into_iter().next() {
         new_tables.entry(keyspace.id).or_default().push(table);
     }
-    // The manifest that recovery ends with describes all of it.
+    // The manifest at the end of recovery describes these values too.
     flushed.separated.into_iter().for_each(Separated::publish);
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
@@ -120,7 +121,7 @@ fn spill(
     Ok(())
 }
 
-/// A manifest with the whole state; it is not in force yet.
+/// Writes a manifest with the whole state, but does not make it current.
 fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
@@ -145,7 +146,7 @@ fn make_first_manifest(
         keyspace.swap_version(version, 0);
         manifest.flushed.insert(*id, last_seq);
     }
-    // The manifest's number first: the floor must be behind every segment that exists.
+    // Takes the manifest's number first: the log floor must lie behind every segment that exists.
     let number = inner.env.new_file();
     manifest.log_start = (inner.env.next_file.load(Relaxed), last_seq + 1);
     let state = inner.catalog.store_state(&manifest);
@@ -153,8 +154,8 @@ fn make_first_manifest(
     Manifest::create(Arc::clone(&inner.env.storage), number, id, &state)
 }
 
-/// Removes files that nothing names (P10). Only names of our own form are touched. One that stays
-/// takes space, and no more: numbers of files are never used again.
+/// Removes the files that nothing names (P10), but only files whose name has a form of ours. An
+/// orphan that stays takes space and does no other harm, because file numbers are never reused.
 fn remove_orphans(inner: &Engine) -> Result<()> {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.log.as_ref().map(Manifest::number);

@@ -1,4 +1,4 @@
-//! Looks inside an open store, for pictures, reports and measurements. Semantic versioning does not
+//! Looks inside an open store, for drawings, reports and measurements. Semantic versioning does not
 //! cover this module: any release may change it.
 
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub struct TableDump {
     pub user_bytes: u64,
 }
 
-/// How the compactions of a plan would fall into cells and into parts, if `cores` were idle;
-/// one answer per compaction, in the plan's order. A compact that is not planned by cells has
-/// no cut and no part. Reads the indexes of the inputs.
+/// How the compactions of a plan would fall into cells and parts if `cores` cores were idle: one
+/// answer per compaction, in the plan's order. A compaction that is not planned by cells has no
+/// cuts and no parts. Reads the indexes of the inputs.
 pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
     let version = Arc::clone(&keyspace.inner.view.load().version);
     let options = keyspace.inner.options.load();
@@ -51,7 +51,7 @@ pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slic
     plan.compactions.iter().map(sliced).collect()
 }
 
-/// Every live table with its level, shallow levels first.
+/// Lists every live table with its level, shallow levels first.
 pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
     let view = keyspace.inner.view.load();
     let version = &view.version;
@@ -76,12 +76,12 @@ pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
         .collect()
 }
 
-/// Sequence number of the newest visible write.
+/// The sequence number of the newest visible write.
 pub fn visible_seq(store: &Store) -> SeqNo {
     store.inner.visibility.now()
 }
 
-/// A memtable without a store, to be measured beside other ordered maps.
+/// A memtable without a store, so that it can be measured beside other ordered maps.
 #[derive(Debug)]
 pub struct Memtable(memtable::Memtable);
 
@@ -95,14 +95,14 @@ impl Memtable {
     /// Adds a version of a key.
     ///
     /// # Errors
-    /// Keys of 64 KiB and values of 4 GiB are refused.
+    /// Refuses keys of 64 KiB or more and values of 4 GiB or more.
     pub fn insert(&self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<()> {
         check_sizes(key.len(), value.len())?;
         self.0.insert(key, pack(seq, Kind::Put), value);
         Ok(())
     }
 
-    /// Whether there is a version up to `seq`.
+    /// Whether the key has a version numbered `seq` or lower.
     pub fn contains(&self, key: &[u8], seq: SeqNo) -> bool {
         self.0.get(key, seq).is_some()
     }

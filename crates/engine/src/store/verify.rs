@@ -1,4 +1,4 @@
-//! Every byte of a store read and checked against checksums, order and metadata.
+//! Reads every byte of a store and checks it against checksums, order and metadata.
 
 use std::sync::Arc;
 
@@ -28,32 +28,33 @@ pub struct VerifyReport {
     pub records: u64,
     /// Bytes of those tables and records.
     pub bytes: u64,
-    /// One line per damaged file.
+    /// The damage found; a file can occur more than once.
     pub damage: Vec<Damage>,
 }
 
-/// A damaged file.
+/// One finding of damage in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
-    /// File name inside the store.
+    /// The name of the file inside the store.
     pub file: String,
-    /// What is wrong with it.
+    /// A description of the damage.
     pub what: String,
 }
 
 impl VerifyReport {
-    /// Whether nothing is damaged.
+    /// Whether no damage was found.
     pub fn is_clean(&self) -> bool {
         self.damage.is_empty()
     }
 }
 
 impl Engine {
-    /// Checks the manifest and every table; damage is collected, other errors end the walk.
+    /// Checks the manifest, every table and every value file. Damage goes into the report; other
+    /// errors end the walk.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         check_outside(self.env.opening)?;
         let mut report = VerifyReport::default();
-        // Under the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
+        // Takes the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.catalog.manifest.lock();
         let read = read_current(&*self.env.storage).and_then(|number| match number {
             Some(current) => read_manifest(&*self.env.storage, current).map(drop),
@@ -100,7 +101,8 @@ impl VerifyReport {
                 let what = "the file is missing".to_string();
                 let name = error.path.rsplit('/').next().unwrap_or(&error.path);
                 let damage = Damage { file: name.to_string(), what };
-                // The walks over tables and over pointers may both meet it.
+                // The walk over tables and the walk over pointers may both find the same missing
+                // file.
                 if !self.damage.contains(&damage) {
                     self.damage.push(damage);
                 }
@@ -111,7 +113,7 @@ impl VerifyReport {
     }
 }
 
-/// Follows the pointer of every visible version; others may lead nowhere.
+/// Follows the pointer of every visible version. The pointers of hidden versions may lead nowhere.
 fn verify_pointers(keyspace: Keyspace) -> Result<()> {
     let options = ReadOptions::default().keys_only().fill_cache(false);
     let mut cursor = keyspace.cursor(options)?;
@@ -126,7 +128,7 @@ fn verify_pointers(keyspace: Keyspace) -> Result<()> {
     Ok(())
 }
 
-/// Reads a whole table; returns its entries.
+/// Reads a whole table, and returns the number of its entries.
 fn verify_table(handle: &TableHandle) -> Result<u64> {
     verify_entries(handle.reader()?, handle.file_meta())
 }
