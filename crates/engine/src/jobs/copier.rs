@@ -1,19 +1,20 @@
-//! Blocks of one input that no other input of a compaction meets go into the output as they are
-//! stored, without being built and compressed anew. Which blocks: decided here; how one is copied:
-//! in `table/copy.rs`.
+//! Copies blocks of one input that no other input of a compaction overlaps. They go into the output
+//! as they are stored, without being rebuilt and compressed again. This file decides which blocks;
+//! `table/copy.rs` copies one.
 //!
 //! A block is copied if
 //!
 //! 1. the compaction is on its first entry, and no version of that entry's key came before;
-//! 2. every other input goes on above its last key, and so does the next cut between tables;
+//! 2. every other input continues above its last key, and so does the next cut between tables;
 //! 3. each of its keys has one version, and none is a tombstone. With 1 and 2, that is the only
-//!    version of the key in the compaction, which stays whatever the snapshots are (I4); what
-//!    follows of its last key, in the next block, meets the state that it would have met anyhow;
-//! 4. the layout would make the same of it ([`WholeBlock::fits`]), and asks for no prefixes;
-//! 5. the open output block is empty or nearly full, or so many blocks can be copied in a row that
-//!    one short block is cheap.
+//!   version of the key in the compaction so far, and it stays whatever the snapshots are (I4). An
+//!   older version of its last key in the next block meets the state that it would have met anyhow;
+//! 4. the layout would build the same block ([`WholeBlock::fits`]), and asks for no prefixes;
+//! 5. the open output block is empty or nearly full, or enough blocks in a row can be copied to
+//!   make one short block cheap.
 //!
-//! All of this follows from the inputs and from where the table began, which is at a cell's start:
+//! All of this follows from the inputs and from the start of the output table, which is the start
+//! of a cell. So the files are the same for every number of slices.
 //! so files stay the same for every number of slices.
 
 use crate::base::error::Result;
@@ -22,22 +23,22 @@ use crate::read::merge::MergeIter;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::copy::{Summary, WholeBlock};
 
-/// So many blocks in a row are worth that the open one ends short.
+/// With this number of blocks in a row, it pays to end the open block early.
 const ROW_BLOCKS: usize = 4;
 
-/// Copies blocks, one compaction long.
+/// Copies blocks during one compaction.
 #[derive(Debug, Default)]
 pub(crate) struct Copier {
     summary: Summary,
     /// Blocks copied.
     pub(crate) blocks: u64,
-    /// Their bytes.
+    /// Bytes of the copied blocks.
     pub(crate) bytes: u64,
 }
 
 impl Copier {
-    /// Looks whether the current entry begins a block to be copied, and sums it up. The key of the
-    /// entry is new.
+    /// Finds out whether the current entry begins a block to copy, and sums that block up. The key
+    /// of the entry is new.
     pub(crate) fn finds(
         &mut self,
         streams: &MergeIter,
@@ -63,13 +64,13 @@ impl Copier {
         block.summarize(layout.restart_interval, &mut self.summary).map_err(|e| table.bad_block(e))
     }
 
-    /// The last key of the block found, its trailer, and how many entries there are.
+    /// The last key of the block found, the trailer of that key, and the number of entries.
     pub(crate) fn last(&self) -> (&[u8], u64, u64) {
         let Summary { last_key, last_trailer, hashes, .. } = &self.summary;
         (last_key, *last_trailer, hashes.len() as u64)
     }
 
-    /// Where its value lies, if it is apart.
+    /// The place of the last entry's value, if that is separated.
     pub(crate) fn last_place(&self) -> Option<(u64, u64)> {
         self.summary.last_place
     }

@@ -1,5 +1,5 @@
-//! Where one output table of a compaction ends and the next begins, key by key; always between two
-//! user keys (I2). What the rule is follows from the plan ([`Cut`]); nothing is decided here.
+//! Decides key by key where one output table of a compaction ends and the next begins, always
+//! between two user keys (I2). The plan sets the rule ([`Cut`]).
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use runstone_policy::prefix::Prefixer;
 #[derive(Clone, Debug)]
 pub(crate) struct Cutter {
     rule: Rule,
-    /// Cells that lie behind.
+    /// The number of cells that lie behind.
     cell: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Rule {
-    /// A table is full at so many bytes.
+    /// A table is full at this number of bytes.
     Size(u64),
-    /// Where the prefix changes, see [`Cut::Prefix`].
+    /// Cut where the prefix changes, see [`Cut::Prefix`].
     Prefix {
         split_bytes: u64,
         cap_bytes: u64,
@@ -27,12 +27,12 @@ enum Rule {
         input_bytes: u64,
         input_entries: u64,
     },
-    /// Before these keys.
+    /// Cut before these keys.
     Cells(Arc<[CutKey]>),
 }
 
 impl Cutter {
-    /// The rule of a plan, for a compaction of so much input. Cells that are not known are cut by
+    /// The rule of a plan, for a compaction with this input. Cells that are not known are cut by
     /// size.
     pub(crate) fn new(cut: Cut, input_bytes: u64, input_entries: u64) -> Cutter {
         let rule = match cut {
@@ -51,8 +51,8 @@ impl Cutter {
         Cutter { rule: Rule::Cells(cuts), cell }
     }
 
-    /// Whether a table may get all keys up to `bound` at once, none of them looked at: if no cut is
-    /// in between. By prefix a cut may be anywhere. By size a table is full at the next key.
+    /// Whether a table may take all keys up to `bound` at once, unseen, because no cut lies in
+    /// between. By prefix a cut may lie anywhere. By size the table ends at the next key.
     pub(crate) fn allows_up_to(&self, bound: &[u8]) -> bool {
         match &self.rule {
             Rule::Size(_) => true,
@@ -61,13 +61,13 @@ impl Cutter {
         }
     }
 
-    /// Number of the cell of the last key.
+    /// The number of the cell that the last key is in.
     pub(crate) fn cell(&self) -> usize {
         self.cell
     }
 
-    /// Whether a table of `table_bytes` ends before the new user key `key`; `seen` input entries
-    /// came before it. Called once per user key, also where no table is open.
+    /// Whether a table of `table_bytes` ends before the new user key `key`, which `seen` input
+    /// entries precede. Called once per user key, even if no table is open.
     pub(crate) fn cuts_before(
         &mut self,
         key: &[u8],

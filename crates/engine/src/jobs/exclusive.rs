@@ -1,5 +1,5 @@
-//! Work that a caller's thread takes over from the background threads, while they keep off: a full
-//! compaction, a full collection, and a change of options.
+//! Work that a caller's thread does in place of the background threads, which wait meanwhile: a
+//! full compaction, a full collection, and a change of options.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ impl Runner {
         change()
     }
 
-    /// Compacts a keyspace into one run. Flushes go on meanwhile; other compactions of it wait.
+    /// Compacts a keyspace into one run. Flushes go on meanwhile; other compactions of the keyspace
+    /// wait.
     pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         self.env.check_writable()?;
         if self.schedule.is_closing() {
@@ -34,7 +35,7 @@ impl Runner {
         let full = |shape: &Shape| {
             Ok(full_plan(shape, options.compaction_policy()?, &options.shape, settled_from))
         };
-        // What is pending comes first: else all that is done of it would be done again.
+        // The pending plan runs first: otherwise its finished work would be done again.
         let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
         let outcome = self
             .run_exclusively(keyspace, &pending)
@@ -43,7 +44,7 @@ impl Runner {
         self.note_outcome(outcome)
     }
 
-    /// Notes the failure of work that a caller's thread took over from the background threads.
+    /// Notes the failure of work that a caller's thread did in place of the background threads.
     pub(crate) fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
             if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
@@ -52,8 +53,8 @@ impl Runner {
         })
     }
 
-    /// Runs `collect` in this thread with the value file of the moment, when no background thread
-    /// collects. Nothing if there is none.
+    /// Runs `collect` in this thread on the current value file, when no background thread collects.
+    /// Does nothing if there is no value file.
     pub(crate) fn collect_exclusively(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -71,14 +72,14 @@ impl Runner {
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
             }
         };
-        // Only now: a change of placement may have come before, and the file may be gone.
+        // Loaded only now: a change of placement may have come before, and the file may be gone.
         self.preparer.run_claimed(claim, || match &keyspace.values.load_full().current {
             Some(store) => collect(store),
             None => Ok(Collected::Nothing),
         })
     }
 
-    /// Runs a plan in this thread, while compactions are held.
+    /// Runs a plan in this thread, while other compactions are held back.
     fn run_exclusively(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -86,7 +87,7 @@ impl Runner {
     ) -> Result<()> {
         let (claim, version, plan) = {
             let mut claims = self.schedule.lock();
-            // Closing waits for the claims that it finds.
+            // Closing waits for the claims that it finds, so none may begin after it looked.
             if self.schedule.is_closing() {
                 return Err(Error::Closed);
             }
@@ -98,7 +99,7 @@ impl Runner {
         self.preparer.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
     }
 
-    /// Collects as long as that frees something, then gives free slots back to the file system.
+    /// Collects as long as that frees something, then returns free slots to the file system.
     pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         loop {
             let collected = self.collect_exclusively(keyspace, |store| {

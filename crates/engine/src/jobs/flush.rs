@@ -1,12 +1,13 @@
-//! A memtable becomes a level-0 run of one table.
+//! Writes a memtable to a level-0 run of one table.
 //!
-//! 1. Wait until every announced write is inserted and visible: numbers become visible in order,
-//!    so that is when the memtable's last one is.
-//! 2. Write and sync the table. Versions that no reader can see are left out, tombstones are kept.
-//! 3. If other keyspaces have unflushed writes, sync the log through the memtable's last number:
-//!    what is made durable here must not survive a power loss that takes an earlier write of
-//!    another keyspace (P2).
-//! 4. One manifest edit: the table, the flushed sequence number, the new log floor.
+//! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
+//!   order, so the memtable's last one tells.
+//! 2. Write and sync the table. It leaves out versions that no reader can see, and keeps
+//!   tombstones.
+//! 3. If other keyspaces have unflushed writes, sync the log up to the memtable's last number.
+//!   Otherwise a power loss could take an earlier write of another keyspace, and leave what this
+//!   flush made durable (P2).
+//! 4. Append one manifest edit: the table, the flushed sequence number, the new log floor.
 //! 5. Replace the view; recycle log segments below the floor.
 
 use std::sync::Arc;
@@ -46,8 +47,8 @@ pub(crate) struct Flusher {
     pub(crate) collector: Arc<Collector>,
 }
 
-/// Writes a memtable to one table at level 0 and what it separates to the value file; no table if
-/// nothing in it is visible to anyone.
+/// Writes a memtable to one level-0 table, and the values that it separates to the value file.
+/// There is no table if no reader can see any of it.
 pub(crate) fn write_memtable(
     catalog: &Catalog,
     visibility: &Visibility,

@@ -1,5 +1,5 @@
 //! Makes finished work part of the tree: one manifest edit, then a new view for readers (I6), then
-//! the pressure that writers feel.
+//! the pressure on writers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
 use crate::write::pressure::BackPressure;
 
-/// Installs what jobs have made.
+/// Installs the results of jobs.
 #[derive(Debug)]
 pub(crate) struct Installer {
     pub(crate) env: Arc<Env>,
@@ -29,13 +29,15 @@ pub(crate) struct Installer {
 }
 
 impl Installer {
-    /// Whether anybody wants what a job does for the keyspace. Its drop waits for the job.
+    /// Fails if nobody wants a job's result for the keyspace any more. The drop of a keyspace waits
+    /// for its jobs.
     pub(crate) fn check_wanted(&self, keyspace: &KeyspaceCore) -> Result<()> {
         self.schedule.check_open()?;
         keyspace.check_exists()
     }
 
-    /// What compactions did to value files: what they separated, and what they found dead.
+    /// The changes that compactions made to value files: the values they separated and the records
+    /// they found dead.
     pub(crate) fn value_changes<'a>(
         &self,
         keyspace: &KeyspaceCore,
@@ -49,7 +51,7 @@ impl Installer {
         ValueChanges::of_compactions(separated, &dead, &keyspace.values.load())
     }
 
-    /// Installs what `make` says of the tree as it is then; the edit.
+    /// Installs the edit that `make` builds from the tree of the moment, and returns it.
     pub(crate) fn install(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -69,7 +71,7 @@ impl Installer {
         let gone = keyspace.files_left_behind(&version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
-        // Values before the pointers to them.
+        // Values become visible before the pointers to them.
         values.publish(&keyspace.values.load(), &self.env.metrics);
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
@@ -77,8 +79,8 @@ impl Installer {
         Ok(edit)
     }
 
-    /// Installs the table of a flushed memtable. `log_start` is where the log begins without it;
-    /// it is asked for once no other edit can come between.
+    /// Installs the table of a flushed memtable. `log_start` returns where the log begins without
+    /// that memtable; it is called once no other edit can come between.
     pub(crate) fn install_flush(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -103,7 +105,7 @@ impl Installer {
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
         manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
-        // Values before the pointers to them.
+        // Values become visible before the pointers to them.
         values.publish(&keyspace.values.load(), &self.env.metrics);
         self.swap_version(keyspace, version, 1);
         Ok(log_start.0)
@@ -118,7 +120,8 @@ impl Installer {
     ) -> Result<()> {
         let mut manifest = self.catalog.manifest.lock();
         self.check_wanted(keyspace)?;
-        // Keys that flushes added behind the seal count as well; no edit comes between now.
+        // Keys that flushes appended behind the closed segments count too; no edit comes between
+        // now.
         if let Some((closed, fresh)) = &store.state.lock().fresh {
             let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
             own.for_each(|group| group.keys.merge(fresh));

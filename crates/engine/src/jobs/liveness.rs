@@ -1,17 +1,18 @@
-//! Which versions of a key somebody can still see: what flushes and compactions keep (rule I4).
+//! Decides which versions of a key flushes and compactions keep: those that a reader can see (I4).
 
 use runstone_policy::drop_guard::DropGuard;
 
 use crate::base::key::{Kind, SeqNo, kind_of, seq_of};
 
-/// Which versions stay (rule I4). Fed with all versions of a key, newest first.
+/// Decides which versions stay (rule I4). It is given all versions of a key, newest first.
 pub(crate) struct Liveness {
     /// Sequence numbers that readers look from, ascending; never empty.
     points: Vec<SeqNo>,
-    /// Says whether a tombstone hides nothing outside of the compaction; `None` keeps all of them.
+    /// Says whether a tombstone hides nothing outside the compaction; `None` keeps all tombstones.
     guard: Option<DropGuard>,
     key: Vec<u8>,
-    /// Stripe of the last version of `key` that was kept or spent; `None` before the first.
+    /// The stripe of the last version of `key` that was kept or dropped as a spent tombstone;
+    /// `None` before the first version.
     stripe: Option<usize>,
 }
 
@@ -32,8 +33,7 @@ impl Liveness {
         true
     }
 
-    /// The same state as after many versions, each of a key of its own, that all stay; this is the
-    /// last.
+    /// Moves to the state after many versions that all stay, each of its own key. This is the last.
     pub(crate) fn pass(&mut self, key: &[u8], trailer: u64) {
         self.enter(key);
         let stays = self.keeps(trailer);
@@ -43,8 +43,8 @@ impl Liveness {
     /// Whether a version of the entered key stays.
     pub(crate) fn keeps(&mut self, trailer: u64) -> bool {
         let seq = seq_of(trailer);
-        // The first point that sees this version. Versions newer than every point (written after
-        // the compaction began) each have a stripe of their own.
+        // The stripe is the first point that sees this version. A version newer than every point,
+        // written after the compaction began, is in no stripe and stays.
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);

@@ -1,14 +1,14 @@
-//! Background work: flushes, compactions, collections. Policies decide (`runstone-policy`), this
-//! room executes.
+//! Background work: flushes, compactions, collections. Policies decide what to do
+//! (`runstone-policy`), and this room does it.
 //!
-//! * [`runner`]: which job runs next, on which thread; [`exclusive`]: jobs that a caller runs.
-//! * [`flush`]: a memtable becomes a level-0 run.
-//! * [`compaction`]: the plan of a policy is executed.
-//! * [`collection`]: garbage of value files.
-//! * [`prepare`]: what writers want soon.
-//! * [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay,
-//!   [`cutter`]: where a table ends, [`copier`]: blocks that are copied whole.
-//! * [`install`]: a finished job becomes part of the tree, by one manifest edit.
+//! - [`runner`]: which job runs next, on which thread; [`exclusive`]: jobs that a caller runs.
+//! - [`flush`]: writes a memtable to a level-0 run.
+//! - [`compaction`]: executes the plan of a policy.
+//! - [`collection`]: collects garbage in value files.
+//! - [`prepare`]: prepares what writers will want soon.
+//! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
+//!   [`cutter`]: where a table ends; [`copier`]: which blocks are copied whole.
+//! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
 pub(crate) mod collection;
 pub(crate) mod compaction;

@@ -1,5 +1,5 @@
-//! The tables that a flush or a compaction writes: entries of merged streams, less what nobody can
-//! see, in tables that end where the cutter says.
+//! Writes the tables of a flush or a compaction: merges the sources, leaves out the versions that
+//! no reader can see, and ends a table where the cutter says.
 
 use std::sync::Arc;
 
@@ -20,17 +20,18 @@ use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::table_name;
 use crate::values::separation::{Separated, Separation};
 
-/// Entries between two looks at whether the job should stop.
+/// Entries between two checks whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
 
-/// Where entries go.
+/// The tables to write.
 pub(crate) struct Output<'a> {
     catalog: &'a Catalog,
     layout: TableLayout,
     cutter: Cutter,
-    /// Id of the table of the first cell, if the cells are known before; else a new one each time.
+    /// The id of the first cell's table if the cells are known beforehand. Otherwise each table
+    /// gets a new id.
     first_id: Option<u64>,
-    /// Separates values and brings them back; none where entries stay as they are.
+    /// Separates values and brings them back; `None` if entries stay as they are.
     pub(crate) separation: Option<Separation>,
 }
 
@@ -39,8 +40,8 @@ impl<'a> Output<'a> {
         Output { catalog, layout, cutter, first_id: None, separation: None }
     }
 
-    /// Tables of known cells, with ids in a row from `first_id`: so that a table is the same,
-    /// byte by byte, whoever writes it and when.
+    /// Tables of known cells, with consecutive ids from `first_id`. So a table is the same, byte by
+    /// byte, whichever thread writes it and when.
     pub(crate) fn of_cells(
         catalog: &'a Catalog,
         layout: TableLayout,
@@ -59,27 +60,27 @@ impl<'a> Output<'a> {
     }
 }
 
-/// User keys from `lo` (inclusive) to `hi` (exclusive); `None` is no bound.
+/// User keys from `lo` (inclusive) to `hi` (exclusive); `None` means no bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeyRange<'a> {
     pub(crate) lo: Option<&'a [u8]>,
     pub(crate) hi: Option<&'a [u8]>,
 }
 
-/// What was written.
+/// The result of a flush or of a slice.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) dropped: u64,
-    /// Records of value files that nothing points to any more, with their bytes, where no newer
-    /// record of the key says so.
+    /// Records of value files that no version points to any more, with their bytes, if no newer
+    /// record of the key shows it.
     pub(crate) dead: Vec<(Pointer, u32)>,
-    /// Values that were separated, durable but not visible yet.
+    /// Separated values, durable but not visible yet.
     pub(crate) separated: Option<Separated>,
 }
 
 impl Written {
-    /// A pointer was dropped for a version that leaves no record behind its own in its group.
+    /// Notes a dropped pointer whose group has no newer record of the key behind this one.
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let pointer = Pointer::of_entry(value)?;
         let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
@@ -88,7 +89,8 @@ impl Written {
     }
 }
 
-/// Writes a range of streams to tables. On an error, the tables written so far are removed.
+/// Writes a range of the merged sources to tables. After an error it removes the tables written so
+/// far.
 pub(crate) fn write_streams(
     sources: Vec<Source>,
     range: KeyRange<'_>,
@@ -129,7 +131,7 @@ pub(crate) fn write_streams(
     }
 }
 
-/// Streams on their way into tables.
+/// The state of one write of tables.
 struct Writing<'a> {
     output: Output<'a>,
     live: Liveness,
@@ -138,7 +140,7 @@ struct Writing<'a> {
     written: Written,
     /// Entries read so far.
     seen: u64,
-    /// Where the version before has its value, if it is a pointer.
+    /// The place of the previous version's value, if that version is a pointer.
     last_place: Option<(u64, u64)>,
 }
 
@@ -172,8 +174,8 @@ impl Writing<'_> {
         self.close_table()
     }
 
-    /// A new user key: ends the table if the cutter says so. `true` if the block that begins here
-    /// was copied whole.
+    /// Begins a new user key: ends the table if the cutter says so. Returns `true` if the block
+    /// that begins here was copied whole.
     fn begin_key(&mut self, streams: &MergeIter, key: &[u8]) -> Result<bool> {
         let table_bytes = self.open.as_ref().map_or(0, |(_, builder)| builder.estimated_bytes());
         let Output { cutter, layout, .. } = &mut self.output;
@@ -238,10 +240,10 @@ fn opened<'t>(
     Ok(builder)
 }
 
-/// Whether a newer version has its record behind that of the one which is dropped: then the group
-/// says that this is dead. Else nothing does: the newer one has no record or one in another file,
-/// or one in front, whose segment may be rewritten without this one's. What is dropped is never the
-/// first version of its key.
+/// Whether the newer version has its record in the same file behind the record that is dropped:
+/// then the group itself shows that this one is dead. In all other cases nothing does: the newer
+/// version has no record, or one in another file, or one in front, whose segment may be rewritten
+/// without this one's. The dropped version is never the newest of its key.
 fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
     newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
 }

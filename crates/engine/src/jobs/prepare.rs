@@ -1,6 +1,6 @@
-//! What writers want soon is prepared for them: log segments and memory for memtables. Jobs that
-//! run anyhow look after it now and then; where there is no core for a third busy thread, nobody
-//! else comes to it in time.
+//! Prepares what writers will want soon: log segments, and memory for memtables. Running jobs do it
+//! at intervals, because on a machine without a core for a third busy thread no other thread comes
+//! to it in time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::schedule::{CORES, Claim, Claims, Schedule};
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 
-/// Something to be prepared.
+/// A thing to prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Preparation {
     /// A log segment.
@@ -46,10 +46,11 @@ pub(crate) struct Preparer {
 }
 
 impl Preparer {
-    /// What a writer would else have to make itself, in the middle of a write. When `urgent`, only
-    /// what is not there at all.
+    /// The next thing to prepare, which a writer would otherwise make in the middle of a write. If
+    /// `urgent`, only a thing of which there is none.
     pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
-        // What failed stays wanted, and callers ask until there is nothing: without this, for ever.
+        // A thing whose preparation failed stays wanted, and callers ask until nothing is. Without
+        // this check they would never stop.
         if !self.may_start(claims) {
             return None;
         }
@@ -61,8 +62,8 @@ impl Preparer {
         wants_chunk.then_some(Preparation::Chunk)
     }
 
-    /// Whether any job may start: not just after one that found the disk full, and none in a store
-    /// that closes, whose last flushes have no claims.
+    /// Whether any job may start. None may just after a job found the disk full, nor in a store
+    /// that closes, because its last flushes have no claims.
     pub(crate) fn may_start(&self, claims: &Claims) -> bool {
         let is_writable = !self.env.is_stopped() && !self.env.options.read_only;
         is_writable
@@ -70,7 +71,7 @@ impl Preparer {
             && claims.retry_at.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Called by flushes and compactions now and then: prepares what writers want soon.
+    /// Flushes and compactions call this at intervals: it prepares what writers will want soon.
     pub(crate) fn prepare_for_writers(&self) {
         let is_wanted = self.committer.wants_log(false) || self.catalog.pool.wants_spare(false);
         // Jobs that are stepped by hand run one by one.
@@ -83,7 +84,7 @@ impl Preparer {
         }
     }
 
-    /// Prepares in the middle of another job, without the lock.
+    /// Prepares a thing in the middle of another job, without the lock.
     fn run_between(&self, claims: &mut MutexGuard<'_, Claims>, preparation: Preparation) {
         let claim = self.schedule.claim(claims, preparation.claim());
         MutexGuard::unlocked(claims, || {
@@ -102,10 +103,9 @@ impl Preparer {
         }
     }
 
-    /// Called by compactions now and then. Where there is no core for both a flush and a
-    /// compaction, the compaction waits: three busy threads on two cores cost a writer whole
-    /// scheduling ticks, 4 or 10 ms each on many kernels, and a flush is what writers wait for
-    /// next.
+    /// Compactions call this at intervals. On a machine without a core for both a flush and a
+    /// compaction, the compaction waits. Three busy threads on two cores cost a writer whole
+    /// scheduling ticks, 4 or 10 ms each on many kernels, and writers wait for the flush first.
     pub(crate) fn let_flushes_pass(&self) {
         self.prepare_for_writers();
         if *CORES > 2 {
@@ -113,7 +113,7 @@ impl Preparer {
         }
         let mut claims = self.schedule.lock();
         while self.schedule.is_flush_running(&claims) && !self.schedule.is_closing() {
-            // The flush may be in its sync.
+            // The flush may be in its sync, so this thread does the urgent work.
             match self.next(&claims, true) {
                 Some(preparation) => self.run_between(&mut claims, preparation),
                 None => drop(self.schedule.wait_for_work(&mut claims)),
@@ -121,7 +121,7 @@ impl Preparer {
         }
     }
 
-    /// Gives memory and files back that only writers need, if none came since `last_seq`.
+    /// Frees memory and files that only writers need, if no write came since `last_seq`.
     pub(crate) fn trim_if_idle(&self, last_seq: &mut SeqNo) {
         let seq = self.visibility.now();
         if std::mem::replace(last_seq, seq) != seq {
@@ -132,7 +132,7 @@ impl Preparer {
         self.catalog.tables.cache.forget_memtable_peak();
     }
 
-    /// Runs a job and lets go of its claim, also if it panics: it may be a user's thread, which
+    /// Runs a job and releases its claim, even if the job panics: the thread may be a user's, which
     /// goes on, and others wait for the job.
     pub(crate) fn run_claimed<T>(&self, claim: u64, job: impl FnOnce() -> T) -> T {
         let outcome = catch_unwind(AssertUnwindSafe(job));
@@ -143,16 +143,17 @@ impl Preparer {
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// A job died and may have left half a tree in memory: nothing may be acknowledged then, nor
-    /// logged on top of it.
+    /// Stops the store after a job panicked. It may have left half a change in memory, so no write
+    /// may be acknowledged, and no edit logged on top of it.
     pub(crate) fn stop_after_panic(&self) {
         let error = Error::invalid("a job panicked", "reopen the store and report the panic");
-        // The listener that panicked may do so again.
+        // The listener that panicked may panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| self.env.stop_writes(&error)));
         self.catalog.break_manifest();
     }
 
-    /// Notes how a job ended; `true` if well. `shows_space`: it could not have on a full disk.
+    /// Notes how a job ended; `true` if well. `shows_space` means that the job fails on a full
+    /// disk, so its success shows that there is space.
     pub(crate) fn note(&self, outcome: Result<()>, shows_space: bool) -> bool {
         match &outcome {
             Ok(()) if shows_space => self.env.note_success(),

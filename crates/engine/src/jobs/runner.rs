@@ -1,6 +1,6 @@
-//! Which job runs next. Flushes go first (they relieve writers), then what is prepared for writers,
-//! then compactions; one thread is always left for flushes where there are two. Without threads,
-//! `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
+//! Chooses the next job. Flushes go first, because they relieve writers; then come preparations for
+//! writers, then compactions. With two threads or more, one is always left for flushes. Without
+//! threads, `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,18 +27,19 @@ use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 
-/// By so much more than the process are threads niced that compaction: where there are fewer cores
-/// than threads, a writer would else lose time slices to a compaction. A little only: beside
-/// threads that want all cores, niceness 15 gave compacts a fiftieth of one, and writers waited 14
-/// seconds for them. Flushes, which writers wait for first, are not niced.
+/// The niceness of compacting threads above that of the process: with fewer cores than threads, a
+/// writer would otherwise lose time slices to a compaction. The value is small, because threads
+/// that want all cores can starve a nice one. With niceness 15 compactions got a fiftieth of a
+/// core, and writers waited 14 seconds for them. Threads that only flush are not niced, because
+/// writers wait for flushes first.
 const COMPACTION_NICENESS: i32 = 2;
 
 fn yield_to_foreground() {
-    // Linux keeps a niceness per thread. Refused or unknown, it is a matter of latency only.
+    // Linux keeps a niceness per thread. If the call fails, only latency suffers.
     let _ = rustix::process::nice(COMPACTION_NICENESS);
 }
 
-/// A job.
+/// A job, with its inputs.
 #[derive(Debug)]
 enum Job {
     Flush(Arc<KeyspaceCore>),
@@ -85,12 +86,12 @@ impl Relief for Runner {
     }
 }
 
-/// Starts the workers.
+/// Starts the worker threads.
 pub(crate) fn start(runner: &Arc<Runner>, count: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
     (0..count)
         .map(|i| {
             let runner = Arc::clone(runner);
-            // With two or more, the first worker leaves compactions to the others.
+            // With two threads or more, the first leaves compactions to the others.
             let compacts = count == 1 || i > 0;
             let name = if compacts { "runstone-compact" } else { "runstone-flush" };
             std::thread::Builder::new().name(name.into()).spawn(move || {
@@ -148,8 +149,8 @@ impl Runner {
         if let Some(keyspace) = flush {
             return Some(Job::Flush(Arc::clone(keyspace)));
         }
-        // Where there is no core for a third busy thread, flushes and compactions prepare what is
-        // wanted themselves, unless they have not come to it in time.
+        // On a machine without a core for a third busy thread, flushes and compactions prepare what
+        // is wanted themselves. This thread does it only if they have not come to it in time.
         if let Some(preparation) = self.preparer.next(claims, *CORES <= 2 && claims.is_any_busy()) {
             return Some(Job::Prepare(preparation));
         }
@@ -173,7 +174,7 @@ impl Runner {
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
     }
 
-    /// Writes all memtables to tables; returns when that is done and durable.
+    /// Writes all memtables to tables, and returns when those are durable.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed_keyspaces();
@@ -181,7 +182,7 @@ impl Runner {
         self.wait_until(|| self.catalog.are_flushed(&keyspaces, last_seq))
     }
 
-    /// One collection of a keyspace runs at a time.
+    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time.
     fn collection_is_due(&self, claims: &Claims, keyspace: &KeyspaceCore) -> bool {
         let values = keyspace.values.load();
         let Some(store) = &values.current else { return false };
@@ -196,7 +197,7 @@ impl Runner {
         if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&keyspace.id) {
             return None;
         }
-        // Read before what it counts.
+        // Read before the view that it counts changes of.
         let changes = keyspace.changes.load(Acquire);
         if keyspace.quiet_at.load(Relaxed) == changes {
             return None;
@@ -208,7 +209,7 @@ impl Runner {
             _ => None,
         });
         let busy = Busy::of(&version.shape, running.clone());
-        // A plan that a crash or a close has interrupted goes first.
+        // A plan that a crash or a close interrupted goes first.
         if let Some(pending) = &version.shape.pending {
             let ids: BTreeSet<u64> = pending.table_ids().collect();
             let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));
@@ -228,14 +229,14 @@ impl Runner {
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 
-    /// Versions that the job held are released before the claim, so that files which became
+    /// Releases the versions that the job held before the claim, so that files which became
     /// obsolete are on the purge list when others look.
     fn run_job(&self, claim: u64, job: Job) -> bool {
         self.preparer.run_claimed(claim, || self.do_job(job))
     }
 
     fn do_job(&self, job: Job) -> bool {
-        // These succeed on a full disk too.
+        // These two succeed on a full disk too.
         let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge);
         let outcome = match job {
             Job::Flush(keyspace) => self.flusher.flush_oldest(&keyspace).map(drop),
@@ -261,7 +262,7 @@ impl Runner {
         self.catalog.purge_files(!self.schedule.is_closing());
     }
 
-    /// Runs one job in this thread; `false` if none was due. Its failure is the result.
+    /// Runs one job in this thread, and returns its error if it fails; `false` if none was due.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
         check_outside(self.env.opening)?;
         let claimed = {
@@ -277,8 +278,8 @@ impl Runner {
         Ok(true)
     }
 
-    /// Waits until `done` holds, running jobs here if nobody else does. Those of other threads, and
-    /// what a thread holds back meanwhile, are waited for.
+    /// Waits until `done` holds. It runs jobs here if no other thread does, and otherwise waits for
+    /// the jobs of other threads.
     pub(crate) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
         loop {
             self.run_jobs_until(&done)?;
@@ -296,7 +297,7 @@ impl Runner {
         }
     }
 
-    /// Runs jobs here, if nobody else does, until `done` holds or none is due.
+    /// Runs jobs here, if no other thread does, until `done` holds or none is due.
     pub(crate) fn run_jobs_until(&self, done: impl Fn() -> bool) -> Result<()> {
         let are_ours = self.env.is_manual();
         while are_ours && !done() && self.run_one_job()? {}

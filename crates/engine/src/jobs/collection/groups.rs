@@ -1,18 +1,18 @@
-//! Garbage collection of a hash group, by the group alone (HashKV §3.3).
+//! Garbage collection of a hash group. It reads the group alone, never the tree (HashKV §3.3).
 //!
-//! 1. Choose the group that promises to free most; less than a slot is not worth it.
-//! 2. Close it: what is appended from now on goes to new segments behind.
-//! 3. Only then take the numbers that readers look from. A version that is written later lies
-//!    behind the closed segments.
-//! 4. Scan the closed segments. Of each key keep the newest version and, for each snapshot, the
-//!    newest that it sees; of those drop what compactions found dead.
-//! 5. Copy the survivors, in order, to fresh slots, each with its stream_offset; sync. Segments at
-//!    the front and at the end whose copying would free nothing stay as they are (`keep`).
+//! 1. Choose the group that can free most; less than a slot is not worth it.
+//! 2. Close it: later appends go to new segments behind it.
+//! 3. Only then take the points that readers look from. A version that is written later lies behind
+//!   the closed segments.
+//! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
+//!   newest that it sees; drop those that compactions found dead.
+//! 5. Copy the survivors, in order, to fresh slots, each with its stream offset; sync. Segments at
+//!   the front and at the end stay as they are if copying them would free nothing (`keep`).
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
-//!    stream_offsets, and a put that happens meanwhile cannot be lost.
-//! 7. Slots are free when the last reader of the old segments has gone.
+//!   stream offsets, so a put that happens meanwhile cannot be lost.
+//! 7. The slots become free when the last reader of the old segments has gone.
 //!
-//! A damaged record ends the collection and quarantines the group: nothing of it is dropped.
+//! A damaged record ends the collection and quarantines the group: none of its records is dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,18 +33,18 @@ use crate::values::file::{FileState, ValueFile};
 use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 
-/// A closed group.
+/// A group whose present segments get no more appends.
 #[derive(Debug)]
 pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) dead: BTreeMap<u64, u32>,
-    /// The segment that was being filled, if there was one.
+    /// The segment that was open for appends, if there was one.
     open: Option<Segment>,
 }
 
 impl ValueFile {
-    /// Whether collection should run before `need_slots` more are taken.
+    /// Whether a collection should run before `need_slots` more slots are taken.
     pub(crate) fn wants_collection(
         &self,
         options: &ValueOptions,
@@ -60,7 +60,7 @@ impl ValueFile {
             && self.choose(&state, points).is_some()
     }
 
-    /// Slots that these bytes take beyond the open segments.
+    /// Slots that these bytes take, less the room in the open segments.
     pub(super) fn planned_slots(&self, state: &FileState, bytes: &BTreeMap<u32, u64>) -> u64 {
         let slots = |(group, bytes): (&u32, &u64)| {
             let open = state.open.get(group);
@@ -70,14 +70,14 @@ impl ValueFile {
         bytes.iter().map(slots).sum()
     }
 
-    /// Whether neither a collection nor an appender runs. If so, looking further is worth it.
+    /// Whether neither a collection nor an appender runs. Only then can a collection begin.
     pub(crate) fn may_collect(&self) -> bool {
         let state = self.state.lock();
         !state.collecting && state.appenders == 0
     }
 
-    /// The group to collect. A linear look at some hundred numbers costs less than keeping a heap
-    /// right over every append would.
+    /// The group to collect. A linear look at some hundred numbers costs less than a heap that
+    /// every append has to keep in order.
     fn choose(&self, state: &FileState, points: &[SeqNo]) -> Option<u32> {
         if self.placement == ValuePlacement::Vlog {
             return self.log_wants_collection(state, points).then_some(0);
@@ -97,9 +97,9 @@ impl ValueFile {
         Some(best.1)
     }
 
-    /// The part of the cold stream that is worth rewriting, as large as a group: more than an
-    /// eighth of it is dead or not used. Only collections append to the stream, and only to the
-    /// segment that is being filled: that one is left out. Looked for once per change.
+    /// The part of the cold stream that is worth rewriting, at most as large as a mean group: more
+    /// than an eighth of it is dead or unused. Only collections append to the stream, and only to
+    /// its open segment, which is left out. The search runs once per change of the stream.
     fn cold_window(&self, state: &FileState, cold: &Group) -> Option<(Range<usize>, u64)> {
         if state.cold_settled.get() == cold.fingerprint() {
             return None;
@@ -124,7 +124,7 @@ impl ValueFile {
         (slots / u64::from(count.max(1))).max(2)
     }
 
-    /// Steps 1 and 2.
+    /// Runs steps 1 and 2.
     pub(crate) fn close_group(
         &self,
         points: &[SeqNo],
@@ -173,12 +173,12 @@ impl ValueFile {
 }
 
 impl ValueFile {
-    /// What a collection changes: its group, and the cold stream if records went there or tags were
-    /// dropped. Lets go of the segments.
+    /// The edit that a collection makes: its group changes, and so does the cold stream if records
+    /// went there or tags were dropped. Releases the segments.
     fn edit_of(&self, closed: ClosedGroup, kept: Survivors, copied: &Copied) -> ValueEdit {
         let Copied { leaving, outputs, .. } = copied;
-        // Segments at the end may stay, with what is dead in them: that is known to be garbage and
-        // must not be taken for written since as well.
+        // Segments at the end may stay, and the dead records in them with them. Those are known
+        // garbage already, and must not count as bytes written since.
         let stream_end =
             closed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.stream_offset);
         let mut forgotten = closed.dead;
@@ -198,7 +198,7 @@ impl ValueFile {
             keys: kept.keys,
             ..GroupEdit::default()
         };
-        // Tags in segments that stay are dropped another time.
+        // Tags in segments that stay are dropped by a later collection.
         let dropped = kept.dropped_tags.iter();
         let dropped = dropped.filter(|entry| leaving.contains(&(entry.segment as usize)));
         let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.stream_offset, tag.bytes));
@@ -206,8 +206,8 @@ impl ValueFile {
         ValueEdit { store: self.number, groups: groups.collect() }
     }
 
-    /// What records that cooled, and tags that were dropped, mean for the cold stream. Of its
-    /// records it is always known which are dead, so all that is not counts as left.
+    /// How records that cooled and tags that were dropped change the cold stream. The file always
+    /// knows which records of the stream are dead, so all others count as live.
     fn cold_edit(&self, copied: &Copied, dead: Vec<(u64, u32)>) -> Option<GroupEdit> {
         let group = self.cold?;
         let dead = if seeded!(DroppedTagsForgotten) { Vec::new() } else { dead };
@@ -225,7 +225,7 @@ impl ValueFile {
         })
     }
 
-    /// Bytes of the cold stream when segments have come and gone.
+    /// Bytes of the cold stream after segments have come and gone.
     fn cold_bytes_after(&self, removed: &[Segment], placed: &[Segment]) -> u64 {
         let state = self.state.lock();
         let cold = self.cold.map_or(0, |group| state.layout.groups[group as usize].bytes());
@@ -235,7 +235,7 @@ impl ValueFile {
 }
 
 impl Collector {
-    /// Steps 3 to 6.
+    /// Runs steps 3 to 6.
     pub(super) fn collect_closed(
         &self,
         keyspace: &KeyspaceCore,
@@ -280,11 +280,12 @@ impl Collector {
             let mut state = store.state.lock();
             state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
             if store.cold == Some(group) && freed_slots <= 0 {
-                // Its records do not pack any closer; nobody tries again before it changes.
+                // Its records pack no closer. The next try waits for a change.
                 state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
             }
             if let Some(open) = reopened {
-                // An appender may have opened another meanwhile; then this one stays as it is.
+                // An appender may have opened another segment meanwhile; then this one stays
+                // closed.
                 state.open.entry(group).or_insert(open);
             }
         }
@@ -305,7 +306,7 @@ impl Collector {
         store.shrink(false)
     }
 
-    /// Step 6. What was copied is free again if the edit is not logged.
+    /// Runs step 6. If the edit is not logged, the copies give their slots back.
     fn install_collection(
         &self,
         keyspace: &KeyspaceCore,
@@ -325,7 +326,7 @@ impl Collector {
                 Ok(())
             }
             Err(error) => {
-                // The manifest may name the slots all the same.
+                // The manifest may name the slots although the append failed.
                 if self.catalog.is_manifest_broken() {
                     cold.into_iter().for_each(Appender::abandon);
                 } else {
@@ -337,7 +338,7 @@ impl Collector {
     }
 }
 
-/// Snapshots among the points: all but the present.
+/// The snapshots among the points: all but the last, which is the present.
 fn snapshots_of(points: &[SeqNo]) -> Vec<SeqNo> {
     points.split_last().map(|(_, snapshots)| snapshots.to_vec()).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
 //! Garbage collection of value files.
 //!
-//! * [`groups`]: of a hash group, without a look at the tree.
-//! * [`vlog`]: of a log at its tail, which asks the tree.
-//! * [`write_back`]: of a group that writes pointers into the tree.
-//! * [`relocate`]: what those two have in common.
-//! * [`room`]: collections that a flush waits for.
+//! - [`groups`]: a hash group, without a look at the tree.
+//! - [`vlog`]: the tail of a log, by asking the tree.
+//! - [`write_back`]: a group whose new pointers go into the tree.
+//! - [`relocate`]: the steps that those two share.
+//! - [`room`]: collections that a flush waits for.
 
 mod groups;
 mod relocate;
@@ -27,7 +27,7 @@ use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 use crate::write::pressure::BackPressure;
 
-/// Collects garbage.
+/// Collects garbage in value files.
 #[derive(Debug)]
 pub(crate) struct Collector {
     pub(crate) env: Arc<Env>,
@@ -42,16 +42,16 @@ pub(crate) struct Collector {
 /// How an attempt to collect ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collected {
-    /// Slots were freed, or will be when readers let go.
+    /// Slots were freed, or become free when readers let go.
     Freed,
-    /// Another collection, or a flush, is at work.
+    /// Another collection or a flush is at work.
     Busy,
-    /// No group promises a slot.
+    /// No group can free a slot.
     Nothing,
 }
 
 impl Collector {
-    /// Collects the group of a keyspace's value file that promises most.
+    /// Collects the group of a keyspace's value file that can free most.
     pub(crate) fn collect(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -72,8 +72,8 @@ impl Collector {
         self.end_collection(store, group, outcome)
     }
 
-    /// Lets the next collection begin; a damaged group is set aside. Who was set aside before gains
-    /// nothing by another try.
+    /// Lets the next collection begin, and quarantines a damaged group. A group that was in
+    /// quarantine before gains nothing by another try, so its error is returned.
     pub(crate) fn end_collection(
         &self,
         store: &ValueFile,

@@ -1,17 +1,18 @@
-//! Moving live values whose pointers are then written into the tree: what collections of a log
-//! (`vlog`) and of groups that write back (`writeback`) have in common. Which values are live is
-//! theirs to say.
+//! Moves live values, and then writes their new pointers into the tree. Collections of a log
+//! (`vlog`) and of groups that write back (`write_back`) share these steps; they decide which
+//! values are live.
 //!
-//! 1. Append the live records to the end of their stream, under their numbers, and make them part
-//!    of the file.
+//! 1. Append the live records to the end of their stream, with their sequence numbers, and add them
+//!   to the file.
 //! 2. Write their new pointers into the tree, each unless a user wrote its key since
-//!    (`commit_relocations`): a version of a number of its own, so that a snapshot from before goes
-//!    on seeing the old one.
-//! 3. Sync the log of writes. The old segments are condemned: they go, all of them by one edit,
-//!    when no snapshot is older than the new pointers, and no reader holds them.
+//!   (`commit_relocations`). A pointer gets a sequence number of its own, so a snapshot from before
+//!   still sees the old version.
+//! 3. Sync the log of writes, and condemn the old segments. One edit removes them when no snapshot
+//!   is older than the new pointers; slots become free when no reader holds them.
 //!
-//! A crash before 3 leaves both copies of a version; either may be what the tree points to. Which
-//! segments are condemned is not stored: after a crash the next collection finds them dead.
+//! A crash before step 3 leaves both copies of a version, and the tree may point to either. The
+//! list of condemned segments is not stored: after a crash the next collection finds their records
+//! dead.
 
 use std::sync::Arc;
 
@@ -29,33 +30,33 @@ use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{RecordEntry, Scanned};
 use crate::write::commit::Relocation;
 
-/// A live record, and the number of the version that points to it, or of the record itself: every
-/// later write of a user has a larger one.
+/// A live record with the sequence number of the version that points to it, or of the record
+/// itself. Every later write of a user has a larger number.
 pub(crate) struct Live<'a> {
     pub(crate) entry: &'a RecordEntry,
     pub(crate) seq: SeqNo,
 }
 
-/// Segments that are being emptied.
+/// Segments that a collection empties.
 pub(crate) struct Emptied<'a> {
     pub(crate) group: u32,
     pub(crate) segments: &'a [Segment],
     pub(crate) scanned: &'a Scanned,
     /// Markers that stay.
     pub(crate) markers: Vec<RecordEntry>,
-    /// Of a group whose every record was judged: the keys that stay.
+    /// The keys that stay, if every record of the group was judged.
     pub(crate) left: Option<Sketch>,
 }
 
 impl FileState {
-    /// Whether the segments that wait for snapshots may go; `None` if none waits. As long as they
-    /// wait nothing else is emptied: it would have to wait for the same snapshots.
+    /// Whether the condemned segments may go; `None` if there are none. While they wait for
+    /// snapshots nothing else is emptied: it would wait for the same snapshots.
     pub(crate) fn condemned_may_go(&self, points: &[SeqNo]) -> Option<bool> {
         let last = self.condemned.front()?.seq;
         Some(points.first().is_some_and(|oldest| *oldest >= last))
     }
 
-    /// Bytes of segments that only snapshots keep.
+    /// Bytes in segments that only snapshots keep.
     pub(crate) fn condemned_bytes(&self, points: &[SeqNo]) -> u64 {
         let Some(front) = self.condemned.front() else { return 0 };
         if self.condemned_may_go(points) == Some(true) {
@@ -70,7 +71,7 @@ impl FileState {
 }
 
 impl Collector {
-    /// Steps 1 to 3.
+    /// Runs steps 1 to 3.
     pub(crate) fn relocate(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -112,7 +113,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Step 1: what `commit_relocations` takes, and the bytes appended.
+    /// Runs step 1. Returns the input of `commit_relocations`, and the bytes appended.
     fn move_to_end(
         &self,
         keyspace: &KeyspaceCore,
@@ -146,7 +147,7 @@ impl Collector {
         let mut edit = appender.finish()?;
         let written = appender.bytes;
         if let Some(keys) = &emptied.left {
-            // From now on the old segments count as garbage, also for who opens the store next.
+            // From now on the old segments count as garbage, also for the next open.
             let copies = edit.groups.pop().unwrap_or_default();
             let collected = Some((written, keys.estimate().unwrap_or(0)));
             let (group, keys) = (emptied.group, keys.clone());
@@ -159,7 +160,7 @@ impl Collector {
         Ok((moves, written))
     }
 
-    /// Step 3, second half: removes the condemned segments that no snapshot needs.
+    /// Runs the second half of step 3: removes the condemned segments that no snapshot needs.
     pub(crate) fn free_condemned(&self, keyspace: &KeyspaceCore, store: &ValueFile) -> Result<()> {
         let points = self.visibility.points();
         let mut remove = Vec::new();
@@ -183,7 +184,7 @@ impl Collector {
             return Ok(());
         }
         let count = remove.len();
-        // After a pass, the keys written since it began are all that there are.
+        // After a whole pass, only the keys written since it began are left.
         let collected = ended.then_some((0, 0));
         let group =
             GroupEdit { group: group_number, remove, forgotten, collected, ..GroupEdit::default() };

@@ -1,5 +1,5 @@
-//! Room for a flush in a value file: collections before it, waits, and what happens when nothing
-//! can be freed.
+//! Makes room for a flush in a value file: collects garbage, waits for snapshots, and decides what
+//! to do when nothing can be freed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::memtable::{Memtable, MemtableIter};
 use crate::values::file::ValueFile;
 
 impl Collector {
-    /// Sees to it that a flush finds room, collecting as long as that frees something. What happens
-    /// when nothing can be freed is the keyspace's choice.
+    /// Makes room for a flush, collecting as long as that frees something. The keyspace's options
+    /// decide what happens when nothing can be freed.
     pub(crate) fn make_room(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -60,7 +60,7 @@ impl Collector {
 
     pub(crate) fn wait_for_collection(&self, store: &ValueFile) -> Result<()> {
         self.schedule.check_open()?;
-        // One that panicked has not ended.
+        // A collection that panicked never ends.
         self.env.check_not_stopped()?;
         let mut state = store.state.lock();
         if state.collecting || state.appenders > 0 {
@@ -69,7 +69,7 @@ impl Collector {
         Ok(())
     }
 
-    /// With `when_full = "stall"`: waits a little; `false` when the wait is over.
+    /// Waits a little if `when_full = "stall"`. Returns `false` when the time to wait is over.
     fn wait_for_snapshots(
         &self,
         options: &ValueOptions,
@@ -86,9 +86,10 @@ impl Collector {
         Ok(waits)
     }
 
-    /// Data that are larger than the capacity grow the file in any case: were the flush refused,
-    /// so would be the deletions that could help. So does the flush for a checkpoint, if no other
-    /// snapshot holds garbage than the checkpoint's own, which goes when it has its state.
+    /// Reacts to data that exceed the capacity. If only live data do, the file grows: refusing the
+    /// flush would refuse the deletions that can help too. A flush for a checkpoint grows the file
+    /// too if no other snapshot holds garbage; the checkpoint's own snapshot goes as soon as it has
+    /// its state.
     fn values_full(
         &self,
         keyspace: &KeyspaceCore,
@@ -110,7 +111,7 @@ impl Collector {
     }
 }
 
-/// Bytes of records that a flush of the memtable adds to each group, at most.
+/// The bytes of records that a flush of the memtable adds to each group, at most.
 fn planned_bytes(
     store: &ValueFile,
     options: &ValueOptions,

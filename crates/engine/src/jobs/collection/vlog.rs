@@ -1,13 +1,13 @@
-//! Garbage collection of a log at its tail (WiscKey §3.3.2): the baseline that hash groups are
-//! compared with, and a sound choice for large values that are rarely replaced.
+//! Garbage collection of a log at its tail (WiscKey §3.3.2). It is the baseline for hash groups,
+//! and a sound choice for large values that are rarely replaced.
 //!
 //! 1. Take segments from the tail, up to a chunk.
-//! 2. Wait until the edit that may have brought some of them is in the tree. Look each record's key
-//!    up there. Live is what the newest version points to.
+//! 2. Wait until the tree has the edit that may have brought some of them. Look up each record's
+//!   key in the tree. A record is live if the newest version points to it.
 //! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
-//!    into the tree, each unless its key was written since the look-up: under the commit lock,
-//!    against the memtables. No flush may take a newer version out of those in between, so flushes
-//!    wait (`flushing`).
+//!   into the tree, each unless its key was written since the look-up. That is checked under the
+//!   commit lock, against the memtables. No flush may take a newer version out of the memtables in
+//!   between, so flushes wait (`flushing`).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::values::layout::Segment;
 use crate::values::liveness::Scanned;
 
 impl ValueFile {
-    /// Whether collecting the tail may free something.
+    /// Whether collecting the tail can free something.
     pub(crate) fn log_wants_collection(&self, state: &FileState, points: &[SeqNo]) -> bool {
         if let Some(may_go) = state.condemned_may_go(points) {
             return may_go;
@@ -38,7 +38,7 @@ impl ValueFile {
             && !state.quarantined.contains(&0)
     }
 
-    /// Step 1. The segments stay part of the file; appenders append behind them.
+    /// Runs step 1. The segments stay in the file, and appenders append behind them.
     fn take_tail(
         &self,
         chunk_bytes: u64,
@@ -77,7 +77,7 @@ impl ValueFile {
     }
 }
 
-/// What one collection works on: segments that can go now, or else ones to look at.
+/// The work of one collection: it frees condemned segments if there are any, else looks at `chunk`.
 struct Tail {
     only_frees: bool,
     chunk: Vec<Segment>,
@@ -104,7 +104,7 @@ impl Collector {
         self.end_collection(store, 0, outcome)
     }
 
-    /// Steps 2 and 3.
+    /// Runs steps 2 and 3.
     fn collect_chunk(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -119,7 +119,7 @@ impl Collector {
         self.relocate(keyspace, store, &emptied, &live)
     }
 
-    /// Step 2. In the order of the scan.
+    /// Runs step 2, in the order of the scan.
     pub(crate) fn live_records<'a>(
         &self,
         keyspace: &KeyspaceCore,
@@ -128,7 +128,7 @@ impl Collector {
     ) -> Result<Vec<Live<'a>>> {
         if !seeded!(CollectionBesideInstall) {
             // A compaction publishes values before the tree that points to them, both under this
-            // lock. Looked up in between, they would all seem dead.
+            // lock. A look-up between the two would find none of them live.
             drop(self.catalog.manifest.lock());
         }
         let mut live = Vec::new();
@@ -148,7 +148,8 @@ impl Collector {
 }
 
 impl FileState {
-    /// A whole pass that found less than a slot ends collection until the log has grown.
+    /// Ends a pass. If it found less than a slot of garbage, collection rests until the log has
+    /// grown.
     pub(crate) fn end_pass(&mut self, slot_bytes: u64) {
         self.fresh = None;
         if self.pass.take().is_some_and(|pass| pass.dead_bytes < slot_bytes) {
@@ -157,7 +158,7 @@ impl FileState {
     }
 }
 
-/// The newest version of a key, if its value is separated: where, and its number.
+/// The pointer of a key's newest version and its sequence number, if its value is separated.
 fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer, SeqNo)>> {
     let decode = |trailer: u64, bytes: &[u8]| {
         if !is_pointer(trailer) {

@@ -1,25 +1,28 @@
-//! Garbage collection of a hash group that writes pointers back, as HashKV does (§3.3): whether a
-//! record is live is decided by the group alone, but the tree is told where it went. For comparison
-//! with stable pointers.
+//! Garbage collection of a hash group that writes pointers back, as HashKV does (§3.3). The group
+//! alone decides whether a record is live, but the tree learns where the record went. It exists to
+//! be compared with stable pointers.
 //!
-//! 1. What an earlier collection emptied goes first; as long as a snapshot holds it, nothing is.
-//! 2. Close the group, and note from now on which keys are written to it
-//!    (`FileState::dirty`).
-//! 3. Scan it. Live is the newest record of each key, unless a marker or a compaction says that the
-//!    version is no longer the key's. Deletions and inline values leave such markers, or their keys
-//!    would come back: `Appender::mark`.
-//! 4. Relocate what is live (`relocate`). A pointer is not written if a user wrote its key
-//!    meanwhile: then the key is in a memtable, or among those that were noted. Flushes need not
-//!    wait: one notes its keys before its memtable leaves the view, and the view is loaded first.
+//! 1. Remove the segments that an earlier collection emptied. While a snapshot holds them, nothing
+//!   is collected.
+//! 2. Close the group, and note from now on which keys are written to it (`FileState::dirty`).
+//! 3. Scan it. The newest record of each key is live, unless a marker or a compaction says that the
+//!   key has a newer version. Deletions and inline values leave such markers; without them their
+//!   keys would come back (`Appender::mark`).
+//! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
+//!   meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
+//!   a flush notes its keys before its memtable leaves the view, and this step loads the view
+//!   first.
 //!
-//! Why the newest record of a group is the newest flushed version of its key: every version that a
-//! flush writes has a record or a marker in its group, with its number, and a collection drops only
-//! whole groups. Numbers decide, not places: a copy of an older version may lie behind a newer one.
-//! This is not so while the tree has tables from before the value file: a compaction brings their
-//! values into the groups one level at a time, perhaps an old version before the deletion above it.
-//! Until those tables are gone each record is looked up in the tree, and the newest marker of each
-//! key stays: what it hides may be yet to come. Compactions mark as flushes do, so that afterwards
-//! the groups know everything.
+//! The newest record of a group is the newest flushed version of its key for two reasons. Every
+//! version that a flush writes has a record or a marker in its group, with its sequence number. And
+//! a collection drops only whole groups. Sequence numbers decide, not places: a copy of an older
+//! version may lie behind a newer one.
+//!
+//! This fails while the tree has tables that are older than the value file. A compaction brings
+//! their values into the groups one level at a time, so an old version may arrive before the
+//! deletion above it. Until those tables are gone, each record is looked up in the tree, and the
+//! newest marker of each key stays, because a record that it hides may still arrive. Compactions
+//! write markers as flushes do, so that afterwards the groups know everything.
 
 use std::sync::Arc;
 
@@ -33,15 +36,15 @@ use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::values::file::ValueFile;
 use crate::values::liveness::{newest, newest_markers};
 
-/// What there is to do.
+/// The step that a collection begins with.
 enum Begun {
-    /// Segments of this group wait for nobody any more.
+    /// The condemned segments of this group can go.
     Freeing(u32),
     ClosedGroup(ClosedGroup),
 }
 
 impl ValueFile {
-    /// Steps 1 and 2.
+    /// Runs steps 1 and 2.
     fn begin(&self, points: &[SeqNo]) -> std::result::Result<Begun, Collected> {
         let mut state = self.state.lock();
         if self.retired_at() != 0 {
@@ -65,17 +68,18 @@ impl ValueFile {
 }
 
 impl Collector {
-    /// Collects the group that promises most.
+    /// Collects the group that can free most.
     pub(crate) fn collect_and_write_back(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
     ) -> Result<Collected> {
-        // Pointers to a file that is retired meanwhile could outlive it.
+        // A file that is retired meanwhile could be removed while new pointers lead to it.
         let _one_at_a_time = store.flushing.lock();
-        // Copies that nobody points to would be garbage.
+        // In a stopped store no pointer to the copies could be written, so they would be garbage.
         self.env.check_not_stopped()?;
-        // Before the seal: what a compact that settles the tree says of the group must be in it.
+        // Asked before the group is closed: what a compaction that settles the tree says of the
+        // group must be in the closed segments.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
         let begun = match store.begin(&self.visibility.points()) {
             Ok(begun) => begun,
@@ -91,7 +95,7 @@ impl Collector {
         self.end_collection(store, group, outcome)
     }
 
-    /// Steps 3 and 4.
+    /// Runs steps 3 and 4.
     fn empty_group(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -123,7 +127,7 @@ impl Collector {
     }
 }
 
-/// Whether every table and memtable was written since the value file is there.
+/// Whether every table and memtable is newer than the value file.
 fn is_settled(keyspace: &KeyspaceCore, store: &ValueFile) -> bool {
     let is_alone = keyspace.values.load().retired.is_empty();
     let view = keyspace.view.load();

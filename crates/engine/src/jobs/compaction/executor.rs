@@ -1,6 +1,6 @@
-//! Executes one compaction: threads take its slices in key order, read the inputs as merged streams
-//! and write tables. Where tables are cut follows from the plan; who installs them is the caller's
-//! matter, who is given each slice as it is done.
+//! Executes one compaction: threads take its slices in key order, merge the inputs and write
+//! tables. The plan decides where tables are cut. The caller gets each slice when it is done, and
+//! installs its tables.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,9 +30,9 @@ use crate::values::separation::Separation;
 
 /// Where the outputs of a compaction are cut.
 pub(super) enum Cells {
-    /// As the walk goes; then there is one slice.
+    /// Found during the walk; there is only one slice.
     Unknown,
-    /// Before these keys; the table of each cell has an id in a row from `first_id`.
+    /// Before these keys. The tables of the cells have consecutive ids from `first_id`.
     Known { cuts: Arc<[CutKey]>, first_id: u64 },
 }
 
@@ -44,15 +44,15 @@ pub(super) struct Execution<'a> {
     pub(super) layout: TableLayout,
     pub(super) cells: Cells,
     pub(super) slices: Vec<Slice>,
-    /// Inputs that go to the output level as they are.
+    /// Inputs that move to the output level unchanged.
     pub(super) moves: Vec<Arc<Table>>,
-    /// The tree to read the inputs in; `None`: the tree of the moment, so that inputs which have
-    /// left give back their space.
+    /// The version to read the inputs from. `None` means the current one, so that inputs which are
+    /// already replaced release their space.
     pub(super) version: Option<Arc<Version>>,
     pub(super) progress: Progress,
 }
 
-/// How far an execution is.
+/// How far an execution has come.
 #[derive(Default)]
 pub(super) struct Progress {
     next: AtomicUsize,
@@ -65,8 +65,9 @@ pub(super) struct Progress {
 pub(super) type Deliver<'a> = dyn Fn(usize, Written) -> Result<()> + Sync + 'a;
 
 impl Execution<'_> {
-    /// Runs all slices on so many threads and delivers each that is done. The first error ends it:
-    /// no more slices are begun. Slices that were not begun since the store closes are no error.
+    /// Runs all slices on `threads` threads, and delivers each one when it is done. The first error
+    /// ends it: no more slices are begun. It is no error if slices are not begun because the store
+    /// closes.
     pub(super) fn run(&self, threads: usize, deliver: &Deliver<'_>) -> Result<()> {
         on_threads(threads.min(self.slices.len()), &|| {
             // A slice that panics fails the compaction.
@@ -118,7 +119,7 @@ impl Execution<'_> {
         write_streams(sources, range, output, live, &|| self.check(at))
     }
 
-    /// The tree to read in, and what it still has of the inputs.
+    /// The version to read from, and those inputs that it still has.
     fn inputs(&self) -> (Arc<Version>, Compaction) {
         if let Some(version) = &self.version {
             return (Arc::clone(version), self.compaction.clone());
@@ -150,9 +151,9 @@ impl Execution<'_> {
         }
     }
 
-    /// Called now and then while a slice runs, with no lock held. When the store closes, one that
-    /// is installed part by part goes on only if a later slice is done already, so that none is
-    /// lost that was finished.
+    /// Called regularly while a slice runs, with no lock held. When the store closes, a slice that
+    /// is installed part by part goes on only if a later slice is done already, so that no finished
+    /// work is lost.
     fn check(&self, at: usize) -> Result<()> {
         reached!(CompactionGoesOn);
         self.compactor.preparer.let_flushes_pass();
@@ -164,8 +165,8 @@ impl Execution<'_> {
     }
 }
 
-/// What a compaction does with values: nothing, unless the keyspace changed where they lie since
-/// its inputs were written.
+/// How a compaction places values. `None` leaves them as they are: where the keyspace keeps values
+/// has not changed since its inputs were written.
 pub(super) fn separation_of(
     keyspace: &KeyspaceCore,
     compaction: &Compaction,
@@ -176,7 +177,7 @@ pub(super) fn separation_of(
 }
 
 impl Compactor {
-    /// What stays in a compaction of these tables.
+    /// Decides which versions stay in a compaction of these tables.
     fn liveness(&self, version: &Version, compaction: &Compaction) -> Liveness {
         let ids: BTreeSet<u64> = compaction.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
@@ -189,8 +190,8 @@ impl Compactor {
     }
 }
 
-/// Calls `work` on this thread and on others, so many in all; where there is no thread to be had,
-/// the others do its work.
+/// Calls `work` on this thread and on `threads - 1` others. If a thread cannot be started, the rest
+/// do its work.
 fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -201,8 +202,8 @@ fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) {
     });
 }
 
-/// The inputs of a compaction as streams, but for some tables: one per run, or per chain of an
-/// overlapping level's tables.
+/// The inputs of a compaction as streams, without some tables: one stream per run, or one per chain
+/// of tables of an overlapping level.
 pub(super) fn sources_of(
     version: &Version,
     compaction: &Compaction,

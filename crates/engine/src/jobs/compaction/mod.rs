@@ -1,9 +1,10 @@
-//! A plan is executed: its inputs are read as merged streams, and what somebody can see is written
-//! to new tables, which one edit or several make part of the tree.
+//! Executes a plan: merges its inputs, and writes the versions that a reader can still see to new
+//! tables. One edit or several make those part of the tree.
 //!
-//! * [`slicing`]: how a compaction falls into slices.
-//! * [`executor`]: threads take the slices and write tables.
-//! * [`parts`]: slices that are installed part by part.
+//! - [`slicing`]: cuts a compaction into slices.
+//! - [`executor`]: threads take the slices and write tables.
+//! - [`parts`]: slices that are installed part by part.
+//! - [`totals`]: counts the work of a plan.
 //! * [`totals`]: what a plan did.
 
 mod executor;
@@ -54,11 +55,11 @@ pub(crate) struct Compactor {
     pub(crate) preparer: Arc<Preparer>,
 }
 
-/// What one compaction made.
+/// The output of one compaction.
 #[derive(Debug, Default)]
 struct Outcome {
     written: Written,
-    /// Inputs that go to the output level as they are.
+    /// Inputs that move to the output level unchanged.
     moved: Vec<Arc<Table>>,
 }
 
@@ -84,7 +85,7 @@ impl Compactor {
         self.run_at_once(keyspace, &version, plan)
     }
 
-    /// Installs it by one edit when all is done.
+    /// Executes a plan, and installs it by one edit when all of it is done.
     fn run_at_once(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -105,7 +106,8 @@ impl Compactor {
         let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Outcome::outputs).collect();
         let values =
             self.installer.value_changes(keyspace, done.iter_mut().map(|one| &mut one.written));
-        // Handles outlive the store and the keyspace: what they started must not be installed then.
+        // A handle can outlive its store and keyspace; after those end, its work must not be
+        // installed.
         let installed = self.schedule.check_open().and_then(|()| {
             self.installer.install(keyspace, values, |shape| {
                 let mut edit = edit_for(shape, plan, &outputs);
@@ -179,8 +181,8 @@ impl Compactor {
         })
     }
 
-    /// A compaction in cells and slices, and how many threads should run it. `count` says how many
-    /// slices there should be, by threads, bytes and the usual bytes of a table.
+    /// A compaction in cells and slices, and the number of threads that should run it. `count`
+    /// gives the number of slices from the threads, the bytes and the usual bytes of a table.
     fn sliced<'a>(
         &'a self,
         keyspace: &'a Arc<KeyspaceCore>,
@@ -227,9 +229,9 @@ impl Compactor {
         Ok(layout)
     }
 
-    /// Whether to run a plan in parts: if the plan allows it, and a compaction of it has two parts
-    /// or more. One plan of a keyspace at a time: the caller holds `parting`, and the tree notes no
-    /// other.
+    /// Whether to run a plan in parts: the plan must allow it, and one of its compactions must have
+    /// two parts or more. Only one plan of a keyspace runs in parts at a time: the caller holds
+    /// `parting`, and the tree records no other pending plan.
     fn wants_parts(&self, keyspace: &KeyspaceCore, version: &Version, plan: &Plan) -> bool {
         let (shape, options) = (&version.shape, keyspace.options.load());
         let bytes = |compaction: &Compaction| -> u64 {
@@ -245,15 +247,15 @@ impl Compactor {
         (plan.compactions.len() == 1 || !is_one_edit)
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.compactions.iter().any(is_large)
-            // Values on their way to another file are written by one appender.
+            // One appender writes the values that move to another file, so those are not split.
             && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
             && can_be_parted(shape, plan)
     }
 
-    /// How many parts a compaction of so many bytes is split into: the cores that no other job and
-    /// no writer uses, within the limit and what is worth it. One where jobs are stepped by hand,
-    /// so that their I/O has an order.
+    /// How many threads run a compaction: the cores that no other job and no writer uses, up to the
+    /// limit and to the number that its size is worth. Only one if jobs are stepped by hand, so
+    /// that their I/O has an order.
     fn thread_count(&self, bytes: u64, table_bytes: u64) -> usize {
         if let Some(fixed) = self.env.options.compaction_slices {
             return fixed;
@@ -267,7 +269,8 @@ impl Compactor {
         slice_count(*CORES, idle, bytes, table_bytes)
     }
 
-    /// The critical path is that of threads that take the slices in order, each when it is free.
+    /// Counts slices and their bytes. The critical path is the longest of `threads` threads that
+    /// take the slices in order, each when it is free.
     fn count_slices(&self, inputs: &[SliceInput], plan: &Slices, threads: usize) {
         let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
         let whole = slices::components(&tables);
@@ -289,9 +292,8 @@ impl Compactor {
     }
 
     /// The rule by which the compaction cuts its outputs, if it cuts by prefix. The first such
-    /// compaction of a keyspace with `prefix = "auto"` chooses it: the shortest prefix that tells
-    /// apart as many groups as there would be tables of T_s, over the keys of this compaction
-    ///.
+    /// compaction of a keyspace with `prefix = "auto"` chooses the rule: the shortest prefix that
+    /// splits its keys into as many groups as there would be tables of `split_bytes` bytes.
     fn prefixer_for(
         &self,
         keyspace: &KeyspaceCore,
@@ -349,7 +351,7 @@ impl Compactor {
     }
 }
 
-/// The first edit with tables that were cut by prefix says by which rule.
+/// Records the prefix rule in the first edit whose tables it cut.
 fn note_prefix(keyspace: &KeyspaceCore, shape: &Shape, plan: &Plan, edit: &mut Edit) {
     let is_prefix = |compaction: &Compaction| matches!(compaction.cut, Cut::Prefix { .. });
     if shape.state.prefix.is_none() && plan.compactions.iter().any(is_prefix) {

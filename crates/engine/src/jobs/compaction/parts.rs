@@ -1,19 +1,19 @@
-//! A plan that runs in parts, which can be installed one by one. Which edit a part is, and why
-//! every tree between is sound, is in `runstone_policy::parts`.
+//! Runs a plan in parts, which can be installed one by one. `runstone_policy::parts` says which
+//! edit installs a part, and why every tree in between is sound.
 //!
-//! 1. Each compaction of the plan is planned as in `slices`, into parts of about four tables, or
-//!    more parts where there are threads for them. Cells and table ids depend on the inputs only.
-//! 2. W threads take the parts in key order. A part reads its inputs in the tree of the moment: no
-//!    part holds the tree that the plan was made on, so inputs that have left give back their
-//!    space.
-//! 3. With `compaction_install = "incremental"`, whoever finishes a part installs those that are
-//!    done from the first on, by one edit. The first edit waits for an output: the run that outputs
-//!    join would else vanish with its last input, and its place among the runs with it. With
-//!    "atomic" one edit installs all, of a plan of one compaction.
+//! 1. Each compaction of the plan is cut as in `slicing`, into parts of about four tables, or into
+//!   more parts if there are threads for them. Cells and table ids depend on the inputs only.
+//! 2. Several threads take the parts in key order. A part reads its inputs from the current
+//!   version. No part holds the version that the plan was made on, so inputs that are already
+//!   replaced release their space.
+//! 3. With `compaction_install = "incremental"`, a thread that finishes a part installs all
+//!   finished parts from the first on, by one edit. The first edit waits for an output: otherwise
+//!   the run that outputs join would vanish with its last input, and lose its place among the runs.
+//!   With "atomic" one edit installs everything, for a plan of one compaction.
 //! 4. When the store closes, no part is begun. A part goes on only if a later one is done already,
-//!    so that none is lost that was finished; those that are done from the first on are installed,
-//!    "atomic" or not. The rest of the plan is in the manifest; the scheduler runs it first when
-//!    the store is open again. The same after a crash between two edits.
+//!   so that no finished work is lost. The finished parts from the first on are installed, even
+//!   with "atomic". The manifest holds the rest of the plan, and the runner runs it first at the
+//!   next open. The same happens after a crash between two edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,23 +44,23 @@ struct PartedCompaction<'a> {
     progress: Mutex<Installed<'a>>,
 }
 
-/// How far it is installed.
+/// How much of a compaction is installed.
 struct Installed<'a> {
-    /// What is left of the plan.
+    /// The part of the plan that is not installed.
     rest: &'a mut Plan,
     totals: &'a mut Totals,
-    /// Finished, not yet installed.
+    /// Parts that are finished but not installed.
     ready: BTreeMap<usize, Written>,
     installed: usize,
-    /// Whether an output is in the tree.
+    /// Whether the tree has an output of the compaction.
     has_output: bool,
-    /// Moves that are not in the output run yet.
+    /// Moved tables that are not in the output run yet.
     waiting: BTreeSet<u64>,
 }
 
 impl Compactor {
-    /// Executes a plan for which [`Compactor::wants_parts`] holds. After an error, the parts that
-    /// were installed stay.
+    /// Executes a plan for which [`Compactor::wants_parts`] holds. After an error, the installed
+    /// parts stay.
     pub(super) fn run_in_parts(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -113,7 +113,7 @@ impl Compactor {
         PartedCompaction { compactor: self, keyspace, execution, install, progress }.run(threads)
     }
 
-    /// Installs a part; the edit says what is left of the plan.
+    /// Installs a part, and returns the rest of the plan as the edit records it.
     fn install_part(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -125,10 +125,11 @@ impl Compactor {
         }
         let values = self.installer.value_changes(keyspace, done.iter_mut());
         let edit = self.installer.install(keyspace, values, make)?;
-        // Nobody else might before the compaction ends. Each edit names all inputs that are left.
+        // Purges here, because no other job may run before the compaction ends. Each edit names all
+        // inputs that are left.
         self.catalog.purge_files(!self.schedule.is_closing());
         if let Err(error) = self.catalog.rotate_manifest_if_due() {
-            // The part is installed; whether the store can go on is seen by the next one.
+            // The part is installed. The next one notices if the store cannot go on.
             tracing::warn!(%error, "the manifest was not rewritten");
         }
         Ok(edit.pending)
@@ -138,7 +139,7 @@ impl Compactor {
 impl PartedCompaction<'_> {
     fn run(&self, threads: usize) -> Result<()> {
         if self.execution.slices.is_empty() {
-            // Everything moves.
+            // Every input moves.
             return self.install_ready(&mut self.progress.lock());
         }
         let mut outcome = self.execution.run(threads, &|at, written| {
@@ -149,7 +150,7 @@ impl PartedCompaction<'_> {
         let mut progress = self.progress.lock();
         let is_ended = matches!(outcome, Ok(()) | Err(Error::Closed));
         if is_ended && progress.installed < self.execution.slices.len() {
-            // Of an atomic compaction that the store's end met, the parts that are done.
+            // The store closes: the finished parts are installed, even of an atomic compaction.
             outcome = self.install_ready(&mut progress).and(outcome);
         }
         for (_, written) in std::mem::take(&mut progress.ready) {
@@ -161,7 +162,7 @@ impl PartedCompaction<'_> {
         outcome
     }
 
-    /// Step 3. The progress is locked, so that edits come in key order.
+    /// Runs step 3. The lock on the progress keeps the edits in key order.
     fn install_ready(&self, progress: &mut Installed<'_>) -> Result<()> {
         let from = progress.installed;
         let to = (from..).find(|part| !progress.ready.contains_key(part)).unwrap_or(from);

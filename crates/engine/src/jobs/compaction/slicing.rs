@@ -1,11 +1,12 @@
-//! How a compaction falls into slices that run side by side. What moves, where tables are cut and
-//! which slice goes where is planned by `runstone_policy::partition`; here the index blocks are
-//! read for it.
+//! Cuts a compaction into slices that run side by side. `runstone_policy::partition` plans which
+//! tables move, where tables are cut and which slice takes which cells; this file reads the index
+//! blocks for it.
 //!
-//! 1. The histogram: every data block of the inputs, from their index partitions; of very many,
-//!    stretches of neighbours.
-//! 2. Cells and slices. The cells do not depend on the number of slices, and the table of cell i
-//!    gets the i-th of a row of ids: so the files are the same, byte by byte, for every number.
+//! 1. The histogram lists every data block of the inputs, from their index partitions. If there are
+//!   very many, it lists stretches of neighbouring blocks.
+//! 2. Cells and slices follow from it. The cells do not depend on the number of slices, and the
+//!   tables of the cells have consecutive ids. So the files are the same, byte by byte, for every
+//!   number of slices.
 
 use runstone_policy::partition::slices::{
     self, Block, SliceInput, SubCompactions, TABLES_PER_SLICE,
@@ -17,37 +18,38 @@ use crate::base::options::CompactionInstall;
 use crate::table::handle::TableHandle;
 use crate::tree::version::Version;
 
-/// Slices for each thread: one that is held up, by its disk or by other work on its core, takes
-/// fewer of them, instead of being waited for.
+/// Slices for each thread. A thread that is held up, by its disk or by other work on its core,
+/// takes fewer slices, so the others need not wait for it.
 const SLICES_PER_THREAD: usize = 4;
 
-/// A compaction is planned from at most about twice so many stretches of blocks: each takes some
-/// 150 bytes while it is, which the budget does not count.
+/// A compaction is planned from about twice this number of stretches of blocks at most. Each
+/// stretch takes some 150 bytes during the planning, and the memory budget does not count those.
 const PLANNED_BLOCKS: u64 = 1 << 17;
-/// And from stretches of at most this fraction of a table.
+/// A stretch is at most this fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
 
-/// How many slices are wanted for so many threads.
+/// How many slices `threads` threads should get.
 pub(crate) fn slices_for(threads: usize) -> usize {
     if threads > 1 { threads.saturating_mul(SLICES_PER_THREAD) } else { 1 }
 }
 
 /// Whether a compaction is planned by cells: if the partitioner asks for it, if cuts by size or by
-/// prefix are so many that parts are worth it, or where whole tables are parts. Not a matter of
-/// free cores: tables must not depend on those.
+/// prefix give enough tables for parts, or if whole tables are parts. The number of free cores does
+/// not matter, because tables must not depend on it.
 pub(crate) fn is_sliced(mode: SubCompactions, cut: Cut, input_bytes: u64) -> bool {
     let (partitioner, table_bytes) = cut.cells();
     let is_large = || input_bytes / 2 / TABLES_PER_SLICE >= partitioner.usual_bytes(table_bytes);
     mode == SubCompactions::Components || matches!(cut, Cut::Cells { .. }) || is_large()
 }
 
-/// How many slices are worth a thread, or an edit each.
+/// How many slices are worth a thread or an edit each.
 pub(super) fn part_count(fixed: Option<usize>, bytes: u64, usual_bytes: u64) -> usize {
     let worth = slices::slice_count(usize::MAX, usize::MAX, bytes, usual_bytes);
     worth.max(fixed.unwrap_or(1))
 }
 
-/// The same for a compaction that so many threads run: where parts cost no edit, a few for each.
+/// The number of parts for a compaction that `threads` threads run. If parts cost no edit, each
+/// thread gets a few.
 pub(crate) fn parts_wanted(
     install: CompactionInstall,
     fixed: Option<usize>,
@@ -61,8 +63,8 @@ pub(crate) fn parts_wanted(
     }
 }
 
-/// The inputs with their blocks, as far as their indexes tell. A separator is at or above the last
-/// key of its block and below the first key of the next: as good as either, as a bound.
+/// The inputs with their blocks, as their indexes describe them. A separator lies between the last
+/// key of its block and the first key of the next block; as a bound it serves as well as either.
 pub(crate) fn slice_inputs(version: &Version, compaction: &Compaction) -> Result<Vec<SliceInput>> {
     let missing = |id| Error::corruption("manifest", 0, format!("no table {id} to compact"));
     let handles: Vec<_> = compaction
@@ -80,8 +82,8 @@ pub(crate) fn slice_inputs(version: &Version, compaction: &Compaction) -> Result
     Ok(inputs)
 }
 
-/// Neighbouring blocks are planned as one up to this size: a small part of an output, and nothing
-/// where there are few blocks. Follows from the inputs alone, as cells have to.
+/// The size up to which neighbouring blocks are planned as one: a small part of an output, and zero
+/// if there are few blocks. It follows from the inputs alone, as cells have to.
 fn grain(input_bytes: u64, usual_bytes: u64) -> u64 {
     (input_bytes / PLANNED_BLOCKS).min(usual_bytes / GRAINS_PER_TABLE)
 }
@@ -95,7 +97,7 @@ fn blocks_of(handle: &TableHandle, grain_bytes: u64) -> Result<Vec<Block>> {
         for i in 0..partition.block_count() {
             let last_key: Box<[u8]> = partition.separators.key(i).into();
             if *last_key < *handle.meta().min_key {
-                // Behind a trim: nobody sees the block.
+                // The block lies outside the trimmed table, so no reader sees it.
                 continue;
             }
             let bytes = partition.block_range(i).map_or(0, |(_, len)| len);

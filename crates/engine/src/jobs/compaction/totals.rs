@@ -1,4 +1,4 @@
-//! What a plan did, for counters and events.
+//! Counts the work of a plan, for counters and events.
 
 use std::sync::Arc;
 
