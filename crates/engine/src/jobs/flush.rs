@@ -1,12 +1,12 @@
 //! Writes a memtable to a level-0 run of one table.
 //!
 //! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
-//!   order, so the memtable's last one tells.
+//!    order, so the memtable's last one tells.
 //! 2. Write and sync the table. It leaves out versions that no reader can see, and keeps
-//!   tombstones.
+//!    tombstones.
 //! 3. If other keyspaces have unflushed writes, sync the log up to the memtable's last number.
-//!   Otherwise a power loss could take an earlier write of another keyspace, and leave what this
-//!   flush made durable (P2).
+//!    Otherwise a power loss could take an earlier write of another keyspace, and leave what this
+//!    flush made durable (P2).
 //! 4. Append one manifest edit: the table, the flushed sequence number, the new log floor.
 //! 5. Replace the view; recycle log segments below the floor.
 

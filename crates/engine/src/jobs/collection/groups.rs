@@ -3,13 +3,13 @@
 //! 1. Choose the group that can free most; less than a slot is not worth it.
 //! 2. Close it: later appends go to new segments behind it.
 //! 3. Only then take the points that readers look from. A version that is written later lies behind
-//!   the closed segments.
+//!    the closed segments.
 //! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
-//!   newest that it sees; drop those that compactions found dead.
+//!    newest that it sees; drop those that compactions found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its stream offset; sync. Segments at
-//!   the front and at the end stay as they are if copying them would free nothing (`keep`).
+//!    the front and at the end stay as they are if copying them would free nothing (`keep`).
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
-//!   stream offsets, so a put that happens meanwhile cannot be lost.
+//!    stream offsets, so a put that happens meanwhile cannot be lost.
 //! 7. The slots become free when the last reader of the old segments has gone.
 //!
 //! A damaged record ends the collection and quarantines the group: none of its records is dropped.

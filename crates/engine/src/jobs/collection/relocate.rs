@@ -3,12 +3,12 @@
 //! values are live.
 //!
 //! 1. Append the live records to the end of their stream, with their sequence numbers, and add them
-//!   to the file.
+//!    to the file.
 //! 2. Write their new pointers into the tree, each unless a user wrote its key since
-//!   (`commit_relocations`). A pointer gets a sequence number of its own, so a snapshot from before
-//!   still sees the old version.
+//!    (`commit_relocations`). A pointer gets a sequence number of its own, so a snapshot from
+//!    before still sees the old version.
 //! 3. Sync the log of writes, and condemn the old segments. One edit removes them when no snapshot
-//!   is older than the new pointers; slots become free when no reader holds them.
+//!    is older than the new pointers; slots become free when no reader holds them.
 //!
 //! A crash before step 3 leaves both copies of a version, and the tree may point to either. The
 //! list of condemned segments is not stored: after a crash the next collection finds their records

@@ -3,11 +3,11 @@
 //!
 //! 1. Take segments from the tail, up to a chunk.
 //! 2. Wait until the tree has the edit that may have brought some of them. Look up each record's
-//!   key in the tree. A record is live if the newest version points to it.
+//!    key in the tree. A record is live if the newest version points to it.
 //! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
-//!   into the tree, each unless its key was written since the look-up. That is checked under the
-//!   commit lock, against the memtables. No flush may take a newer version out of the memtables in
-//!   between, so flushes wait (`flushing`).
+//!    into the tree, each unless its key was written since the look-up. That is checked under the
+//!    commit lock, against the memtables. No flush may take a newer version out of the memtables in
+//!    between, so flushes wait (`flushing`).
 
 use std::sync::Arc;
 

@@ -3,15 +3,15 @@
 //! be compared with stable pointers.
 //!
 //! 1. Remove the segments that an earlier collection emptied. While a snapshot holds them, nothing
-//!   is collected.
+//!    is collected.
 //! 2. Close the group, and note from now on which keys are written to it (`FileState::dirty`).
 //! 3. Scan it. The newest record of each key is live, unless a marker or a compaction says that the
-//!   key has a newer version. Deletions and inline values leave such markers; without them their
-//!   keys would come back (`Appender::mark`).
+//!    key has a newer version. Deletions and inline values leave such markers; without them their
+//!    keys would come back (`Appender::mark`).
 //! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
-//!   meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
-//!   a flush notes its keys before its memtable leaves the view, and this step loads the view
-//!   first.
+//!    meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
+//!    a flush notes its keys before its memtable leaves the view, and this step loads the view
+//!    first.
 //!
 //! The newest record of a group is the newest flushed version of its key for two reasons. Every
 //! version that a flush writes has a record or a marker in its group, with its sequence number. And

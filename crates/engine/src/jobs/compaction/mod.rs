@@ -5,7 +5,6 @@
 //! - [`executor`]: threads take the slices and write tables.
 //! - [`parts`]: slices that are installed part by part.
 //! - [`totals`]: counts the work of a plan.
-//! * [`totals`]: what a plan did.
 
 mod executor;
 mod parts;

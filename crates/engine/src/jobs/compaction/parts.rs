@@ -2,18 +2,18 @@
 //! edit installs a part, and why every tree in between is sound.
 //!
 //! 1. Each compaction of the plan is cut as in `slicing`, into parts of about four tables, or into
-//!   more parts if there are threads for them. Cells and table ids depend on the inputs only.
+//!    more parts if there are threads for them. Cells and table ids depend on the inputs only.
 //! 2. Several threads take the parts in key order. A part reads its inputs from the current
-//!   version. No part holds the version that the plan was made on, so inputs that are already
-//!   replaced release their space.
+//!    version. No part holds the version that the plan was made on, so inputs that are already
+//!    replaced release their space.
 //! 3. With `compaction_install = "incremental"`, a thread that finishes a part installs all
-//!   finished parts from the first on, by one edit. The first edit waits for an output: otherwise
-//!   the run that outputs join would vanish with its last input, and lose its place among the runs.
-//!   With "atomic" one edit installs everything, for a plan of one compaction.
+//!    finished parts from the first on, by one edit. The first edit waits for an output: otherwise
+//!    the run that outputs join would vanish with its last input, and lose its place among the
+//!    runs. With "atomic" one edit installs everything, for a plan of one compaction.
 //! 4. When the store closes, no part is begun. A part goes on only if a later one is done already,
-//!   so that no finished work is lost. The finished parts from the first on are installed, even
-//!   with "atomic". The manifest holds the rest of the plan, and the runner runs it first at the
-//!   next open. The same happens after a crash between two edits.
+//!    so that no finished work is lost. The finished parts from the first on are installed, even
+//!    with "atomic". The manifest holds the rest of the plan, and the runner runs it first at the
+//!    next open. The same happens after a crash between two edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
