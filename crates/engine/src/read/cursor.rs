@@ -1,9 +1,9 @@
-//! What a reader sees: the newest visible version of each key inside its bounds, in both
+//! Shows what a reader sees: the newest visible version of each key inside its bounds, in both
 //! directions.
 //!
-//! Forward, the first visible version of a key decides and the others are skipped. Backward, the
-//! versions of a key come oldest first; the last visible one met before the key changes decides,
-//! and the merge then already stands on the key before.
+//! Forward, the first visible version of a key decides, and the others are skipped. Backward, the
+//! versions of a key come oldest first: the last visible one before the key changes decides, and
+//! the merge then already stands on the previous key.
 
 use std::sync::Arc;
 
@@ -24,7 +24,24 @@ use crate::values::lookup::{FoundValue, Spare, ValueLookup};
 use crate::values::separation::{Pace, ValueFiles};
 use crate::visibility::snapshot::Snapshot;
 
-/// How to read.
+/// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+/// use runstone::ReadOptions;
+///
+/// for key in ["user/1", "user/2", "zone/1"] {
+///     store.put(key, "")?;
+/// }
+/// let options = ReadOptions::default().with_prefix(b"user/").keys_only();
+/// let mut cursor = store.default_keyspace().cursor(options)?;
+/// cursor.seek_to_last()?;
+/// assert_eq!(cursor.key(), b"user/2");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
     snapshot: Option<Snapshot>,
@@ -47,27 +64,27 @@ impl ReadOptions {
         self
     }
 
-    /// Only keys from `start` (inclusive) to `end` (exclusive).
+    /// Shows only keys from `start` (inclusive) to `end` (exclusive).
     pub fn with_bounds(mut self, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
         self.start = start.map(<[u8]>::to_vec);
         self.end = end.map(<[u8]>::to_vec);
         self
     }
 
-    /// Only keys that start with `prefix`.
+    /// Shows only keys that start with `prefix`.
     pub fn with_prefix(self, prefix: &[u8]) -> Self {
         let end = prefix_successor(prefix);
         self.with_bounds(Some(prefix), end.as_deref())
     }
 
-    /// Leaves separated values unread; a cursor then shows them as empty.
+    /// Leaves separated values unread. A cursor then shows them as empty.
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// Whether blocks that are read enter the block cache; turn it off for one-time scans of
-    /// everything.
+    /// Whether the cursor's reads enter the block cache. Turn it off for a scan that reads
+    /// everything once.
     pub fn fill_cache(mut self, fill: bool) -> Self {
         self.fill_cache = fill;
         self
@@ -79,14 +96,33 @@ enum Standing {
     Nowhere,
     /// On the merge's current entry.
     Forward,
-    /// On an entry of `ahead`; the merge stands behind the last, whose key is saved.
+    /// On an entry of `ahead`. The merge is behind the last of them, whose key is saved.
     ReadAhead,
-    /// On `saved`; the merge stands before it.
+    /// On the saved entry. The merge is before it.
     Backward,
 }
 
-/// A position among the visible keys of a keyspace, at one moment. After an error it is on no
-/// entry, and stays there until the next seek.
+/// A position among the visible keys of a keyspace, at one moment. After an error it is on no entry
+/// until the next seek.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+/// use runstone::ReadOptions;
+///
+/// for key in ["a", "b", "c"] {
+///     store.put(key, "value")?;
+/// }
+/// let mut cursor = store.default_keyspace().cursor(ReadOptions::default())?;
+/// cursor.seek(b"b")?;
+/// while cursor.valid() {
+///     println!("{:?} = {:?}", cursor.key(), cursor.value());
+///     cursor.next()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cursor {
     merge: MergeIter,
@@ -102,22 +138,22 @@ pub struct Cursor {
     keyspace: Arc<KeyspaceCore>,
     steps: u64,
     hidden_passed: u64,
-    /// What was passed on the way to the current entry.
+    /// The entries passed on the way to the current one.
     walk: Walk,
-    /// Keeps memtables and tables.
+    /// Keeps memtables and tables alive.
     _view: Arc<View>,
-    /// Entries read ahead while the walk is forward and values are separated.
+    /// Entries read ahead while the walk goes forward and values are separated.
     ahead: ReadAhead,
     /// How separated values are read.
     access: Access,
-    /// How many to read ahead next time.
+    /// How many entries to read ahead next time.
     ahead_count: usize,
-    /// How that grows.
+    /// How that number grows.
     pace: Pace,
-    /// Where separated values are.
+    /// The files that hold separated values.
     values: Arc<ValueFiles>,
     keys_only: bool,
-    /// Keeps separated values.
+    /// Keeps separated values from being collected.
     _held: Option<Snapshot>,
 }
 
@@ -167,7 +203,7 @@ impl Cursor {
         self.place != Standing::Nowhere
     }
 
-    /// Key of the current entry; empty if there is none.
+    /// The key of the current entry; empty if there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match self.place {
@@ -178,7 +214,7 @@ impl Cursor {
         }
     }
 
-    /// Value of the current entry; empty if there is none.
+    /// The value of the current entry; empty if there is none.
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
@@ -189,7 +225,7 @@ impl Cursor {
         }
     }
 
-    /// Value of the current entry, to be kept beyond the next step.
+    /// The value of the current entry, which stays valid after the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
             (Standing::ReadAhead, _) => {
@@ -201,7 +237,7 @@ impl Cursor {
         }
     }
 
-    /// To the first key at or behind `key`, inside the bounds.
+    /// Moves to the first key at or after `key`, inside the bounds.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         let from = match &self.start {
@@ -212,13 +248,14 @@ impl Cursor {
         self.settle_forward(false)
     }
 
-    /// To the last key at or before `key`, inside the bounds.
+    /// Moves to the last key at or before `key`, inside the bounds.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
-                // Versions of `key` itself count: go before the first entry behind them all.
+                // Versions of `key` itself count, so the seek goes before the first entry after all
+                // of them.
                 let mut behind = key.to_vec();
                 behind.push(0);
                 self.merge.seek_before(&behind, BEFORE_ALL_VERSIONS)?;
@@ -227,7 +264,7 @@ impl Cursor {
         self.settle_backward()
     }
 
-    /// To the first key inside the bounds.
+    /// Moves to the first key inside the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.begin_seek();
         match &self.start {
@@ -237,7 +274,7 @@ impl Cursor {
         self.settle_forward(false)
     }
 
-    /// To the last key inside the bounds.
+    /// Moves to the last key inside the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.begin_seek();
         match &self.end {
@@ -247,7 +284,8 @@ impl Cursor {
         self.settle_backward()
     }
 
-    /// To the next key. Not `Iterator::next`: a cursor lends its entry and can fail.
+    /// Moves to the next key. It is not `Iterator::next`, because a cursor lends its entry and can
+    /// fail.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
@@ -266,14 +304,14 @@ impl Cursor {
                 if self.ahead.is_spent() { self.read_ahead() } else { self.show_ahead() }
             }
             Standing::Backward => {
-                // The merge stands before the current key and walks backward: turn it around.
+                // The merge is before the current key and walks backward; the seek turns it around.
                 self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_forward(true)
             }
         }
     }
 
-    /// To the previous key.
+    /// Moves to the previous key.
     pub fn prev(&mut self) -> Result<()> {
         match self.leave() {
             Standing::Nowhere => Ok(()),
@@ -298,7 +336,7 @@ impl Cursor {
         }
     }
 
-    /// Gathers the next entries and their separated values. Entries of `saved_key` are spent.
+    /// Gathers the next entries and their separated values. Entries of `saved_key` are skipped.
     fn read_ahead(&mut self) -> Result<()> {
         self.saved_value = None;
         self.ahead.clear();
@@ -331,8 +369,8 @@ impl Cursor {
         self.show_ahead()
     }
 
-    /// Stands on the entry of `ahead` whose turn it is. One whose value cannot be read is an error
-    /// only when the walk gets there.
+    /// Moves onto the current entry of `ahead`. A value that cannot be read is an error only when
+    /// the walk reaches it.
     fn show_ahead(&mut self) -> Result<()> {
         if self.ahead.is_spent() {
             return Ok(());
@@ -343,7 +381,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Moves on to the first visible entry. `skipping`: entries of `saved_key` are spent.
+    /// Moves on to the first visible entry. If `skipping`, entries of `saved_key` are skipped.
     fn settle_forward(&mut self, skipping: bool) -> Result<()> {
         self.saved_value = None;
         self.ahead.clear();
@@ -358,12 +396,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Moves the merge on to the first visible entry; `false` if there is none. `skipping`:
-    /// entries of `saved_key` are spent.
+    /// Moves the merge on to the first visible entry; `false` if there is none. If `skipping`,
+    /// entries of `saved_key` are skipped.
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
         if !skipping {
-            // Of an earlier walk; `end_walk` takes it for the last key that this one passed.
+            // Left by an earlier walk; `end_walk` would take it for the last key that this walk
+            // passed.
             self.saved_key.clear();
         }
         while let Some((key, trailer)) = self.merge.current() {
@@ -391,12 +430,12 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Steps past a hidden entry, or jumps over the range that it lies in. Out of the way of walks
-    /// that meet none.
+    /// Steps past a hidden entry, or jumps over the dead range that it lies in. Not inlined, so
+    /// that walks without hidden entries stay fast.
     #[inline(never)]
     fn pass_up(&mut self, is_spent: bool) -> Result<()> {
         self.hidden_passed += 1;
-        // Versions of a key that was seen are no part of a range.
+        // Versions of a key that was shown belong to no dead range.
         let is_inside = !is_spent || !self.walk.is_empty();
         if is_inside
             && let Some((key, _)) = self.merge.current()
@@ -409,8 +448,8 @@ impl Cursor {
         self.merge.step()
     }
 
-    /// Passes `saved_key`, of so many entries, none of them to be shown. Where the next key lies in
-    /// a range, jumps over that.
+    /// Passes `saved_key` with its hidden entries. If the next key lies in a dead range, jumps over
+    /// the range.
     #[inline(never)]
     fn pass_down(&mut self, entries: u64) -> Result<()> {
         self.hidden_passed += entries;
@@ -424,8 +463,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// A walk upward has come to an entry that it shows, to its bound, or to the end; or one
-    /// downward.
+    /// Ends a walk, upward or downward, that has come to an entry to show, to its bound or to the
+    /// end.
     #[inline]
     fn end_walk(&mut self, is_upward: bool) {
         if self.walk.is_long() {
@@ -439,10 +478,10 @@ impl Cursor {
     /// Moves back to the last key with a visible value.
     fn settle_backward(&mut self) -> Result<()> {
         self.saved_value = None;
-        // An older version's value may have been collected: only the deciding one is fetched.
+        // An older version's value may be collected already, so only the deciding one is fetched.
         let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
-        // Of `saved_key`.
+        // Counts entries of `saved_key`.
         let mut entries = 0;
         self.walk.clear();
         while let Some((key, trailer)) = self.merge.current() {
@@ -487,7 +526,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Whether a separated value of the current entry is where its pointer says. O(1) reads.
+    /// Whether the separated value of the current entry is where its pointer says. O(1) reads.
     pub(crate) fn value_is_there(&self) -> Result<bool> {
         let Some((_, trailer)) = self.merge.current() else { return Ok(true) };
         if !is_pointer(trailer) {
@@ -506,15 +545,15 @@ impl Cursor {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    /// Begins a step. The place is given back when the step succeeds: an error leaves the
-    /// merge where nobody knows, among entries that were spent.
+    /// Begins a step. The step sets the place again when it succeeds: after an error the merge may
+    /// be anywhere, even on entries that should be skipped.
     #[inline]
     fn leave(&mut self) -> Standing {
         self.steps += 1;
         std::mem::replace(&mut self.place, Standing::Nowhere)
     }
 
-    /// Begins a seek, like [`Cursor::leave`].
+    /// Begins a seek, as [`Cursor::leave`] begins a step.
     fn begin_seek(&mut self) {
         self.place = Standing::Nowhere;
         let runs = self.merge.run_count() as u64;
@@ -531,16 +570,16 @@ impl Drop for Cursor {
     }
 }
 
-/// Entries read ahead, in the order of keys. Its memory is used again.
+/// Entries read ahead, in key order. Their memory is reused.
 #[derive(Debug, Default)]
 struct ReadAhead {
     /// Keys, one behind the other.
     keys: Vec<u8>,
-    /// Where each key ends, and what belongs to it.
+    /// The end of each key, and the rest of its entry.
     entries: Vec<(usize, Next)>,
-    /// The entry whose turn it is.
+    /// Index of the current entry.
     at: usize,
-    /// Bytes of a value that was read past.
+    /// The memory of a value that the walk has passed.
     spare: Spare,
 }
 
@@ -548,7 +587,7 @@ struct ReadAhead {
 #[derive(Debug)]
 struct Next {
     trailer: u64,
-    /// Of a separated value.
+    /// The pointer of a separated value.
     pointer: Option<Pointer>,
     found: Result<FoundValue>,
 }
@@ -600,7 +639,7 @@ impl ReadAhead {
         }
     }
 
-    /// Reads the value whose turn it is, if that was left for now; whether it was separated.
+    /// Reads the current value if that was put off. Returns whether it was separated.
     fn arrive(&mut self, values: &ValueFiles, access: Access) -> Result<bool> {
         let spare = std::mem::take(&mut self.spare);
         let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
@@ -641,13 +680,13 @@ impl ReadAhead {
     }
 }
 
-/// A registered reader's value is kept for it.
+/// Reports a value that is gone. It is corruption, because a registered reader keeps its values.
 fn gone<T>(key: &[u8]) -> Result<T> {
     let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
     Err(Error::corruption("a value file", 0, what))
 }
 
-/// One stream per memtable and run, newest first; one per row of an overlapping level.
+/// One stream per memtable and per run, newest first; one per chain of an overlapping level.
 fn sources(view: &View, access: Access) -> Vec<Source> {
     let memtables = std::iter::once(&view.active).chain(&view.immutable);
     let mut sources: Vec<Source> =
@@ -664,7 +703,7 @@ fn sources(view: &View, access: Access) -> Vec<Source> {
     sources
 }
 
-/// A standard iterator over keys and values, from both ends. After an error it is exhausted.
+/// A standard iterator over keys and values, from both ends. After an error it ends.
 #[derive(Debug)]
 pub struct Scan {
     reader: Arc<Reader>,

@@ -1,4 +1,4 @@
-//! Point reads: memtables, then the levels, then the value file. No lock is taken.
+//! Point reads: memtables, then the levels, then the value file. They take no lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -19,12 +19,12 @@ use crate::values::{INLINE_BYTES, Value};
 use crate::visibility::snapshot::{Snapshot, Visibility};
 use crate::write::commit::Committer;
 
-/// What a reader holds who looks more than once: see [`Reader::moment`].
+/// The state that a reader holds to look more than once, see [`Reader::moment`].
 pub(crate) struct Moment {
     pub(crate) view: Arc<View>,
-    /// All that the view leads to.
+    /// All value files that the view leads to.
     pub(crate) values: Arc<ValueFiles>,
-    /// There, if values are apart.
+    /// Set if the keyspace separates values.
     pub(crate) held: Option<Snapshot>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Reader {
     pub(super) env: Arc<Env>,
     pub(crate) visibility: Arc<Visibility>,
     schedule: Arc<Schedule>,
-    /// Told of the hidden entries that walks pass.
+    /// Learns of the hidden entries that walks pass.
     pub(super) committer: Arc<Committer>,
 }
 
@@ -60,11 +60,11 @@ impl Reader {
         Err(Error::invalid("the snapshot is of another store", "take it from the same store"))
     }
 
-    /// Looks a key up. The value is pinned in the block cache where that spares a copy.
+    /// Looks up a key. The value borrows its block from the cache where that saves a copy.
     #[inline]
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
-        // The view before the number: whatever the view has lost to compactions is shadowed by
-        // writes that were visible when the view was made.
+        // The view is loaded before the number. Whatever compactions dropped from the view is
+        // shadowed by writes that were visible when the view was made.
         let view = keyspace.view.load();
         let seq = self.visibility.now();
         reached!(GetBegun);
@@ -72,7 +72,7 @@ impl Reader {
             Got::Value(value) => Ok(value),
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Collected => {
-                // The version was replaced meanwhile, and its value collected. Who registers first
+                // The version was replaced meanwhile, and its value collected. A registered reader
                 // is not overtaken again.
                 drop(view);
                 self.get_at(keyspace, key, &self.visibility.snapshot())
@@ -80,7 +80,7 @@ impl Reader {
         }
     }
 
-    /// Looks a key up as of a snapshot of the same store.
+    /// Looks up a key as of a snapshot of the same store.
     pub(crate) fn get_at(
         &self,
         keyspace: &KeyspaceCore,
@@ -91,16 +91,16 @@ impl Reader {
         self.get_registered(keyspace, key, snapshot.seq())
     }
 
-    /// Looks up at a number that a snapshot holds: its values are kept.
+    /// Looks up a key at a number that a snapshot holds, so its values are kept.
     fn get_registered(
         &self,
         keyspace: &KeyspaceCore,
         key: &[u8],
         seq: SeqNo,
     ) -> Result<Option<Value>> {
-        // A compaction may have taken the version's value to another file since the view was
-        // loaded; the next view says so. A file goes after the tree that led to it, so with the
-        // same view the value is gone.
+        // A compaction may have moved the version's value to another file since the view was
+        // loaded; the next view shows it. A file is removed after the tree that leads to it, so if
+        // the view is the same, the value is gone.
         let mut view = keyspace.view.load();
         loop {
             if let Got::Value(value) = self.get_in(keyspace, &view, key, seq)? {
@@ -114,8 +114,9 @@ impl Reader {
         }
     }
 
-    /// Looks many keys up at one moment; results are in the order of the keys. Keys are searched in
-    /// sorted order, so that neighbours share blocks while those are in the processor's cache.
+    /// Looks up many keys at one moment, and returns the results in the order of the keys. It
+    /// searches them in sorted order, so that neighbours share a block while the processor caches
+    /// it.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &KeyspaceCore,
@@ -138,10 +139,11 @@ impl Reader {
         Ok(values)
     }
 
-    /// What several looks at one moment need. Where values are collected, only a snapshot keeps
-    /// those of one moment, and it is taken before the view; else the view is taken before the
-    /// number, as by gets. Value files come before the tree that leads to them, and go after it: a
-    /// view that was loaded while they stayed the same leads to no others.
+    /// The state that several look-ups at one moment need. If values are collected, only a snapshot
+    /// keeps those of one moment, and it is taken before the view. Otherwise the view is taken
+    /// before the number, as gets do. A value file is published before the tree that leads to it,
+    /// and removed after it. So a view that was loaded while the files stayed the same leads to no
+    /// others.
     pub(crate) fn moment(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> Moment {
         let mut held = given.cloned();
         loop {
@@ -238,15 +240,15 @@ impl Reader {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 enum Got {
-    /// The value, or that there is none.
+    /// The value, or `None` if the key has none.
     Value(Option<Value>),
-    /// A version whose value was collected: a newer one exists.
+    /// A version whose value was collected, because a newer one exists.
     Collected,
 }
 
-/// Where a get ended.
+/// The counter of the place where a get ended.
 fn hit_counter(stats: &ProbeStats) -> Counter {
     match stats.hit_level {
         None => Counter::hits_memtable,

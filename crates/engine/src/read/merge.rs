@@ -1,5 +1,5 @@
-//! Merges sorted streams with a loser tree: one comparison per level of the tree and step, most of
-//! them decided by eight-byte key heads that are kept beside it.
+//! Merges sorted streams with a loser tree. A step costs one comparison per level of the tree, and
+//! most are decided by eight-byte key heads beside it.
 //!
 //! 1. `tree[1..n]` holds the losers of a tournament over n leaves, `winner` its winner.
 //! 2. After the winner's stream moved, its leaf is replayed against the losers on its way up.
@@ -13,13 +13,14 @@ use crate::read::source::Source;
 use crate::table::iterator::TableIter;
 use crate::values::Value;
 
-/// Streams merged into one.
+/// Sorted streams merged into one.
 #[derive(Debug)]
 pub struct MergeIter {
     sources: Vec<Source>,
-    /// How heads are taken: behind what the keys of all runs share. Memtables are not asked.
+    /// How heads are taken: behind the prefix that the keys of all runs share. Memtables do not
+    /// count.
     head_rule: HeadRule,
-    /// Head of each stream's current key; meaningless for an exhausted one.
+    /// The head of each stream's current key; meaningless for an exhausted stream.
     heads: Vec<u64>,
     live: Vec<bool>,
     tree: Vec<u32>,
@@ -28,7 +29,7 @@ pub struct MergeIter {
 }
 
 impl MergeIter {
-    /// Merges `sources`; seek before use.
+    /// Merges `sources`. Seek before use.
     pub fn new(sources: Vec<Source>) -> MergeIter {
         let count = sources.len();
         let rules = sources.iter().filter_map(Source::head_rule);
@@ -48,29 +49,29 @@ impl MergeIter {
         self.sources.iter().filter(|source| matches!(source, Source::Run(_))).count()
     }
 
-    /// To the first entry at or behind the internal key; then walk forward.
+    /// Moves to the first entry at or after the internal key, to walk forward.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.approach(key)?;
         self.start(false, |source| source.finish_seek(key, trailer))
     }
 
-    /// To the first entry; then walk forward.
+    /// Moves to the first entry, to walk forward.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.start(false, Source::seek_to_first)
     }
 
-    /// To the last entry before the internal key; then walk backward.
+    /// Moves to the last entry before the internal key, to walk backward.
     pub fn seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.approach(key)?;
         self.start(true, |source| source.finish_seek_before(key, trailer))
     }
 
-    /// To the last entry; then walk backward.
+    /// Moves to the last entry, to walk backward.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.start(true, Source::seek_to_last)
     }
 
-    /// One step on in the direction of the last seek.
+    /// Moves one step in the direction of the last seek.
     #[inline]
     pub fn step(&mut self) -> Result<()> {
         let winner = self.winner as usize;
@@ -91,13 +92,13 @@ impl MergeIter {
         self.sources.get(self.winner as usize)?.current()
     }
 
-    /// The stream of the current entry, if it is a table.
+    /// The current entry's table, if a run holds the entry.
     #[inline]
     pub fn table(&self) -> Option<&TableIter> {
         self.sources.get(self.winner as usize)?.table()
     }
 
-    /// Whether all other streams go on above this key. O(streams).
+    /// Whether all other streams continue above this key. O(streams).
     pub fn others_are_above(&self, key: &[u8]) -> bool {
         let wanted = self.head_rule.head(key);
         (0..self.sources.len()).all(|i| {
@@ -109,7 +110,7 @@ impl MergeIter {
         })
     }
 
-    /// Forward to the first entry behind the current one's block.
+    /// Moves forward to the first entry after the current one's block.
     pub fn skip_block(&mut self) -> Result<()> {
         let winner = self.winner as usize;
         self.sources[winner].skip_block()?;
@@ -124,7 +125,7 @@ impl MergeIter {
         self.sources.get(self.winner as usize).map_or(&[], Source::value)
     }
 
-    /// Value of the current entry, to be kept.
+    /// The value of the current entry, which stays valid after the next step.
     pub fn pin_value(&self) -> Value {
         match self.sources.get(self.winner as usize) {
             Some(source) => source.pin_value(),
@@ -161,7 +162,7 @@ impl MergeIter {
         }
     }
 
-    /// Plays the whole tournament: leaves are n..2n, parents halve.
+    /// Plays the whole tournament: leaves are n..2n, and halving an index gives the parent.
     fn build(&mut self) {
         let count = self.sources.len();
         if count == 0 {

@@ -1,7 +1,8 @@
-//! Ordered reads: one source per memtable and run, compacted, then filtered to what a reader may
-//! see.
+//! Reads: point look-ups, and ordered walks over merged sources.
 //!
-//! Point reads do not come through here: `store/keyspace` -> `tree/version` -> `table/reader`.
+//! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
+//! - [`cursor`]: filters the merged entries to what a reader may see.
+//! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
 
 pub mod cursor;
 pub(crate) mod get;

@@ -1,4 +1,4 @@
-//! One sorted stream of internal keys: a memtable, or a run of tables opened one at a time.
+//! One sorted stream of internal keys: a memtable, or a run whose tables are opened one at a time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct RunIter {
 }
 
 impl RunIter {
-    /// An iterator on no entry; seek before use.
+    /// An iterator on no entry. Seek before use.
     pub fn new(run: Arc<RunTables>, access: Access) -> RunIter {
         RunIter { run, access, table: 0, iter: None }
     }
@@ -111,15 +111,15 @@ impl RunIter {
     }
 }
 
-/// A sorted stream.
+/// A sorted stream of entries.
 // Few exist at a time, and each step of a scan goes through one: a box would cost more than it
 // saves.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Source {
-    /// A memtable.
+    /// A memtable and its iterator.
     Memtable(Arc<Memtable>, MemtableIter),
-    /// A run.
+    /// A run of tables.
     Run(RunIter),
 }
 
@@ -129,7 +129,7 @@ impl Source {
         Source::Memtable(Arc::clone(memtable), MemtableIter::new(Arc::clone(memtable)))
     }
 
-    /// The first half of a seek: see [`TableIter::approach`].
+    /// Runs the first half of a seek, see [`TableIter::approach`].
     pub fn approach(&mut self, key: &[u8]) -> Result<()> {
         match self {
             Source::Memtable(..) => Ok(()),
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// After [`Source::approach`]: to the first entry at or behind the internal key.
+    /// After [`Source::approach`], moves to the first entry at or after the internal key.
     pub fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         match self {
             Source::Memtable(_, iter) => iter.seek(key, trailer),
@@ -146,13 +146,12 @@ impl Source {
         Ok(())
     }
 
-    /// After [`Source::approach`]: to the last entry before the internal key.
+    /// After [`Source::approach`], moves to the last entry before the internal key.
     pub fn finish_seek_before(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.finish_seek(key, trailer)?;
         if self.current().is_some() { self.prev() } else { self.seek_to_last() }
     }
 
-    /// To the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
         match self {
             Source::Memtable(_, iter) => iter.seek_to_first(),
@@ -161,7 +160,6 @@ impl Source {
         Ok(())
     }
 
-    /// To the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
         match self {
             Source::Memtable(_, iter) => iter.seek_to_last(),
@@ -170,7 +168,6 @@ impl Source {
         Ok(())
     }
 
-    /// To the next entry.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         match self {
@@ -180,7 +177,6 @@ impl Source {
         Ok(())
     }
 
-    /// To the previous entry.
     pub fn prev(&mut self) -> Result<()> {
         match self {
             Source::Memtable(_, iter) => iter.prev(),
@@ -189,7 +185,7 @@ impl Source {
         Ok(())
     }
 
-    /// User key and trailer of the current entry.
+    /// The user key and trailer of the current entry.
     #[inline]
     pub fn current(&self) -> Option<(&[u8], u64)> {
         match self {
@@ -211,7 +207,7 @@ impl Source {
         }
     }
 
-    /// The table that it is in, if it is a run.
+    /// The table of the current entry, if it is a run.
     #[inline]
     pub fn table(&self) -> Option<&TableIter> {
         match self {
@@ -220,7 +216,7 @@ impl Source {
         }
     }
 
-    /// To the first entry of the next block; of a run only.
+    /// Moves a run to the first entry of the next block; leaves a memtable alone.
     pub fn skip_block(&mut self) -> Result<()> {
         match self {
             Source::Memtable(..) => Ok(()),
@@ -239,7 +235,7 @@ impl Source {
         }
     }
 
-    /// Value of the current entry, to be kept.
+    /// The value of the current entry, which stays valid after the next step.
     pub fn pin_value(&self) -> Value {
         match self {
             Source::Memtable(memtable, iter) => match iter.record() {

@@ -39,14 +39,16 @@ use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
 use crate::write::pressure::BackPressure;
 
-/// Looks at the commit lock before a writer gives way: 2 to 5 us, by processor.
+/// A writer that finds the commit lock taken looks at it this often before it gives way to other
+/// threads. That takes 2 to 5 us, depending on the processor.
 const LOOKS: usize = 100;
 
-/// Pointers that are written under one hold of the commit lock: about a tenth of a millisecond.
+/// Pointers that are written under one hold of the commit lock, which lasts about a tenth of a
+/// millisecond.
 const RELOCATIONS_AT_ONCE: usize = 256;
 
-/// What the commit lock protects. Laid out so that what every write changes shares the lock's
-/// cache line: it passes between the cores of two writers once.
+/// The state under the commit lock. Its layout puts everything that each write changes on the
+/// lock's cache line, so only one line moves between the cores of two writers.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CommitState {
@@ -54,11 +56,11 @@ pub(super) struct CommitState {
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
     pub(crate) wal: Wal,
-    /// Segment of the last record.
+    /// The segment of the last record.
     pub(crate) last_segment: u64,
 }
 
-/// Gives batches their numbers, logs them and makes them visible.
+/// Gives batches their sequence numbers, logs them and makes them visible.
 #[derive(Debug)]
 pub(crate) struct Committer {
     pub(super) env: Arc<Env>,
@@ -71,12 +73,12 @@ pub(crate) struct Committer {
     pub(super) state: CachePadded<Mutex<CommitState>>,
     /// Largest sequence number known to survive a power loss.
     pub(super) durable_seq: CachePadded<AtomicU64>,
-    /// Set when the log passes its limit; cleared by the writer that asks for flushes.
+    /// Set when the log passes its limit; the writer that asks for flushes clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
 }
 
-/// What a committer works with.
+/// The parts that a committer works with.
 pub(crate) struct Shared {
     pub(crate) env: Arc<Env>,
     pub(crate) catalog: Arc<Catalog>,
@@ -85,19 +87,19 @@ pub(crate) struct Shared {
     pub(crate) pressure: Arc<BackPressure>,
 }
 
-/// A value that collection has moved.
+/// A value that a collection moved.
 #[derive(Debug)]
 pub(crate) struct Relocation {
     pub(crate) key: Vec<u8>,
-    /// Number of the version that points to the old place, or of the record there: a user who
-    /// replaced it since has a larger one.
+    /// The sequence number of the version that points to the old place, or of the record there. A
+    /// user's later write of the key has a larger one.
     pub(crate) seq: SeqNo,
     /// The new place, encoded.
     pub(crate) pointer: Vec<u8>,
 }
 
-/// The views whose active memtables a batch goes to, one per keyspace. Guards instead of counted
-/// references: two writers would fight over the memtable's count, twice per write.
+/// The views whose active memtables a batch goes to, one per keyspace. They are guards, not counted
+/// references: two writers would contend for the reference count twice per write.
 enum Views {
     One(Guard<Arc<View>>),
     Many(Vec<Guard<Arc<View>>>),
@@ -150,7 +152,7 @@ impl Committer {
         }
     }
 
-    /// Commits a batch that writes to these keyspaces, each named once.
+    /// Commits a batch that writes to these keyspaces. Each keyspace is listed once.
     pub(crate) fn commit(
         &self,
         batch: &Batch,
@@ -159,7 +161,8 @@ impl Committer {
         relief: &dyn Relief,
     ) -> Result<()> {
         if batch.is_empty() {
-            // Nothing to write. Who asks for durability means what was acknowledged before.
+            // There is nothing to write. A caller who asks for durability means the writes
+            // acknowledged so far.
             return match durability {
                 Durability::Sync => self.sync_all(),
                 Durability::Buffered => Ok(()),
@@ -168,12 +171,13 @@ impl Committer {
         let started = sampled().then(Instant::now);
         self.env.check_writable()?;
         self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)?;
-        // A lone write does most of its work before it has a number: whoever gets the next one
-        // waits for the rest only. In a batch the later writes could move what was found for the
-        // earlier ones.
+        // A lone write does most of its work before it has a number, so the writer of the next
+        // number waits only for the rest. A batch cannot: its later writes could move the places
+        // found for the earlier ones.
         let early_view = keyspaces[0].view.load();
         let prepared = match batch.len() {
-            // Nor where the log may refuse: what is prepared in vain takes memory.
+            // Not if the log may refuse the write: preparing takes memory that a failed write never
+            // gives back.
             1 if !self.env.is_out_of_space() => batch.operations().next().map(|operation| {
                 let prepared = early_view.active.prepare(operation.key, operation.value);
                 (operation.kind, prepared)
@@ -213,7 +217,7 @@ impl Committer {
         Ok(())
     }
 
-    /// What writes have filled is made room in: memory, the log, and what is prepared for writers.
+    /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
     #[inline]
     fn relieve(&self) {
         if self.cache.take_memtables_grew()
@@ -229,10 +233,11 @@ impl Committer {
         }
     }
 
-    /// Writes value pointers that collection has moved, each unless a user wrote its key since: a
-    /// conditional update. Either no memtable of the keyspace is flushed between the look-up of
-    /// those versions and this, or flushes note what they write (`ValueFile::is_dirty`). Returns
-    /// the last number given out. A few at a time, so that writers do not wait long.
+    /// Writes value pointers that a collection moved, each unless a user wrote its key since: a
+    /// conditional update. For that, either no memtable of the keyspace is flushed between the
+    /// look-up of those versions and this call, or flushes note what they write
+    /// (`ValueFile::is_dirty`). It writes a few at a time, so that writers do not wait long.
+    /// Returns the last number given out.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -255,7 +260,7 @@ impl Committer {
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
         let state = self.state.lock();
-        // Whoever has a number must have inserted too, or would be overtaken here.
+        // Every writer with a number must have inserted, or its write would be missed here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
         let view = keyspace.view.load();
         let mut batch = Batch::new();
@@ -263,12 +268,12 @@ impl Committer {
             let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
             let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
             let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
-            // An earlier relocation is no write of a user: it moved the same version.
+            // An earlier relocation moved the same version, so it does not count as a user's write.
             let replaces = |trailer: u64| {
                 let is_user = kind_of(trailer) != Kind::Relocate as u8;
                 seq_of(trailer) > *seq && (is_user || seeded!(RelocationsTakenForWrites))
             };
-            // The memtables first: what a flush takes out of the view it has noted before.
+            // The memtables are read first: a flush notes its keys before they leave the view.
             let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
             if !is_replaced && !store.is_dirty(key, *seq) {
                 batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
@@ -292,7 +297,7 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Whether a writer who is held up may go on waiting.
+    /// Whether a writer that is held up may go on waiting.
     fn check_accepts(&self) -> Result<()> {
         self.env.check_writable()?;
         if self.state.lock().closed { Err(Error::Closed) } else { Ok(()) }
@@ -304,7 +309,7 @@ impl Committer {
         !keyspace.dropped.swap(true, AcqRel)
     }
 
-    /// No batch is accepted from now on.
+    /// Refuses every later batch.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
     }
@@ -317,11 +322,12 @@ impl Committer {
         self.log_locked(self.lock_commit(), batch, keyspaces)
     }
 
-    /// Takes the commit lock for a write: looks often before it gives way to another thread. The
-    /// lock alone calls the kernel after three looks, for what is over in a tenth of a microsecond.
+    /// Takes the commit lock for a write, looking often before it gives way to another thread. The
+    /// lock's own spinning calls the kernel after three looks, for a wait of a tenth of a
+    /// microsecond.
     fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
-            // A look shares the line of the holder; only an attempt takes it away.
+            // A look shares the holder's cache line; only an attempt takes it away.
             if !self.state.is_locked()
                 && let Some(guard) = self.state.try_lock()
             {
@@ -377,13 +383,13 @@ impl Committer {
         let views = Views::of(keyspaces, announce);
         drop(state);
         if self.env.is_out_of_space() {
-            // The write that was let through to find out: space is back.
+            // This write was let through on a full disk to find out: there is space again.
             self.env.note_success();
         }
         Ok((first_seq, views))
     }
 
-    /// What a walk passed without seeing anything.
+    /// Notes the hidden entries that a walk passed.
     pub(crate) fn note_walk(&self, keyspace: &KeyspaceCore, walk: &Walk, sees: &Sees) {
         let commit = self.state.lock();
         keyspace.dead_ranges.note_walk(walk, sees, commit.next_seq - 1);

@@ -1,4 +1,4 @@
-//! The log behind the committer: it is synced, and its segments come and go.
+//! Syncs the log, and retires and prepares its segments.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::*;
@@ -28,7 +28,7 @@ impl Committer {
         }
         let is_durable = || self.durable_seq.load(Acquire) >= seq;
         let sync = || {
-            // One that panics fails, or it would never be over for those who wait.
+            // A sync that panics counts as failed, or those who wait for it would wait for ever.
             let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
             let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
             let synced = synced.unwrap_or_else(|_| Err(panicked()));
@@ -54,8 +54,8 @@ impl Committer {
         Ok(())
     }
 
-    /// First log segment that is needed without the memtables that are `settled`, flushed or
-    /// dropped, and where it starts.
+    /// The first log segment that is still needed if the `settled` memtables, flushed or dropped,
+    /// are not, and the number that the segment starts with.
     pub(crate) fn log_floor_without(
         &self,
         settled: impl Fn(&KeyspaceCore, &Memtable) -> bool,
@@ -74,14 +74,14 @@ impl Committer {
         commit.wal.floor(needed, commit.next_seq)
     }
 
-    /// Gives back the segments below the log's floor. What cannot be removed fails nobody: the
-    /// manifest says that it is not needed.
+    /// Releases the segments below the log's floor. A segment that cannot be removed fails no
+    /// caller, because the manifest says that it is not needed.
     pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = self.state.lock().wal.take_obsolete(floor);
         obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
     }
 
-    /// Prepares the next log segment, and gives back the mappings of finished ones.
+    /// Prepares the next log segment, and unmaps finished ones.
     pub(crate) fn prepare_log(&self) -> Result<()> {
         self.wal_files.prepare_spare()?;
         let finished = self.state.lock().wal.mapped_finished();
@@ -102,23 +102,23 @@ impl Committer {
         self.state.lock().wal.bytes()
     }
 
-    /// Whether a segment should be prepared for writers; when `urgent`, only what they need at
-    /// once.
+    /// Whether a segment should be prepared for writers. If `urgent`, only a segment that they need
+    /// at once counts.
     pub(crate) fn wants_log(&self, urgent: bool) -> bool {
         self.wal_files.wants_spare(urgent)
     }
 
-    /// Gives prepared segments back that only writers need.
+    /// Releases prepared segments that only writers need.
     pub(crate) fn trim_log(&self) {
         self.wal_files.trim();
     }
 
-    /// Removes the whole log, of which nothing is needed any more.
+    /// Removes the whole log, because none of it is needed any more.
     pub(crate) fn remove_log(&self) {
         self.state.lock().wal.remove_all();
     }
 
-    /// The log was replayed: everything up to `last_seq` is visible and durable.
+    /// Begins after a replay of the log: everything up to `last_seq` is visible and durable.
     pub(crate) fn begin_after(&self, last_seq: SeqNo) {
         self.visibility.publisher.set_visible(last_seq);
         self.durable_seq.store(last_seq, Release);

@@ -1,9 +1,9 @@
 //! The write path.
 //!
-//! * [`commit`]: a batch gets its numbers, is logged, inserted and published.
-//! * [`log`]: syncs of the log, and its segments.
-//! * [`rotation`]: memtables are replaced.
-//! * [`pressure`]: writers are slowed down before they must be stopped.
+//! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
+//! - [`log`]: syncs the log, and manages its segments.
+//! - [`rotation`]: replaces memtables.
+//! - [`pressure`]: slows writers down before they must be stopped.
 
 pub(crate) mod commit;
 mod log;

@@ -2,10 +2,10 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over four limits of each keyspace (memtables that wait for their flush, level-0 runs, compaction
-//! debt, and garbage of value files that snapshots hold) and one of the store: the memtables' share
-//! of the memory budget. Before writers are slowed down for that, the largest memtable is flushed,
-//! full or not. The state (which limit, since when) is in the metrics and in events.
+//! over five limits. Each keyspace has four: memtables that wait for their flush, level-0 runs,
+//! compaction debt, and garbage in value files that snapshots hold. The store has one: the
+//! memtables' share of the memory budget. Before writers are slowed down for that one, the largest
+//! memtable is flushed, full or not. Metrics and events show the state: which limit, since when.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ pub(crate) struct BackPressure {
     visibility: Arc<Visibility>,
 }
 
-/// Fraction of the way from `slowdown` to `stop`, in thousandths.
+/// The fraction of the way from `slowdown` to `stop`, in thousandths.
 fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
     if value < slowdown || stop == 0 {
         return 0;
     }
     let way = u128::from(stop.saturating_sub(slowdown).max(1));
-    // The slowdown value itself counts: one step of the way is taken there.
+    // The slowdown value itself is the first step of the way.
     let taken = u128::from(value - slowdown) + u128::from(value < stop);
     (taken * 1000 / (way + 1)).min(1000) as u32
 }
@@ -68,8 +68,9 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
     all.into_iter().fold(Pressure::NONE, Pressure::max)
 }
 
-/// One waiting memtable is the normal course of a flush; at the last one allowed, writers slow down
-/// as the active one fills, so that the stop is met at a crawl.
+/// The pressure of one keyspace's memtables. One that waits is the normal course of a flush. When
+/// the last one allowed waits, writers slow down as the active memtable fills, so that they are
+/// slow by the time they must stop.
 fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     let waiting = view.immutable.len() as u64;
     match waiting.cmp(&u64::from(options.max_immutable_memtables)) {
@@ -82,12 +83,12 @@ fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     }
 }
 
-/// Memory of all memtables.
+/// The memory of all memtables.
 struct Buffers {
     used_bytes: u64,
-    /// Whether a flush will give some back.
+    /// Whether a flush will release some of it.
     is_any_waiting: bool,
-    /// The largest that is written to: of a keyspace that waits for no flush, if there is one.
+    /// The largest active memtable, preferably of a keyspace where no other memtable waits.
     largest: Option<Largest>,
 }
 
@@ -95,12 +96,13 @@ struct Largest {
     keyspace: Arc<KeyspaceCore>,
     memtable: Arc<Memtable>,
     bytes: u64,
-    /// Behind another of its keyspace, its flush would not begin at once.
+    /// Whether no memtable of its keyspace waits before it, so that its flush can begin at once.
     is_first: bool,
 }
 
-/// From here on memtables are flushed early and writers slowed down, and there they stop: half and
-/// three quarters of the budget, less what mapped segments of the log take.
+/// The two limits on memtable memory: half and three quarters of the budget, less the mapped
+/// segments of the log. At the first, memtables are flushed early and writers slow down; at the
+/// second, writers stop.
 fn buffer_limits(options: &Options) -> (u64, u64) {
     let budget = options.memory_budget_bytes;
     let log = match options.wal_mode {
@@ -124,14 +126,15 @@ impl BackPressure {
         }
     }
 
-    /// Takes the pressure of a keyspace anew, after its view changed or it was dropped.
+    /// Measures the pressure of a keyspace again, after its view changed or it was dropped.
     pub(crate) fn refresh(&self, keyspace: &KeyspaceCore) {
         let changed = self.env.throttle.refresh(|| {
             let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
             let pressure = pressure.max(self.reserve_pressure(keyspace));
             keyspace.pressure_permille.store(pressure.permille, Relaxed);
             let others = self.catalog.keyspaces.read();
-            // Nobody flushes or compacts what was dropped meanwhile.
+            // Nobody flushes or compacts a keyspace that was dropped meanwhile, so it exerts no
+            // pressure.
             let pressure =
                 if others.contains_key(&keyspace.id) { pressure } else { Pressure::NONE };
             let worst = others
@@ -154,14 +157,13 @@ impl BackPressure {
         }
     }
 
-    /// Takes the pressure of every keyspace anew.
+    /// Measures the pressure of every keyspace again.
     pub(crate) fn refresh_all(&self) {
         self.catalog.all().iter().for_each(|keyspace| self.refresh(keyspace));
     }
 
-    /// Slows a writer down, or holds it until pressure falls. Costs one load without pressure.
-    /// `check` says whether the writer may go on waiting; `relief` runs jobs where nobody else
-    /// does.
+    /// Slows a writer down, or holds it until pressure falls. Without pressure it costs one load.
+    /// `check` says whether the writer may go on waiting; `relief` runs jobs if no worker does.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -184,12 +186,12 @@ impl BackPressure {
     ) -> Result<()> {
         let throttle = &self.env.throttle;
         if throttle.cause() == RESERVE_PINNED {
-            // Snapshots go without a change of any view.
+            // A snapshot is dropped without a change of any view.
             self.refresh_all();
             permille = throttle.permille();
         }
         if self.env.is_manual() {
-            // Nobody else will relieve the pressure.
+            // No worker relieves the pressure, so the writer does.
             while throttle.permille() >= 1000 && relief.run_one_job()? {}
             return Ok(());
         }
@@ -214,10 +216,10 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Memtables have grown. Once the largest takes half of what is meant for all, its flush should
-    /// begin, full or not, so that the other half lasts until that is done; a later start ends in a
-    /// stop. Once all together take what is meant for them, the same, unless others wait and it is
-    /// small yet. Returns the memtable to be flushed.
+    /// Returns the memtable to flush early, after memtables have grown. If none waits, the flush of
+    /// the largest begins once that takes half of the limit for all, so that the other half lasts
+    /// until the flush is done; a later start ends in a stop. Once all together reach the limit,
+    /// the largest is flushed too, unless others wait and it is still small.
     pub(crate) fn memtable_to_flush(&self) -> Option<(Arc<KeyspaceCore>, Arc<Memtable>)> {
         let (soft, _) = buffer_limits(&self.env.options);
         let Buffers { used_bytes, is_any_waiting, largest } = self.buffers();
@@ -234,9 +236,10 @@ impl BackPressure {
         None
     }
 
-    /// Garbage that snapshots keep from being collected, against the reserve, from half of it on.
-    /// Never a stop: when the reserve is full, flushes wait or fail as `when_full` says. Where the
-    /// file may grow, or follows its data, nothing runs out.
+    /// The pressure from garbage that snapshots keep from being collected. It begins when that
+    /// garbage takes half of the reserve. It never stops writers: when the reserve is full, flushes
+    /// wait or fail as `when_full` says. There is none if the file may grow, because then nothing
+    /// runs out.
     fn reserve_pressure(&self, keyspace: &KeyspaceCore) -> Pressure {
         let options = &keyspace.options.load().values;
         let values = keyspace.values.load();
@@ -272,7 +275,7 @@ impl BackPressure {
         buffers
     }
 
-    /// Zero while no flush would give memory back.
+    /// The pressure from memtable memory; zero while no flush would release any.
     fn buffer_permille(&self) -> u32 {
         let (soft, hard) = buffer_limits(&self.env.options);
         let buffers = self.buffers();
@@ -282,14 +285,15 @@ impl BackPressure {
         }
     }
 
-    /// The memtables' part, taken anew: they fill between two changes of a view.
+    /// Measures the memtables' part again, because they fill between two changes of a view.
     fn memtables_permille(&self) -> u32 {
         let keyspaces = self.catalog.keyspaces.read();
         let parts = keyspaces.values().map(|keyspace| {
             memtable_permille(&keyspace.view.load(), &keyspace.options.load()).min(999)
         });
         let fullest = parts.max().unwrap_or(0);
-        // The lock is taken again below, and a waiting writer would come in between.
+        // The lock is taken again below, and a thread that waits to write-lock it could come
+        // between.
         drop(keyspaces);
         fullest.max(self.buffer_permille().min(999))
     }

@@ -1,4 +1,5 @@
-//! Memtables are replaced: when one is full, when the log is too long, or for a flush of all.
+//! Replaces memtables: one that is full, those that hold a log which is too long, or all for a
+//! flush.
 
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ impl Committer {
         self.schedule.wake();
     }
 
-    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` says so, all
-    /// at one moment: no batch is split. Returns the last sequence number given out before it.
+    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees. All
+    /// are replaced at one moment, so no batch is split. Returns the last sequence number given out
+    /// before that.
     ///
-    /// The switch is under the commit lock, so that every number of an older memtable is below
-    /// those of a newer one; what takes time (memory for the new ones) is before it.
+    /// The switch happens under the commit lock, so that every number in an older memtable is below
+    /// those in a newer one. Slow work, such as memory for the new memtables, is done before.
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -52,8 +54,8 @@ impl Committer {
         last_seq
     }
 
-    /// The log is over its limit: flushes the keyspaces whose unflushed writes hold its oldest
-    /// segment, however idle they are.
+    /// Flushes the keyspaces whose unflushed writes hold the oldest segment of a log over its
+    /// limit, however idle they are.
     pub(super) fn shorten_log(&self) {
         let oldest = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
