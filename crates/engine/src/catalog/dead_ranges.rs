@@ -1,28 +1,28 @@
-//! Where nothing is to be seen: stretches of keys all of whose entries are hidden (deleted, or
-//! versions of deleted keys). Walks jump over them, in both directions. Without that a queue or a
-//! stack, whose keys are deleted where the next walk begins, costs more with each key taken, until
-//! compactions come.
+//! Dead ranges: stretches of keys all of whose entries are hidden, because they are tombstones or
+//! versions of deleted keys. Walks jump over them, in both directions. A queue or a stack deletes
+//! its keys where the next walk begins, so without ranges each key taken would cost more than the
+//! one before, until a compaction runs.
 //!
-//! A few ranges are known per keyspace, in memory only, each for itself. What makes one safe:
+//! A few ranges are known per keyspace, in memory only. Each is safe on its own:
 //!
 //! 1. *Watch.* Whoever changes a dead range holds the commit lock. From number `since` on, each
-//!    write but a delete that falls into `from..to` narrows the range and the watch, before it is
-//!    visible; one inside of the range leaves a dead range and a watch on both sides. A delete
-//!    shows nothing.
-//! 2. *Prove.* A walk sees the store as it was after some number in its `sees`. If it passed
-//!    `low..high` and saw nothing, and all of `sees` is at or after `since`, it proves that part of
-//!    the stretch gone that is still watched: what was written by then it would have seen, what
-//!    came later has narrowed the watch.
+//!    write that falls into `from..to` narrows the range and the watch before it becomes visible. A
+//!    write inside the range leaves a dead range and a watch on both sides. Only a delete does not
+//!    narrow anything, because it shows nothing.
+//! 2. *Prove.* A walk sees the store as it was after some number in its `sees`. Say that it passed
+//!    `low..high` and saw nothing, and that all of `sees` is at or after `since`. Then it proves
+//!    the part of that stretch dead which is still watched: it would have seen earlier writes, and
+//!    later ones have narrowed the watch.
 //! 3. *Use.* A walk jumps over the range if all of its `sees` is at or after all of those of the
-//!    proofs. It looks at the range when its numbers are settled; so what it could see and the
-//!    proofs could not has narrowed the range.
-//! 4. Where a walk could not prove all that it passed, the watch begins anew, over all keys; what
-//!    is proved stays so, since it was watched all the time. The next walk proves the rest.
+//!    proofs. It looks at the range after its numbers are settled. So a write that it could see and
+//!    the proofs could not has narrowed the range.
+//! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
+//!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
 //!
-//! A dead range reaches from the first hidden key to the last, not to what is shown: what a queue
-//! takes in at its end lies outside. A put into a keyspace without ranges pays one load; with some,
-//! two comparisons of keys for each. A dead range that no walk used while a memtable filled is
-//! forgotten.
+//! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
+//! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
+//! one load; with ranges, two comparisons of keys for each. A dead range that no walk used while a
+//! memtable filled is forgotten.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -34,42 +34,43 @@ use crate::base::key::KeyspaceId;
 use crate::base::key::{Kind, SeqNo};
 use crate::wal::batch::Batch;
 
-/// Ranges of a keyspace. Each costs a put two comparisons.
+/// The ranges that a keyspace knows at most. Each costs a put two comparisons.
 const MOST_RANGES: usize = 8;
 
-/// A walk that passed fewer hidden entries tells nobody: that takes the commit lock. Small where
-/// bugs are sought, so that small stores have ranges.
+/// A walk that passed fewer hidden entries does not report them, because a report takes the commit
+/// lock. The number is small in builds that seek bugs, so that small stores have ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 64 };
 
-/// Numbers of which one is that after which a walk sees the store. A cursor without a snapshot
-/// loads what it reads before its number, and misses what a new memtable took in between.
+/// A range of numbers; the walk sees the store as it was after one of them. A cursor without a
+/// snapshot loads its view before its number, and misses what a new memtable took in between.
 pub(crate) type Sees = RangeInclusive<SeqNo>;
 
-/// Hidden entries that a walk passed in a row: all keys from `low`, and below `high`.
+/// Hidden entries that a walk passed in a row: all keys from `low` (inclusive) to `high`
+/// (exclusive).
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     low: Vec<u8>,
     high: Vec<u8>,
     entries: u64,
-    /// Entries to pass until it is time to look for a dead range.
+    /// Entries to pass until the walk looks for a dead range again.
     patience: u64,
 }
 
 impl Walk {
-    /// Begins anew.
+    /// Begins a new row of entries.
     #[inline]
     pub fn clear(&mut self) {
         self.entries = 0;
         self.patience = 0;
     }
 
-    /// Whether nothing was passed.
+    /// Whether no entry was passed.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// Passes a hidden entry upward; whether it is time to look for a dead range.
+    /// Passes a hidden entry upward. Returns whether it is time to look for a dead range.
     pub fn pass_up(&mut self, key: &[u8]) -> bool {
         if self.entries == 0 {
             put(&mut self.low, key);
@@ -78,7 +79,8 @@ impl Walk {
         self.count(1)
     }
 
-    /// Passes a key downward, with all of its entries; whether it is time to look for a dead range.
+    /// Passes a key downward, with all its entries. Returns whether it is time to look for a dead
+    /// range.
     pub fn pass_down(&mut self, key: &[u8], entries: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.high, key);
@@ -95,13 +97,13 @@ impl Walk {
         is_time
     }
 
-    /// Jumps over a dead range, to its end; there may be another behind it.
+    /// Jumps over a dead range to its end, where another range may begin.
     pub fn jump_up(&mut self, range: &DeadRange) {
         put(&mut self.high, &range.high);
         self.patience = 0;
     }
 
-    /// Jumps over a dead range, to its beginning.
+    /// Jumps over a dead range to its beginning.
     pub fn jump_down(&mut self, range: &DeadRange) {
         put(&mut self.low, &range.low);
         self.patience = 0;
@@ -115,7 +117,7 @@ impl Walk {
         }
     }
 
-    /// Whether what was passed is worth telling.
+    /// Whether enough entries were passed to report them.
     #[inline]
     pub fn is_long(&self) -> bool {
         self.entries >= LEAST_ENTRIES
@@ -135,22 +137,24 @@ fn behind(key: &[u8]) -> Vec<u8> {
 /// A dead range and the watch over it, which reaches at least as far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeadRange {
-    /// The first key. Nothing is proved yet if it is `high`.
+    /// The first key. If it equals `high`, nothing is proved yet.
     pub low: Vec<u8>,
-    /// Behind the last key.
+    /// The least key above the range.
     pub high: Vec<u8>,
-    /// The last number of its proofs.
+    /// The largest number of its proofs.
     seq: SeqNo,
-    /// Hidden entries that were met inside, about: the range of the fewest gives way to another.
+    /// Hidden entries that walks met inside, roughly. The range with the fewest makes room for
+    /// another.
     entries: u64,
     from: Vec<u8>,
-    /// `None`: behind all keys.
+    /// `None` means that the watch has no upper end.
     to: Option<Vec<u8>>,
     since: SeqNo,
 }
 
 impl DeadRange {
-    /// No range yet; everything is watched from now on, for the sake of what the walk has passed.
+    /// An empty range that watches all keys from now on, so that the next walk can prove what this
+    /// one passed.
     fn watch(walk: &Walk, now: SeqNo) -> DeadRange {
         let (low, high) = (walk.low.clone(), walk.low.clone());
         let (from, to, entries) = (Vec::new(), None, walk.entries);
@@ -181,7 +185,7 @@ impl DeadRange {
         other.low <= self.low && self.high <= other.high
     }
 
-    /// What is left below and above of a write of a key that is watched.
+    /// The parts that remain below and above a written key that is watched.
     fn after_put(&self, key: &[u8]) -> [Option<DeadRange>; 2] {
         let below = || DeadRange { to: Some(key.to_vec()), ..self.clone() };
         let above = || DeadRange { from: behind(key), ..self.clone() };
@@ -191,7 +195,8 @@ impl DeadRange {
         if key >= self.high.as_slice() {
             return [Some(below()), None];
         }
-        // At an end of the range the rest is one piece; else nobody knows how much is where.
+        // At an end of the range the rest is one piece. Inside it, nobody knows how many entries
+        // are on each side, so each side gets half.
         let is_split = key > self.low.as_slice() && behind(key) < self.high;
         let entries = if is_split { self.entries / 2 } else { self.entries.saturating_sub(1) };
         let below = DeadRange { high: key.to_vec(), entries, ..below() };
@@ -200,8 +205,8 @@ impl DeadRange {
         [Some(below).filter(is_worth), Some(above).filter(is_worth)]
     }
 
-    /// After a walk over what meets the range, or is the first to fill it; unless it changes
-    /// nothing. `now` is the last number given out.
+    /// The range after a walk over keys that touch it, or over the first keys of an empty range.
+    /// `None` if the walk changes nothing. `now` is the last number given out.
     fn after_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) -> Option<DeadRange> {
         if *sees.start() < self.since && !seeded!(DeadRangesProvedUnwatched) {
             return None;
@@ -228,18 +233,18 @@ impl DeadRange {
 
 type Ranges = [Option<Arc<DeadRange>>; MOST_RANGES];
 
-/// The ranges of a keyspace.
+/// The dead ranges of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct DeadRanges {
-    /// Whether there are any: where there are none, nothing else is looked at.
+    /// Whether there are any ranges; if not, nothing else is looked at.
     are_there: AtomicBool,
     ranges: ArcSwapOption<Ranges>,
-    /// A bit for each that a walk used or changed since a memtable was replaced.
+    /// A bit for each range that a walk used or changed since a memtable was replaced.
     used: AtomicU64,
 }
 
 impl DeadRanges {
-    /// The range over which a walk that is at the key may jump.
+    /// The range that a walk at this key may jump over.
     pub fn over(&self, key: &[u8], sees: &Sees) -> Option<Arc<DeadRange>> {
         if !self.are_there.load(Acquire) {
             return None;
@@ -253,8 +258,8 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Takes what a batch puts into the keyspace of this id out of the ranges. Under the commit
-    /// lock, before the batch is visible.
+    /// Removes the keys that a batch puts into this keyspace from the ranges. Called under the
+    /// commit lock, before the batch is visible.
     #[inline]
     pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
         // Set under the same lock.
@@ -291,8 +296,8 @@ impl DeadRanges {
         self.set(ranges);
     }
 
-    /// Takes what a walk has passed into the ranges. Under the commit lock; `now` is the last
-    /// number given out.
+    /// Adds the entries that a walk passed to the ranges. Called under the commit lock; `now` is
+    /// the last number given out.
     pub fn note_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) {
         if walk.low >= walk.high {
             return;
@@ -321,7 +326,7 @@ impl DeadRanges {
         self.set(ranges);
     }
 
-    /// A memtable was replaced: ranges that were of no use go. Under the commit lock.
+    /// Forgets unused ranges when a memtable was replaced. Called under the commit lock.
     pub fn forget_unused(&self) {
         if self.are_there.load(Relaxed) {
             let used = self.used.swap(0, Relaxed);
@@ -340,7 +345,7 @@ impl DeadRanges {
     }
 }
 
-/// A free place, or that of the range with the fewest entries.
+/// The index of a free place, or of the range with the fewest entries.
 fn least(ranges: &Ranges) -> usize {
     let entries = |at: &usize| ranges[*at].as_ref().map_or(0, |range| range.entries);
     (0..MOST_RANGES).min_by_key(entries).unwrap_or_default()

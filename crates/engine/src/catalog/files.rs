@@ -1,5 +1,5 @@
-//! Files that came or went without the manifest: tables that were written and not installed, and
-//! what an edit has left behind. What cannot be removed here is an orphan at the next open.
+//! Removes and forgets files outside the manifest: tables that were written but not installed, and
+//! files that an edit left behind. The next open removes the rest as orphans.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::values::file::values_name;
 use crate::values::separation::ValueFiles;
 
 impl Catalog {
-    /// Removes the files of tables that no reader needs any more. `evicts`: their blocks leave the
-    /// cache as well.
+    /// Removes the files of tables that no reader needs any more. If `evicts`, their blocks leave
+    /// the cache too.
     pub(crate) fn purge_files(&self, evicts: bool) {
         let obsolete = std::mem::take(&mut *self.tables.purge.lock());
         for table in &obsolete {
@@ -28,7 +28,7 @@ impl Catalog {
         }
     }
 
-    /// After a failed install: removes the tables, unless the manifest may name them.
+    /// Removes tables after a failed install, unless the manifest may name them.
     pub(crate) fn discard_uninstalled(&self, tables: &[Arc<Table>]) {
         if !self.is_manifest_broken() {
             self.discard(tables);
@@ -38,15 +38,15 @@ impl Catalog {
     /// Removes tables that were written but not installed.
     pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
         for table in tables {
-            // Whatever stays is removed as an orphan at the next open.
+            // The next open removes what stays as an orphan.
             if self.env.storage.remove(&table_name(table.id)).is_ok() {
                 self.tables.disk.remove(table.bytes);
             }
         }
     }
 
-    /// Forgets value files that the manifest no longer names. Who reads one of them still may: the
-    /// file lives as long as it is open.
+    /// Forgets value files that the manifest no longer names. A reader of such a file may go on,
+    /// because the file lives as long as it is open.
     pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceCore, gone: &[u64]) {
         if gone.is_empty() {
             return;
@@ -58,8 +58,8 @@ impl Catalog {
         self.remove_value_files(gone);
     }
 
-    /// Removes files that the manifest does not name. That is done with already, so one that cannot
-    /// be removed is no failure of who did it.
+    /// Removes files that the manifest does not name. The caller's work is done already, so a file
+    /// that cannot be removed does not make it fail.
     pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
         for number in numbers {
             if let Err(error) = self.env.storage.remove(&values_name(*number)) {

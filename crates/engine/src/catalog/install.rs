@@ -1,5 +1,5 @@
-//! Edits of the manifest, and the versions that they lead to. The manifest is the sole commit
-//! point: what it does not say has not happened.
+//! Appends edits to the manifest, and makes the versions that they lead to. The manifest is the
+//! sole commit point: a change that is not in it has not happened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -18,8 +18,8 @@ use crate::tree::version::Version;
 use crate::values::separation::ValueChanges;
 
 impl Catalog {
-    /// The version after `edit`; nothing changes yet. Called with the manifest lock held, so that
-    /// no other edit comes between.
+    /// The version after `edit`; it is not in force yet. Called with the manifest lock held, so
+    /// that no other edit comes between.
     pub(crate) fn next_version(&self, keyspace: &KeyspaceCore, edit: &Edit) -> Result<Version> {
         let version = Arc::clone(&keyspace.view.load().version);
         let shape = version.apply(edit)?;
@@ -28,7 +28,7 @@ impl Catalog {
         }))
     }
 
-    /// Appends an edit with the counters that go with it; starts a new manifest when due.
+    /// Appends changes together with the store's counters.
     pub(crate) fn append_edit(
         &self,
         manifest: &mut ManifestState,
@@ -51,9 +51,9 @@ impl Catalog {
         manifest.append(&all)
     }
 
-    /// [`Catalog::append_edit`] of changes that name these values, which come back if it is logged.
-    /// If it is not known whether it is, their places are not used again: the next open may find
-    /// the edit, and a compact that still runs would write over them.
+    /// Like [`Catalog::append_edit`], for changes that name these values. Returns the values if the
+    /// edit is logged. If nobody knows whether it is, their slots are not reused: the next open may
+    /// find the edit, and a compaction that still runs would overwrite the values.
     pub(crate) fn append_with_values(
         &self,
         manifest: &mut ManifestState,
@@ -73,7 +73,7 @@ impl Catalog {
         }
     }
 
-    /// Starts a new manifest if the old one has grown. A failure leaves the old one in force.
+    /// Starts a new manifest if the old one has grown. After a failure the old one stays in force.
     pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
         if !manifest.log.as_ref().is_some_and(Manifest::wants_rotation) {
@@ -85,7 +85,8 @@ impl Catalog {
         let id = random::next(&mut seed);
         let fresh = Manifest::create(Arc::clone(&self.env.storage), number, id, &state)?;
         if let Err(error) = fresh.switch_current() {
-            // `CURRENT` may name the new one: an edit appended to the old one could be lost.
+            // `CURRENT` may name the new manifest, so an edit appended to the old one could be
+            // lost.
             manifest.log.iter_mut().for_each(Manifest::set_broken);
             self.env.stop_writes(&error);
             return Err(error);
@@ -100,12 +101,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether an edit failed of which nobody knows whether it is on disk.
+    /// Whether an edit failed and nobody knows if it is on disk.
     pub(crate) fn is_manifest_broken(&self) -> bool {
         self.manifest.lock().log.as_ref().is_some_and(Manifest::is_broken)
     }
 
-    /// Nobody knows what is on disk: no further edit is logged.
+    /// Logs no further edit, because nobody knows what is on disk.
     pub(crate) fn break_manifest(&self) {
         self.manifest.lock().log.iter_mut().for_each(Manifest::set_broken);
     }

@@ -1,4 +1,4 @@
-//! A keyspace of an open store: what all handles to it share.
+//! A keyspace of an open store: the state that all handles to it share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -21,16 +21,16 @@ use crate::tree::version::Version;
 use crate::values::file::ValueFile;
 use crate::values::separation::ValueFiles;
 
-/// What a reader of a keyspace sees: replaced as a whole, read without a lock.
+/// The state that a reader of a keyspace sees. It is replaced as a whole, and read without a lock.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
-    /// Waiting for their flush, newest first.
+    /// Memtables that wait for their flush, newest first.
     pub(crate) immutable: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
 }
 
-/// What all handles to a keyspace share.
+/// The state that all handles to a keyspace share.
 #[derive(Debug)]
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
@@ -46,11 +46,11 @@ pub(crate) struct KeyspaceCore {
     pub(crate) changes: AtomicU64,
     /// `changes` when the policy last had nothing to do and no compaction ran.
     pub(crate) quiet_at: AtomicU64,
-    /// How tables are cut by key prefix, once that is known.
+    /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
-    /// Where its values lie.
+    /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
-    /// Held by the plan that is installed part by part: the tree notes one at most.
+    /// Held by the plan that is installed part by part: the tree records one such plan at most.
     pub(crate) parting: Mutex<()>,
 }
 
@@ -63,8 +63,7 @@ impl KeyspaceCore {
         pool: &Arc<ChunkPool>,
         extractors: &[Arc<dyn PrefixExtractor>],
     ) -> Result<KeyspaceCore> {
-        // The record's checksum holds, so this is not corruption: the text is of a release that
-        // knows more.
+        // The record's checksum holds, so this is not corruption: a newer release wrote the text.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
             tracing::error!(keyspace = state.name, %error, "stored options are not understood");
             newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
@@ -103,7 +102,7 @@ impl KeyspaceCore {
         })
     }
 
-    /// Refuses what is dropped.
+    /// Refuses a keyspace that is dropped.
     pub(crate) fn check_exists(&self) -> Result<()> {
         match self.dropped.load(Acquire) {
             true => Err(Error::UnknownKeyspace { name: self.name.clone() }),
@@ -122,7 +121,7 @@ impl KeyspaceCore {
         !view.active.is_empty() || !view.immutable.is_empty()
     }
 
-    /// Replaces the version; the `flushed` oldest waiting memtables leave with it.
+    /// Replaces the version, and removes the `flushed` oldest waiting memtables from the view.
     pub(crate) fn swap_version(&self, version: Version, flushed: usize) {
         let version = Arc::new(version);
         let _view = self.view_lock.lock();
@@ -137,8 +136,8 @@ impl KeyspaceCore {
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
     }
 
-    /// Retired value files that nothing can point to: no table of `version`, and no memtable that
-    /// holds relocations of its time.
+    /// Retired value files that nothing can point to any more: no table of `version`, and no
+    /// memtable that may hold pointers that a collection of the file wrote.
     pub(crate) fn files_left_behind(&self, version: &Version) -> Vec<u64> {
         let values = self.values.load();
         if values.retired.is_empty() {

@@ -1,10 +1,10 @@
-//! The keyspaces of an open store: what each consists of, and what the manifest says of them.
+//! The keyspaces of an open store, their state, and the manifest that describes them.
 //!
-//! * [`keyspace`]: what all handles to a keyspace share.
-//! * [`settle`]: a keyspace in line with its options.
-//! * [`install`]: edits of the manifest, and the views that follow them.
-//! * [`files`]: files that came or went without the manifest.
-//! * [`dead_ranges`]: stretches of hidden entries that walks jump over.
+//! - [`keyspace`]: the state that all handles to a keyspace share.
+//! - [`settle`]: brings a keyspace in line with its options.
+//! - [`install`]: appends edits to the manifest, and makes the versions that follow.
+//! - [`files`]: removes and forgets files outside the manifest.
+//! - [`dead_ranges`]: stretches of hidden entries that walks jump over.
 
 pub(crate) mod dead_ranges;
 mod files;
@@ -29,17 +29,17 @@ use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;
 use keyspace::KeyspaceCore;
 
-/// The manifest, and what it last said.
+/// The manifest, and the state that it last recorded.
 #[derive(Debug)]
 pub(crate) struct ManifestState {
-    /// `None` in a store opened for reading only.
+    /// `None` in a store that is opened read-only.
     pub(crate) log: Option<Manifest>,
-    /// Flushed sequence number by keyspace.
+    /// The flushed sequence number of each keyspace.
     pub(crate) flushed: BTreeMap<KeyspaceId, SeqNo>,
     pub(crate) next_keyspace: KeyspaceId,
-    /// Random id of the store.
+    /// The random id of the store.
     pub(crate) uid: u64,
-    /// First log segment that recovery would read, and the sequence number of its first record.
+    /// The first log segment that recovery would read, and the sequence number of its first record.
     pub(crate) log_start: (u64, SeqNo),
 }
 
@@ -78,8 +78,8 @@ impl Catalog {
         self.keyspaces.read().values().find(|keyspace| keyspace.name == name).cloned()
     }
 
-    /// A memtable to begin with, or one behind another: with a filter if that was filled, since
-    /// it will be too.
+    /// A new memtable. It gets a filter if the memtable before was at least half full, because then
+    /// it will probably fill too.
     pub(crate) fn new_memtable(
         &self,
         options: &KeyspaceOptions,
@@ -98,14 +98,14 @@ impl Catalog {
         keyspaces.values().any(|other| other.id != keyspace.id && other.holds_writes())
     }
 
-    /// Keyspaces whose active memtable holds anything.
+    /// The keyspaces that hold writes which are only in the log.
     pub(crate) fn unflushed_keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         let keyspaces = self.keyspaces.read();
         keyspaces.values().filter(|keyspace| keyspace.holds_writes()).cloned().collect()
     }
 
-    /// Whether no memtable with a number up to `last_seq` waits for its flush, or its keyspace is
-    /// gone. One that is being dropped may yet stay, if that fails.
+    /// Whether each keyspace is gone, or has no memtable with a number up to `last_seq` that waits
+    /// for its flush. A keyspace that is being dropped is not gone yet, because the drop can fail.
     pub(crate) fn are_flushed(&self, keyspaces: &[Arc<KeyspaceCore>], last_seq: SeqNo) -> bool {
         let is_gone = |keyspace: &KeyspaceCore| {
             keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)
@@ -113,7 +113,7 @@ impl Catalog {
         keyspaces.iter().all(|keyspace| keyspace.is_flushed(last_seq) || is_gone(keyspace))
     }
 
-    /// Everything that a manifest says, as of now. Called with the manifest lock held.
+    /// The whole state that a manifest records, as of now. Called with the manifest lock held.
     pub(crate) fn store_state(&self, manifest: &ManifestState) -> StoreState {
         let keyspaces = self.keyspaces.read();
         let describe = |keyspace: &Arc<KeyspaceCore>| KeyspaceState {
@@ -135,7 +135,7 @@ impl Catalog {
 }
 
 impl ManifestState {
-    /// Appends changes to the manifest; a store opened for reading has none.
+    /// Appends changes to the manifest. A read-only store has no manifest to append to.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
     }

@@ -1,5 +1,5 @@
-//! A keyspace in line with its options: its value files, and the rule by which its tables are cut.
-//! What cannot change is refused with the way out.
+//! Brings a keyspace in line with its options: its value files, and the rule that cuts its tables.
+//! An option that cannot change is refused, and the error names the way out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,9 +29,9 @@ pub(crate) fn settle_placement(
     Ok(())
 }
 
-/// The value files that go with these options: the present one if it fits, else a new one (or
-/// none, for inline values) beside the retired ones. `last_seq`: the last write that the present
-/// one may have a value of.
+/// The value files for these options: the current one if it fits, otherwise a new one, or none for
+/// inline values. Retired files stay beside it. `last_seq` is the last write that may have a value
+/// in the current file.
 pub(crate) fn settle_values(
     keyspace: &KeyspaceCore,
     options: &ValueOptions,
@@ -61,7 +61,7 @@ pub(crate) fn settle_values(
     Ok(values)
 }
 
-/// Groups and slots are for ever: pointers and places depend on them.
+/// Groups and slots never change, because pointers and places depend on them.
 fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     let fixed = [
         ("values.groups", u64::from(layout.group_count()), u64::from(options.group_count())),
@@ -81,7 +81,8 @@ fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     Ok(())
 }
 
-/// How tables are cut by prefix: as they were, or as the options say if none was yet.
+/// The rule that cuts tables by prefix: the stored one, or the one in the options if none is
+/// stored.
 pub(crate) fn settle_prefixer(
     stored: Option<&PrefixRule>,
     options: &KeyspaceOptions,

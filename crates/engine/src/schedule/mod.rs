@@ -1,5 +1,5 @@
-//! Which jobs run: their claims on keyspaces, who waits for whom, and the call that wakes workers.
-//! Decides nothing and runs nothing; `jobs` does both.
+//! Records which jobs run and what they claim, makes threads wait for them, and wakes workers. It
+//! decides nothing and runs nothing; `jobs` does both.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -12,13 +12,13 @@ use runstone_policy::plan::Plan;
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
 
-/// Runs jobs in the caller's thread where nobody else does, so that a writer who is held up can
-/// help itself.
+/// Runs jobs in the caller's thread if no worker does, so that a writer that is held up can help
+/// itself.
 pub(crate) trait Relief {
     /// Runs one job; `false` if none was due.
     fn run_one_job(&self) -> Result<bool>;
 
-    /// Calls the workers.
+    /// Wakes the workers.
     fn wake(&self);
 }
 
@@ -26,16 +26,16 @@ pub(crate) trait Relief {
 pub(crate) static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
 
-/// Workers look for work this often when nobody wakes them.
+/// Workers look for work at this interval if nobody wakes them.
 const POLL: Duration = Duration::from_millis(500);
 
-/// What a running job owns.
+/// The part of the store that a running job owns.
 #[derive(Debug)]
 pub(crate) enum Claim {
     Flush(KeyspaceId),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
-    /// Jobs that run one at a time, by name.
+    /// A job that runs one at a time, by name.
     Single(&'static str),
 }
 
@@ -54,12 +54,13 @@ pub(crate) struct Claims {
     next_claim: u64,
     /// Keyspaces in which a full compaction runs or waits.
     pub(crate) exclusive: BTreeSet<KeyspaceId>,
-    /// Keyspaces whose options change: no job of theirs starts.
+    /// Keyspaces whose options are changing. None of their jobs starts.
     pub(crate) frozen: BTreeSet<KeyspaceId>,
-    /// After a full disk, nothing is tried before this.
+    /// No job starts before this time, after one found the disk full.
     pub(crate) retry_at: Option<Instant>,
-    /// Where the search for the next job of each kind begins: behind the keyspace that had the
-    /// last one, or one that is written to much would keep the others waiting.
+    /// The keyspace at which the search for the next job of each kind begins. It is the one after
+    /// the keyspace that had the last such job; otherwise a keyspace with many writes would keep
+    /// the others waiting.
     pub(crate) turns: Turns,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Turns {
 }
 
 impl Claims {
-    /// Whether a job of this name runs, of which there is one at a time.
+    /// Whether the job of this name runs.
     pub(crate) fn is_single_running(&self, name: &str) -> bool {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Single(n) if *n == name))
     }
@@ -80,25 +81,25 @@ impl Claims {
         self.running.iter().any(|(_, claim)| matches!(claim, Claim::Collect(own) if *own == id))
     }
 
-    /// Whether a flush or compaction runs, which looks after preparations now and then.
+    /// Whether a flush or a compaction runs; both run preparations at intervals.
     pub(crate) fn is_any_busy(&self) -> bool {
         let is_busy = |claim: &Claim| matches!(claim, Claim::Flush(_) | Claim::Compaction(..));
         self.running.iter().any(|(_, claim)| is_busy(claim))
     }
 }
 
-/// Which jobs of a store run, who waits for them, and what they may not do beside each other.
+/// The running jobs of a store, and the threads that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     claims: Mutex<Claims>,
-    /// Work may be due.
+    /// Signalled when work may be due.
     wake: Condvar,
-    /// A job ended.
+    /// Signalled when a job ended.
     ended: Condvar,
     closing: AtomicBool,
-    /// Flushes that wait until compactions have written their values.
+    /// The number of flushes that wait for compactions to write their values.
     held_up: AtomicUsize,
-    /// Largest visible sequence number when a compaction was last split.
+    /// The visible sequence number when [`Schedule::sees_writers`] was last asked.
     last_seen: AtomicU64,
     /// See [`Schedule::flush_limit`].
     flush_limit: AtomicU64,
@@ -109,25 +110,24 @@ impl Schedule {
         Schedule { flush_limit: AtomicU64::new(u64::MAX), ..Schedule::default() }
     }
 
-    /// Claims, to be read or changed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock()
     }
 
-    /// Calls the workers. Taking the lock orders the change that is announced before the worker's
-    /// next look.
+    /// Wakes the workers. The lock orders the change that the caller made before a worker's next
+    /// look.
     pub(crate) fn wake(&self) {
         drop(self.claims.lock());
         self.wake.notify_all();
     }
 
-    /// Waits a while for work; `false` when the while has passed.
+    /// Waits for work, at most `POLL`; `false` if the time is over.
     pub(crate) fn wait_for_work(&self, claims: &mut MutexGuard<'_, Claims>) -> bool {
         !self.wake.wait_for(claims, POLL).timed_out()
     }
 
-    /// Waits until a job ended or, where callers run the jobs, one may be due; or until a while has
-    /// passed.
+    /// Waits until a job ended or, if callers run the jobs, until one may be due. Waits at most
+    /// `POLL`.
     pub(crate) fn wait_for_change(&self, claims: &mut MutexGuard<'_, Claims>, is_manual: bool) {
         if is_manual {
             self.wake.wait_for(claims, POLL);
@@ -137,13 +137,13 @@ impl Schedule {
         }
     }
 
-    /// Refuses what nobody wants of a store that closes.
+    /// Refuses work whose result nobody wants, because the store is closing.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Memtables with a larger number are not flushed: a checkpoint waits for all keyspaces to
-    /// reach the same moment.
+    /// No memtable that begins above this number is flushed: a checkpoint waits for all keyspaces
+    /// to reach the same moment.
     pub(crate) fn flush_limit(&self) -> SeqNo {
         self.flush_limit.load(Acquire)
     }
@@ -152,14 +152,15 @@ impl Schedule {
         self.flush_limit.store(limit, Release);
     }
 
-    /// Whether compactions should make way. One that waits for them is no reason: they would wait
-    /// for each other.
+    /// Whether compactions should make way for a flush. A flush that waits for compactions does not
+    /// count: they would wait for each other.
     pub(crate) fn is_flush_running(&self, claims: &Claims) -> bool {
         let flushes = claims.running.iter().filter(|(_, claim)| matches!(claim, Claim::Flush(_)));
         flushes.count() > self.held_up.load(Relaxed)
     }
 
-    /// What a flush does that waits for compactions: those that made way for it go on meanwhile.
+    /// Runs the wait of a flush for compactions. Compactions that made way for the flush go on
+    /// meanwhile.
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.held_up.fetch_add(1, Relaxed);
         drop(self.claims.lock());
@@ -180,8 +181,8 @@ impl Schedule {
         self.closing.load(Relaxed)
     }
 
-    /// Waits until no job runs, of callers' threads either, so that what is left writes nothing to
-    /// a store that is closed.
+    /// Waits until no job runs, in callers' threads either, so that none writes to a store that is
+    /// closed.
     pub(crate) fn wait_for_all(&self) {
         let mut claims = self.claims.lock();
         while !claims.running.is_empty() {
@@ -197,12 +198,12 @@ impl Schedule {
         }
     }
 
-    /// Whether somebody has written since the last time that a job was looked for.
+    /// Whether a write became visible since the last call.
     pub(crate) fn sees_writers(&self, visible_seq: SeqNo) -> bool {
         self.last_seen.swap(visible_seq, Relaxed) != visible_seq
     }
 
-    /// Notes a job that is about to run; the number under which it is released.
+    /// Records a job that is about to run. Returns the number that releases the claim.
     pub(crate) fn claim(&self, claims: &mut Claims, claim: Claim) -> u64 {
         let turns = &mut claims.turns;
         match &claim {
@@ -216,7 +217,7 @@ impl Schedule {
         claims.next_claim
     }
 
-    /// The job has ended.
+    /// Releases the claim of a job that ended.
     pub(crate) fn release(&self, claim: u64) {
         let mut claims = self.claims.lock();
         claims.running.retain(|(id, _)| *id != claim);
@@ -225,9 +226,9 @@ impl Schedule {
     }
 }
 
-/// No compaction of a keyspace runs or starts while this lives, and none of its other jobs if it is
-/// frozen: for a full compaction, and for a change of policy, whose jobs know nothing of the old
-/// one's.
+/// While this lives, no compaction of a keyspace runs or starts; once frozen, no other job of it
+/// either. A full compaction needs the first. A change of options needs the second, because the new
+/// policy's jobs know nothing of the old one's.
 pub(crate) struct Held<'a> {
     schedule: &'a Schedule,
     id: KeyspaceId,

@@ -1,4 +1,5 @@
-//! Which writes readers see: publication in order, and the snapshots that hold a moment.
+//! Decides which writes readers see: publishes them in order, and keeps the snapshots that hold a
+//! moment.
 
 #[cfg(test)]
 mod model;

@@ -1,6 +1,6 @@
-//! The end of a commit under a model checker: numbers, inserts and publication beside readers, and
-//! syncs in groups; the same files, compiled against primitives that shuttle schedules. Test code
-//! only. Not modelled: the log, which stands here as numbers.
+//! Checks the end of a commit with a model checker: numbers, inserts and publication beside
+//! readers, and syncs in groups. It compiles the same files against primitives that shuttle
+//! schedules. Test code only. The log is not modelled; numbers stand in for it.
 
 mod sync {
     pub use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -36,7 +36,7 @@ mod tests {
     use crate::memtable::model::btree::Tree;
 
     const WRITERS: u64 = 3;
-    /// Numbers that an earlier life of the store gave out.
+    /// Numbers that the store gave out before it was opened.
     const RECOVERED: u64 = 7;
 
     fn run(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
@@ -44,7 +44,7 @@ mod tests {
         Runner::new(scheduler, Config::new()).run(execution);
     }
 
-    /// A store as far as a commit goes.
+    /// A store, as far as a commit needs one.
     struct Store {
         tree: Tree,
         next_seq: Mutex<u64>,
@@ -76,7 +76,7 @@ mod tests {
         look(store);
     }
 
-    /// Whatever is visible is inserted, and all that came before.
+    /// Checks that whatever is visible is inserted, with everything before it.
     fn look(store: &Store) {
         let visible = store.publisher.visible();
         let writers = (0..WRITERS).map(|writer| vec![b'w', writer as u8]);
@@ -112,7 +112,7 @@ mod tests {
         run(1_000, commit_and_look);
     }
 
-    /// Numbers alone, with so few marks that batches meet in them.
+    /// Numbers alone, with so few marks that batches compete for them.
     struct Numbers {
         next_seq: Mutex<u64>,
         inserted: [AtomicBool; 16],
@@ -174,12 +174,12 @@ mod tests {
         run(5_000, publish_in_order);
     }
 
-    /// A log as numbers, whose second sync fails if `fails`.
+    /// A log as numbers. Its second sync fails if `fails`.
     #[derive(Default)]
     struct Log {
         appended: AtomicU64,
         durable: AtomicU64,
-        /// What the device keeps.
+        /// The numbers that the device keeps.
         kept: AtomicU64,
         syncs: AtomicU64,
         running: AtomicU64,

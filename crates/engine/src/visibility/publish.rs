@@ -1,5 +1,5 @@
-//! Whose turn it is: batches become visible in the order of their numbers, and one sync of the log
-//! serves all writers that came before it. Not here: what is written and how it is synced.
+//! Publishes batches in the order of their numbers, and lets one sync of the log serve all writers
+//! that came before it. What is written, and how it is synced, is decided elsewhere.
 
 use crossbeam_utils::CachePadded;
 
@@ -7,25 +7,25 @@ use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::sync::{Condvar, Mutex, lock, pause, wait};
 use crate::base::key::SeqNo;
 
-/// No batch: its mark is being written.
+/// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;
 
-/// Which writes readers may see: all up to a number.
+/// The writes that readers may see: all up to a number.
 ///
-/// A batch that is inserted before its turn marks that, so that whoever has the turn before
-/// publishes it as well. If each waited to publish its own, two writers that share a core would
-/// need a switch of threads for every write: the one that runs waits for the one that does not,
-/// which publishes, takes the next number but one, and waits in turn.
+/// A batch that is inserted before its turn leaves a mark, and the writer whose turn is before
+/// publishes that batch too. If each writer waited to publish its own batch, two writers that share
+/// a core would need a thread switch for every write: the running one waits for the other, which
+/// publishes, takes the next number but one, and waits in turn.
 ///
-/// Up to `MARKS` batches can be marked; of more, some wait until a mark is free.
+/// Up to `MARKS` batches can be marked; if there are more, some wait until a mark is free.
 #[derive(Debug)]
 pub struct Publisher<const MARKS: usize = 64> {
     visible: CachePadded<AtomicU64>,
-    /// Not a cache line each: a writer alone looks at the next one with each write.
+    /// The marks share cache lines: with each write, a lone writer looks at the next mark.
     marks: [Mark; MARKS],
 }
 
-/// A batch that is inserted, at the place that its first number gives.
+/// A batch that is inserted. Its first number gives its place among the marks.
 #[derive(Debug)]
 struct Mark {
     first_seq: AtomicU64,
@@ -48,13 +48,14 @@ impl<const MARKS: usize> Publisher<MARKS> {
         self.visible.load(Acquire)
     }
 
-    /// For recovery: nobody writes yet.
+    /// For recovery, when nobody writes yet.
     pub fn set_visible(&self, seq: SeqNo) {
         self.visible.store(seq, Release);
     }
 
-    /// Makes an inserted batch visible, after all that have smaller numbers. Returns when it is.
-    /// Release: who sees the number sees what its writer, and all before it, inserted.
+    /// Makes an inserted batch visible, after all with smaller numbers, and returns when it is.
+    /// Release: a reader that sees the number sees everything that its writer, and those before it,
+    /// inserted.
     pub fn publish(&self, first_seq: SeqNo, last_seq: SeqNo) {
         let is_next = |visible| visible == first_seq - 1 || seeded!(PublishedOutOfOrder);
         let (mut is_marked, mut spins) = (false, 0u32);
@@ -64,11 +65,11 @@ impl<const MARKS: usize> Publisher<MARKS> {
                 return;
             }
             if is_next(visible) {
-                // Whoever published the batch before may have looked for the mark too early.
+                // The writer of the batch before may have looked for the mark too early.
                 if is_marked {
                     return self.publish_marked(visible);
                 }
-                // Without a mark nobody else can.
+                // Without a mark no other writer can publish this batch.
                 self.visible.store(last_seq, Release);
                 return self.publish_marked(last_seq);
             }
@@ -78,7 +79,8 @@ impl<const MARKS: usize> Publisher<MARKS> {
         }
     }
 
-    /// Waits until `seq` is visible; its writer has only memory to write.
+    /// Waits until `seq` is visible. The wait is short, because its writer has only memory to
+    /// write.
     pub fn wait_visible(&self, seq: SeqNo) {
         while self.visible.load(Acquire) < seq {
             pause(true);
@@ -89,7 +91,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
         &self.marks[first_seq as usize % MARKS]
     }
 
-    /// Leaves a mark, unless that of another batch which is not visible yet is in its place.
+    /// Leaves a mark, unless its place holds the mark of another batch that is not visible yet.
     fn mark(&self, first_seq: SeqNo, last_seq: SeqNo) -> bool {
         let mark = self.mark_of(first_seq);
         let old = mark.first_seq.load(Relaxed);
@@ -97,16 +99,17 @@ impl<const MARKS: usize> Publisher<MARKS> {
         if is_used || mark.first_seq.compare_exchange(old, BUSY, Acquire, Relaxed).is_err() {
             return false;
         }
-        // Release: whoever reads this knows, as this writer does, that the old batch is visible.
+        // Release: a thread that reads this knows, as this writer does, that the old batch is
+        // visible.
         mark.last_seq.store(last_seq, Release);
-        // Release: who publishes the batch passes on what its writer inserted.
+        // Release: the thread that publishes the batch passes on what its writer inserted.
         mark.first_seq.store(first_seq, Release);
         true
     }
 
     /// Publishes the batches behind `last_seq`, which is visible, as far as they are marked.
     ///
-    /// A mark stays until its batch is visible. So if the number read here is already that of a
+    /// A mark stays until its batch is visible. So if the number read here already belongs to a
     /// later batch, the exchange fails.
     fn publish_marked(&self, mut last_seq: SeqNo) {
         loop {
@@ -131,7 +134,7 @@ struct SyncState<E> {
     failed: Option<E>,
 }
 
-/// Log syncs in groups.
+/// Log syncs in groups: one sync serves all writers that came before it.
 #[derive(Debug)]
 pub struct Syncer<E> {
     state: Mutex<SyncState<E>>,
@@ -146,8 +149,8 @@ impl<E> Default for Syncer<E> {
 }
 
 impl<E: Clone> Syncer<E> {
-    /// Returns when `is_durable`, which a `sync` of this caller or another brings about; one runs
-    /// at a time. After one that failed, the error of that one.
+    /// Returns once `is_durable` holds, after a `sync` by this caller or another. One sync runs at
+    /// a time. After a sync failed, every call returns its error.
     pub fn until(
         &self,
         is_durable: impl Fn() -> bool,

@@ -1,5 +1,5 @@
-//! A registered point in the store's history: compactions keep what it can see, until it is
-//! dropped.
+//! Snapshots: registered points in the store's history. Compactions keep what a snapshot can see
+//! until it is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use crate::base::key::SeqNo;
 use crate::visibility::publish::Publisher;
 
-/// Which writes readers see, and which moments live snapshots hold.
+/// The writes that readers see, and the moments that live snapshots hold.
 #[derive(Debug)]
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
-    /// Live snapshots: sequence number and how many hold it.
+    /// Live snapshots: their sequence numbers, and how many handles hold each.
     live: Mutex<BTreeMap<SeqNo, usize>>,
 }
 
@@ -30,8 +30,8 @@ impl Visibility {
 
     /// Registers the present moment.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
-        // Reading the number and registering it is one step for the compactions, which collect live
-        // snapshots under the same lock.
+        // To compactions, reading the number and registering it is one step, because they collect
+        // live snapshots under the same lock.
         let mut live = self.live.lock();
         let seq = self.now();
         *live.entry(seq).or_default() += 1;
@@ -39,7 +39,8 @@ impl Visibility {
         Snapshot { visibility: Arc::clone(self), seq }
     }
 
-    /// Sequence numbers that compactions must keep visible, ascending: live snapshots and "now".
+    /// The sequence numbers that compactions must keep visible, ascending: those of live snapshots,
+    /// and the present.
     pub(crate) fn points(&self) -> Vec<SeqNo> {
         let live = self.live.lock();
         let now = self.now();
@@ -50,8 +51,24 @@ impl Visibility {
     }
 }
 
-/// A view of all keyspaces that later writes do not change (P5). Dropping it lets compactions drop
-/// what only it could see.
+/// A view of all keyspaces that later writes do not change (P5). Dropping it lets compactions
+/// remove what only it could see.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+/// use runstone::ReadOptions;
+///
+/// store.put("k", "v")?;
+/// let snapshot = store.snapshot();
+/// store.delete("k")?;
+/// let mut cursor = store.default_keyspace().cursor(ReadOptions::default().at(&snapshot))?;
+/// cursor.seek_to_first()?;
+/// assert_eq!((cursor.key(), cursor.value()), (&b"k"[..], &b"v"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Snapshot {
     visibility: Arc<Visibility>,
@@ -59,12 +76,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Sequence number: all writes up to it are visible.
+    /// The sequence number of the snapshot: it sees all writes up to this one.
     pub fn seq(&self) -> SeqNo {
         self.seq
     }
 
-    /// Whether the snapshot is of the store with this visibility.
+    /// Whether the snapshot belongs to the store with this visibility.
     pub(crate) fn is_of(&self, visibility: &Arc<Visibility>) -> bool {
         Arc::ptr_eq(&self.visibility, visibility)
     }
