@@ -1,14 +1,14 @@
-//! Appends of one flush or compact to a value file.
+//! Appends the values of one flush, compaction or collection to a value file.
 //!
-//! 1. `append` gives each record its place in its group's stream and buffers it; buffers are
-//!    written when they are full.
-//! 2. `finish` writes what is left and syncs the file, once. The edit it returns goes into the same
+//! 1. `append` gives each record its place in its group's stream and buffers it. A full buffer is
+//!    written.
+//! 2. `finish` writes the rest and syncs the file once. The edit that it returns goes into the same
 //!    manifest record as the tables that point to the records.
-//! 3. `commit`, after the edit was published, gives segments with room back. An appender that is
-//!    dropped before leaves nothing behind: its slots are free again, and what it wrote behind the
-//!    end of a known segment is not part of that.
+//! 3. `commit` opens the segments with room to the next appender, after the edit was published. An
+//!    appender that is dropped before leaves nothing behind: its slots are free again, and what it
+//!    wrote behind the end of a known segment is not part of that segment.
 //!
-//! Appenders may run side by side: a segment with room belongs to one of them.
+//! Appenders may run side by side, because a segment with room belongs to only one of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::format::record::{Pointer, record_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 
-/// Buffered bytes of one group after which they are written.
+/// A group's buffer is written when it holds this many bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Room for that from the start: most flushes bring a group about as much.
+/// The first capacity of a group's buffer: most flushes bring a group about as much.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// Records that are being added to a value file.
+/// Adds records to a value file.
 #[derive(Debug)]
 pub(crate) struct Appender {
     store: Arc<ValueFile>,
     groups: BTreeMap<u32, GroupWriter>,
-    /// The group whose collection must know of keys that are written to it; no other is closed
-    /// while an appender lives.
+    /// The group that a collection is collecting, which must learn of keys that are written to it.
+    /// No other group is closed while an appender lives.
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
@@ -47,7 +47,7 @@ struct GroupWriter {
     open: Option<Segment>,
     /// Segments that are full.
     full: Vec<Segment>,
-    /// The segment that the appender found open, as it was.
+    /// The segment that the appender found open, as it was then.
     found: Option<Segment>,
     /// Bytes of `open` that are not written yet.
     buffer: Vec<u8>,
@@ -65,7 +65,7 @@ impl Appender {
         Appender { store, groups, watched, written_keys, committed: false, bytes: 0 }
     }
 
-    /// Of copies that a collection makes, which are no news to it.
+    /// An appender for the copies of a collection, which need not learn of them.
     pub(crate) fn of_copies(store: &Arc<ValueFile>) -> Appender {
         let mut appender = Appender::new(store);
         appender.watched = None;
@@ -95,8 +95,9 @@ impl Appender {
         Ok(Pointer { store: self.store.number, group, stream_offset, value_bytes })
     }
 
-    /// Notes in the group of a key that this version is a deletion or lies inline, if collections
-    /// judge by the group alone and write pointers: to them an older record would look live.
+    /// Marks in the key's group that this version is a deletion or lies inline. It does so only if
+    /// collections judge by the group alone and write pointers: without the marker an older record
+    /// would look live to them.
     pub(crate) fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         if self.store.writes_back && !seeded!(VersionsNotMarked) {
             self.append_record(self.store.group_of(key), key, seq, None)?;
@@ -104,7 +105,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends a record, or a marker; its stream_offset.
+    /// Appends a record or a marker, and returns its stream offset.
     fn append_record(
         &mut self,
         group: u32,
@@ -128,7 +129,7 @@ impl Appender {
         let bytes = record_bytes(key.len(), value.map_or(0, <[u8]>::len));
         self.bytes += bytes;
         if value.is_some() {
-            // A marker holds nothing that stays, so it is no key that makes the group grow.
+            // A marker holds nothing that stays, so its key does not make the group grow.
             writer.keys.add(ValueFile::sketch_hash(key));
         }
         let segment = writer.segment_for(&self.store, group, bytes)?;
@@ -150,7 +151,7 @@ impl Appender {
         Ok(stream_offset)
     }
 
-    /// Writes and syncs everything; the edit that makes it part of the file.
+    /// Writes and syncs everything. Returns the edit that makes it part of the file.
     pub(crate) fn finish(&mut self) -> Result<ValueEdit> {
         for writer in self.groups.values_mut() {
             writer.write_out(&self.store)?;
@@ -175,7 +176,7 @@ impl Appender {
         Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
     }
 
-    /// The edit was published: segments with room are open to the next appender.
+    /// Opens the segments with room to the next appender, after the edit was published.
     pub(crate) fn commit(mut self) {
         let mut state = self.store.state.lock();
         for (group, writer) in &self.groups {
@@ -188,7 +189,7 @@ impl Appender {
         self.committed = true;
     }
 
-    /// Whether the edit was logged is not known: what it names is not used again.
+    /// Keeps the slots, because nobody knows whether the edit that names them was logged.
     pub(crate) fn abandon(mut self) {
         self.committed = true;
     }
@@ -217,7 +218,7 @@ impl Drop for Appender {
 }
 
 impl GroupWriter {
-    /// The segment that the next record of so many bytes goes to. One that is larger than a slot
+    /// The segment that a record of this many bytes goes to. A record that is larger than a slot
     /// gets an extent of its own.
     fn segment_for(&mut self, store: &ValueFile, group: u32, bytes: u64) -> Result<&mut Segment> {
         let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
@@ -235,7 +236,7 @@ impl GroupWriter {
         self.open.as_mut().ok_or_else(|| store.corrupt(0, "no segment is open"))
     }
 
-    /// Writes what is buffered of the open segment.
+    /// Writes the buffered bytes of the open segment.
     fn write_out(&mut self, store: &ValueFile) -> Result<()> {
         let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let at = store.position(&open) + open.bytes - self.buffer.len() as u64;

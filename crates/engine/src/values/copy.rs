@@ -1,5 +1,5 @@
-//! Step 5 of a collection: survivors go to fresh slots of their group, and those that cool to the
-//! cold stream, where the group keeps a tag of each.
+//! Step 5 of a collection: copies survivors to fresh slots of their group. Those that cool go to
+//! the cold stream, and the group keeps a tag of each.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};
 use crate::values::liveness::{RecordEntry, Scanned, Tag, rewritten};
 
-/// Lines of the next record that are asked for while one is copied.
+/// While a record is copied, the processor is asked for at most this many cache lines of the next.
 const MOST_LINES: usize = 32;
 
-/// What was copied, durably; no edit names it yet.
+/// The copies of a collection. They are durable, but no edit names them yet.
 pub(crate) struct Copied {
-    /// Segments that are replaced, as indices.
+    /// The indices of the segments that are replaced.
     pub(crate) leaving: Range<usize>,
-    /// Those that replace them.
+    /// The segments that replace them.
     pub(crate) outputs: Vec<Segment>,
-    /// What the cold stream gets.
+    /// The records for the cold stream.
     pub(crate) cold: Option<(Appender, ValueEdit)>,
-    /// Bytes that went there out of the group.
+    /// Bytes that went from the group to the cold stream.
     pub(crate) cooled_bytes: u64,
-    /// Bytes of the tags that it left behind.
+    /// Bytes of the tags that the group keeps of them.
     pub(crate) tag_bytes: u64,
 }
 
 impl ValueFile {
-    /// Copies what survives of segments that are worth it.
+    /// Copies the survivors of the segments that are worth it.
     pub(crate) fn copy(
         self: &Arc<Self>,
         segments: &[Segment],
@@ -69,8 +69,8 @@ impl ValueFile {
         }
     }
 
-    /// Copies records of one segment, as many at a time as the output has room for: who is shown
-    /// the file must not write to it. So a record that cools goes alone.
+    /// Copies records of one segment, as many at a time as the output has room for. While a file is
+    /// shown, its viewer must not write to it, so a record that cools goes alone.
     fn copy_run(
         &self,
         segment: &Segment,
@@ -122,7 +122,7 @@ struct OutputWriter<'a> {
     store: &'a Arc<ValueFile>,
     done: Vec<Segment>,
     open: Option<OpenOutput>,
-    /// Memory of the last output, for the next one.
+    /// The memory of the last output, for the next one.
     spare: (Vec<u8>, Vec<(u32, u32)>),
     cold: Option<Appender>,
     cooled_bytes: u64,
@@ -132,14 +132,14 @@ struct OutputWriter<'a> {
 struct OpenOutput {
     segment: Segment,
     bytes: Vec<u8>,
-    /// By stream_offset, less that of the segment: offsets of records, and what tags stand for.
+    /// The offset of each record by its stream offset, which counts from that of the segment.
     places: Vec<(u32, u32)>,
     tags: Vec<(u32, u64)>,
 }
 
 impl OutputWriter<'_> {
-    /// Puts records of a segment that the scan has checked, as long as they need nothing but room
-    /// in the open output. How many they were.
+    /// Puts records of a segment that the scan has checked, as long as they only need room in the
+    /// open output. Returns how many it put.
     fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[RecordEntry]) -> Result<usize> {
         let store = self.store;
         let bad = |entry: &RecordEntry, what| {
@@ -160,7 +160,7 @@ impl OutputWriter<'_> {
         Ok(run.len())
     }
 
-    /// Puts a record, for which there is room, or its tag, if it cools.
+    /// Puts a record into the output, which has room for it; if it cools, puts its tag instead.
     fn add(&mut self, record: &Record<'_>, entry: &RecordEntry) -> Result<()> {
         let tag = match (entry.tag, self.store.cold) {
             (None, Some(cold)) if entry.cools => {
@@ -197,7 +197,7 @@ impl OutputWriter<'_> {
         open.segment.records += 1;
     }
 
-    /// Whether the open output has room for what becomes of a record.
+    /// Whether the open output has room for the record or its tag.
     fn has_room(&self, entry: &RecordEntry) -> bool {
         self.open.as_ref().is_some_and(|OpenOutput { segment, .. }| {
             let tag = u32::from(entry.becomes_tag());
@@ -208,7 +208,7 @@ impl OutputWriter<'_> {
         })
     }
 
-    /// Sees to it that an output with room for what becomes of a record is open.
+    /// Opens an output with room for the record or its tag, unless one is open.
     fn open_for(&mut self, entry: &RecordEntry) -> Result<()> {
         if self.has_room(entry) {
             return Ok(());
@@ -240,7 +240,7 @@ impl OutputWriter<'_> {
         Ok(written?)
     }
 
-    /// Writes what is left. One sync makes all of it durable.
+    /// Writes the rest. One sync makes everything durable.
     fn finish(&mut self) -> Result<Option<ValueEdit>> {
         self.close()?;
         match &mut self.cold {

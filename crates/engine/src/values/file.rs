@@ -1,19 +1,20 @@
-//! An open value file: one file of equal slots, which groups take and give back.
+//! An open value file: one file of equal slots, which groups take and release.
 //!
 //! ```text
 //! file   := header (4 KiB) | slot*
 //! header := magic "RunValue" | format u32 | slot bytes u32 | uid u64 | checksum u32 | zeros
 //! ```
 //!
-//! One file, because one sync per flush is what costs: 64 appends of 4 KiB and one sync take
-//! 1.5-10 ms on ext4, with a file and a sync per group 78-237 ms.
+//! It is one file, because the sync per flush dominates the cost: 64 appends of 4 KiB and one sync
+//! take 1.5-10 ms on ext4, and with a file and a sync per group 78-237 ms.
 //!
-//! * A reader loads the segments of a group, finds the record and reads it (`read`): one device
-//!   read, no lock. What it loaded keeps the slots from being used again until it lets go.
-//! * The layout changes by edits that the manifest has logged (`publish`).
-//! * A slot that an edit freed can be taken again when nobody holds segments from before it.
-//! * The footer of a group leads from a tag straight to the record in the cold stream, so that this
-//!   is one device read as well.
+//! - A reader loads the segments of a group, finds the record and reads it (`read`): one device
+//!   read, no lock. The loaded segments keep their slots from being reused until the reader
+//!   releases them.
+//! - Only edits that the manifest has logged change the layout (`publish`).
+//! - A slot that an edit freed can be taken again when nobody holds segments from before the edit.
+//! - The footer of a segment leads from a tag straight to the record in the cold stream, so such a
+//!   read takes one device read too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,16 +39,15 @@ use crate::values::pool::Pool;
 /// Format of value files.
 const VALUE_FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"RunValue";
-/// Where the first slot begins.
+/// The offset of the first slot.
 pub(crate) const FIRST_SLOT: u64 = 4096;
 
-/// File name of a value file.
 pub(crate) fn values_name(number: u64) -> String {
     format!("{number:06}.values")
 }
 
-/// The segments of a group as they were when loaded: as long as they are held, no slot that they
-/// name is used again.
+/// The segments of a group at the moment of loading. While they are held, no slot that they name is
+/// reused.
 pub(crate) type Segments = Guard<Arc<Vec<Segment>>>;
 
 /// An open value file.
@@ -61,58 +61,61 @@ pub(crate) struct ValueFile {
     pub(crate) uid: u64,
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) cache: Arc<Cache>,
-    /// What readers see of each group.
+    /// The segments of each group, as readers see them.
     segments: Box<[ArcSwap<Vec<Segment>>]>,
-    /// Which of the groups is the cold stream.
+    /// The index of the cold stream among the groups.
     pub(crate) cold: Option<u32>,
     pub(crate) state: Mutex<FileState>,
-    /// A collection or an appender ended.
+    /// Signalled when a collection or an appender ended.
     pub(crate) ended: Condvar,
-    /// Held by collections that write pointers, and by who retires the file; by flushes as well if
-    /// it is a log: see `vlog`.
+    /// Held by collections that write pointers, and while the file is retired. If the file is a
+    /// log, flushes hold it too, see `jobs/collection/vlog.rs`.
     pub(crate) flushing: Mutex<()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
-    /// The last write visible when it was retired in this process: a memtable with such a write may
-    /// point here. Not stored, since the log is in tables when a store has opened.
+    /// The last write that was visible when this process retired the file: a memtable with such a
+    /// write may point here. It is not stored, because once a store has opened, the log is in
+    /// tables.
     retired_seq: AtomicU64,
-    /// The first sync of the file that failed. Held during each sync.
+    /// The first failure to sync the file. Held during each sync.
     sync_failed: Mutex<Option<Error>>,
 }
 
-/// What changes under the lock of a value file.
+/// The state under the lock of a value file.
 #[derive(Debug)]
 pub(crate) struct FileState {
     pub(crate) layout: Layout,
     pub(crate) pool: Pool,
     next_generation: u64,
-    /// Segments with room that no appender uses now, by group.
+    /// Segments with room that no appender uses, by group.
     pub(crate) open: BTreeMap<u32, Segment>,
-    /// Appenders that run.
+    /// The number of appenders that run.
     pub(crate) appenders: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
-    /// Keys written to the group being collected since it was closed; to a log, since the pass
-    /// began.
+    /// The keys written to the group that is being collected, since it was closed. For a log, since
+    /// the pass began.
     pub(crate) fresh: Option<(u32, Sketch)>,
-    /// Segments of groups as they were, oldest first, each with the extents that it was the last
-    /// to name. A reader may hold any of them, and whatever it names.
+    /// Earlier segments of groups, oldest first. Each comes with the extents that no later one
+    /// names. A reader may hold any of them, and whatever they name.
     leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
-    /// By group: bytes that the last collection kept for these snapshots only.
+    /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
-    /// Where pointers are written: segments whose live values have moved. They go when no snapshot
-    /// is older than the new pointers.
+    /// Segments whose live values have moved, if pointers are written back. They go when no
+    /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
-    /// Where pointers are written back without a look-up: the group being collected, and the keys
-    /// that flushes and compactions wrote to it since it was closed, with their largest numbers.
+    /// If pointers are written back without a look-up: the group that is being collected, and the
+    /// keys that flushes and compactions wrote to it since it was closed, with their largest
+    /// numbers.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
-    /// Of a log: the pass of collection over everything that was there when it began.
+    /// For a log, the pass of collection over everything that was there when it began.
     pub(crate) pass: Option<Pass>,
-    /// Of a log: where it ended when a whole pass found nothing.
+    /// For a log, its end when a whole pass found nothing.
     pub(crate) quiet_at: u64,
-    /// Fingerprint of the cold stream when nothing of it was worth rewriting.
+    /// The fingerprint of the cold stream when none of it was worth rewriting.
     pub(crate) cold_settled: Cell<(u64, u64)>,
-    /// Groups with a damaged record: never collected, nothing of them is dropped.
+    /// Groups with a damaged record. They are never collected, and none of their records is
+    /// dropped.
     pub(crate) quarantined: BTreeSet<u32>,
 }
 
@@ -121,21 +124,21 @@ pub(crate) struct FileState {
 pub(crate) struct Condemned {
     pub(crate) group: u32,
     pub(crate) generation: u64,
-    /// The last number given to the pointers to what moved.
+    /// The last number given to the pointers that replaced those into it.
     pub(crate) seq: SeqNo,
 }
 
 /// A pass of collection over a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
-    /// Where the log ended when the pass began: it ends when the tail gets there.
+    /// The end of the log when the pass began. The pass ends when the tail gets there.
     pub(crate) stream_end: u64,
     /// Bytes that were found dead.
     pub(crate) dead_bytes: u64,
 }
 
 impl ValueFile {
-    /// Makes the file of an empty layout; durable when the directory is synced next.
+    /// Makes the file of an empty layout, durably.
     pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueFile> {
         let file = context.storage.create(&values_name(layout.number), Category::Value)?;
         let uid = context.table_uid(layout.number);
@@ -213,7 +216,7 @@ impl ValueFile {
         })
     }
 
-    /// Tables below this number may point here although values go elsewhere; 0: they go here.
+    /// Zero while values go here. Otherwise tables below this number may still point here.
     pub(crate) fn retired_at(&self) -> u64 {
         self.retired_at.load(Acquire)
     }
@@ -223,21 +226,21 @@ impl ValueFile {
         self.retired_seq.load(Acquire)
     }
 
-    /// Values go elsewhere from now on.
+    /// Retires the file: values go elsewhere from now on.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
         self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);
         self.state.lock().layout.retired_at = tables_below;
     }
 
-    /// What the manifest says of this file.
+    /// The layout of this file, as the manifest describes it.
     pub(crate) fn layout(&self) -> Layout {
         self.state.lock().layout.clone()
     }
 
-    /// Makes everything written so far durable. The file is shared by flushes, compactions and
-    /// collections, and the kernel tells of lost bytes once: after one of them met a failed sync,
-    /// none may take its own success for a promise (P7).
+    /// Makes everything written so far durable. Flushes, compactions and collections share the
+    /// file, and the kernel reports lost bytes only once. After a sync has failed for one of them,
+    /// a later one that succeeds proves nothing (P7).
     pub(crate) fn sync(&self) -> Result<()> {
         let mut failed = self.sync_failed.lock();
         if let Some(first) = &*failed {
@@ -259,7 +262,7 @@ impl ValueFile {
         ((u128::from(hash) * count) >> 64) as u32
     }
 
-    /// Whether a version of the key above `seq` was written to the group that is being collected
+    /// Whether a version of the key above `seq` was written to the group that is being collected,
     /// since that was closed.
     pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
         let state = self.state.lock();
@@ -267,22 +270,21 @@ impl ValueFile {
         written.is_some_and(|written| *written > seq)
     }
 
-    /// Whether the file has the group.
     pub(crate) fn has_group(&self, group: u32) -> bool {
         (group as usize) < self.segments.len()
     }
 
-    /// Hash of a key for the groups' sketches; independent of the group.
+    /// The hash of a key for the groups' sketches. It is independent of the key's group.
     pub(crate) fn sketch_hash(key: &[u8]) -> u64 {
         xxhash_rust::xxh3::xxh3_64(key)
     }
 
-    /// Seeds the checksums of a segment.
+    /// The seed of a segment's checksums.
     pub(crate) fn checksum_seed(&self, segment: &Segment) -> ChecksumSeed {
         ChecksumSeed::new(self.uid, segment.generation)
     }
 
-    /// Where a segment begins in the file.
+    /// The offset of a segment in the file.
     pub(crate) fn position(&self, segment: &Segment) -> u64 {
         FIRST_SLOT + u64::from(segment.slot) * self.slot_bytes
     }
@@ -295,20 +297,20 @@ impl ValueFile {
         Error::corruption(values_name(self.number), offset, what)
     }
 
-    /// The segments of a group, held against being used again.
+    /// The segments of a group, held so that their slots are not reused.
     pub(crate) fn load(&self, group: u32) -> Option<Segments> {
         self.segments.get(group as usize).map(ArcSwap::load)
     }
 
-    /// Whether the record is there; reads at most a footer.
+    /// Whether the record is there. Reads at most a footer.
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
         Ok(self.find(&group.load(), &mut None, pointer.stream_offset)?.is_some())
     }
 
-    /// Segment and offset of a record, in the group or where its tag leads: the segments of the
-    /// cold stream are loaded into `cold` when they are needed, never before those of the group,
-    /// or a tag might lead to what came after them. O(log segments + log records of one).
+    /// The segment and offset of a record, in the group or where its tag leads. If needed, it loads
+    /// the segments of the cold stream into `cold`, never before those of the group: otherwise a
+    /// tag could lead to a record that came after them. O(log segments + log records of one).
     pub(crate) fn find(
         &self,
         segments: &[Segment],
@@ -343,7 +345,7 @@ impl ValueFile {
         Ok(place_in(&segment, footer.as_deref(), stream_offset).map(|place| (segment, place)))
     }
 
-    /// The footer of a collected segment, through the cache.
+    /// The footer of a collected segment, from the cache or the file.
     pub(crate) fn footer(&self, segment: &Segment) -> Result<Arc<Footer>> {
         let key = CacheKey { uid: self.uid, offset: segment.generation };
         if let Some(Cached::Footer(footer)) = self.cache.get(key) {
@@ -360,7 +362,7 @@ impl ValueFile {
         Ok(footer)
     }
 
-    /// Whether an edit fits, before it is logged.
+    /// Refuses an edit that does not fit, before it is logged.
     pub(crate) fn check(&self, edit: &ValueEdit) -> Result<()> {
         let state = self.state.lock();
         let bad = |what| self.corrupt(0, format!("an edit does not fit: {what}"));
@@ -371,7 +373,7 @@ impl ValueFile {
     }
 
     /// Makes a logged (and checked) edit visible, the cold stream first: a reader that sees a tag
-    /// must find the record that it leads to.
+    /// must find its record there.
     pub(crate) fn publish(&self, edit: &ValueEdit) {
         let mut state = self.state.lock();
         let first = if seeded!(TagsPublishedFirst) { None } else { self.cold };
@@ -403,7 +405,7 @@ impl ValueFile {
         }
     }
 
-    /// What the file holds and what collection knows about it, by group.
+    /// The contents of the file, and its garbage as far as collection knows it, by group.
     pub(crate) fn usage(&self, points: &[SeqNo]) -> ValueUsage {
         let disk_bytes = self.file_bytes();
         let state = self.state.lock();
@@ -441,7 +443,8 @@ impl ValueFile {
         (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, points)).sum()
     }
 
-    /// Slots up to which collection need not act: the capacity (or what is live) and the reserve.
+    /// The number of slots up to which no collection is needed: those of the capacity, or of the
+    /// live data, and the reserve.
     pub(crate) fn limit_slots(&self, state: &FileState, options: &ValueOptions) -> u64 {
         let groups = &state.layout.groups;
         let follows = options.capacity_bytes == 0;
@@ -452,20 +455,21 @@ impl ValueFile {
         let with_reserve =
             u128::from(capacity) * u128::from(1000 + options.reserve_permille) / 1000;
         let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
-        // One slot that is being filled and one that a collection left half full, for each group.
+        // Each group may have one slot that is being filled, and one that a collection left half
+        // full.
         let in_use = groups.iter().filter(|group| group.records() > 0).count() as u64;
         let in_use = in_use.max(state.layout.group_count().into());
         slots + if follows { 2 * in_use } else { 0 }
     }
 
-    /// Bytes that the file takes on disk: free slots that were punched take none.
+    /// Bytes that the file takes on disk. Free slots that were punched take none.
     pub(crate) fn file_bytes(&self) -> u64 {
         let whole = || FIRST_SLOT + u64::from(self.state.lock().pool.end()) * self.slot_bytes;
         self.file.disk_bytes().unwrap_or_else(|_| whole())
     }
 
-    /// Cuts free slots off the end of the file; punches the others if asked. Space that will be
-    /// needed again soon is better kept: overwriting is faster than fresh blocks.
+    /// Cuts free slots off the end of the file, and punches the others if asked. Space that will be
+    /// needed again soon is better kept, because overwriting is faster than fresh blocks.
     pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.reclaim();
@@ -482,7 +486,7 @@ impl ValueFile {
         Ok(())
     }
 
-    /// Copies what a layout names to a file of the same name.
+    /// Copies the segments that a layout names to a file of the same name.
     pub(crate) fn copy_to(&self, layout: &Layout, target: &dyn Storage) -> Result<()> {
         let file = target.create(&values_name(self.number), Category::Value)?;
         file.write_at(0, &header(layout.slot_bytes, self.uid))?;
@@ -498,7 +502,7 @@ impl ValueFile {
 }
 
 impl FileState {
-    /// A new segment of `slots` for records of `group`, and room for them in its stream.
+    /// A new segment of `slots` for records of `group`, with room for them in its stream.
     pub(crate) fn take(&mut self, group: u32, slots: u32, slot_bytes: u64) -> Result<Segment> {
         self.reclaim();
         let full = || {
@@ -514,7 +518,7 @@ impl FileState {
         Ok(Segment { stream_offset: stream_end, ..self.output(slot, slots) })
     }
 
-    /// A new segment for the output of a collection, which keeps the stream_offsets of its records.
+    /// A new segment for the output of a collection, which keeps the stream offsets of its records.
     pub(crate) fn take_output(&mut self, slots: u32) -> Result<Segment> {
         self.reclaim();
         let slot = self.pool.take(slots).ok_or_else(|| {
@@ -539,9 +543,9 @@ impl FileState {
         }
     }
 
-    /// Makes slots free whose last reader has gone.
+    /// Frees the slots whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
-        // In order: what one names, those before it may name as well.
+        // In order, because what one of them names, those before it may name too.
         let unheld = |(old, _): &(Arc<_>, _)| Arc::strong_count(old) == 1;
         while self.leaving.front().is_some_and(|one| unheld(one) || seeded!(SlotsFreedEarly)) {
             for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
@@ -562,10 +566,10 @@ impl FileState {
     }
 }
 
-/// What a value file holds.
+/// How much a value file holds.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ValueUsage {
-    /// File name inside the store.
+    /// The name of the file inside the store.
     pub file: String,
     /// How its records are arranged.
     pub placement: ValuePlacement,
@@ -575,39 +579,39 @@ pub struct ValueUsage {
     pub slot_bytes: u64,
     /// Slots that hold records.
     pub used_slots: u64,
-    /// Slots of the file.
+    /// Slots of the file, free ones included.
     pub file_slots: u64,
-    /// Bytes that the file takes on disk, without free slots that were given back.
+    /// Bytes that the file takes on disk, without free slots that were returned to the file system.
     pub disk_bytes: u64,
     /// One entry per group.
     pub groups: Vec<GroupUsage>,
-    /// Of hash groups: the cold stream that they share.
+    /// The cold stream, which hash groups share.
     pub cold: Option<GroupUsage>,
 }
 
-/// What a group of a value file holds.
+/// How much a group of a value file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GroupUsage {
     /// Bytes of records.
     pub bytes: u64,
-    /// Records.
+    /// The number of its records.
     pub records: u64,
-    /// Slots.
+    /// The number of its slots.
     pub slots: u64,
     /// Bytes that a collection would probably free if no snapshot held them.
     pub garbage_bytes: u64,
-    /// Of those, bytes that compactions found dead.
+    /// The part of the garbage that compactions found dead.
     pub dead_bytes: u64,
-    /// Of the garbage, bytes that the last collection had to keep for snapshots that still live.
+    /// The part of the garbage that the last collection kept for snapshots that are still alive.
     pub pinned_bytes: u64,
-    /// Bytes of records that the group has in the cold stream; not among `bytes`.
+    /// Bytes of records that the group has in the cold stream; `bytes` does not include them.
     pub cold_bytes: u64,
     /// Whether a damaged record keeps the group from being collected.
     pub quarantined: bool,
 }
 
 impl ValueUsage {
-    /// Bytes of records.
+    /// Bytes of records in all groups and the cold stream.
     pub fn bytes(&self) -> u64 {
         self.sum(|group| group.bytes)
     }
@@ -617,7 +621,7 @@ impl ValueUsage {
         self.sum(|group| group.garbage_bytes)
     }
 
-    /// Something of all groups and the cold stream.
+    /// The sum of a quantity over all groups and the cold stream.
     pub fn sum(&self, of: impl Fn(&GroupUsage) -> u64) -> u64 {
         self.groups.iter().chain(&self.cold).map(of).sum()
     }
@@ -628,13 +632,14 @@ impl ValueUsage {
     }
 }
 
-/// The segment that has this stream_offset, if any has.
+/// The segment that covers this stream offset, if one does.
 pub(crate) fn segment_of(segments: &[Segment], stream_offset: u64) -> Option<Segment> {
     let at = segments.partition_point(|segment| segment.stream_offset <= stream_offset);
     Some(segments[at.checked_sub(1)?])
 }
 
-/// Where in its segment the record of this stream_offset lies; `footer`: of one that was collected.
+/// The place of the record with this stream offset in its segment. A collected segment needs its
+/// footer.
 pub(crate) fn place_in(
     segment: &Segment,
     footer: Option<&Footer>,
@@ -647,7 +652,7 @@ pub(crate) fn place_in(
     (offset < segment.bytes).then_some(RecordPlace::Here(offset))
 }
 
-/// Every committed byte lies inside the file.
+/// Checks that every committed byte lies inside the file.
 fn check_length(layout: &Layout, len: u64) -> Result<()> {
     let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
     let slot_bytes = u64::from(layout.slot_bytes);
@@ -674,7 +679,7 @@ fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
-/// Checks that a file begins as that of a layout does. Its length.
+/// Checks that a file has the header that its layout requires, and returns its length.
 pub(crate) fn check_file(file: &dyn StorageFile, layout: &Layout, uid: u64) -> Result<u64> {
     let name = values_name(layout.number);
     let mut bytes = [0; 28];

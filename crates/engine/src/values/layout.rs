@@ -1,25 +1,25 @@
-//! Which records lie where in a value file, as metadata: groups of segments, each an extent of
-//! slots. The whole changes only by edits, which the manifest logs; nothing here does I/O.
+//! The layout of a value file, as metadata: groups of segments, each an extent of slots. It changes
+//! only by edits, which the manifest logs. Nothing here does I/O.
 //!
-//! Behind the hash groups comes one more, the cold stream: records that were not updated between
-//! two collections. Their group keeps a tag of each, which leads to the record.
+//! Behind the hash groups comes one more group, the cold stream: records that were not updated
+//! between two collections. Their own group keeps a tag of each, which leads to the record.
 //!
 //! ```text
 //! layout     := number | placement | slot bytes | retired at | group count | group*
-//! group      := end stream_offset | live bytes | live keys | sketch | segment count | segment*
-//!               | dead count | (stream_offset | bytes)*
-//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | stream_offset | bytes
+//! group      := end stream offset | live bytes | live keys | sketch | segment count | segment*
+//!               | dead count | (stream offset | bytes)*
+//! segment    := slot | slots << 2 | tagged << 1 | collected | generation | stream offset | bytes
 //!               | records | if tagged: tags | cold bytes
 //! edit       := number | group edit count | group edit*
-//! group edit := group | end stream_offset | removed count | generation* | segment count | segment*
-//!               | dead count | (stream_offset | bytes)* | forgotten count | stream_offset*
+//! group edit := group | end stream offset | removed count | generation* | segment count | segment*
+//!               | dead count | (stream offset | bytes)* | forgotten count | stream offset*
 //!               | sketch | 1 + collection (live bytes | live keys) or 0
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
 //! back: those hold markers, and have no cold stream behind them.
 //!
-//! Numbers are varints; counts are checked against the bytes that are left.
+//! Numbers are varints. Counts are checked against the bytes that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,49 +32,49 @@ use crate::base::codec::{
 use crate::base::value_options::{ValueOptions, ValuePlacement};
 use crate::format::record::footer_bytes;
 
-/// Placement of hash groups whose pointers are written back.
+/// The code of hash groups whose pointers are written back.
 const WRITTEN_BACK: u64 = 3;
 
 /// Records in one extent of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// First slot.
+    /// The first slot.
     pub slot: u32,
-    /// Slots in a row; more than one only for a record that is larger than a slot.
+    /// The number of consecutive slots: one, unless the segment holds a record larger than a slot.
     pub slots: u32,
-    /// Written by a collection: a footer behind the records tells where each stream_offset lies.
-    /// Else the offset of a record is its stream_offset less that of the segment.
+    /// Written by a collection: a footer behind the records gives the offset of each stream offset.
+    /// In other segments the offset of a record is its stream offset less that of the segment.
     pub collected: bool,
-    /// Which life of the slots; never used again in the file.
+    /// Tells apart the uses of the same slots. It is never reused in the file.
     pub generation: u64,
-    /// Smallest stream_offset.
+    /// The smallest stream offset.
     pub stream_offset: u64,
     /// Bytes of records.
     pub bytes: u64,
-    /// Number of records, tags among them.
+    /// Number of records, tags included.
     pub records: u32,
-    /// How many of them are tags; none but in a collected segment of a hash group.
+    /// Number of tags; zero except in a collected segment of a hash group.
     pub tags: u32,
     /// Bytes of the records in the cold stream that the tags stand for.
     pub cold_bytes: u64,
 }
 
 impl Segment {
-    /// Bytes on disk.
+    /// Bytes on disk, the footer included.
     pub fn stored_bytes(&self) -> u64 {
         self.bytes + if self.collected { footer_bytes(self.records, self.tags) } else { 0 }
     }
 }
 
-/// The records whose keys share a hash group; or a whole log; or the cold stream.
+/// The records of a hash group, of a whole log, or of the cold stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// By stream_offset, ascending. Shared with readers.
+    /// By stream offset, ascending. Shared with readers.
     pub segments: Arc<Vec<Segment>>,
-    /// Every stream_offset given out so far is below.
+    /// Every stream offset given out so far is below.
     pub stream_end: u64,
-    /// Records that look live in the group but that no version of the tree points to: what they
-    /// hold was deleted, or replaced by an inline value. By stream_offset, with their bytes.
+    /// Records that look live in the group but that no version of the tree points to, because their
+    /// values were deleted or replaced by inline ones. By stream offset, with their bytes.
     pub dead: BTreeMap<u64, u32>,
     /// Bytes that the last collection left.
     pub live_bytes: u64,
@@ -82,11 +82,11 @@ pub struct Group {
     pub live_keys: u64,
     /// The keys of all records.
     pub keys: Sketch,
-    /// Derived from the above.
+    /// Sums over the fields above.
     totals: Totals,
 }
 
-/// Sums over a group, taken when it changes: every look for work asks for them.
+/// Sums over a group. They are taken when it changes, because every look for work needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     bytes: u64,
@@ -127,7 +127,7 @@ impl Group {
         self.totals.slots
     }
 
-    /// Tells whether records came, went or died.
+    /// A value that changes when records come, go or die.
     pub fn fingerprint(&self) -> (u64, u64) {
         (self.totals.bytes, self.totals.dead_bytes)
     }
@@ -137,15 +137,15 @@ impl Group {
         self.totals.cold_bytes
     }
 
-    /// Bytes of records that compactions found dead; of the cold stream, that collections did.
+    /// Bytes of records that compactions found dead, or in the cold stream, that collections did.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes
     }
 
-    /// Bytes that a collection would probably free: what was written since the last one, less the
-    /// keys that are new since then, plus what is known to be dead. For updates of known keys this
-    /// is exact (HashKV §3.3: the group with the most writes); for new keys it is as good as the
-    /// sketch, whose two estimates share their error.
+    /// Bytes that a collection would probably free: those written since the last one, less those of
+    /// keys that are new since then, plus those known to be dead. For updates of known keys this is
+    /// exact (HashKV §3.3 chooses the group with the most writes). For new keys it is as good as
+    /// the sketch, whose two estimates share their error.
     pub fn garbage_bytes(&self) -> u64 {
         self.totals.garbage_bytes
     }
@@ -170,19 +170,20 @@ impl Group {
         let records = self.records().max(1);
         let keys = self.keys.estimate().unwrap_or(records).min(records);
         let new_keys = keys.saturating_sub(self.live_keys);
-        // A tag stands for a record: without them new keys would seem as small as tags.
+        // A tag stands for a record; without the bytes of those records new keys would seem as
+        // small as tags.
         let whole_bytes = u128::from(bytes) + u128::from(self.cold_bytes());
         let new_bytes = (u128::from(new_keys) * whole_bytes / u128::from(records)) as u64;
         written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
-    /// The group after an edit; a reason if the edit does not fit.
+    /// The group after an edit, or a reason why the edit does not fit.
     pub fn apply(&self, edit: &GroupEdit, slot_bytes: u64) -> Result<Group, String> {
         let mut next = self.clone();
         let mut leaving: BTreeSet<u64> = edit.remove.iter().copied().collect();
         let mut segments = Vec::with_capacity(self.segments.len() + edit.place.len());
         if leaving.is_empty() {
-            // Appends are most edits.
+            // Most edits only append.
             segments.extend_from_slice(&self.segments);
         } else {
             let stays = |segment: &&Segment| !leaving.remove(&segment.generation);
@@ -192,7 +193,7 @@ impl Group {
             return Err(format!("removes unknown segment {generation}"));
         }
         for segment in &edit.place {
-            // What is placed is mostly at the end.
+            // Most segments that an edit places are near the end.
             let known = segments.iter_mut().rev().find(|one| one.generation == segment.generation);
             match known {
                 Some(known) => *known = *segment,
@@ -219,7 +220,7 @@ impl Group {
     }
 }
 
-/// Sorted, disjoint, inside their slots and below the group's end.
+/// Checks that segments are sorted, disjoint, inside their slots and below the group's end.
 fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Result<(), String> {
     let mut behind = 0;
     for segment in segments {
@@ -230,7 +231,7 @@ fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Res
             && segment.slot.checked_add(segment.slots).is_some()
             && segment.bytes.checked_add(footer).is_some()
             && room.is_some_and(|room| segment.stored_bytes() <= room);
-        // A collected segment keeps stream_offsets from anywhere in what it replaced.
+        // A collected segment keeps stream offsets from anywhere in those that it replaced.
         let extent = if segment.collected { 1 } else { segment.bytes };
         let end = segment.stream_offset.checked_add(extent).filter(|end| *end <= stream_end);
         match end {
@@ -244,21 +245,21 @@ fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Res
 /// An atomic change of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupEdit {
-    /// Which group.
+    /// The group that changes.
     pub group: u32,
-    /// New end of the stream, if larger.
+    /// The new end of the stream, if larger.
     pub stream_end: u64,
-    /// Generations of segments that go.
+    /// Generations of the segments to remove.
     pub remove: Vec<u64>,
-    /// Segments that come, or grow: one of a known generation replaces it.
+    /// Segments to add. One of a known generation replaces the known one.
     pub place: Vec<Segment>,
-    /// Records found dead by compactions: stream_offset and bytes.
+    /// The stream offsets and bytes of records that compactions found dead.
     pub dead: Vec<(u64, u32)>,
-    /// Notices of dead records that are done with.
+    /// Stream offsets of dead records that are gone.
     pub forgotten: Vec<u64>,
-    /// Keys of the records that come; with `collected`, of all that are left.
+    /// The keys of the records to add; with `collected`, of all records left.
     pub keys: Sketch,
-    /// A collection: bytes and distinct keys that it left.
+    /// Set by a collection: the bytes and distinct keys that it left.
     pub collected: Option<(u64, u64)>,
 }
 
@@ -280,32 +281,31 @@ impl Default for GroupEdit {
 /// An atomic change of a layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueEdit {
-    /// Number of the value file.
+    /// The number of the value file.
     pub store: u64,
-    /// One per group that changes.
+    /// One edit for each group that changes.
     pub groups: Vec<GroupEdit>,
 }
 
 /// A value file: its identity and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// File number.
+    /// The number of the file.
     pub number: u64,
     /// `Vlog` or `HashGrouped`.
     pub placement: ValuePlacement,
-    /// Of hash groups: collections write pointers into the tree, and groups hold markers.
+    /// For hash groups: whether collections write pointers into the tree, and groups hold markers.
     pub writes_back: bool,
     /// Bytes of a slot.
     pub slot_bytes: u32,
-    /// Tables below this number may point here, although values go elsewhere now; 0: this is where
-    /// they go.
+    /// Zero while values go here. Otherwise tables below this number may still point here.
     pub retired_at: u64,
-    /// Groups; behind hash groups of stable pointers, the cold stream.
+    /// The groups; behind hash groups with stable pointers, the cold stream.
     pub groups: Vec<Group>,
 }
 
 impl Layout {
-    /// An empty file that goes with these options.
+    /// An empty file for these options.
     pub fn new(number: u64, options: &ValueOptions) -> Layout {
         let (placement, slot_bytes) = (options.placement, options.slot_bytes);
         let writes_back = options.writes_back();
@@ -314,7 +314,7 @@ impl Layout {
         Layout { number, placement, writes_back, slot_bytes, retired_at: 0, groups }
     }
 
-    /// Whether values that go by these options may go here.
+    /// Whether the file suits values that are placed by these options.
     pub fn is_of(&self, options: &ValueOptions) -> bool {
         self.placement == options.placement && self.writes_back == options.writes_back()
     }
@@ -325,17 +325,17 @@ impl Layout {
         has_tags.then(|| (self.groups.len() as u32).saturating_sub(1))
     }
 
-    /// Groups that keys go to.
+    /// The number of groups that keys go to.
     pub fn group_count(&self) -> u32 {
         (self.groups.len() as u32).saturating_sub(self.cold().is_some().into())
     }
 
-    /// The group that an edit names.
+    /// The group of a number.
     pub fn group(&self, group: u32) -> Result<&Group, String> {
         self.groups.get(group as usize).ok_or_else(|| format!("names unknown group {group}"))
     }
 
-    /// Applies an edit.
+    /// Applies an edit, or says why it does not fit.
     pub fn apply(&mut self, edit: &ValueEdit) -> Result<(), String> {
         for group in &edit.groups {
             let next = self.group(group.group)?.apply(group, self.slot_bytes.into())?;
@@ -344,7 +344,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Refuses a layout whose segments share slots or generations, or whose groups do not hold.
+    /// Refuses a layout whose segments share generations or do not fit, or whose groups do not suit
+    /// its placement.
     pub fn check(&self) -> Result<(), String> {
         let mut generations = BTreeSet::new();
         for group in &self.groups {
@@ -366,7 +367,6 @@ impl Layout {
     }
 }
 
-/// Encodes a layout.
 pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     let placement = match layout.placement {
         ValuePlacement::Vlog => 1,
@@ -390,7 +390,6 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     }
 }
 
-/// Decodes a layout.
 pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
     let number = take_number(reader)?;
     let (placement, writes_back) = match reader.take_varint()? {
@@ -416,7 +415,6 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
     Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, groups })
 }
 
-/// Encodes an edit.
 pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
     put_varint(out, edit.store);
     put_varint(out, edit.groups.len() as u64);
@@ -443,7 +441,6 @@ pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
     }
 }
 
-/// Decodes an edit.
 pub(crate) fn take_edit(reader: &mut Reader<'_>) -> Decoded<ValueEdit> {
     let store = reader.take_varint()?;
     let groups = take_list(reader, |reader| {
@@ -510,7 +507,7 @@ fn take_dead(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
     Ok((take_number(reader)?, take_u32(reader)?))
 }
 
-/// A sketch of few keys as pairs of register and rank; else whole.
+/// Encodes a sketch of few keys as pairs of register and rank, and any other sketch whole.
 fn put_sketch(out: &mut Vec<u8>, sketch: &Sketch) {
     let registers = sketch.as_bytes();
     let set: Vec<(usize, u8)> =
@@ -519,7 +516,8 @@ fn put_sketch(out: &mut Vec<u8>, sketch: &Sketch) {
         return put_bytes(out, registers);
     }
     let pairs: Vec<u8> = set.into_iter().flat_map(|(at, rank)| [at as u8, rank]).collect();
-    // One byte more than the pairs, so that their length is odd and a whole sketch's is not.
+    // The list is one byte longer than the pairs. So its length is odd, and that of a whole sketch
+    // is even.
     put_varint(out, pairs.len() as u64 + 1);
     out.push(0);
     out.extend_from_slice(&pairs);

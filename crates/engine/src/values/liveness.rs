@@ -1,5 +1,5 @@
-//! What a collection of a hash group keeps, and which segments it rewrites for that. Pure: no I/O,
-//! no locks.
+//! Decides which records a collection of a hash group keeps, and which segments it rewrites for
+//! that. Pure: no I/O, no locks.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use crate::format::record::{footer_bytes, tag_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 
-/// A record of the group being collected.
+/// A record of the group that is being collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordEntry {
-    /// Where its key is in the arena.
+    /// The place of its key in the arena.
     pub(crate) key_at: usize,
     pub(crate) key_bytes: u32,
     pub(crate) seq: SeqNo,
     pub(crate) stream_offset: u64,
-    /// Index of the segment, and the place in it.
+    /// The index of its segment; `offset` is its place there.
     pub(crate) segment: u32,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
-    /// Of a tag: what it stands for.
+    /// For a tag, the record that it stands for.
     pub(crate) tag: Option<Tag>,
-    /// Of a version that is a deletion or lies inline.
+    /// Whether it marks a version that is a deletion or lies inline.
     pub(crate) is_marker: bool,
     /// Whether the record goes to the cold stream, if its segment is rewritten.
     pub(crate) cools: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Tag {
 }
 
 impl RecordEntry {
-    /// Bytes that the group keeps of it.
+    /// Bytes that the group keeps: those of the record, or those of its tag if it cools.
     pub(crate) fn kept_bytes(&self) -> u64 {
         if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
     }
@@ -56,14 +56,15 @@ impl RecordEntry {
     }
 }
 
-/// What a scan found.
+/// The records that a scan found.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
     pub(crate) entries: Vec<RecordEntry>,
-    /// Bytes of segments, as far as they are held.
+    /// The bytes of each segment, as far as they are held.
     pub(crate) held: Vec<Option<Vec<u8>>>,
-    /// Spreads hashes of keys: nobody outside knows it, so nobody can choose keys that meet.
+    /// Spreads the hashes of keys. Nobody outside knows it, so nobody can choose keys whose hashes
+    /// collide.
     pub(crate) mix: u64,
 }
 
@@ -72,8 +73,8 @@ impl Scanned {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
     }
 
-    /// Indices of the entries by key, and as `order` has it. Sorted are heads and indices: most
-    /// comparisons end there, and they are small.
+    /// Indices of the entries, sorted by key and then as `order` says. The sort moves pairs of head
+    /// and index: they are small, and most comparisons end at the head.
     fn by_key(&self) -> Vec<u32> {
         let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
         let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
@@ -81,8 +82,9 @@ impl Scanned {
         sorted.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// By key; of a key the newest version first, and of two records of one version the later. A
-    /// record goes before a marker of its version: that lay inline once, and was separated since.
+    /// By key; of one key the newest version first, and of two records of one version the later. A
+    /// record goes before a marker of its version: that version once lay inline, and was separated
+    /// since.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];
@@ -100,10 +102,10 @@ impl Scanned {
     }
 }
 
-/// No entry.
+/// Marks the absence of an entry.
 const NONE: u32 = u32::MAX;
 
-/// Entries by hash: each leads to the one before it with the same hash, mostly of the same key.
+/// Entries by hash. Each leads to the one before it with the same hash, usually of the same key.
 struct Chains {
     before: Vec<u32>,
     /// Whether no later entry has its hash.
@@ -131,7 +133,7 @@ impl Chains {
         chains
     }
 
-    /// Puts the entries of the chain that ends with `last` there.
+    /// Fills `out` with the entries of the chain that ends with `last`.
     fn list(&self, last: u32, out: &mut Vec<u32>) {
         out.clear();
         out.extend(std::iter::successors(Some(last), |at| {
@@ -140,17 +142,17 @@ impl Chains {
     }
 }
 
-/// What stays of a group.
+/// The records of a group that a collection keeps.
 #[derive(Debug)]
 pub(crate) struct Survivors {
-    /// By stream_offset.
+    /// By stream offset.
     pub(crate) entries: Vec<RecordEntry>,
     pub(crate) keys: Sketch,
     /// Bytes of the newest versions.
     pub(crate) live_bytes: u64,
     /// Bytes that only snapshots need.
     pub(crate) pinned_bytes: u64,
-    /// Tags of versions that nobody sees.
+    /// Tags of versions that no reader sees.
     pub(crate) dropped_tags: Vec<RecordEntry>,
 }
 
@@ -166,13 +168,14 @@ impl Survivors {
     }
 }
 
-/// The segments that are worth rewriting, as indices.
+/// The indices of the segments that are worth rewriting.
 ///
-/// 1. Those at the front that lost nothing stay: copying them would free nothing.
-/// 2. So do those at the end without which as many slots come free: the newest, in which least has
-///    died. What garbage they hold is found the next time. The segment that is being filled is
-///    mostly one of them, so that a group does not leave a partly filled one behind each time.
-/// 3. If nothing comes free, all are rewritten: no garbage is left then, and nobody tries again.
+/// 1. Segments at the front that lost nothing stay: copying them would free nothing.
+/// 2. Segments at the end stay if the rest frees as many slots without them. They are the newest,
+///    and least in them has died. A later collection finds their garbage. The open segment is
+///    usually one of them, so that a group does not leave a partly filled segment behind each time.
+/// 3. If no slot comes free, all are rewritten: then no garbage is left, and no collection tries
+///    again.
 pub(crate) fn rewritten(
     segments: &[Segment],
     survivors: &[RecordEntry],
@@ -183,7 +186,7 @@ pub(crate) fn rewritten(
     survivors.iter().for_each(|entry| left[entry.segment as usize].push(entry));
     let mut outputs = Packing { slot_bytes, ..Packing::default() };
     let mut inputs = 0;
-    // Slots that come free when the rewriting ends behind each segment.
+    // The slots that come free if the rewriting ends behind each segment.
     let mut freed = vec![0];
     for (segment, left) in segments.iter().zip(left).skip(from) {
         inputs += i64::from(segment.slots);
@@ -195,7 +198,7 @@ pub(crate) fn rewritten(
     from..enough.map_or(segments.len(), |count| from + count)
 }
 
-/// How many slots records take, packed as the copy packs them.
+/// Counts the slots that records take, packed as the copy packs them.
 #[derive(Default)]
 struct Packing {
     slot_bytes: u64,
@@ -220,13 +223,14 @@ impl Packing {
         self.cold_bytes += entry.cooling_bytes();
     }
 
-    /// The cold stream goes on where it ended, so what goes there takes its share of slots.
+    /// The slots that the records take. The cold stream continues where it ended, so its records
+    /// take a share of slots.
     fn slots(&self) -> i64 {
         self.slots + self.cold_bytes.div_ceil(self.slot_bytes) as i64
     }
 }
 
-/// Segments at the front of which every record stays, as long as they are about full.
+/// The number of segments at the front that lost no record and are nearly full.
 fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64) -> usize {
     let mut counts = vec![0u32; segments.len()];
     survivors.iter().for_each(|entry| counts[entry.segment as usize] += 1);
@@ -237,9 +241,10 @@ fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64)
     segments.iter().zip(&counts).take_while(|pair| whole(*pair)).count()
 }
 
-/// Which versions stay: of each key the newest and, for each point, the newest that it sees; not
-/// those that compactions found dead. With `cools`, a record goes to the cold stream if it is all
-/// that the scan met of its key: no update since it was written or last moved (HashKV §3.4).
+/// Finds the versions that stay: of each key the newest and, for each point, the newest that it
+/// sees, without those that compactions found dead. With `cools`, a record goes to the cold stream
+/// if it is the only one of its key in the scan: the key had no update since the record was written
+/// or last moved (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],
@@ -258,12 +263,12 @@ struct Judge<'a> {
     dead: &'a BTreeMap<u64, u32>,
     cools: bool,
     out: Survivors,
-    /// Index, and whether it cools.
+    /// The index of an entry, and whether it cools.
     kept: Vec<(u32, bool)>,
 }
 
 impl Judge<'_> {
-    /// Keys are found by their hashes; sorted is only what has a hash in common.
+    /// Finds keys by their hashes. It sorts only entries that share a hash.
     fn by_hash(mut self, hashes: &[u64]) -> Survivors {
         let scanned = self.scanned;
         let chains = Chains::of(hashes, scanned.mix);
@@ -277,7 +282,7 @@ impl Judge<'_> {
         self.finish()
     }
 
-    /// All versions of a key, the newest first.
+    /// Judges all versions of a key, the newest first.
     fn see(&mut self, versions: &[u32], hash: u64) {
         let before = self.kept.len();
         let mut last = None;
@@ -290,7 +295,7 @@ impl Judge<'_> {
             let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
             let is_dead = self.dead.contains_key(&entry.stream_offset);
             if !newest && !is_dead {
-                // Its key was updated: the newest version is hot.
+                // Its key was updated, so the newest version is hot.
                 self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
             }
             if shadowed || is_dead {
@@ -309,7 +314,7 @@ impl Judge<'_> {
 
     fn finish(self) -> Survivors {
         let Judge { scanned, mut out, mut kept, .. } = self;
-        // As scanned, which is by stream_offset.
+        // In the order of the scan, which is by stream offset.
         kept.sort_unstable();
         let entry = |(at, cools)| RecordEntry { cools, ..scanned.entries[at as usize] };
         out.entries = kept.into_iter().map(entry).collect();
@@ -318,10 +323,11 @@ impl Judge<'_> {
     }
 }
 
-/// Of a group whose pointers are written back: the newest version of each key, by key, unless a
-/// marker or a compaction says that it is no longer the key's. A version may have several records:
-/// a collection that ended between its copies and its pointers left both, and one of them may be
-/// known to be dead for all. Older versions stay where they are as long as a snapshot needs them.
+/// The newest version of each key, by key, in a group whose pointers are written back. A key is
+/// left out if a marker or a compaction says that the version is no longer its newest. A version
+/// may have several records: a collection that ended between its copies and its pointers left both,
+/// and if one is known to be dead, all are. Older versions stay where they are as long as a
+/// snapshot needs them.
 pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
     let entry = |at: &u32| &scanned.entries[*at as usize];
@@ -338,8 +344,8 @@ pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors 
     out
 }
 
-/// Of a group whose pointers are written back: the markers that are the newest of their keys, by
-/// key.
+/// The markers that are the newest of their keys, by key, in a group whose pointers are written
+/// back.
 pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<RecordEntry> {
     let entry = |at: &u32| &scanned.entries[*at as usize];
     let sorted = scanned.by_key();
@@ -348,8 +354,8 @@ pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<RecordEntry> {
     newest.filter(|entry| entry.is_marker).copied().collect()
 }
 
-/// Of the cold stream: all but what is known to be dead. Its records are there for their tags,
-/// which know what snapshots see.
+/// The records of the cold stream, without those known to be dead. Each is kept for its tag, and
+/// the tags know what snapshots see.
 pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
     out.entries
@@ -358,9 +364,9 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
     out
 }
 
-/// Of the cold stream: neighbours of about `most_slots` slots in which most is dead or not used,
-/// among the first `count` segments; and how many bytes that is. What an extent of several slots
-/// leaves unused is not to be had.
+/// Neighbouring segments of the cold stream in which most is dead or unused, with the bytes of
+/// that. They take about `most_slots` slots, and lie among the first `count` segments. Unused room
+/// in an extent of several slots does not count, because no other record can use it.
 pub(crate) fn emptiest(
     segments: &[Segment],
     count: usize,
@@ -418,7 +424,7 @@ mod tests {
         (0..count).map(segment).collect()
     }
 
-    /// Four records of 1,000 bytes to a segment; of each so many are left.
+    /// Segments of four records of 1,000 bytes each, of which `counts` says how many are left.
     fn left(counts: &[u32]) -> Vec<RecordEntry> {
         let entry = |segment: usize, i: u32| RecordEntry {
             key_at: 0,
@@ -452,7 +458,7 @@ mod tests {
 
     #[test]
     fn what_cools_leaves_a_tag() {
-        // Each record leaves a tag of 18 bytes; four of them fill a slot of the cold stream.
+        // Each record leaves a tag of 18 bytes. Four of the records fill a slot of the cold stream.
         let mut all_cool = left(&[4, 2, 2, 4]);
         all_cool.iter_mut().for_each(|entry| entry.cools = true);
         assert_eq!(rewritten(&segments(4), &all_cool, SLOT_BYTES), 1..4, "but the front");
@@ -481,15 +487,15 @@ mod tests {
         scanned
     }
 
-    /// Records (key, number, stream_offset, whether it is a tag), scanned and judged.
+    /// Judges records (key, number, stream offset, whether it is a tag).
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
         let dead = dead.iter().map(|at| (*at, 100)).collect();
         survivors(&scanned, points, &dead, true)
     }
 
-    /// What would be relocated of records (key, number, stream_offset, whether it is a marker):
-    /// their stream_offsets.
+    /// The stream offsets that would be relocated among records (key, number, stream offset,
+    /// whether it is a marker).
     fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
         let mut scanned = scanned(records);
         for entry in &mut scanned.entries {
@@ -527,7 +533,8 @@ mod tests {
         };
         let records = [("a", 1, 1, false), ("b", 2, 2, false), ("b", 9, 9, false)];
         assert_eq!(stream_offsets(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
-        // A snapshot at 5 still sees the older one: it is no longer single, and stays as it is.
+        // A snapshot at 5 still sees the older one. So the key has more than one record, and stays
+        // as it is.
         let kept = judged(&records, &[5, 10], &[]);
         assert_eq!(stream_offsets(&kept), [(1, true), (2, false), (9, false)]);
         let kept = judged(&records, &[10], &[2]);
@@ -549,7 +556,7 @@ mod tests {
         );
     }
 
-    /// Survivors as they were found before there were hashes: by sorting all that was scanned.
+    /// The survivors found without hashes: by sorting all that was scanned.
     fn by_key(mut judge: Judge<'_>, hashes: &[u64]) -> Survivors {
         let scanned = judge.scanned;
         for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
@@ -559,8 +566,8 @@ mod tests {
     }
 
     proptest! {
-        /// Chains are sorted where hashes have something in common, and only there. Here most have
-        /// all but a few bits in common, so that chains hold several keys.
+        /// Chains are sorted only where hashes are equal. Here most hashes differ in a few bits
+        /// only, so that chains hold several keys.
         #[test]
         fn survivors_are_the_same_by_hash_and_by_key(
             records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),

@@ -1,14 +1,14 @@
-//! Reads of many separated values at once: what a scan needs next (HashKV §3.6, WiscKey §3.2).
+//! Reads many separated values at once: those that a scan needs next (HashKV §3.6, WiscKey §3.2).
 //!
 //! 1. Find each record.
-//! 2. Sort by place, and join records whose gap is small into one read: a gap costs less than
-//!    another read.
-//! 3. Have all reads under way at once, if the storage can. Else announce them all, and read at
-//!    once what is joined: a lone record is read when the walk gets there, so that nothing is read
-//!    in vain, and its bytes are still near when they are looked at.
-//! 4. Check each record and give its value to whom it was asked for.
+//! 2. Sort the records by place, and join those with a small gap into one read, because a gap costs
+//!    less than another read.
+//! 3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
+//!    records at once. A lone record is read when the walk gets there: then nothing is read in
+//!    vain, and its bytes are still in the processor's cache when they are used.
+//! 4. Check each record and give its value to its request.
 //!
-//! Where the file is memory, there is nothing to read ahead but cache lines: `look_ahead`.
+//! If the file is memory, there is nothing to read ahead but cache lines: `look_ahead`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::values::read::{SCRATCH_BYTES, with_scratch};
 
 /// Records closer than this are read together.
 const MOST_GAP_BYTES: u64 = 16 << 10;
-/// No read is longer, unless a record is.
+/// A read is no longer than this, unless one record is.
 const MOST_READ_BYTES: u64 = 1 << 20;
 
-/// Lines of a record in memory are asked for up to here: by then the processor has seen that they
-/// are read in a row.
+/// Cache lines of a record in memory are prefetched up to this many bytes. By then the processor
+/// has noticed the sequential access.
 const MOST_ASKED_BYTES: u64 = 4 << 10;
 
-/// A value that is wanted.
+/// A request for a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueLookup<'a> {
     pub(crate) pointer: Pointer,
@@ -41,25 +41,25 @@ pub(crate) struct ValueLookup<'a> {
     pub(crate) trailer: u64,
 }
 
-/// What became of a value that is wanted.
+/// The result of a request for a value.
 #[derive(Clone, Debug)]
 pub(crate) enum FoundValue {
     Value(Value),
     /// The record is gone.
     Gone,
-    /// To be read when the walk gets there: where it lay, if that is known.
+    /// The walk reads it when it gets there. Holds the record's place, if that is known.
     Later(Option<RecordLocation>),
 }
 
-/// Where a wanted record lay when it was looked for.
+/// The place of a requested record when it was looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordLocation {
-    /// Which request.
+    /// The index of the request.
     index: usize,
     segment: Segment,
-    /// In the segment.
+    /// Offset in the segment.
     offset: u64,
-    /// In the file.
+    /// Offset in the file.
     position: u64,
     bytes: u64,
 }
@@ -68,16 +68,15 @@ pub(crate) struct RecordLocation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     places: Range<usize>,
-    /// In the file.
+    /// Offsets in the file.
     bytes: Range<u64>,
 }
 
-/// Takes what became of a request.
+/// Takes the result of a request.
 pub(crate) type Give<'a> = dyn FnMut(usize, Result<FoundValue>) + 'a;
 
 impl ValueFile {
-    /// Gives those of the versions that `which` names their values, read from the file, or their
-    /// places.
+    /// Gives the requests that `which` lists their values, read from the file, or their places.
     pub(crate) fn read_many(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -91,7 +90,7 @@ impl ValueFile {
         if let [index] = which[..] {
             return give(index, self.read_one(&wanted[index], access));
         }
-        // What was loaded keeps its slots until the records are checked.
+        // The loaded segments keep their slots until the records are checked.
         which.sort_unstable_by_key(|index| wanted[*index].pointer.group);
         let (mut places, _held) = self.find_all(wanted, &which, give);
         places.sort_unstable_by_key(|place| place.position);
@@ -117,14 +116,14 @@ impl ValueFile {
         }
     }
 
-    /// Where the file is memory: finds the records in two steps, each of which asks for the lines
-    /// of the next, so that those of many come side by side. What is not found at once is left for
-    /// when the walk gets there. So are the checks: nothing holds the slots until then.
+    /// For a file in memory: finds the records in two steps. Each step prefetches the lines of the
+    /// next, so that many cache misses overlap. A record that is not found at once is left until
+    /// the walk gets there. So are the checks, because nothing holds the slots until then.
     fn look_ahead(&self, wanted: &[ValueLookup<'_>], which: &[usize], give: &mut Give<'_>) {
         let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
         for index in which {
             let pointer = &wanted[*index].pointer;
-            // Held while the footer is read: its slot is not used again meanwhile.
+            // Held while the footer is read, so that its slot is not reused meanwhile.
             let Some(segments) = self.load(pointer.group) else { continue };
             let Some(segment) = segment_of(&segments, pointer.stream_offset) else { continue };
             let footer = segment.collected.then(|| self.footer(&segment));
@@ -144,7 +143,8 @@ impl ValueFile {
         }
     }
 
-    /// Step 1. Requests come by group. All groups are loaded before the cold stream: see `find`.
+    /// Runs step 1. Requests come by group. All groups are loaded before the cold stream, see
+    /// `find`.
     fn find_all(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -190,7 +190,7 @@ impl ValueFile {
         Ok(Some(RecordLocation { index, segment, offset, position, bytes }))
     }
 
-    /// Step 3, where the storage has a way for it.
+    /// Runs step 3 on a storage that can read several places at once.
     fn read_together(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -207,7 +207,7 @@ impl ValueFile {
         }
     }
 
-    /// One by one, so that the error is that of the value which cannot be read.
+    /// Reads values one by one, so that an error reaches only the request that it belongs to.
     fn read_each(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -225,9 +225,9 @@ impl ValueFile {
         Ok(value.map_or(FoundValue::Gone, FoundValue::Value))
     }
 
-    /// Reads a value that was left for later. Nothing has held the slot of its place since: if that
-    /// has another life, the checksum does not match, and the record is looked for again. `spare`
-    /// lends its bytes.
+    /// Reads a value that was left for later. Nothing has held its slot since: if the slot was
+    /// reused, the checksum does not match, and the record is looked up again. `spare` lends its
+    /// memory.
     pub(crate) fn read_later(
         &self,
         place: Option<RecordLocation>,
@@ -263,7 +263,7 @@ impl ValueFile {
         Ok(self.keep(bytes, one, access))
     }
 
-    /// Step 4, for the places of one read.
+    /// Runs step 4, for the places of one read.
     fn check_all(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -284,17 +284,17 @@ impl ValueFile {
     }
 }
 
-/// Bytes of a value that nobody holds any more, for the next.
+/// The memory of a value that nobody holds any more, for the next value.
 #[derive(Debug, Default)]
 pub(crate) struct Spare(Option<Arc<Vec<u8>>>);
 
 impl Spare {
-    /// Those of a value that has been read past.
+    /// The memory of a value that the walk has passed.
     pub(crate) fn of(value: Value) -> Spare {
         Spare(value.into_record().filter(|bytes| bytes.capacity() <= SCRATCH_BYTES))
     }
 
-    /// So many bytes, to be overwritten.
+    /// Memory of `len` bytes, to be overwritten.
     fn lend(self, len: usize) -> Arc<Vec<u8>> {
         if let Some(mut bytes) = self.0.filter(|bytes| bytes.capacity() / 2 <= len)
             && let Some(buffer) = Arc::get_mut(&mut bytes)
@@ -316,7 +316,7 @@ impl Span {
     }
 }
 
-/// Step 2, of places that are sorted by position. Pure.
+/// Runs step 2 on places that are sorted by position. Pure.
 fn join(places: &[RecordLocation]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::with_capacity(places.len());
     for (i, place) in places.iter().enumerate() {

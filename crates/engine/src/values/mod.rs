@@ -1,16 +1,16 @@
-//! Where values lie: inline in the tables, or apart in a value file with the tree holding pointers
+//! Stores values: inline in the tables, or apart in a value file, with pointers in the tree
 //! (HashKV, ATC'18; WiscKey, FAST'16).
 //!
-//! * `layout`: which records lie where, as metadata; changes by edits of the manifest only.
-//! * `pool`: slots of the file.
-//! * `file`: an open value file, and the state behind it.
-//! * `read`: a value, from the cache or the file; `lookup`: many values read at once.
-//! * `appender`: appends of one flush, compaction or collection.
-//! * `separation`: what a flush or compact does with each value.
-//! * `scan`: all records of segments, as collection and verification read them.
-//! * `liveness`: which records and segments a collection keeps.
-//! * `copy`: survivors to fresh slots, cold ones to the cold stream.
-//! * `value`: the type that readers get.
+//! - `layout`: which records lie where, as metadata. Only edits of the manifest change it.
+//! - `pool`: free slots of the file.
+//! - `file`: an open value file, and its state.
+//! - `read`: reads a value from the cache or the file; `lookup`: reads many values at once.
+//! - `appender`: the appends of one flush, compaction or collection.
+//! - `separation`: where a flush or compaction puts each value.
+//! - `scan`: reads all records of segments, for collection and verification.
+//! - `liveness`: which records and segments a collection keeps.
+//! - `copy`: copies survivors to fresh slots, and cold ones to the cold stream.
+//! - `value`: the type that readers get.
 
 pub(crate) mod appender;
 pub(crate) mod copy;

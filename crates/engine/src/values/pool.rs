@@ -1,4 +1,4 @@
-//! Which slots of a value file are free. Slots are given out lowest first, so that the end of the
+//! The free slots of a value file. The lowest slots are given out first, so that the end of the
 //! file empties and can be cut off. Pure; derived from the segments at open.
 
 use std::collections::BTreeSet;
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: BTreeSet<u32>,
-    /// Slots that the file has.
+    /// The number of slots that the file has.
     end: u32,
 }
 
 impl Pool {
     /// The pool of a file in which these extents (first slot, slots) are taken. `None` if two of
-    /// them overlap. Takes memory for every free slot below the last taken one: what the extents
-    /// say must have been held against the length of the file.
+    /// them overlap. It takes memory for every free slot below the last taken one, so the caller
+    /// must have checked the extents against the length of the file.
     pub(crate) fn of_taken(taken: impl Iterator<Item = (u32, u32)>) -> Option<Pool> {
         let mut taken: Vec<(u32, u32)> = taken.collect();
         taken.sort_unstable();
@@ -30,7 +30,7 @@ impl Pool {
         Some(pool)
     }
 
-    /// Takes `count` neighbouring slots: the lowest that are free, else at the end. `None` when
+    /// Takes `count` neighbouring slots: the lowest free ones, or else those at the end. `None` if
     /// the file would pass 2^32 slots. O(free slots) for more than one.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let mut run = 0;
@@ -64,12 +64,12 @@ impl Pool {
         Some(first)
     }
 
-    /// Gives slots back.
+    /// Frees slots.
     pub(crate) fn give(&mut self, first: u32, count: u32) {
         self.free.extend(first..first + count);
     }
 
-    /// Forgets free slots at the end; tells how many slots are left.
+    /// Forgets free slots at the end, and returns how many slots are left.
     pub(crate) fn cut_end(&mut self) -> u32 {
         while self.end > 0 && self.free.remove(&(self.end - 1)) {
             self.end -= 1;

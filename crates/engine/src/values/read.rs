@@ -1,9 +1,9 @@
-//! Reading separated values: from the cache, else from the file, whose checksums are verified.
+//! Reads separated values from the cache or from the file, and verifies the checksums of the file.
 //!
-//! A value is cached as its whole record, under the place in the group's stream that
-//! its pointer names. Such a place is never given out again, so that no other record can be met
-//! there: collections that move a record keep the place, or give a new one. A place in the file
-//! would not do: slots are used again. Readers share the bytes that are cached.
+//! A value is cached as its whole record, under the place in the group's stream that its pointer
+//! names. Such a place is never given out again, so no other record can be found under it: a
+//! collection that moves a record keeps the place or gives a new one. The place in the file would
+//! not do, because slots are reused. Readers share the cached bytes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::lookup::{Spare, ValueLookup};
 
-/// Reads up to this size that bring several records go through a buffer of the thread.
+/// A read up to this size that brings several records uses a buffer of the thread.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -26,8 +26,8 @@ thread_local! {
 }
 
 impl ValueFile {
-    /// Reads the value that a version points to; `None` if the record is gone, which a reader
-    /// without a snapshot may meet after a collection.
+    /// Reads the value that a version points to. `None` if the record is gone, which a reader
+    /// without a snapshot may find after a collection.
     pub(crate) fn read(&self, wanted: &ValueLookup<'_>, access: Access) -> Result<Option<Value>> {
         match self.cached(wanted, access) {
             Some(value) => Ok(Some(value)),
@@ -51,7 +51,7 @@ impl ValueFile {
         Some(Value::of_record(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
-    /// As `read` does, without a look at the cache. `spare` lends its bytes.
+    /// Like `read`, but without a look at the cache. `spare` lends its memory.
     pub(crate) fn read_from_file(
         &self,
         wanted: &ValueLookup<'_>,
@@ -62,7 +62,7 @@ impl ValueFile {
         let Some(segments) = self.load(pointer.group) else {
             return Err(self.unknown_group(pointer));
         };
-        // Held until the record is checked: its slot is not used again meanwhile.
+        // Held until the record is checked, so that its slot is not reused meanwhile.
         let mut cold = None;
         let found = self.find(&segments, &mut cold, pointer.stream_offset)?;
         let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
@@ -70,7 +70,7 @@ impl ValueFile {
         self.read_place(&place, wanted, access, spare).map(Some)
     }
 
-    /// The value of a record that was checked, which may enter the cache.
+    /// The value of a record that was checked. It may enter the cache.
     pub(crate) fn keep(
         &self,
         bytes: Arc<Vec<u8>>,
@@ -83,7 +83,7 @@ impl ValueFile {
         Value::of_record(bytes, HEADER_BYTES + wanted.key.len())
     }
 
-    /// What the record of a pointer is called in the cache.
+    /// The cache key for the record of a pointer.
     fn name(&self, pointer: &Pointer) -> CacheKey {
         if seeded!(ValuesCachedByPlace) {
             let found = self
@@ -92,12 +92,12 @@ impl ValueFile {
             let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
             return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
         }
-        // Uids are random; no group has that of the file itself, under which footers are cached.
+        // Uids are random. No group has the uid of the file itself, under which footers are cached.
         let group = (u64::from(pointer.group) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         CacheKey { uid: self.uid ^ group, offset: pointer.stream_offset }
     }
 
-    /// The record at `offset` of a segment, which must be of the version that is wanted.
+    /// Checks the record at `offset` of a segment, which must hold the requested version.
     pub(crate) fn check_record<'a>(
         &self,
         segment: &Segment,
@@ -115,8 +115,8 @@ impl ValueFile {
     }
 }
 
-/// Whether the record is that of the version and as long as its pointer says. One that was moved
-/// keeps its own number.
+/// Whether the record holds the version, with the length that its pointer says. A record that was
+/// moved keeps its own number.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
     let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
@@ -125,8 +125,8 @@ fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     is_it && is_value && record.value_bytes == wanted.pointer.value_bytes
 }
 
-/// Lends a buffer, of the thread if it is of usual size. Taken, not borrowed: a storage may lie on
-/// a store of its own, and read that meanwhile.
+/// Lends a buffer; the thread's own if its usual size is enough. It is taken, not borrowed: a
+/// storage may lie on another store, and read that meanwhile.
 pub(crate) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     if len > SCRATCH_BYTES {
         return work(&mut vec![0; len]);

@@ -1,4 +1,4 @@
-//! Reading all records of segments: step 4 of a collection, and verification.
+//! Reads all records of segments, for step 4 of a collection and for verification.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
 
-/// Segments of a group are held in memory between scan and copy up to this size; beyond it
-/// survivors are read again. Where the file is memory, nothing is held: both look at it in place,
-/// since a closed segment stays as it is until nobody holds it.
+/// Up to this size, segments of a group are held in memory between scan and copy; beyond it
+/// survivors are read again. If the file is memory, nothing is held: both steps look at the file in
+/// place, because a closed segment does not change while it is held.
 const HELD_BYTES: u64 = 64 << 20;
 
 impl ValueFile {
-    /// All records of segments.
+    /// Reads all records of segments.
     pub(crate) fn scan(
         &self,
         segments: &[Segment],
@@ -33,14 +33,14 @@ impl ValueFile {
         Ok(scanned)
     }
 
-    /// All records of a segment. Its bytes, if they had to be read.
+    /// Reads all records of a segment. Returns its bytes, if they had to be read.
     fn scan_segment(
         &self,
         index: u32,
         segment: &Segment,
         scanned: &mut Scanned,
     ) -> Result<Option<Vec<u8>>> {
-        // First of all: who is shown a file must not read it.
+        // Done first: while a file is shown, its viewer must not read it.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
         let stream_offsets =
             || StreamOffsets { segment, footer: footer.clone(), values: 0, tags: 0 };
@@ -96,7 +96,7 @@ impl ValueFile {
         Ok(())
     }
 
-    /// Reads every record of a layout; tells how many there are.
+    /// Reads every record of the segments, and returns how many there are.
     pub(crate) fn verify(&self, segments: &[Segment]) -> Result<u64> {
         let mut records = 0;
         for segment in segments {
@@ -108,7 +108,7 @@ impl ValueFile {
     }
 }
 
-/// Gives the records of a segment their stream_offsets, in order.
+/// Gives the records of a segment their stream offsets, in order.
 struct StreamOffsets<'a> {
     segment: &'a Segment,
     footer: Option<Arc<Footer>>,
@@ -117,8 +117,8 @@ struct StreamOffsets<'a> {
 }
 
 impl StreamOffsets<'_> {
-    /// That of the record at `offset`, and what a tag stands for. `None` if the footer says
-    /// otherwise.
+    /// The stream offset of the record at `offset` and, for a tag, the record it stands for. `None`
+    /// if the footer says otherwise.
     fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
         let (values, tags) = (self.values, self.tags);
         if record.is_tag {

@@ -1,8 +1,9 @@
-//! What flushes and compactions do with values: which go to the value file, and which come back.
+//! Decides for each entry of a flush or compaction whether its value goes to the value file or
+//! comes back from it.
 //!
-//! A flush separates what is large enough. A compaction leaves pointers as they are, unless the
-//! keyspace changed its placement since its inputs were written: then large inline values go to the
-//! present value file, and values of a retired one move there or back into the tables.
+//! A flush separates large values. A compaction leaves pointers as they are, unless the keyspace
+//! changed its placement since its inputs were written. Then large inline values go to the current
+//! value file, and values of a retired one move there or back into the tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,30 +20,31 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
-/// Entries read ahead at first, and at most: a walk that goes on reads more at once.
+/// How many entries a walk reads ahead at first and at most. A longer walk reads more at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
-/// The same where files are memory: enough that cache misses overlap, few to look for in vain.
+/// The limit for files in memory: large enough that cache misses overlap, and small enough that a
+/// short walk looks up few entries in vain.
 const MOST_IN_MEMORY: usize = 8;
-/// Larger values wait for copying, not for their first lines.
+/// The time for larger values goes into copying, not into waiting for their first cache lines.
 const BYTES_IN_MEMORY: u64 = 16 << 10;
 
 /// How far a walk looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Entries gathered at first.
+    /// The number of entries gathered at first.
     pub(crate) least: usize,
-    /// And at most.
+    /// The number of entries gathered at most.
     most: usize,
-    /// Whether each time twice as many as before, or one more.
+    /// Whether the number doubles each time, or grows by one.
     doubles: bool,
-    /// Their values have no more bytes together, but for the last.
+    /// A batch ends when its values reach this many bytes.
     pub(crate) bytes: u64,
 }
 
 impl Pace {
-    /// Entries to gather after so many. In memory what was looked for in vain costs about as much
-    /// as looking ahead gains, so a short walk goes carefully.
+    /// The number of entries to gather after a batch of `count`. In memory a look-up in vain costs
+    /// about as much as one that helps gains, so a short walk looks ahead little.
     pub(crate) fn after(&self, count: usize) -> usize {
         let more = if self.doubles { count * 2 } else { count + 1 };
         more.min(self.most)
@@ -52,19 +54,19 @@ impl Pace {
 /// The value files of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct ValueFiles {
-    /// Where values go; none where they are inline.
+    /// The file that values go to; `None` if they stay inline.
     pub(crate) current: Option<Arc<ValueFile>>,
-    /// Where they went before, as long as a table may point there.
+    /// Earlier files, kept as long as a table may point there.
     pub(crate) retired: Vec<Arc<ValueFile>>,
 }
 
 impl ValueFiles {
-    /// All files, the present one last.
+    /// All files, the current one last.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ValueFile>> {
         self.retired.iter().chain(&self.current)
     }
 
-    /// The present file, if it is a log.
+    /// The current file, if it is a log.
     pub(crate) fn log(&self) -> Option<&ValueFile> {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
@@ -74,12 +76,12 @@ impl ValueFiles {
         self.all().find(|store| store.number == number)
     }
 
-    /// Whether no value was ever separated.
+    /// Whether the keyspace has no value file.
     pub(crate) fn is_empty(&self) -> bool {
         self.current.is_none() && self.retired.is_empty()
     }
 
-    /// How far a walk looks ahead, if `bytes` of values are the most.
+    /// How far a walk looks ahead, with at most `bytes` of values.
     pub(crate) fn pace(&self, bytes: u64) -> Pace {
         let gains =
             |store: &Arc<ValueFile>| store.file.heeds_hints() || store.file.reads_together();
@@ -113,7 +115,7 @@ impl ValueFiles {
         }
     }
 
-    /// Gives each of many versions its value, or its place; nothing to those of unknown files.
+    /// Gives each of many versions its value or its place. Versions of unknown files get nothing.
     pub(crate) fn resolve_many(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -136,7 +138,7 @@ impl ValueFiles {
     }
 }
 
-/// Rewrites the entries of one flush or compact.
+/// Rewrites the entries of one flush or compaction.
 #[derive(Debug)]
 pub(crate) struct Separation {
     values: Arc<ValueFiles>,
@@ -147,7 +149,7 @@ pub(crate) struct Separation {
 }
 
 impl Separation {
-    /// For entries that go by the present options. `None` if there is nothing to rewrite.
+    /// Rewrites entries by the current options. `None` if there is nothing to rewrite.
     pub(crate) fn new(values: &Arc<ValueFiles>, options: &ValueOptions) -> Option<Separation> {
         if values.is_empty() {
             return None;
@@ -161,7 +163,7 @@ impl Separation {
         })
     }
 
-    /// For a compaction whose smallest input is table `least_id`.
+    /// Rewrites entries of a compaction whose smallest input is table `least_id`.
     pub(crate) fn of_compaction(
         values: &Arc<ValueFiles>,
         options: &ValueOptions,
@@ -170,7 +172,7 @@ impl Separation {
         if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
     }
 
-    /// The entry to store for a version.
+    /// The trailer and value to store for a version.
     pub(crate) fn place<'a>(
         &'a mut self,
         key: &[u8],
@@ -187,9 +189,10 @@ impl Separation {
                 }
                 match self.values.resolve(key, trailer, value, Access::Sequential)? {
                     Some(found) => &**self.fetched.insert(found),
-                    // The record was collected, and its file may be gone since: a newer version,
-                    // outside what is compacted here, is what everybody sees. This one goes on
-                    // hiding older ones until they meet; a reader that came to it would be told.
+                    // The record was collected, and its file may be gone. A newer version outside
+                    // this compaction is what every reader sees. This version keeps hiding older
+                    // ones until they meet in a compaction; a reader that reached it would get an
+                    // error.
                     None => return Ok((trailer, value)),
                 }
             }
@@ -216,7 +219,7 @@ impl Separation {
         self.appender.as_mut().map_or(Ok(()), |appender| appender.mark(key, seq))
     }
 
-    /// Makes what was appended durable.
+    /// Makes the appended values durable.
     pub(crate) fn finish(self) -> Result<Option<Separated>> {
         let Some(mut appender) = self.appender else { return Ok(None) };
         let edit = appender.finish()?;
@@ -224,7 +227,7 @@ impl Separation {
     }
 }
 
-/// Values that are durable and wait for the edit that names them. Dropping it forgets them.
+/// Values that are durable, and wait for the edit that names them. Dropping it discards them.
 #[derive(Debug)]
 pub(crate) struct Separated {
     appender: Appender,
@@ -237,14 +240,15 @@ impl Separated {
         self.appender.bytes
     }
 
-    /// The edit was logged: readers may find the values.
+    /// Makes the values visible to readers, after the edit was logged.
     pub(crate) fn publish(self) {
         self.appender.store().publish(&self.edit);
         self.appender.commit();
     }
 }
 
-/// What a flush or compact changes in value files; goes into one manifest record with its tables.
+/// The changes that a flush or compaction makes to value files. They go into one manifest record
+/// with its tables.
 #[derive(Debug, Default)]
 pub(crate) struct ValueChanges {
     separated: Vec<Separated>,
@@ -252,12 +256,13 @@ pub(crate) struct ValueChanges {
 }
 
 impl ValueChanges {
-    /// Of a flush, which finds nothing dead.
+    /// The changes of a flush, which finds nothing dead.
     pub(crate) fn of_flush(separated: Option<Separated>) -> ValueChanges {
         ValueChanges { separated: separated.into_iter().collect(), dead: Vec::new() }
     }
 
-    /// Of compactions: what they separated, and the records that they found dead, with their bytes.
+    /// The changes of compactions: the values they separated, and the records they found dead, with
+    /// their bytes.
     pub(crate) fn of_compactions(
         separated: Vec<Separated>,
         found_dead: &[(Pointer, u32)],
@@ -278,8 +283,8 @@ impl ValueChanges {
         ValueChanges { separated, dead: files.into_iter().map(edit).collect() }
     }
 
-    /// What is dead in a file that is gone is no news; the manifest names the file no more. Called
-    /// with the manifest lock held.
+    /// Drops what was found dead in files that are gone, because the manifest no longer names
+    /// those. Called with the manifest lock held.
     pub(crate) fn forget_dead_in_others(&mut self, values: &ValueFiles) {
         self.dead.retain(|edit| values.file(edit.store).is_some());
     }
@@ -302,7 +307,7 @@ impl ValueChanges {
         self.separated.into_iter().for_each(|separated| separated.appender.abandon());
     }
 
-    /// In the order in which they apply.
+    /// The edits, in the order in which they apply.
     pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
         self.separated.iter().map(|separated| &separated.edit).chain(&self.dead)
     }

@@ -8,14 +8,14 @@ use crate::format::block::Block;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
 
-/// Values up to this size are copied out of a memtable instead of keeping the memtable alive.
+/// Smaller values are copied out of a memtable, so that they do not keep the memtable alive.
 pub(crate) const INLINE_BYTES: usize = 256;
 
-/// A value: bytes pinned in a cached block, a cached record or a memtable, or owned. Dereferences
-/// to `[u8]`.
+/// A value: bytes that it owns, or that it borrows from a cached block, a cached record or a
+/// memtable. Dereferences to `[u8]`.
 ///
-/// Holding a pinned value keeps its block (or memtable) in memory; take `to_vec()` to keep a value
-/// for long.
+/// A borrowed value keeps its block or memtable in memory. Take `to_vec()` to keep a value for
+/// long.
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -31,7 +31,7 @@ enum Repr {
         memtable: Arc<Memtable>,
         record: RecordRef,
     },
-    /// The end of a record of a value file, which the cache may hold as well.
+    /// The end of a record of a value file. The cache may hold the same record.
     Record {
         bytes: Arc<Vec<u8>>,
         at: u32,
@@ -39,7 +39,7 @@ enum Repr {
 }
 
 impl Value {
-    /// A value of its own.
+    /// A value that owns its bytes.
     pub fn owned(bytes: impl Into<Box<[u8]>>) -> Value {
         Value(Repr::Owned(bytes.into()))
     }
@@ -53,7 +53,7 @@ impl Value {
         Value(Repr::Record { bytes, at: at as u32 })
     }
 
-    /// The record that it was made of by `of_record`.
+    /// The whole record, if the value was made by `of_record`.
     pub(crate) fn into_record(self) -> Option<Arc<Vec<u8>>> {
         match self.0 {
             Repr::Record { bytes, .. } => Some(bytes),
@@ -61,7 +61,7 @@ impl Value {
         }
     }
 
-    /// Pins a large record of `memtable`.
+    /// A value that borrows a large record from `memtable`.
     pub(crate) fn in_memtable(memtable: Arc<Memtable>, record: RecordRef) -> Value {
         Value(Repr::Memtable { memtable, record })
     }
