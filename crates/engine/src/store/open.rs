@@ -3,7 +3,7 @@
 //! 1. Take the lock; find out what the directory is.
 //! 2. Read the manifest that `CURRENT` names. Open no table.
 //! 3. If the store has value files and a log, write what was read to a new manifest and make that
-//!   durable.
+//!    durable.
 //! 4. Replay the log into memtables, and write those to level-0 tables.
 //! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
 //!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.

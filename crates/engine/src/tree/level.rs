@@ -1,6 +1,6 @@
 //! One level of a version, for searching: runs, or an index of tables that may overlap. A level is
-//! built from that of the version before: what stays in its place costs a pointer comparison, and
-//! is not looked at.
+//! built from that of the previous version. A table that stays in its place costs a pointer
+//! comparison, and its contents are not looked at.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::tree::probe::{Hit, Lookup, MOST_PROBES, Probe};
 pub struct RunTables {
     /// How heads of its keys are taken.
     pub head_rule: HeadRule,
-    /// Heads of the tables' largest keys: most searches end here.
+    /// Heads of the tables' largest keys. Most searches end at them.
     max_heads: Vec<u64>,
     /// In key order.
     pub tables: Vec<Arc<TableHandle>>,
@@ -34,7 +34,7 @@ pub enum ReadLevel {
     Overlapping(IntervalIndex),
 }
 
-/// A level of the version before: its tables as policies see them, and for searching.
+/// A level of the previous version: its tables as policies see them, and for searching.
 #[derive(Clone, Copy)]
 pub(super) struct OldLevel<'a> {
     pub(super) level: &'a Level,
@@ -42,9 +42,9 @@ pub(super) struct OldLevel<'a> {
 }
 
 impl ReadLevel {
-    /// The level for searching; `old` is the one at its place before, `open` gives handles of what
-    /// that does not have. O(tables) pointer comparisons, and O(log) work for each change; O(n log
-    /// n) where tables may overlap and anything changed.
+    /// The level for searching. `old` is the level at its place before, and `open` makes handles of
+    /// tables that `old` lacks. O(tables) pointer comparisons, and O(log) work for each change; O(n
+    /// log n) if tables may overlap and anything changed.
     pub(super) fn next(
         old: Option<OldLevel>,
         level: &Level,
@@ -92,7 +92,7 @@ impl<'a> OldLevel<'a> {
     }
 }
 
-/// The tables of a level that another one does not have, or not as they are there.
+/// The tables of a level that another one lacks or holds in another form.
 pub(super) fn missing<'a>(level: &'a Level, other: &'a Level) -> Vec<&'a Arc<Table>> {
     let of_run = |tables: &'a [Arc<Table>], others: &'a [Arc<Table>]| {
         tables.iter().zip(places(tables, others)).filter(|(_, at)| at.is_none()).map(|(t, _)| t)
@@ -109,7 +109,7 @@ pub(super) fn missing<'a>(level: &'a Level, other: &'a Level) -> Vec<&'a Arc<Tab
     }
 }
 
-/// Whether both have the very same tables, in the same runs.
+/// Whether both levels have the same tables, by pointer, in the same runs.
 fn is_same(old: &Level, new: &Level) -> bool {
     let are_same = |old: &[Arc<Table>], new: &[Arc<Table>]| {
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| Arc::ptr_eq(old, new))
@@ -125,8 +125,8 @@ fn is_same(old: &Level, new: &Level) -> bool {
     }
 }
 
-/// For each of `tables` its place among `others`, both in the order of (`min_key`, id). Tables are
-/// looked at only where the two differ.
+/// For each of `tables` its place among `others`. Both are in the order of (`min_key`, id). Tables
+/// are looked at only where the two lists differ.
 fn places<'a>(
     tables: &'a [Arc<Table>],
     others: &'a [Arc<Table>],
@@ -154,7 +154,7 @@ impl RunTables {
         RunTables { head_rule, max_heads, tables }
     }
 
-    /// The run as it was, if it is the same; else with what is new opened.
+    /// The old run if nothing changed, otherwise a run with the new tables opened.
     fn next(
         old: Option<(&[Arc<Table>], &Arc<RunTables>)>,
         tables: &[Arc<Table>],
@@ -205,7 +205,7 @@ impl RunTables {
     }
 }
 
-/// For tables sorted by smallest key, `widest` being one that has the largest key.
+/// The rule for tables sorted by smallest key. `widest` is a table with the largest key.
 fn head_rule(tables: &[Arc<TableHandle>], widest: Option<&Arc<TableHandle>>) -> HeadRule {
     match (tables.first(), widest) {
         (Some(first), Some(widest)) => {
@@ -215,32 +215,31 @@ fn head_rule(tables: &[Arc<TableHandle>], widest: Option<&Arc<TableHandle>>) -> 
     }
 }
 
-/// Splits tables, sorted by smallest key, into as few sublevels as possible.
-/// O(n log rows).
+/// Splits tables, sorted by smallest key, into as few sublevels as possible. O(n log rows).
 pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> {
     let handles = |row: &Vec<u32>| row.iter().map(|at| Arc::clone(&tables[*at as usize])).collect();
     rows(tables).iter().map(handles).collect()
 }
 
-/// [`chains`], as places in `tables`.
+/// The same as [`chains`], as indices into `tables`.
 fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
     sublevels(tables.iter().map(|table| table.meta()))
 }
 
-/// Tables that may overlap, cut into elementary intervals at all bounds, each listing the tables
-/// that cover it by `max_seq` descending.
+/// Tables that may overlap. Their bounds cut the key space into elementary intervals, each of which
+/// lists the tables that cover it by `max_seq` descending.
 #[derive(Debug)]
 pub struct IntervalIndex {
     /// All tables, in the shape's order.
     pub tables: Vec<Arc<TableHandle>>,
-    /// The same tables as few runs: what scans and compactions walk.
+    /// The same tables as few runs, for scans and compactions.
     pub chains: Vec<Arc<RunTables>>,
     head_rule: HeadRule,
-    /// Heads of the bounds' keys: most searches end here.
+    /// Heads of the bounds' keys. Most searches end at them.
     heads: Vec<u64>,
-    /// Where each interval starts.
+    /// The start of each interval.
     bounds: Vec<Bound>,
-    /// Where the cover of each interval ends in `covers`; it starts where the one before ends.
+    /// The end of each interval's cover in `covers`. A cover starts where the one before it ends.
     cover_ends: Vec<u32>,
     /// Indices into `tables`.
     covers: Vec<u32>,
@@ -248,8 +247,8 @@ pub struct IntervalIndex {
     seqs: Vec<(SeqNo, SeqNo)>,
 }
 
-/// An end of a table: its smallest key, or the place just behind its largest key. Two tables may
-/// have the same one.
+/// One end of a table: its smallest key, or the place just behind its largest key. Two tables may
+/// share one.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     table: u32,
@@ -285,7 +284,8 @@ impl IntervalIndex {
             seqs: tables.iter().map(seqs).collect(),
             tables,
         };
-        // The tables over the present place, newest first, of equal ones the first.
+        // The tables over the current place, newest first; of equally new ones the first in the
+        // shape.
         let mut active: Vec<u32> = Vec::new();
         for (head, bound) in bounds {
             let rank = |table: &u32| (Reverse(index.seqs[*table as usize].1), *table);
@@ -298,8 +298,8 @@ impl IntervalIndex {
         index
     }
 
-    /// Adds an interval that starts at a bound, or gives the last one, if it starts there, another
-    /// cover.
+    /// Adds an interval that starts at a bound. If the last interval starts there already, it gets
+    /// another cover instead.
     fn push(&mut self, head: u64, bound: Bound, cover: &[u32]) {
         let is_same = |last: &Bound| {
             last.is_behind == bound.is_behind && last.key(&self.tables) == bound.key(&self.tables)
@@ -335,8 +335,8 @@ impl IntervalIndex {
         }
     }
 
-    /// Rule I3: visit by `max_seq` descending, skip tables that begin after the snapshot, keep the
-    /// largest hit, stop when the next table cannot hold a newer one.
+    /// Rule I3: visit tables by `max_seq` descending, skip those that begin after the snapshot,
+    /// keep the newest hit, and stop when the next table cannot hold a newer one.
     pub(super) fn get(
         &self,
         wanted: Lookup,
@@ -380,8 +380,8 @@ impl IntervalIndex {
 }
 
 /// All bounds of tables that are sorted by smallest key, in order, with the heads of their keys.
-/// Smallest keys are in order, and so are largest ones within a row: the sort finds these stretches
-/// and compacts them. O(n log rows).
+/// Smallest keys are in order already, and so are the largest ones within a row: the sort finds
+/// these stretches and merges them. O(n log rows).
 fn sorted_bounds(
     tables: &[Arc<TableHandle>],
     rows: &[Vec<u32>],

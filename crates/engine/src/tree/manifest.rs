@@ -1,16 +1,16 @@
-//! The manifest: a log of edits, and the `CURRENT` file that names it. The sole commit point: a
-//! table exists if and only if the manifest says so.
+//! The manifest: a log of edits, and the `CURRENT` file that names it. It is the sole commit point:
+//! a table exists if and only if the manifest says so.
 //!
-//! * An edit is durable when `append` returns: everything it names was synced before, then the
-//!   record is. A seal (a record without changes) follows unsynced, so that damage to the last edit
-//!   is not taken for a torn tail.
-//! * Every record says up to which offset the log was synced before it. A damaged record is
-//!   corruption if a valid later one says that it was synced, or if no power was lost since it was
+//! - An edit is durable when `append` returns: everything that it names was synced before, and then
+//!   the record. A seal (a record without changes) follows unsynced, so that damage to the last
+//!   edit is not taken for a torn tail.
+//! - Every record says up to which offset the log was synced before it. A damaged record is
+//!   corruption if a later valid one says that it was synced, or if no power was lost since it was
 //!   written.
-//! * `CURRENT` also says how long the manifest was when it was written, at creation and at close: a
-//!   manifest that is shorter than that lost its end.
-//! * When the log has grown to twice its first record, a new manifest is written: whole shapes,
-//!   sync, then `CURRENT` is replaced by rename. A crash in between leaves the old one in force.
+//! - `CURRENT` also records how long the manifest was when `CURRENT` was written, at creation and
+//!   at close. A shorter manifest has lost its end.
+//! - When the log has grown to twice its first record, a new manifest is written: whole shapes,
+//!   sync, then a rename replaces `CURRENT`. A crash in between leaves the old one in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl KeyspaceState {
     }
 }
 
-/// Everything that the manifest says.
+/// The whole state that a manifest records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
     /// Random id of the store.
@@ -136,7 +136,7 @@ impl StoreState {
         self.keyspaces.get_mut(&id).ok_or_else(|| format!("names unknown keyspace {id}"))
     }
 
-    /// The changes that say all of this in one record.
+    /// The changes that record this whole state.
     pub fn snapshot(&self) -> Vec<Change> {
         let mut changes = vec![
             Change::Store { uid: self.uid },
@@ -201,7 +201,7 @@ fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
     Ok(checked)
 }
 
-/// Trims and a pending plan name tables of the tree.
+/// Checks that trims and a pending plan name tables of the tree.
 fn check_pending(shape: &Shape) -> std::result::Result<(), String> {
     let keys: BTreeMap<u64, &[u8]> =
         shape.tables().map(|(_, table)| (table.id, &*table.min_key)).collect();
@@ -227,7 +227,7 @@ pub struct Manifest {
     synced_to: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
-    /// Set by a failed append: what is on disk is unknown, nothing more may be appended.
+    /// Set by a failed append: nobody knows what is on disk, so nothing more may be appended.
     broken: bool,
 }
 
@@ -244,7 +244,7 @@ impl Manifest {
         Manifest::create_for(storage, header, state)
     }
 
-    /// The same with another boot: that of the log which belongs to it.
+    /// The same for another boot: the one that wrote the log which belongs to the state.
     pub fn create_for(
         storage: Arc<dyn Storage>,
         header: LogHeader,
@@ -254,7 +254,7 @@ impl Manifest {
         debug_assert!(state.next_file > number);
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
         let made = Manifest::fill(Arc::clone(&storage), file, header, state);
-        // On a full disk what is half made would hold the space it did get.
+        // On a full disk a half-made file would hold the space that it did get.
         made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
     }
 
@@ -281,8 +281,8 @@ impl Manifest {
         self.number
     }
 
-    /// Appends an edit and syncs it. Files that the edit names must be synced, and so is the
-    /// directory here, before the record is written.
+    /// Appends an edit and syncs it. The files that the edit names must be synced already; this
+    /// call syncs the directory before it writes the record.
     pub fn append(&mut self, changes: &[Change]) -> Result<()> {
         if self.broken {
             let what = "the manifest may lack an edit that failed";
@@ -293,13 +293,13 @@ impl Manifest {
         appended.map_err(|error| if self.broken { error.of_failed_sync() } else { error })
     }
 
-    /// Whether an append failed in a way that leaves open what is on disk.
+    /// Whether an append failed and nobody knows what is on disk.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
-        // Any failure, and a panic, leaves open what is on disk (P7), but for the one below.
+        // After any failure or panic nobody knows what is on disk (P7), except after the one below.
         self.broken = true;
         if !seeded!(DirectoryNotSynced) {
             self.storage.sync_dir()?;
@@ -313,7 +313,7 @@ impl Manifest {
         }
         self.broken = false;
         self.synced_to = self.log.position();
-        // The edit is committed. A seal that cannot be written is no loss of it.
+        // The edit is committed. A seal that cannot be written does not undo it.
         let _ = self.put(&[]);
         Ok(())
     }
@@ -324,7 +324,7 @@ impl Manifest {
         self.log.append(&[&head, changes])
     }
 
-    /// Writes what `CURRENT` will say of this manifest: its name and synced length.
+    /// Writes the next content of `CURRENT`: this manifest's name and synced length.
     pub fn prepare_current(&self) -> Result<()> {
         let storage = &*self.storage;
         match storage.remove(CURRENT_NEW) {
@@ -339,14 +339,14 @@ impl Manifest {
         Ok(())
     }
 
-    /// Makes this manifest the one in force. After an error either one may be.
+    /// Makes this manifest the one in force. After an error, either one may be.
     pub fn switch_current(&self) -> Result<()> {
         self.storage.rename(CURRENT_NEW, CURRENT)?;
         self.storage.sync_dir()?;
         Ok(())
     }
 
-    /// Nothing more may be appended here: what is in force is unknown.
+    /// Refuses every later append, because nobody knows which manifest is in force.
     pub fn set_broken(&mut self) {
         self.broken = true;
     }
@@ -362,7 +362,7 @@ impl Manifest {
     }
 }
 
-/// What `CURRENT` says.
+/// The content of `CURRENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Current {
     /// Number of the manifest in force.
@@ -399,8 +399,8 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end; also tells whether the machine has not lost power since it was
-/// made. A torn last record is ignored: it was never acknowledged.
+/// Reads a manifest to its end. Also returns whether the machine has kept its power since the
+/// manifest was made. A torn last record is ignored, because it was never acknowledged.
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, bool)> {
     let Current { number, least_bytes } = current;
     let name = manifest_name(number);
@@ -414,7 +414,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     if header.number != number {
         return Err(Error::corruption(name, 0, "header has another number than the name"));
     }
-    // Zero is what a system without boot ids says.
+    // A system without boot ids reports zero.
     let same_boot = header.boot_id != 0 && header.boot_id == storage.boot_id();
     let mut reader = LogReader::new(file, &header)?;
     let mut state = StoreState::default();

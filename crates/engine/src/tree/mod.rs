@@ -1,9 +1,9 @@
-//! The tree at one moment: which tables make it up, and the log of edits that says so.
+//! The tree at one moment: its tables, and the log of edits that records them.
 //!
-//! * [`version`]: an immutable shape with its open tables; readers hold one by count.
-//! * [`level`]: one level of it, for searching; `probe`: tables that a get is about to probe.
-//! * [`manifest`]: the edit log, sole commit point of the store.
-//! * [`record`]: how edits are encoded; `pending`: the plans in them.
+//! - [`version`]: an immutable shape with its open tables, which readers share.
+//! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe.
+//! - [`manifest`]: the log of edits, the sole commit point of the store.
+//! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
 pub mod level;
 pub mod manifest;

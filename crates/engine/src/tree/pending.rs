@@ -1,5 +1,5 @@
-//! How the manifest stores a plan that is installed part by part: what is left of it, and which of
-//! its inputs are trimmed. Not what that means: see `runstone_policy::parts`.
+//! Encodes the rest of a plan that is installed part by part, and the trims of its inputs.
+//! `runstone_policy::parts` says what they mean.
 //!
 //! ```text
 //! trims   := count | (table id | key)*          a key per table, see the tags in `record`
@@ -39,7 +39,7 @@ pub(super) fn take_trims(reader: &mut Reader<'_>) -> Decoded<Vec<(TableId, Box<[
     take_list(reader, |reader| Ok((reader.take_varint()?, reader.take_bytes()?.into())))
 }
 
-/// Appends a plan, or that there is none.
+/// Appends a plan, or a zero if there is none.
 pub(super) fn put_plan(out: &mut Vec<u8>, plan: Option<&Plan>) {
     let Some(plan) = plan else { return put_varint(out, 0) };
     put_varint(out, 1);
@@ -132,7 +132,7 @@ fn take_cut(reader: &mut Reader<'_>) -> Decoded<Cut> {
     }
 }
 
-/// By its place in the list, which only grows at its end.
+/// A partitioner by its index in the list, which only grows at its end.
 fn take_partitioner(reader: &mut Reader<'_>) -> Decoded<Partitioner> {
     let place = usize::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     PARTITIONERS.get(place).copied().ok_or(Truncated)

@@ -1,6 +1,6 @@
-//! Tables that a get probes at, several looked up before the first is probed: the lines of their
-//! filters then come from memory side by side instead of one after another. The price is that a hit
-//! has looked up a few tables in vain, without reading anything.
+//! Tables that a get will probe. Several are looked up before the first is probed, so that the
+//! cache lines of their filters come from memory together instead of one after another. The price
+//! is that a hit has looked up a few tables in vain, without reading anything.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 
-/// How many tables wait for their probe at the most.
+/// The number of tables that can wait for their probe.
 pub(super) const MOST_PROBES: usize = 8;
 
-/// What a get searches for.
+/// The key that a get searches for.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: u64,
-    /// Of the newest version that counts.
+    /// The trailer of the newest version that counts.
     pub(super) trailer: u64,
 }
 
@@ -28,13 +28,13 @@ pub(super) type Hit = (Found, Arc<Block>);
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) table: &'a TableHandle,
-    /// The partition that may hold the key. Not known of a table that nobody has opened: that waits
-    /// for its turn, since a newer one may hold the key.
+    /// The partition that may hold the key. `None` if nobody has opened the table: it waits for its
+    /// turn, because a newer table may hold the key.
     part: Option<usize>,
 }
 
 impl<'a> Probe<'a> {
-    /// Looks the key's place up, and asks for what the probe reads first.
+    /// Looks up the key's partition, and prefetches what the probe reads first.
     #[inline]
     pub(super) fn new(table: &'a TableHandle, lookup: Lookup) -> Probe<'a> {
         let part = table.opened().map(|reader| reader.find_ahead(lookup.key, lookup.hash));
@@ -62,7 +62,7 @@ impl<'a> ProbeQueue<'a> {
         ProbeQueue { lookup, probes: [None; MOST_PROBES], len: 0 }
     }
 
-    /// Adds the next older table; probes all where no more can wait.
+    /// Adds the next older table. Probes all waiting tables if there is no more room.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -75,7 +75,7 @@ impl<'a> ProbeQueue<'a> {
         if self.len == MOST_PROBES { self.probe_all(stats) } else { Ok(None) }
     }
 
-    /// Probes the tables that wait until one holds the key, which is the newest (I1).
+    /// Probes the waiting tables in order, until one holds the key. That one is the newest (I1).
     #[inline]
     pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {
         let waiting = std::mem::take(&mut self.len);

@@ -1,4 +1,4 @@
-//! Manifest records: what one atomic change of the store says, and how it is encoded.
+//! Manifest records: the content of one atomic change of the store, and its encoding.
 //!
 //! ```text
 //! record     := synced_to varint | (tag varint | bytes)*
@@ -36,7 +36,7 @@ use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Identity of the store; in the first record of every manifest.
+    /// The identity of the store; in the first record of every manifest.
     Store {
         /// Random id.
         uid: u64,
@@ -54,7 +54,7 @@ pub enum Change {
     },
     /// A keyspace was made, or its options changed.
     Keyspace {
-        /// Its id. Used again only after a dropped one's last record in the log has lost its use.
+        /// Its id. It is reused only when the log needs no record of the dropped keyspace any more.
         id: KeyspaceId,
         /// Its name.
         name: String,
@@ -68,7 +68,7 @@ pub enum Change {
     },
     /// The tree of a keyspace changed.
     Edit {
-        /// Whose.
+        /// The id of the keyspace.
         id: KeyspaceId,
         /// All its writes up to this number are in tables now.
         flushed_seq: SeqNo,
@@ -77,30 +77,30 @@ pub enum Change {
     },
     /// The whole tree of a keyspace, at the start of a new manifest.
     Shape {
-        /// Whose.
+        /// The id of the keyspace.
         id: KeyspaceId,
         /// All its writes up to this number are in tables.
         flushed_seq: SeqNo,
         /// The tree.
         shape: Shape,
     },
-    /// A value file of a keyspace came, or is described anew.
+    /// A value file of a keyspace was made, or is described again as a whole.
     ValueFile {
-        /// Whose.
+        /// The id of the keyspace.
         id: KeyspaceId,
         /// The file.
         layout: Layout,
     },
     /// A value file changed.
     ValueFiles {
-        /// Whose.
+        /// The id of the keyspace.
         id: KeyspaceId,
         /// The change.
         edit: ValueEdit,
     },
     /// No table points to a value file any more.
     ValueFileGone {
-        /// Whose.
+        /// The id of the keyspace.
         id: KeyspaceId,
         /// Its number.
         number: u64,
@@ -112,7 +112,7 @@ pub enum Change {
 pub enum BadRecord {
     /// Bytes do not fit the format.
     Malformed,
-    /// A tag of a newer release.
+    /// The tag is of a newer release.
     Newer,
 }
 
@@ -226,7 +226,7 @@ pub(super) fn put_slot(out: &mut Vec<u8>, slot: RunSlot) {
     put_varint(out, slot.run().unwrap_or(0));
 }
 
-/// Empty: none.
+/// An empty string stands for no rule.
 fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
     put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }

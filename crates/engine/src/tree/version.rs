@@ -22,14 +22,14 @@ pub struct Version {
     pub shape: Shape,
     /// The same tables, opened for reading.
     pub levels: Vec<Arc<ReadLevel>>,
-    /// Shared with the versions before and after, but for what changed. Ordered, since a run of the
-    /// simulation repeats only if what is done in their order does.
+    /// Shared with the versions before and after, except for changes. Ordered by id, because a
+    /// simulation repeats exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
 }
 
 impl Version {
-    /// The version of `shape`; `open` gives handles of tables that are not in `self` yet. Levels
-    /// and handles that stay are shared: see [`level`] for the cost.
+    /// The version of `shape`. `open` makes handles of tables that `self` lacks. Unchanged levels
+    /// and handles are shared, see [`ReadLevel`] for the cost.
     pub fn next(
         &self,
         shape: Shape,
@@ -61,7 +61,7 @@ impl Version {
         Version { shape, levels, handles }
     }
 
-    /// Tables that another shape does not have at their places, as they are.
+    /// The tables that another shape lacks or holds elsewhere or in another form.
     fn missing_in<'a>(&'a self, other: &'a Shape) -> impl Iterator<Item = &'a Arc<Table>> {
         (0..)
             .zip(&self.shape.levels)
@@ -87,8 +87,8 @@ impl Version {
         self.handles.get(&id)
     }
 
-    /// The access counters of tables in overlapping levels that have reached `least`, by what is
-    /// charged. O(tables of those levels).
+    /// The access counters of tables in overlapping levels that have reached `least`, for this kind
+    /// of charge. O(tables of those levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match &**level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
@@ -103,8 +103,8 @@ impl Version {
         self.handles.values()
     }
 
-    /// The newest entry of `key` visible at `seq`. Levels from shallow to deep; the first hit wins
-    /// across levels and runs (I1), rule I3 holds inside an overlapping level.
+    /// The newest entry of `key` visible at `seq`. It visits levels from shallow to deep; the first
+    /// hit wins across levels and runs (I1), and rule I3 holds inside an overlapping level.
     pub fn get(
         &self,
         key: &[u8],
@@ -197,10 +197,10 @@ mod tests {
         hit.map(|(found, _)| seq_of(found.trailer))
     }
 
-    /// Spec, compaction policies §3: X, Y and Z were compacted into one table, Q was moved beside
-    /// it. The compacted table has the larger sequence numbers, and an older version of q1 than Q
-    /// has. By the paper's file numbers, or by `max_seq` and the first hit, a read finds the stale
-    /// one.
+    /// X, Y and Z were compacted into one table, and Q was moved beside it (PTierDB). The compacted
+    /// table has the larger sequence numbers, but an older version of q1 than Q has. If reads went
+    /// by the paper's file numbers, or took the first hit by `max_seq`, they would find the stale
+    /// version.
     #[test]
     fn x_y_z_q() {
         let compacted: &[(&str, SeqNo)] =
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(get(&version, "p9", 1000), Some(390));
     }
 
-    /// Where a random edit puts a table.
+    /// A random edit that places a table.
     fn random_edit(shape: &Shape, draw: &mut impl FnMut(u64) -> u64, id: TableId) -> Edit {
         let tables: Vec<(u32, Arc<Table>)> =
             shape.tables().map(|(level, table)| (level, Arc::clone(table))).collect();
@@ -252,7 +252,7 @@ mod tests {
         Table { bytes: 1, entries: 1, ..Table::default() }
     }
 
-    /// What a level is to readers.
+    /// A level as readers see it.
     fn sight(version: &Version) -> Vec<String> {
         let row = |run: &RunTables| {
             let tables = run.tables.iter().map(|table| {
@@ -286,8 +286,8 @@ mod tests {
         version.levels.iter().map(sight).collect()
     }
 
-    /// A version made from the one before shows what one made from nothing does, has the same
-    /// handles for what stays, and shares the levels that nothing changed.
+    /// A version made from the previous one equals one made from nothing, keeps the handles of
+    /// unchanged tables, and shares unchanged levels.
     #[test]
     fn versions_share_what_stays() {
         let context = context();
@@ -326,14 +326,13 @@ mod tests {
         assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
     }
 
-    /// Thirty tables that all may hold the key, in runs of two levels, overlapping, and in runs
-    /// again: whatever is looked up ahead, the newest visible version is found, and nothing older
-    /// than it is probed.
+    /// Thirty tables that may all hold the key, in runs of two levels, overlapping, and in runs
+    /// again. A get finds the newest visible version, and probes nothing older.
     #[test]
     fn gets_find_the_newest_of_many_tables() {
         const TABLES: SeqNo = 30;
         let context = context();
-        // Table i, the newest first, holds "k" at 100 - i, if at all.
+        // Table i, counted from the newest, holds "k" at 100 - i, if at all.
         let has = |i: SeqNo| i % 7 == 3;
         let entries: Vec<Vec<(&str, SeqNo)>> = (0..TABLES)
             .map(|i| [("a", 100 - i), ("k", 100 - i), ("z", 100 - i)].into())
