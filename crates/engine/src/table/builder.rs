@@ -1,5 +1,5 @@
-//! Writes one table file from entries in internal-key order. Not here: where one table ends and the
-//! next begins (`compaction`), or which level it goes to.
+//! Writes one table file from entries in internal-key order. `jobs/cutter.rs` decides where one
+//! table ends and the next begins, and the plan of a compaction decides its level.
 //!
 //! 1. Entries fill a block; a block is cut before it would exceed `block_bytes`, so that in memory
 //!    it fits an allocator size class of that size.
@@ -38,7 +38,7 @@ const PARTITION_BLOCKS: usize = 512;
 pub struct TableLayout {
     /// Raw size at which a data block is closed.
     pub block_bytes: usize,
-    /// Every so many entries the key is stored whole.
+    /// The number of entries after which a key is stored whole.
     pub restart_interval: usize,
     /// Whether blocks carry a hash index for point reads.
     pub hash_index: bool,
@@ -75,7 +75,7 @@ pub struct TableBuilder {
     id: u64,
     uid: u64,
     block: BlockBuilder,
-    /// Separator inputs: the last key of the block that waits for its successor's first key.
+    /// The last block written, which waits for its successor's first key to get a separator.
     pending: Option<PendingBlock>,
     partition: PartitionBuilder,
     hashes: Vec<u64>,
@@ -137,14 +137,14 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether a block of another table can follow without leaving a short one behind: nothing is
-    /// in the open block, or it is nearly full.
+    /// Whether a copied block can follow without leaving a short one behind: the open block is
+    /// empty or nearly full.
     pub fn is_near_block_end(&self) -> bool {
         self.block.is_empty() || self.block.size_bytes() >= self.layout.block_bytes / 4 * 3
     }
 
-    /// Adds all entries of a block as it is. They are behind all that was added; the layout's
-    /// prefixer, which is not asked, is none.
+    /// Adds all entries of a block unchanged. They come after all that was added. The layout has no
+    /// prefixer, because a copied block is not asked for prefixes.
     pub fn add_whole(&mut self, block: &WholeBlock<'_>, summary: &Summary) -> Result<()> {
         assert!(self.layout.prefixer.is_none(), "prefixes of a copied block are not collected");
         if !self.block.is_empty() {
@@ -176,7 +176,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// The block that waits for the first key of its successor enters the index.
+    /// Puts the waiting block into the index, as its successor's first key is known now.
     fn settle_pending(&mut self, key: &[u8]) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         let middle = match pending.last_key == key {
@@ -201,7 +201,7 @@ impl TableBuilder {
         if kind == Kind::Delete as u8 {
             properties.tombstones += 1;
         }
-        // A block that is being begun still knows the last key of the one before it.
+        // A block that has just begun still knows the last key of the previous one.
         if self.block.is_empty() || self.block.last_key() != key {
             self.note_key(key);
         }
@@ -212,8 +212,7 @@ impl TableBuilder {
         properties.user_bytes += (key.len() + value.len()) as u64;
     }
 
-    /// Notes a user key, once at least: the first version in a block comes again if the versions
-    /// before it are in the block before.
+    /// Notes a user key at least once. A key whose versions span two blocks is noted twice.
     fn note_key(&mut self, key: &[u8]) {
         let hash = filter::hash(key);
         if self.layout.filter_millibits_per_key > 0 && self.hashes.last() != Some(&hash) {
@@ -236,7 +235,7 @@ impl TableBuilder {
         if prefixes.len() > MAX_TABLE_PREFIXES {
             prefixes.clear();
         }
-        // An extractor of the user's own need not ascend with the keys.
+        // A user's own extractor need not ascend with the keys.
         prefixes.sort();
         prefixes.dedup();
     }
@@ -268,7 +267,7 @@ impl TableBuilder {
         self.file.write_at(self.written_bytes, &self.out)?;
         self.written_bytes += self.out.len() as u64;
         self.out.clear();
-        // A large value is no reason to keep its memory for the small ones that follow.
+        // After a large value, the small ones that follow do not need its memory.
         self.out.shrink_to(2 * WRITE_BUFFER_BYTES);
         self.raw.shrink_to(2 * WRITE_BUFFER_BYTES);
         Ok(())
@@ -287,7 +286,7 @@ impl TableBuilder {
     }
 
     fn finish_partition(&mut self) -> Result<()> {
-        // The block that is being filled belongs to the next partition, and so may its first key.
+        // The open block belongs to the next partition, and its first key may too.
         let filter = Filter::build(&self.hashes, self.layout.filter_millibits_per_key);
         self.hashes.clear();
         let filter_bytes = filter.as_ref().map_or(0, Filter::size_bytes);

@@ -1,8 +1,8 @@
-//! A data block of one table as it could go into another: stored bytes, and what the new table's
-//! properties, filter and sketch must know of its entries. Not here: whether a compaction may copy
-//! it, which depends on the other inputs (`compaction/copier.rs`).
+//! A data block of one table that could go into another: its stored bytes, and what the new table's
+//! properties, filter and sketch need of its entries. `jobs/copier.rs` decides whether a compaction
+//! may copy it, which depends on the other inputs.
 //!
-//! Copying spares building, compressing and comparing; decoding it does not spare, since the new
+//! Copying saves building, compressing and comparing. It does not save decoding, because the new
 //! table's filter and sketch need each key.
 
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::format::frame;
 use crate::format::record::Pointer;
 use crate::table::builder::TableLayout;
 
-/// A block of which a compaction is on the first entry.
+/// A block on whose first entry a compaction stands.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeBlock<'a> {
-    /// As the file has it.
+    /// The stored bytes.
     pub stored: &'a [u8],
     /// Decoded.
     pub block: &'a Arc<Block>,
 }
 
-/// What all entries of a block are together. Kept from block to block for its memory.
+/// A summary of all entries of a block. It is reused from block to block for its memory.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Hashes of the user keys.
@@ -48,9 +48,10 @@ pub struct Summary {
 }
 
 impl WholeBlock<'_> {
-    /// Whether the block is as the layout would make it: so compressed, so indexed, no longer, and
-    /// not so short that a table of such blocks had many more of them. A block that did not shrink
-    /// is not copied where the layout compresses: it may come from a level that does not.
+    /// Whether the block is as the layout would build it: with the same compression and index, not
+    /// longer, and not so short that a table of such blocks had many more of them. A block that did
+    /// not shrink is not copied into a compressed layout, because it may come from a level without
+    /// compression.
     pub fn fits(&self, layout: &TableLayout) -> bool {
         let wanted = match layout.compression {
             Compression::None => 0,
@@ -64,10 +65,10 @@ impl WholeBlock<'_> {
             && bytes >= layout.block_bytes / 2
     }
 
-    /// Fills `summary`; `false`, with an unfinished one, if a key has two versions, an entry is a
-    /// tombstone, or restarts come at other intervals than `restart_interval`. So of every key that
-    /// nothing else in the compaction has, there is one version, which every rule keeps.
-    /// O(entries).
+    /// Fills `summary`. Returns `false`, with an unfinished summary, if a key has two versions, an
+    /// entry is a tombstone, or restarts come at another interval than `restart_interval`. After
+    /// `true`, each key has one version here, and every rule keeps it if nothing else in the
+    /// compaction has the key. O(entries).
     pub fn summarize(
         &self,
         restart_interval: usize,
@@ -109,7 +110,7 @@ impl WholeBlock<'_> {
 }
 
 impl Summary {
-    /// Of no entries; buffers stay.
+    /// Empties the summary, and keeps its buffers.
     fn restart(&mut self) {
         self.hashes.clear();
         self.first_key.clear();

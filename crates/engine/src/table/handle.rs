@@ -1,5 +1,6 @@
-//! A table file with a life time. Versions and iterators share handles; when an obsolete table's
-//! last holder lets go, its name goes to the purge list, and a background job removes the file.
+//! The lifetime of a table file. Versions and iterators share handles. When the last holder of an
+//! obsolete table releases it, its name goes to the purge list, and a background job removes the
+//! file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
@@ -13,10 +14,10 @@ use crate::base::error::Result;
 use crate::cache::Cache;
 use crate::table::reader::TableReader;
 
-/// No policy asks about fewer accesses than this.
+/// No policy reacts to fewer accesses than this.
 const LEAST_HEAT: u64 = 16;
 
-/// What all tables of a store share.
+/// The state that all tables of a store share.
 #[derive(Debug)]
 pub struct TableContext {
     /// Where the files are.
@@ -27,12 +28,12 @@ pub struct TableContext {
     pub store_uid: u64,
     /// Tables whose files may be removed.
     pub purge: Mutex<Vec<Obsolete>>,
-    /// What all table files take, those of no tree included.
+    /// The bytes of all table files, including those in no tree.
     pub disk: Arc<DiskUse>,
 }
 
-/// Bytes of finished table files, whoever still needs them, and the most that there were since the
-/// store was opened. The difference to what the tree holds is what compactions borrow.
+/// The bytes of finished table files, whoever still needs them, and their maximum since the store
+/// was opened. What exceeds the tree is space that compactions borrow.
 #[derive(Debug, Default)]
 pub struct DiskUse {
     now: AtomicU64,
@@ -79,7 +80,7 @@ impl TableContext {
     }
 }
 
-/// A table that nobody needs any more.
+/// A table that no tree or reader needs any more.
 #[derive(Debug)]
 pub struct Obsolete {
     /// What it was.
@@ -88,8 +89,8 @@ pub struct Obsolete {
 }
 
 impl Obsolete {
-    /// Forgets its blocks, which would else fill the cache until they are the oldest. A table that
-    /// cannot be read has none to speak of.
+    /// Removes its blocks from the cache, where they would stay until they are the oldest. A table
+    /// that cannot be read has few blocks there.
     pub fn evict(&self, context: &TableContext) {
         let reader = match &self.reader {
             Some(reader) => Ok(Arc::clone(reader)),
@@ -101,7 +102,7 @@ impl Obsolete {
     }
 }
 
-/// A table file in use, however many versions show however much of it.
+/// A table file in use. Any number of versions may show all or part of it.
 #[derive(Debug)]
 struct TableFile {
     /// All of it.
@@ -113,11 +114,11 @@ struct TableFile {
     obsolete: AtomicBool,
     /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
     probes: AtomicU64,
-    /// Of those, the ones that read a block and found nothing in it.
+    /// Those of these gets that read a block and found nothing.
     vain_reads: AtomicU64,
 }
 
-/// A table of the tree: a file, or what lies from some key on in it.
+/// A table of the tree: a whole file, or the part of it from some key on.
 #[derive(Debug)]
 pub struct TableHandle {
     meta: Arc<Table>,
@@ -150,15 +151,15 @@ impl TableHandle {
         Arc::ptr_eq(&self.file, &other.file)
     }
 
-    /// Charges a get's look; tells whether it is time to ask the policy again. That is at powers
-    /// of two only: asking costs more than a get, and a policy's limit is a rough number.
+    /// Charges the look of a get. Returns whether it is time to ask the policy again: only at
+    /// powers of two, because asking costs more than a get, and a policy's limit is approximate.
     #[inline]
     pub fn charge(&self, in_vain: bool) -> bool {
         let step = |counter: &AtomicU64| {
             let count = counter.fetch_add(1, Relaxed) + 1;
             count.is_power_of_two() && count >= LEAST_HEAT
         };
-        // Both are counted, since which one a policy goes by may change.
+        // Counts both, because the policy may switch to the other.
         step(&self.file.probes) | (in_vain && step(&self.file.vain_reads))
     }
 
@@ -191,7 +192,7 @@ impl TableHandle {
         (self.meta.min_key != self.file.meta.min_key).then_some(&*self.meta.min_key)
     }
 
-    /// The open file; it knows nothing of a trim.
+    /// The open file, without regard to a trim.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<TableReader>> {
         match self.file.reader.get() {
@@ -206,7 +207,7 @@ impl TableHandle {
         self.file.reader.get()
     }
 
-    /// The tree no longer names this table; the file goes when the last holder lets go.
+    /// Lets the file go with its last holder, because the tree no longer names the table.
     pub fn mark_obsolete(&self) {
         self.file.obsolete.store(true, Release);
     }

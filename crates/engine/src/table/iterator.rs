@@ -12,7 +12,7 @@ use crate::format::index::Partition;
 use crate::table::copy::WholeBlock;
 use crate::table::reader::{ProbeStats, TableReader};
 
-/// What a compaction reads of each input run at once: eight of them fit the cache of a core
+/// How much a compaction reads of each input run at once. Eight such reads fit the cache of a core
 /// (measured, docs/limits.md).
 const COMPACTION_READ_BYTES: u64 = 128 << 10;
 const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
@@ -42,10 +42,10 @@ pub struct TableIter {
     block: usize,
     cursor: Option<BlockCursor>,
     key_buffer: Vec<u8>,
-    /// Stretch read by `Sequential`, and where it starts.
+    /// The bytes read ahead by `Sequential`, and their offset in the file.
     window: Vec<u8>,
     window_at: u64,
-    /// Sequential block reads so far and where the hint ends, for `Cached`.
+    /// For `Cached`: how much to hint next, and where the last hint ends.
     read_ahead_bytes: u64,
     hinted_to: u64,
     stats: ProbeStats,
@@ -71,12 +71,12 @@ impl TableIter {
         }
     }
 
-    /// The same for a table of which only the user keys from `floor` on are to be seen.
+    /// Shows only the user keys from `floor` on.
     pub fn starting_at(self, floor: Option<&[u8]>) -> Self {
         TableIter { floor: floor.map(Box::from), ..self }
     }
 
-    /// The same with the buffers of an iterator that is done.
+    /// Reuses the buffers of an iterator that is done.
     pub fn after(self, done: Option<TableIter>) -> Self {
         let Some(mut done) = done else { return self };
         done.drop_cursor();
@@ -96,7 +96,7 @@ impl TableIter {
         self.cursor.as_ref()
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
         if self.floor.is_some() {
             return self.seek(b"", BEFORE_ALL_VERSIONS);
@@ -105,7 +105,7 @@ impl TableIter {
         self.in_block(BlockCursor::seek_to_first)
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.load(self.table.partition_count() - 1, |partition| partition.block_count() - 1)?;
         self.in_block(BlockCursor::seek_to_last)?;
@@ -113,15 +113,15 @@ impl TableIter {
         Ok(())
     }
 
-    /// To the first entry at or behind the internal key.
+    /// Moves to the first entry at or after the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.approach(key)?;
         self.finish_seek(key, trailer)
     }
 
-    /// The first half of a seek: to the block that may hold `key`, not into it. The lines that
-    /// [`TableIter::finish_seek`] will look at are on their way meanwhile, so that seeks in many
-    /// runs wait for memory together.
+    /// The first half of a seek: goes to the block that may hold `key`, not into it. It prefetches
+    /// the cache lines that [`TableIter::finish_seek`] reads, so that seeks in many runs wait for
+    /// memory together.
     pub fn approach(&mut self, key: &[u8]) -> Result<()> {
         let floor = self.floor.take();
         let found = self.load_block_of(floor.as_deref().map_or(key, |floor| floor.max(key)));
@@ -129,7 +129,7 @@ impl TableIter {
         found
     }
 
-    /// The second half, for the same key.
+    /// The second half of a seek, for the same key.
     pub fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         let floor = self.floor.take();
         let found = self.in_block(|cursor| match &floor {
@@ -150,7 +150,7 @@ impl TableIter {
         self.load(part, |partition| partition.separators.lower_bound(key).0)
     }
 
-    /// To the next entry.
+    /// Moves to the next entry.
     #[inline]
     // Visible through `testing`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
@@ -179,15 +179,15 @@ impl TableIter {
         Some(WholeBlock { stored, block: cursor.block() })
     }
 
-    /// A key at or above all of the block and of the next `more` ones, and below what follows, if
-    /// they are all in its partition.
+    /// A key at or above all keys of this block and the next `more` ones, and below those that
+    /// follow. `None` if they are not all in this partition.
     pub fn bound_of_blocks(&self, more: usize) -> Option<Vec<u8>> {
         let separators = &self.partition.as_ref()?.separators;
         let last = self.block + more;
         (last < separators.len()).then(|| separators.key(last))
     }
 
-    /// To the first entry of the next block.
+    /// Moves to the first entry of the next block.
     pub fn skip_block(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {
             cursor.skip_all();
@@ -195,12 +195,12 @@ impl TableIter {
         self.skip_forward()
     }
 
-    /// That the block does not decode.
+    /// The error for a block that does not decode.
     pub fn bad_block(&self, what: BadBlock) -> crate::Error {
         self.corrupt(what)
     }
 
-    /// To the previous entry.
+    /// Moves to the previous entry.
     pub fn prev(&mut self) -> Result<()> {
         self.in_block(BlockCursor::prev)?;
         while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
@@ -219,7 +219,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// After a step back.
+    /// Leaves the table after a step back below the floor.
     fn stay_above_floor(&mut self) {
         let Some(floor) = &self.floor else { return };
         if self.cursor.as_ref().is_some_and(|at| at.valid() && *at.key() < **floor) {
@@ -304,7 +304,7 @@ impl TableIter {
         let Some((offset, len)) = partition.block_range(self.block) else { return };
         let end = offset + len;
         if self.read_ahead_bytes == 0 {
-            // The first miss says nothing about the walk.
+            // The first miss tells nothing about the walk.
             self.read_ahead_bytes = FIRST_READ_AHEAD_BYTES;
             self.hinted_to = end;
         } else if end > self.hinted_to {

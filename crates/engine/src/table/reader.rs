@@ -1,7 +1,8 @@
 //! Opens a table file and answers point reads. Iteration is in `iterator`.
 //!
-//! A get: root array -> partition (filter, then separators) -> block -> entry. With the partition
-//! pinned that is one cache miss for the filter, and nothing more where the filter says no.
+//! A get goes from the root array to a partition (filter, then separators), a block and an entry.
+//! If the partition is pinned, the filter costs one cache miss, and a negative answer ends the
+//! search.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -48,28 +49,28 @@ pub struct TableReader {
     cache: Arc<Cache>,
 }
 
-/// What a point read did, for the counters.
+/// Counts what a point read did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeStats {
     /// Tables whose filter or index was consulted.
     pub tables: u64,
-    /// Filters that said no.
+    /// Filters that excluded the key.
     pub filter_negatives: u64,
     /// Blocks searched.
     pub blocks: u64,
     /// Blocks read from the file.
     pub block_reads: u64,
-    /// Blocks searched in vain after a filter said maybe.
+    /// Blocks searched in vain after a filter passed the key.
     pub false_positives: u64,
-    /// A memtable held the key.
+    /// Whether a memtable held the key.
     pub in_memtable: bool,
     /// Level of the table that held the key.
     pub hit_level: Option<usize>,
-    /// A table that overlaps others was met often enough that a policy may care.
+    /// Whether gets met an overlapping table often enough that a policy may react.
     pub hot: bool,
 }
 
-/// A partition by reference or by count, whichever is at hand.
+/// A partition, borrowed from the reader or shared with the cache.
 pub enum PartitionRef<'a> {
     /// Pinned in the reader.
     Pinned(&'a Arc<Partition>),
@@ -120,7 +121,7 @@ impl TableReader {
         Ok(TableReader { name, uid, file, file_len, root, slots, properties, cache })
     }
 
-    /// Opens a table that no manifest describes, from its own footer and properties: for offline
+    /// Opens a table that no manifest describes, from its own footer and properties, for offline
     /// tools. Its uid cannot be checked.
     pub fn inspect(storage: &dyn Storage, id: u64, cache: Arc<Cache>) -> Result<TableReader> {
         let name = table_name(id);
@@ -197,8 +198,8 @@ impl TableReader {
         Ok(PartitionRef::Shared(partition))
     }
 
-    /// The partition that may hold `key`, for [`TableReader::get`]; asks the processor for the line
-    /// of its filter that a probe reads. Reads nothing from the file.
+    /// The partition that may hold `key`, for [`TableReader::get`]. Prefetches the cache line of
+    /// its filter that a probe reads. Reads nothing from the file.
     #[inline]
     pub fn find_ahead(&self, key: &[u8], hash: u64) -> usize {
         let part = self.find_partition(key);
@@ -242,7 +243,8 @@ impl TableReader {
                     stats.false_positives += 1;
                     return Ok(None);
                 }
-                // Versions of this key go on in the next block, whose separator may be the key too.
+                // Versions of this key continue in the next block, whose separator may be the key
+                // too.
                 i += 1;
                 spans = i < partition.block_count() && partition.separators.key(i) == key;
             }
@@ -267,7 +269,7 @@ impl TableReader {
         }
     }
 
-    /// A block that is not known to be in memory, or of whose use the cache is to hear.
+    /// Finds a block that is not known to be in memory, or whose use the cache should hear of.
     fn find_block(
         &self,
         partition: &Partition,
@@ -286,7 +288,7 @@ impl TableReader {
             return Ok(block);
         }
         let block = match known {
-            // It left the cache, but a reader holds it.
+            // The block left the cache, but a reader holds it.
             Some(block) => block,
             None => {
                 stats.block_reads += 1;
@@ -314,13 +316,13 @@ impl TableReader {
         let open = |stored: &[u8]| {
             frame::open(stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))
         };
-        // Frames of usual sizes pass through a buffer of the thread: nothing to clear or give back.
+        // Frames of usual sizes use a buffer of the thread, which need not be cleared or freed.
         if len > SCRATCH_BYTES {
             let stored = read_exact(&self.name, &*self.file, self.file_len, offset, len)?;
             return open(&stored);
         }
         check_inside(&self.name, self.file_len, offset, len)?;
-        // Taken, not borrowed: a storage may lie on a store of its own, and read that meanwhile.
+        // Taken, not borrowed: a storage may lie on another store, and read that meanwhile.
         let mut scratch = STORED.take();
         scratch.resize(SCRATCH_BYTES as usize, 0);
         let stored = &mut scratch[..len as usize];
@@ -329,8 +331,8 @@ impl TableReader {
         raw
     }
 
-    /// Reads raw file bytes into a buffer that is used again: clearing memory, and fetching it from
-    /// the system, costs a compact more than reading. After an error its content means nothing.
+    /// Reads raw file bytes into a buffer that is reused: clearing memory and getting it from the
+    /// system costs a compaction more than reading. After an error the content means nothing.
     pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
         read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
     }
@@ -340,7 +342,7 @@ impl TableReader {
         self.file.read_ahead(offset, len);
     }
 
-    /// Forgets all blocks and partitions of this table that are in the cache.
+    /// Removes all blocks and partitions of this table from the cache.
     pub fn evict(&self) {
         let forget = |offset| self.cache.remove(CacheKey { uid: self.uid, offset });
         for (i, slot) in self.slots.iter().enumerate() {
@@ -350,7 +352,7 @@ impl TableReader {
                     forget(offset);
                 }
             }
-            // Looking for its blocks may have brought it in.
+            // The search for its blocks may have loaded the partition into the cache.
             forget(slot.offset);
         }
     }
@@ -483,8 +485,8 @@ mod tests {
     use runstone_policy::shape::Shape;
     use runstone_storage::MemoryStorage;
 
-    /// Of a table that was removed the blocks left the cache, but partitions that were not pinned
-    /// did not: they came in, if they were not there.
+    /// The blocks of a removed table left the cache, but its partitions that were not pinned
+    /// stayed, and came in if they were absent.
     #[test]
     fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {
         let cache = Arc::new(Cache::new(1 << 20));
