@@ -151,11 +151,12 @@ pub fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
     u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
 }
 
-/// Sequence numbers, places in streams and numbers of files, runs and generations stay below: they
-/// are counted up by one or by bytes that were written. Whoever says more made it up, and sums
-/// would overflow.
+/// Sequence numbers, places in streams and numbers of files, runs and generations stay below this
+/// limit, because they grow by one or by the bytes written. A larger number is damage, and sums of
+/// such numbers would overflow.
 pub const NUMBER_LIMIT: u64 = 1 << 56;
-/// Bytes, entries and keys of one thing stay below; 65,536 of them can be summed.
+/// Bytes, entries and keys of one object stay below this limit, so that 65,536 of them can be
+/// summed.
 pub const SIZE_LIMIT: u64 = 1 << 48;
 
 /// A varint below [`NUMBER_LIMIT`].

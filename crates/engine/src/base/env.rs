@@ -1,5 +1,5 @@
-//! What every room of an open store may use: options, storage, cache, counters, file numbers,
-//! health. It knows no tree, no log and no job.
+//! The environment that all rooms of an open store share: options, storage, cache, counters, file
+//! numbers, health. It knows no tree, no log and no job.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::base::throttle::Throttle;
 /// The environment of an open store.
 #[derive(Debug)]
 pub(crate) struct Env {
-    /// Which opening of a store this is in the process: batches are bound to one.
+    /// The number of this opening among all in the process. Batches are bound to one.
     pub(crate) opening: u64,
     pub(crate) options: Options,
     pub(crate) storage: Arc<dyn Storage>,

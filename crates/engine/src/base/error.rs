@@ -7,21 +7,21 @@ pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Nothing that was acknowledged before is lost by any of these.
+/// Why an operation failed. No error loses a write that was acknowledged before.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The storage refused an operation.
     #[error("{0}")]
     Storage(std::sync::Arc<runstone_storage::Error>),
-    /// Bytes on disk are not what was written (P6).
+    /// Bytes on disk are not those that were written (P6).
     #[error("{file} is corrupt at byte {offset}: {what}")]
     Corruption {
         /// File name inside the store.
         file: String,
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What does not fit.
+        /// What is wrong there.
         what: String,
     },
     /// An argument or option is out of range.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The path as given.
         path: String,
     },
-    /// The directory holds other things; a store is not made among them.
+    /// The directory holds other files; a store is not made among them.
     #[error("{path} holds files that are not of a store, such as {example}")]
     ForeignFiles {
         /// The path as given.
@@ -86,15 +86,16 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// Another store behind [`crate::kv::KvStore`] failed.
+    /// A store of another kind behind [`crate::kv::KvStore`] failed.
     #[error("{engine}: {what}")]
     Foreign {
-        /// Which store.
+        /// The name of the store.
         engine: String,
-        /// What it said.
+        /// Its message.
         what: String,
     },
-    /// A listener called what may wait for it, or for a lock that is held for it.
+    /// A listener made a call that could wait for the listener itself, or for a lock held while it
+    /// runs.
     #[error("a listener called into its store from inside an event")]
     InsideEvent,
     /// The store was closed while the operation waited.
@@ -113,7 +114,7 @@ impl Error {
         Error::Corruption { file: file.into(), offset, what: what.into() }
     }
 
-    /// Where it happened, if the error has a place.
+    /// The place of the failure, if it has one.
     pub fn place(&self) -> Option<String> {
         match self {
             Error::Storage(error) => Some(error.path.clone()),
@@ -128,7 +129,7 @@ impl Error {
         }
     }
 
-    /// What the user can do.
+    /// What the user can do about it.
     pub fn hint(&self) -> String {
         match self {
             Error::Storage(error) => match error.kind() {
@@ -169,8 +170,8 @@ impl Error {
         }
     }
 
-    /// The error of a sync that failed. A full disk that only the sync found is not waited out:
-    /// what was to be synced is lost, and nobody tries again (P7).
+    /// The error of a failed sync. A full disk that only the sync found is not waited out: the data
+    /// to be synced are lost, and nobody tries again (P7).
     pub(crate) fn of_failed_sync(self) -> Error {
         if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
     }

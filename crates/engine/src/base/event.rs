@@ -1,6 +1,7 @@
-//! What the store tells a listener: flushes, compactions, stalls, errors. Called from background
-//! threads (stalls: from writers), in the middle of a job and with locks held. So a listener should
-//! return quickly, and of its own store it may read only: all else gets [`Error::InsideEvent`].
+//! The events that a store reports to a listener: flushes, compactions, stalls, errors. Background
+//! threads call it, or for stalls the writers, in the middle of a job and with locks held. So a
+//! listener should return quickly, and may only read from its own store: all other calls fail with
+//! [`Error::InsideEvent`].
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 
-/// Something that happened.
+/// An event in a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -25,7 +26,7 @@ pub enum Event {
         /// How long it took.
         took: Duration,
     },
-    /// A plan was executed and installed.
+    /// A plan of the policy was executed and installed.
     Compacted {
         /// Keyspace name.
         keyspace: String,
@@ -35,7 +36,7 @@ pub enum Event {
         input_tables: usize,
         /// Tables written.
         output_tables: usize,
-        /// Tables that changed level untouched.
+        /// Tables that changed level without being rewritten.
         moved_tables: usize,
         /// Bytes read.
         read_bytes: u64,
@@ -44,31 +45,31 @@ pub enum Event {
         /// How long it took.
         took: Duration,
     },
-    /// Writers are slowed down or held up, or no longer.
+    /// The cause of the pressure on writers changed, or it ended.
     Pressure {
         /// Keyspace name, or empty for the whole store.
         keyspace: String,
-        /// How far from the first slowdown (0) to the stop (1000).
+        /// How far writers are from the first slowdown (0) to the stop (1000).
         permille: u32,
-        /// Which limit.
+        /// The limit that causes it.
         cause: &'static str,
     },
     /// Garbage of a value file was collected.
     ValuesCollected {
         /// Keyspace name.
         keyspace: String,
-        /// Which group.
+        /// The group that was collected.
         group: u32,
         /// Bytes of its records before.
         bytes_before: u64,
-        /// Bytes that somebody still needs.
+        /// Bytes of the records that are still needed.
         bytes_after: u64,
         /// Bytes copied.
         bytes_written: u64,
     },
     /// A background job failed.
     BackgroundError {
-        /// Why.
+        /// The error of the job.
         error: Error,
     },
     /// Space is back after a full disk; writes are accepted again.
@@ -76,12 +77,12 @@ pub enum Event {
 }
 
 thread_local! {
-    /// Which opening of a store has its listener running in this thread.
+    /// The opening of a store whose listener runs in this thread.
     static INSIDE: Cell<u64> = const { Cell::new(NONE) };
 }
 
 const NONE: u64 = u64::MAX;
-/// The listener of one store wrote to another, and that has told its own.
+/// Listeners of several stores: one wrote to another store, which then called its own listener.
 const SEVERAL: u64 = u64::MAX - 1;
 
 /// While this lives, a listener runs in the thread.
@@ -103,7 +104,7 @@ impl Drop for Inside {
     }
 }
 
-/// Refuses what a listener calls that may wait for the listener.
+/// Refuses a call from a listener that could wait for that listener.
 #[inline]
 pub(crate) fn check_outside(opening: u64) -> Result<()> {
     let inside = INSIDE.get();
@@ -112,6 +113,6 @@ pub(crate) fn check_outside(opening: u64) -> Result<()> {
 
 /// Hears events.
 pub trait EventListener: Send + Sync + Debug {
-    /// Called once per event. One that panics stops the store if a job tells it.
+    /// Called once per event. If it panics in a job, the store stops.
     fn on_event(&self, event: &Event);
 }

@@ -34,8 +34,8 @@ impl Env {
         self.check_writable_slow()
     }
 
-    /// Whether jobs may write. Those go on where space has run out: they are what frees some, and
-    /// what finds out that it is back.
+    /// Refuses jobs in a stopped store. They may go on without space, because they free some, and
+    /// find out when there is space again.
     pub(crate) fn check_not_stopped(&self) -> Result<()> {
         match self.check_writable() {
             Err(error) if error.is_no_space() => Ok(()),
@@ -51,8 +51,8 @@ impl Env {
         match (self.health.state.load(Acquire), &mut *cause) {
             (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
             (NO_SPACE, Some((error, tried))) => {
-                // Now and then one write is let through to find out whether space is back: where
-                // nothing is left to flush, no background job would.
+                // One write in a while is let through to find out whether there is space again. If
+                // nothing is left to flush, no background job would find out.
                 if tried.elapsed() >= NO_SPACE_RETRY {
                     *tried = Instant::now();
                     return Ok(());
@@ -63,7 +63,7 @@ impl Env {
         }
     }
 
-    /// After this, nothing is acknowledged until reopen.
+    /// Stops writes: nothing is acknowledged until the store is reopened.
     pub(crate) fn stop_writes(&self, error: &Error) {
         let error = match error {
             Error::Stopped { cause } => cause,
@@ -79,8 +79,8 @@ impl Env {
         self.throttle.wake();
     }
 
-    /// A job or a log append failed. A full disk left nothing behind and is waited out; anything
-    /// else left unknown bytes and stops writes.
+    /// Notes that a job or a log append failed. A full disk left nothing behind, and is waited out.
+    /// Any other failure left unknown bytes, and stops writes.
     pub(crate) fn note_job_error(&self, error: &Error) {
         if !error.is_no_space() {
             return self.stop_writes(error);
@@ -95,7 +95,7 @@ impl Env {
         self.throttle.wake();
     }
 
-    /// A job or write succeeded: if the disk was full, it is not any more.
+    /// Notes that a job or a write succeeded, so the disk is no longer full.
     pub(crate) fn note_success(&self) {
         if self.health.state.load(Relaxed) == NO_SPACE
             && self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok()

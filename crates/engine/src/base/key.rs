@@ -18,7 +18,7 @@ pub const MAX_KEY_BYTES: usize = (1 << 16) - 1;
 /// Longest value in bytes.
 pub const MAX_VALUE_BYTES: u64 = (1 << 32) - 1;
 
-/// What a version of a key is.
+/// The kind of a version of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -32,7 +32,7 @@ pub enum Kind {
     RangeDelete = 3,
     /// The value is a pointer into a value file.
     ValuePointer = 4,
-    /// The same, written by garbage collection: the record is of an older version with this value.
+    /// A pointer written by garbage collection, to the record of an older version with this value.
     Relocate = 5,
 }
 
@@ -77,7 +77,7 @@ pub fn kind_of(trailer: u64) -> u8 {
     trailer as u8
 }
 
-/// Whether the value of an entry of this trailer lies in a value file.
+/// Whether an entry with this trailer has its value in a value file.
 #[inline]
 pub fn is_pointer(trailer: u64) -> bool {
     let kind = kind_of(trailer);
@@ -108,9 +108,9 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
     }
 }
 
-/// How heads are taken of keys that mostly begin alike: behind what they share. Keys that begin
-/// otherwise get the least or the largest head, so that heads never contradict the order of keys,
-/// whatever keys come; equal heads decide nothing.
+/// How to take heads of keys that mostly share a prefix: behind that prefix. A key with another
+/// beginning gets the smallest or the largest head, so that heads never contradict the order of any
+/// keys. Equal heads decide nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRule {
     /// Length of the shared prefix, at most 16.
@@ -129,7 +129,7 @@ impl HeadRule {
         HeadRule { skip, prefix: first_sixteen(&low[..skip]) }
     }
 
-    /// For keys that either rule is for.
+    /// The rule for keys that either rule suits.
     pub fn or(self, other: HeadRule) -> HeadRule {
         let alike = ((self.prefix ^ other.prefix).leading_zeros() / 8) as usize;
         let skip = self.skip.min(other.skip).min(alike);
@@ -145,7 +145,8 @@ impl HeadRule {
         match (first_sixteen(key) & mask(self.skip)).cmp(&self.prefix) {
             Ordering::Equal if key.len() >= self.skip => head(key, self.skip),
             Ordering::Greater => u64::MAX,
-            // Padding made a key that ends within the prefix look like it: it is below.
+            // Padding made this key look as if it had the prefix. It ends within the prefix, so it
+            // is below.
             Ordering::Equal | Ordering::Less => 0,
         }
     }

@@ -74,11 +74,11 @@ counters! {
     value_gc_bytes_read,
     /// Bytes written by collections.
     value_gc_bytes_written,
-    /// Of those, bytes of records that moved to a cold stream.
+    /// The part of those that are records moved to a cold stream.
     value_cold_bytes_written,
     /// Pointers to values that collections wrote into the tree.
     value_pointers_written,
-    /// Times that a value file grew beyond its share, because nothing could be freed.
+    /// How often a value file grew beyond its share, because nothing could be freed.
     value_grown,
     /// Reads of separated values.
     values_read,
@@ -108,9 +108,9 @@ counters! {
     hits_deeper,
     /// Tables consulted by gets.
     tables_probed,
-    /// Filters that spared a block read.
+    /// Filters that saved a block read.
     filter_negatives,
-    /// Blocks read in vain after a filter said maybe.
+    /// Blocks read in vain after a filter passed the key.
     filter_false_positives,
     /// Data blocks searched by gets.
     blocks_searched,
@@ -126,9 +126,9 @@ counters! {
     compaction_bytes_read,
     /// Table bytes written by compactions.
     compaction_bytes_written,
-    /// Data blocks that compactions copied as they were, since no other input met them.
+    /// Data blocks that compactions copied unchanged, because no other input overlapped them.
     blocks_copied,
-    /// Their bytes; they count as read and as written as well.
+    /// Bytes of copied blocks; they also count as read and as written.
     block_bytes_copied,
     /// Table bytes that changed level without being rewritten.
     bytes_moved,
@@ -136,11 +136,12 @@ counters! {
     compaction_slices,
     /// Table bytes that sliced compactions read.
     sliced_bytes,
-    /// Of these, what the busiest thread of each compaction read: the critical path.
+    /// Table bytes that the busiest thread of each sliced compaction read: the critical path.
     slice_critical_bytes,
-    /// The same if compactions were split by whole tables only (components of key overlap).
+    /// The critical path if compactions were split by whole tables only (components of key
+    /// overlap).
     component_critical_bytes,
-    /// Parts of compacts that were installed by an edit of their own.
+    /// Parts of compactions that were installed by an edit of their own.
     compaction_parts,
     /// Entries dropped by compactions: shadowed versions and spent tombstones.
     entries_dropped,
@@ -170,7 +171,8 @@ fn stripe() -> usize {
     thread_number() % STRIPES
 }
 
-/// Whether this call is the one in 64 whose latency is measured: a clock read costs 25 ns, twice.
+/// Whether this call is the one in 64 whose latency is measured. A measurement takes two clock
+/// reads of 25 ns.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local! {
@@ -299,12 +301,12 @@ fn upper_bound(bucket: usize) -> u64 {
     ((sub + bucket % sub + 1) as u64).checked_shl(power).map_or(u64::MAX, |bound| bound - 1)
 }
 
-/// One limit that holds writers back.
+/// The limit that holds writers back most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PressureState {
     /// 0 without pressure, 1000 when writers wait.
     pub permille: u32,
-    /// Which limit, in words.
+    /// The name of the limit.
     pub cause: &'static str,
     /// How long this cause has held.
     pub since_ms: u64,
@@ -324,7 +326,7 @@ pub struct MetricsSnapshot {
     /// Bytes of all finished table files: also of those that a running compaction has written, and
     /// of those that have left the tree and still have readers.
     pub table_file_bytes: u64,
-    /// The most of these since the store was opened.
+    /// The largest value of `table_file_bytes` since the store was opened.
     pub peak_table_file_bytes: u64,
     /// Entries in live tables.
     pub table_entries: u64,

@@ -1,5 +1,5 @@
-//! What every room stands on: keys, errors, options, counters, the cache. Knows no tree, no log and
-//! no job.
+//! The ground that every room stands on: keys, errors, options, counters, health. It knows no tree,
+//! no log and no job.
 
 pub(crate) mod codec;
 pub(crate) mod env;

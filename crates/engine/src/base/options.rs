@@ -1,8 +1,8 @@
 //! Options of a store and of its keyspaces, their limits, and the presets.
 //!
-//! Keyspace options are stored in the manifest as TOML and come back at reopen; what is given then
-//! replaces what is stored where a change is legal. The axes: compaction policy, table layout,
-//! filter memory, compression per level. Sizes are bytes, ratios integers.
+//! Keyspace options are stored in the manifest as TOML and come back at reopen. Options given then
+//! replace the stored ones, if the change is legal. They cover compaction policy, table layout,
+//! filter memory and compression per level. Sizes are bytes, ratios integers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +48,14 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompactionInstall {
-    /// All at once, when it is done. Until then the store holds inputs and outputs. A compact that
-    /// the store's close meets keeps the parts that are done; after a crash it starts anew.
+    /// All at once, when the compaction is done. Until then the store holds inputs and outputs. If
+    /// the store closes meanwhile, the finished parts are kept; after a crash the compaction starts
+    /// again.
     #[default]
     Atomic,
-    /// Part by part: inputs give back their space as the compaction gets past them, and what is
-    /// done is not done again after a close or a crash. An edit of the manifest, hence a sync, per
-    /// part.
+    /// Part by part: inputs release their space as the compaction passes them, and finished parts
+    /// are not repeated after a close or a crash. Each part costs an edit of the manifest, hence a
+    /// sync.
     Incremental,
 }
 
@@ -74,8 +75,8 @@ pub enum WalMode {
 pub enum Background {
     /// This many threads.
     Threads(usize),
-    /// Nobody: the owner calls [`crate::Store::run_one_job`]; a write that would wait runs jobs
-    /// itself. For tests and simulation.
+    /// No thread: the owner calls [`crate::Store::run_one_job`], and a write that would wait runs
+    /// jobs itself. For tests and simulation.
     Manual,
 }
 
@@ -84,14 +85,15 @@ pub enum Background {
 pub struct Options {
     /// Make the store if the directory does not hold one.
     pub create_if_missing: bool,
-    /// Open for reading only: nothing on disk changes, the log is replayed into memory.
+    /// Open for reading only: nothing on disk changes, and the log is replayed into memory.
     pub read_only: bool,
     /// Bound on memtables, log segments, block cache, index and filters together.
     pub memory_budget_bytes: u64,
-    /// Flush and compact threads. At least 2 keep a long compaction from delaying flushes.
+    /// Threads for flushes and compactions. With at least 2, a long compaction does not delay
+    /// flushes.
     pub background: Background,
-    /// Threads that one large compaction may use (W); `None`: as many as there are cores that
-    /// nobody uses. The outputs are the same for every number.
+    /// Threads that one large compaction may use; `None` means as many as there are idle cores. The
+    /// outputs are the same for every number.
     pub compaction_slices: Option<usize>,
     /// Size of a log segment; a larger batch gets a segment of its own. Mapped segments are smaller
     /// where five of them would take more than a quarter of the memory budget.
@@ -100,16 +102,16 @@ pub struct Options {
     pub max_wal_bytes: u64,
     /// How log records reach the operating system.
     pub wal_mode: WalMode,
-    /// Whether scans of separated values read many places at once by io_uring, where the kernel
-    /// allows it. Else the reads are announced and done one after another.
+    /// Whether scans of separated values read many places at once by io_uring, if the kernel allows
+    /// it. Otherwise the reads are announced and done one after another.
     pub io_uring: bool,
-    /// Durability of writes that do not say.
+    /// Durability of writes that do not choose one.
     pub durability: Durability,
-    /// Highest ingest rate while back-pressure acts, in bytes per second; it falls from here.
+    /// Highest ingest rate under back-pressure, in bytes per second. More pressure lowers it.
     pub max_delayed_bytes_per_second: u64,
     /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
     pub seed: Option<u64>,
-    /// Hears of flushes, compactions, stalls and errors.
+    /// Receives flushes, compactions, stalls and errors.
     pub listener: Option<Arc<dyn EventListener>>,
     /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
     pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
@@ -155,16 +157,16 @@ impl std::fmt::Debug for Options {
 /// More than any machine has.
 const MAX_BUDGET_BYTES: u64 = 1 << 46;
 const MIN_SEGMENT_BYTES: u64 = 64 << 10;
-/// Mapped segments take at most this fraction of the budget, all together, or else the least that
-/// they can.
+/// Together, mapped segments take at most this fraction of the budget, unless their minimum size
+/// takes more.
 const MAPPED_LOG_FRACTION: u64 = 4;
-/// Each is prepared as a whole, up to three of them ahead.
+/// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// Of the background, or of one compaction.
+/// Threads in the background, or of one compaction.
 const MAX_THREADS: u64 = 256;
 
 impl Options {
-    /// What segments of the log take.
+    /// The size of a log segment.
     pub(crate) fn log_segment_bytes(&self) -> u64 {
         let share = self.memory_budget_bytes / MAPPED_LOG_FRACTION / MAPPED_SEGMENTS;
         match self.wal_mode {
@@ -173,7 +175,7 @@ impl Options {
         }
     }
 
-    /// Refuses numbers that cannot work, saying which and why.
+    /// Refuses numbers that cannot work, and says which and why.
     pub fn check(&self) -> Result<()> {
         let least = |name: &str, value: u64, min: u64| match value < min {
             true => Err(Error::invalid(
@@ -219,7 +221,7 @@ impl Options {
     }
 }
 
-/// Options of a keyspace that had another name, and what they are called now.
+/// Former names of keyspace options, and their present names.
 const RENAMED: [(&str, &str); 2] =
     [("merge_install", "compaction_install"), ("sub_merges", "sub_compactions")];
 
@@ -240,14 +242,14 @@ pub struct KeyspaceOptions {
     pub max_immutable_memtables: u32,
     /// Raw size of a data block.
     pub block_bytes: u32,
-    /// Every so many entries of a block the key is stored whole.
+    /// The number of entries of a block after which a key is stored whole.
     pub restart_interval: u32,
     /// Whether blocks carry a hash index for point reads.
     pub hash_index: bool,
     /// Filter memory in tenths of a bit per key; 0 for none.
     pub filter_bits_per_key_x10: u32,
-    /// How that memory is divided: `none`, `uniform`, or `optimal` (small levels get more, so that
-    /// a get of an absent key reads least; Autumn, Monkey).
+    /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
+    /// more, so that a get of an absent key reads least (Autumn, Monkey).
     pub filter_allocation: FilterAllocation,
     /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first compaction chooses a
     /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
@@ -255,9 +257,9 @@ pub struct KeyspaceOptions {
     pub prefix: String,
     /// When the outputs of a large compaction become part of the tree: `atomic` or `incremental`.
     pub compaction_install: CompactionInstall,
-    /// How a compaction falls into parts that run side by side: `slices` of equal size, or
-    /// `components` of whole tables that overlap, as in the coordinated-partitioning paper (for
-    /// comparison: a table that spans all keys joins everything).
+    /// How a compaction is split into parts that run side by side: `slices` of equal size, or
+    /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
+    /// latter is for comparison: one table that spans all keys joins everything.
     pub sub_compactions: SubCompactions,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
@@ -265,10 +267,10 @@ pub struct KeyspaceOptions {
     pub l0_slowdown_runs: u32,
     /// Level-0 runs at which writers wait.
     pub l0_stop_runs: u32,
-    /// Where values lie.
+    /// Where values are stored.
     pub values: ValueOptions,
-    /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0: no
-    /// limit.
+    /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0 means
+    /// no limit.
     pub debt_slowdown_bytes: u64,
 }
 
@@ -299,7 +301,7 @@ impl Default for KeyspaceOptions {
 /// A named set of options.
 #[derive(Clone, Copy)]
 pub struct Preset {
-    /// Name.
+    /// The name of the preset.
     pub name: &'static str,
     /// One line for help.
     pub doc: &'static str,
@@ -418,7 +420,7 @@ pub static PRESETS: &[Preset] = &[
     },
 ];
 
-/// Values of `separate_at` bytes and more apart from the default tree.
+/// The default options, with values of `separate_at` bytes or more in a value file.
 fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> KeyspaceOptions {
     KeyspaceOptions {
         values: ValueOptions {
@@ -453,7 +455,8 @@ impl KeyspaceOptions {
         })
     }
 
-    /// Reads TOML; unknown names are refused with the known ones, old names with the new one.
+    /// Reads TOML. An unknown name is refused with the known ones, and a former name with the
+    /// present one.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
         let options: KeyspaceOptions = toml::from_str(text).map_err(|error| {
             let message = error.to_string();
@@ -522,7 +525,7 @@ impl KeyspaceOptions {
                 "a compaction must start before writers are slowed, and slow before they stop",
             ));
         }
-        // A stack keeps all its runs in level 0: below its limit nobody would compact, and writers
+        // A stack keeps all its runs in level 0. Below its limit nothing is compacted, so writers
         // would wait for ever.
         let resting = policy.targets(&Shape::default(), &self.shape)[0].max_runs;
         if resting >= self.l0_slowdown_runs {
@@ -543,7 +546,7 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// The prefix rule named; `None` for `auto`.
+    /// The prefix rule of the options; `None` for `auto`.
     pub fn prefix_rule(&self) -> Result<Option<PrefixRule>> {
         if self.prefix == AUTO_PREFIX {
             return Ok(None);
@@ -553,7 +556,7 @@ impl KeyspaceOptions {
         })
     }
 
-    /// The policy named.
+    /// The policy of the options.
     pub fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         registry::find(&self.policy).map_err(|unknown| {
             Error::invalid(unknown.to_string(), "`runstone help policies` describes them")
@@ -563,7 +566,7 @@ impl KeyspaceOptions {
     /// Filter memory of a table that is about to be written to `level` of a tree.
     pub(crate) fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
         let targets = match (self.filter_allocation, self.compaction_policy()) {
-            // Only the optimum looks at them.
+            // Only the optimal allocation needs the targets.
             (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
             _ => Vec::new(),
         };
@@ -580,19 +583,19 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Survives power loss once acknowledged.
+    /// The write survives a power loss once it is acknowledged.
     pub fn sync() -> WriteOptions {
         WriteOptions { durability: Some(Durability::Sync) }
     }
 }
 
-/// So many log segments are prepared ahead where writers keep using them up: at a million small
-/// writes a second a segment lasts 60 ms, and the background may need as long for one.
+/// The number of log segments prepared ahead if writers keep using them up. At a million small
+/// writes a second a segment lasts 60 ms, and the background may need as long to prepare one.
 pub(crate) const READY_SEGMENTS: usize = 3;
-/// Mapped segments at a time: the current one, spares, one not given back yet.
+/// Mapped segments at a time: the current one, the spares, and one not unmapped yet.
 pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
 
-/// How long a stalled writer waits between looks at the state, when nobody wakes it.
+/// How long a stalled writer waits between checks of the state, if nobody wakes it.
 pub(crate) const STALL_POLL: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Asks the processor for a cache line ahead of its use. A hint: nothing depends on it.
 //!
-//! Obligation of the unsafe code: none but that the address is inside of the slice, so that no
-//! pointer is made out of bounds; a prefetch never faults.
+//! The unsafe code has one obligation: the address lies inside the slice, so that no pointer is
+//! made out of bounds. A prefetch never faults.
 
 /// Size of a cache line.
 pub const LINE_BYTES: usize = 64;

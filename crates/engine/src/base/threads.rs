@@ -1,10 +1,10 @@
-//! Numbers for threads, by which shared state is spread over cache lines, and the bell that calls
+//! Numbers for threads, which spread shared state over cache lines, and the bell that calls
 //! background threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Rung by whoever finds work for the background in a place where it cannot wake anybody; answered
-/// by the next writer that has left its locks.
+/// A thread that finds work for the background, but cannot wake anybody where it is, rings the
+/// bell. The next writer that has released its locks answers it.
 #[derive(Debug, Default)]
 pub struct Bell(AtomicBool);
 

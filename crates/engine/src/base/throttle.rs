@@ -1,5 +1,5 @@
 //! The gate that writers pass: how far they are slowed down, and where they wait when they must
-//! stop. It is told the pressure; who measures it is above (`write/pressure`).
+//! stop. `write/pressure.rs` measures the pressure.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,15 +12,15 @@ use crate::base::options::STALL_POLL;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;
-/// Delays shorter than this are saved up: a sleep costs more than it says.
+/// Shorter delays are added up, because a sleep takes longer than asked.
 const MIN_SLEEP: Duration = Duration::from_micros(100);
-/// One write never sleeps longer than the last of these, nor longer than what it costs itself or
-/// the first, whichever is more; the rest is carried over. A small write then meets no more than
-/// the first, however slow the store has become.
+/// The longest sleep of one write is what it costs itself, but at least the first of these and at
+/// most the last; the rest is carried over. So a small write sleeps no longer than the first,
+/// however slow the store has become.
 const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 
-/// No more than this is carried over, or one large write would slow small ones long after pressure
-/// has gone.
+/// The most that is carried over. Otherwise one large write would slow small ones long after the
+/// pressure has ended.
 const MAX_DEBT: Duration = Duration::from_millis(100);
 
 /// How far a keyspace is from stopping its writers.
@@ -42,7 +42,7 @@ impl Pressure {
 /// Pressure of the whole store.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Largest permille of all keyspaces; the only thing that an unhindered write looks at.
+    /// Largest permille of all keyspaces. A write without pressure reads nothing else.
     permille: AtomicU32,
     state: Mutex<ThrottleState>,
     changed: Condvar,
@@ -115,21 +115,21 @@ impl Throttle {
         self.permille.load(Relaxed)
     }
 
-    /// Which limit is the nearest.
+    /// The limit that is nearest.
     pub(crate) fn cause(&self) -> &'static str {
         self.state.lock().cause
     }
 
-    /// Measures and sets the pressure; whether the cause is another. One at a time: what one caller
-    /// measured before a flush must not come after what the flush says, or writers would wait for
-    /// ever.
+    /// Measures and sets the pressure, and returns it if its cause changed. One caller at a time:
+    /// otherwise a value measured before a flush could overwrite the one measured after it, and
+    /// writers would wait for ever.
     pub(crate) fn refresh(&self, measure: impl FnOnce() -> Pressure) -> Option<Pressure> {
         let _one_at_a_time = self.refreshing.lock();
         let pressure = measure();
         self.set(pressure).then_some(pressure)
     }
 
-    /// Waits a while for writers to be let on; `true` once they are.
+    /// Waits a while for pressure to fall; `true` once writers may go on.
     pub(crate) fn wait_a_while(&self) -> bool {
         let mut state = self.state.lock();
         if self.permille() < 1000 {
@@ -139,7 +139,7 @@ impl Throttle {
         false
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes every waiting writer.
     pub(crate) fn wake(&self) {
         let _state = self.state.lock();
         self.changed.notify_all();

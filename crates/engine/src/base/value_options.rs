@@ -1,11 +1,11 @@
-//! Where a keyspace's values lie, and the numbers of each placement.
+//! Where the values of a keyspace are stored, and the numbers of each placement.
 
 use runstone_policy::options::MAX_OPTION_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 
-/// Where values lie.
+/// Where values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValuePlacement {
@@ -29,16 +29,17 @@ impl ValuePlacement {
     }
 }
 
-/// How the tree follows the records of `hash-grouped` that a collection moves.
+/// How the tree follows the records that a collection of `hash-grouped` moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GcPointers {
-    /// Pointers are places in a stream that a record keeps when it moves: the tree is not written.
+    /// Pointers are places in a stream, and a record keeps its place when it moves. The tree is not
+    /// written.
     #[default]
     Stable,
-    /// Collections write new pointers into the tree, as the paper does (HashKV §3.3): about one per
-    /// update of a user, and a marker of 18 bytes and the key in the value file for each deletion
-    /// and each inline value. For comparison.
+    /// Collections write new pointers into the tree, as the paper does (HashKV §3.3), for
+    /// comparison. It costs about one pointer per update of a user. Each deletion and each inline
+    /// value adds a marker to the value file, of 18 bytes and the key.
     Writeback,
 }
 
@@ -78,25 +79,26 @@ pub struct ValueOptions {
     pub groups: u32,
     /// Unit in which the value file is given to groups. Fixed likewise.
     pub slot_bytes: u32,
-    /// Value bytes that the file is made for; the file then takes (1 + reserve) times as much and
-    /// no more. 0: as much as is live.
+    /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as much. 0
+    /// means as much as is live.
     pub capacity_bytes: u64,
     /// Space for garbage, in thousandths of the capacity.
     pub reserve_permille: u32,
-    /// What to do when all of that is taken and nothing can be freed.
+    /// What to do when all of that space is taken and nothing can be freed.
     pub when_full: WhenFull,
     /// Longest wait of `when_full = "stall"`.
     pub stall_ms: u32,
-    /// Collections of `hash-grouped` move records that were not updated since they were written or
-    /// last moved to a stream that all groups share; the group keeps a tag of each. Worth it where
-    /// few keys get most updates and the reserve is ample.
+    /// Whether collections of `hash-grouped` move records without an update, since they were
+    /// written or last moved, to a stream that all groups share. The group keeps a tag of each. It
+    /// pays if few keys get most updates and the reserve is ample.
     pub cold_stream: bool,
-    /// How the tree follows what collections of `hash-grouped` move. A change of it is a change of
-    /// placement: a new value file, and compactions bring the values along.
+    /// How the tree follows the records that collections of `hash-grouped` move. A change of it is
+    /// a change of placement: a new value file is made, and compactions move the values there.
     pub gc_pointers: GcPointers,
     /// Bytes that one collection of a `vlog` takes from its tail.
     pub vlog_chunk_bytes: u64,
-    /// Separated values that a scan reads at once, in bytes; 0: each when the scan comes to it.
+    /// Separated values that a scan reads at once, in bytes. 0 means that each is read when the
+    /// scan comes to it.
     pub scan_ahead_bytes: u64,
 }
 
@@ -114,7 +116,7 @@ impl Default for ValueOptions {
             cold_stream: false,
             gc_pointers: GcPointers::Stable,
             vlog_chunk_bytes: 16 << 20,
-            // More is read in vain by a scan that ends.
+            // A larger number is read in vain by a scan that ends early.
             scan_ahead_bytes: 256 << 10,
         }
     }

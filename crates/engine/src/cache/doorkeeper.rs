@@ -1,14 +1,14 @@
-//! Which separated values enter the cache: those that are read for the second time before others
-//! have taken their place here. To put a value in and take another out costs more than to look a
-//! record up in memory, and a value that is read once gains nothing. Blocks hold many entries, so
-//! they enter at once.
+//! Decides which separated values enter the cache: those that are read a second time before other
+//! reads have overwritten their mark. Putting a value in and taking another out costs more than
+//! looking up a record in memory, and a value that is read once gains nothing. Blocks hold many
+//! entries, so they enter at once.
 //!
-//! Direct-mapped marks, one word for each place. Large values use few of the places, since few of
-//! them fit the cache. Two readers that meet in one lose a mark at worst.
+//! The marks are direct-mapped, one word for each place. Large values use few of the places,
+//! because few of them fit the cache. If two readers meet in a place, one mark is lost at worst.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Marks of what was read lately.
+/// Marks of recent reads.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
     marks: Box<[AtomicU32]>,
@@ -20,7 +20,8 @@ impl Doorkeeper {
         Doorkeeper { marks: (0..reads.next_power_of_two()).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Whether what hashes so was among about the last so many reads of its kind; notes it.
+    /// Whether an object with this hash was among the last `reads` reads, approximately, of objects
+    /// of its size. Leaves its mark if not.
     pub(super) fn knows(&self, hash: u64, reads: usize) -> bool {
         let places = reads.clamp(1, self.marks.len());
         let place = ((u128::from(hash << 32) * places as u128) >> 64) as usize;

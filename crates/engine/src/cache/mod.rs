@@ -1,9 +1,9 @@
 //! One memory budget over memtables, pinned index and filters, and the block cache.
 //!
-//! The cache gets what the others leave: memtables are reserved when they are made, partitions of
-//! tables are pinned outside of the cache while they take at most half of the budget (a probe then
-//! costs no look-up), and beyond that they compete in the cache like blocks. So do separated
-//! values, each a record. The map itself is `quick_cache` (S3-FIFO, sharded, scan-resistant).
+//! The cache gets what the others leave. Memtables are reserved when they are made. Partitions of
+//! tables are pinned outside the cache while they take at most half of the budget, so that a probe
+//! costs no look-up; beyond that they compete in the cache like blocks. So do separated values,
+//! each a record. The map itself is `quick_cache` (S3-FIFO, sharded, scan-resistant).
 
 mod doorkeeper;
 
@@ -24,38 +24,38 @@ use crate::format::record::Footer;
 
 /// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
 const ENTRY_OVERHEAD_BYTES: u64 = 151;
-/// Of what the cache may take, this fraction is left to the allocator: size classes, pages that are
-/// partly free, buffers of compactions. Measured: without it, a 576 MiB budget peaks at 660 MiB
-/// resident.
+/// The allocator gets this fraction of the cache's share, for size classes, partly free pages and
+/// buffers of compactions. Measured: without it, a 576 MiB budget peaks at 660 MiB resident.
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
-/// A separated value is cached if it takes at most this fraction of a shard, where it competes.
+/// A separated value is cached if it takes at most this fraction of its shard.
 const VALUE_FRACTION: u64 = 16;
-/// Reads count as lately while this fraction of the budget would hold what they brought: of values
-/// that are all read equally often, few then take each other's places.
+/// The doorkeeper remembers as many reads as fill this fraction of the budget with values. If all
+/// values are read equally often, few then replace each other.
 const LATELY_FRACTION: u64 = 4;
-/// The doorkeeper has a word for so many bytes of the budget: at most 0.4% of it, which is not
-/// counted.
+/// The doorkeeper has one word for this many bytes of the budget: at most 0.4% of it, which does
+/// not count against it.
 const MARK_BYTES: u64 = 2048;
 /// Blocks that were just written enter the cache while it takes less than this part of the budget.
-/// What is left is for memtables: memory that blocks took and gave back is scattered, and an
-/// allocator cannot use it for them.
+/// The rest is for memtables: memory that blocks took and freed is scattered, and an allocator
+/// cannot use it for them.
 const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
-/// Once memtables and log take this fraction of the budget, their growth is looked at.
+/// Once memtables and log take this fraction of the budget, writers check their growth.
 const WATCHED_FRACTION: u64 = 4;
-/// The cache hears of an object's use again once this fraction of its capacity was added. Measured,
-/// zipfian gets (theta 0.99) of 5 million keys with three fifths of the data in memory: told of
-/// every use, 9.7% of them read a block; with a quarter 9.9%, with the whole capacity 12.3%.
+/// The cache hears of an object's use again once this fraction of its capacity was added. Measured
+/// with zipfian gets (theta 0.99) of 5 million keys, three fifths of the data in memory: if the
+/// cache hears of every use, 9.7% of the gets read a block; with a quarter 9.9%, with the whole
+/// capacity 12.3%.
 const TURN_FRACTION: u64 = 4;
 /// Capacity changes below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
-/// Which object: the file's uid and where in it.
+/// Identifies an object by the file's uid and the place in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheKey {
-    /// Uid of the table file or value file; of a group of one.
+    /// The uid of a table file or value file, or of one group of a value file.
     pub uid: u64,
     /// Offset of the block or partition, generation of the segment, or place in the stream of the
     /// group.
@@ -69,7 +69,7 @@ pub enum Cached {
     Block(Arc<Block>),
     /// Index and filter of a stretch of blocks.
     Partition(Arc<Partition>),
-    /// Where the records of a collected segment of a value file lie.
+    /// The places of the records in a collected segment of a value file.
     Footer(Arc<Footer>),
     /// A record of a value file.
     Value(Arc<Vec<u8>>),
@@ -114,16 +114,16 @@ type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault
 pub struct Cache {
     budget_bytes: u64,
     map: Map,
-    /// Rises each time that so much was added; never 0.
+    /// Counts turns: a turn ends when a fraction of the capacity was added. Never 0.
     turn: AtomicU32,
-    /// What was added in this turn.
+    /// Bytes added in this turn.
     turn_bytes: CachePadded<AtomicU64>,
     doorkeeper: Doorkeeper,
     memtable_bytes: AtomicU64,
-    /// The most of it since writers last paused.
+    /// The largest value of `memtable_bytes` since writers last paused.
     memtable_peak_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
-    /// Set when a memtable takes memory while they take much of the budget.
+    /// Set when a memtable takes memory while memtables take much of the budget.
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<u64>,
@@ -154,13 +154,13 @@ impl Cache {
         }
     }
 
-    /// Looks an object up.
+    /// Looks up an object.
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Cached> {
         self.map.get(&key)
     }
 
-    /// Adds an object; others leave as needed.
+    /// Adds an object; others leave to make room.
     pub fn insert(&self, key: CacheKey, value: Cached) {
         let bytes = Weight.weight(&key, &value);
         self.map.insert(key, value);
@@ -173,8 +173,8 @@ impl Cache {
         }
     }
 
-    /// Whether the cache should hear of the use of an object by [`Cache::get`], so that others
-    /// leave before it. `told` is the turn in which it last heard, 0 for never.
+    /// Whether the cache should hear of an object's use through [`Cache::get`], so that others
+    /// leave before it. `told` is the turn in which it last heard, or 0 for never.
     ///
     /// Once in a turn is enough: the cache remembers little more than whether an object was used
     /// since it last looked at it, and it looks at few twice in a turn.
@@ -183,13 +183,13 @@ impl Cache {
         told.load(Relaxed) != self.turn.load(Relaxed)
     }
 
-    /// The cache heard of a use.
+    /// Notes that the cache heard of a use in this turn.
     pub fn note_told(&self, told: &AtomicU32) {
         told.store(self.turn.load(Relaxed), Relaxed);
     }
 
-    /// Adds a record of a value file that was read, if it was read lately. One that many others
-    /// would leave for stays out.
+    /// Adds a record of a value file, if it was read recently before. A record that would push out
+    /// many others stays out.
     pub fn admit_value(&self, key: CacheKey, record: &Arc<Vec<u8>>) {
         let bytes = record.capacity() as u64 + ENTRY_OVERHEAD_BYTES;
         if bytes > self.map.shard_capacity() / VALUE_FRACTION {
@@ -203,10 +203,11 @@ impl Cache {
         }
     }
 
-    /// Adds a block that was just written, if there is room that nobody uses: readers of fresh data
-    /// then find it warm, and no block that was read leaves for one that may never be. Room that
-    /// memtables give back for a moment is not such: what leaves again when they grow is scattered
-    /// over pages that stay (measured: 286 MiB resident of a budget of 202, without it 235).
+    /// Adds a block that was just written, if there is unused room. Readers of fresh data then find
+    /// it in memory, and no block that was read leaves for one that may never be. Room that
+    /// memtables free for a moment does not count: the blocks there would leave again when
+    /// memtables grow, and be scattered over pages that stay (measured: 286 MiB resident of a
+    /// budget of 202, without it 235).
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         let wanted = allocated_bytes(raw.len()) as u64 + ENTRY_OVERHEAD_BYTES;
         let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
@@ -219,7 +220,7 @@ impl Cache {
         }
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub fn remove(&self, key: CacheKey) {
         self.map.remove(&key);
     }
@@ -233,15 +234,15 @@ impl Cache {
         Reservation { cache: Arc::clone(self), bytes, pinned: false }
     }
 
-    /// A memtable took memory, reserved now or before.
+    /// Notes that a memtable took memory, reserved now or before.
     pub fn note_memtables_grew(&self) {
         if self.memtable_bytes.load(Relaxed) > self.budget_bytes / WATCHED_FRACTION {
             self.memtables_grew.store(true, Relaxed);
         }
     }
 
-    /// Whether memtables took memory since the last call, while they take much of the budget: the
-    /// moment to look at them.
+    /// Whether memtables took memory since the last call, while they take much of the budget. Then
+    /// it is time to look at them.
     #[inline]
     pub fn take_memtables_grew(&self) -> bool {
         self.memtables_grew.load(Relaxed) && self.memtables_grew.swap(false, Relaxed)
@@ -269,14 +270,14 @@ impl Cache {
         }
     }
 
-    /// What the map may take while memtables and partitions take `others` bytes.
+    /// The capacity of the map while memtables and partitions take `others` bytes.
     fn capacity_beside(&self, others: u64) -> u64 {
         let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
         let left = self.budget_bytes.saturating_sub(others).max(floor);
         left - left / ALLOCATOR_FRACTION
     }
 
-    /// Writers pause: what their memtables took at most tells nothing about the next ones.
+    /// Forgets the peak when writers pause: it tells nothing about the next memtables.
     pub fn forget_memtable_peak(&self) {
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
     }
@@ -322,8 +323,9 @@ mod tests {
         Cached::Block(Arc::new(Block::parse(raw).expect("own block")))
     }
 
-    /// A block that is looked at all the time, of which the cache hears once in a turn, outlives a
-    /// hundred times as much as fits; one that it never hears of does not.
+    /// A block that is used all the time outlives additions of a hundred times the capacity,
+    /// although the cache hears of it once in a turn. A block that the cache never hears of does
+    /// not.
     #[test]
     fn what_is_used_stays_though_the_cache_hears_of_it_once_in_a_turn() {
         let cache = Cache::new(8 << 20);
@@ -354,7 +356,7 @@ mod tests {
         assert!(exact.into_iter().all(|bytes| allocated_bytes(bytes) == bytes));
     }
 
-    /// Room that memtables gave back for a moment filled with blocks, which left when they grew.
+    /// Memtables freed room for a moment, blocks filled it, and they left when the memtables grew.
     #[test]
     fn what_was_just_written_leaves_the_room_that_memtables_take_again() {
         let Cached::Block(block) = block(4000) else { unreachable!("a block") };

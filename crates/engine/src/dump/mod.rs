@@ -1,4 +1,4 @@
-//! Prints what a file of a store holds, without opening the store: for people who debug.
+//! Prints the content of a file of a store, without opening the store, for people who debug.
 
 pub(crate) mod values;
 

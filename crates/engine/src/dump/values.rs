@@ -1,4 +1,5 @@
-//! Prints what a value file holds, by the manifest in force, without opening the store.
+//! Prints the content of a value file, as the manifest in force describes it, without opening the
+//! store.
 
 use std::fmt::Write as _;
 

@@ -25,13 +25,13 @@ use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::format::resident::Home;
 
 const FOOTER_BYTES: usize = 16;
-/// Buffer memory kept from block to block.
+/// Memory that the builder keeps from block to block.
 const KEPT_BYTES: usize = 64 << 10;
 const BUCKET_EMPTY: u8 = 254;
 const BUCKET_UNSURE: u8 = 255;
 
-/// How far behind the next entry a walk asks for lines: a scan over many runs comes back to this
-/// block only after it has been to others, and the processor sees no pattern in that.
+/// How far ahead a walk prefetches. A scan over many runs returns to this block only after it
+/// visited others, and the processor sees no pattern in that.
 const PREFETCH_BYTES: usize = 2 * LINE_BYTES;
 
 /// Bytes of a block that do not decode. The caller adds file and offset.
@@ -177,7 +177,7 @@ pub struct Block {
     restart_count: usize,
     bucket_count: u16,
     prefix_len: u16,
-    /// Turn of the cache in which it was last told that the block is used; 0: never.
+    /// The turn of the cache in which it last heard of the block's use; 0 for never.
     pub(crate) told: AtomicU32,
     base_seq: SeqNo,
     pub(super) home: Home,
@@ -199,14 +199,14 @@ struct Entry {
     trailer: u64,
 }
 
-/// What a point search found.
+/// The result of a point search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Sequence number and kind.
     pub trailer: u64,
-    /// Where the value starts inside the block.
+    /// The offset of the value in the block.
     pub value_at: u32,
-    /// Its length.
+    /// The length of the value.
     pub value_len: u32,
 }
 
@@ -245,7 +245,7 @@ impl Block {
         &self.bytes
     }
 
-    /// Asks for the lines that a search begins with.
+    /// Prefetches the cache lines that a search begins with.
     #[inline]
     fn prefetch_search(&self) {
         prefetch(&self.bytes, 0);
@@ -484,7 +484,7 @@ impl BlockCursor {
         self.at == 0
     }
 
-    /// Past the end.
+    /// Moves past the end.
     pub fn skip_all(&mut self) {
         self.at = self.block.entries_end;
         self.next_at = self.at;
@@ -512,13 +512,13 @@ impl BlockCursor {
         (&self.block, self.value_at, self.value_len)
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     pub fn seek_to_first(&mut self) -> Result<(), BadBlock> {
         self.go_to_restart(0)?;
         self.step()
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     pub fn seek_to_last(&mut self) -> Result<(), BadBlock> {
         self.go_to_restart(self.block.restart_count - 1)?;
         self.step()?;
@@ -528,7 +528,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// To the first entry at or behind the internal key.
+    /// Moves to the first entry at or after the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) -> Result<(), BadBlock> {
         let restart = self.block.last_restart_at_or_before(key, trailer)?.unwrap_or(0);
         self.go_to_restart(restart)?;
@@ -539,14 +539,14 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// To the next entry; past the end when there is none.
+    /// Moves to the next entry, or past the end if there is none.
     #[inline]
     pub fn next(&mut self) -> Result<(), BadBlock> {
         debug_assert!(self.valid());
         self.step()
     }
 
-    /// To the previous entry; past the end when there is none. O(restart interval).
+    /// Moves to the previous entry, or past the end if there is none. O(restart interval).
     pub fn prev(&mut self) -> Result<(), BadBlock> {
         debug_assert!(self.valid());
         let current = self.at;

@@ -13,7 +13,7 @@ use crate::base::prefetch::prefetch;
 /// Bits of a line.
 const LINE_BITS: u64 = 512;
 
-/// More gains nothing: the number of probes is limited, and keys share lines.
+/// More bits gain nothing: the number of probes is limited, and keys share lines.
 const MOST_MILLIBITS_PER_KEY: u32 = 24_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,8 +34,8 @@ pub fn hash(key: &[u8]) -> u64 {
 }
 
 impl Filter {
-    /// Builds a filter over key hashes, of that many thousandths of a bit per key; below 0.7 bits a
-    /// real filter is worse than none, so none is built.
+    /// Builds a filter over key hashes, with this many thousandths of a bit per key. Below 0.7 bits
+    /// a filter is worse than none, so none is built.
     pub fn build(hashes: &[u64], millibits_per_key: u32) -> Option<Filter> {
         if millibits_per_key < 700 || hashes.is_empty() {
             return None;
@@ -74,7 +74,7 @@ impl Filter {
         true
     }
 
-    /// Asks the processor for the line that the key of this hash would be in.
+    /// Prefetches the line that the key of this hash would be in.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.lines, line_of(hash, self.lines.len() as u64));

@@ -14,7 +14,7 @@ use crate::base::options::Compression;
 const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
-/// No byte of LZ4 stands for more.
+/// No byte of LZ4 expands to more bytes.
 const LZ4_MAX_RATIO: u64 = 255;
 /// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes.
 const ZSTD_MAX_RATIO: u64 = 32 << 10;
@@ -53,7 +53,7 @@ pub fn kind(stored: &[u8]) -> Option<u8> {
     stored.get(stored.len().checked_sub(CHECKSUM_BYTES + 1)?).copied()
 }
 
-/// Appends a stored block, which the caller has checked, as one of another file and place.
+/// Appends a stored block, which the caller has checked, bound to another file and place.
 pub fn rebind(stored: &[u8], file_uid: u64, offset: u64, out: &mut Vec<u8>) {
     let covered = &stored[..stored.len() - CHECKSUM_BYTES];
     out.extend_from_slice(covered);
@@ -133,8 +133,8 @@ fn zeroed(len: usize) -> Result<Vec<u8>, &'static str> {
 mod tests {
     use super::*;
 
-    /// Fuzzing found that a few bytes of zstd could have 4 GiB set aside: their ratio was not
-    /// bounded, and a want of memory would have ended the process.
+    /// Found by fuzzing: without a bound on its ratio, a few bytes of zstd could reserve 4 GiB, and
+    /// a lack of memory would have ended the process.
     #[test]
     fn a_length_that_no_encoder_reaches_takes_no_memory() {
         let raw = vec![7; 1 << 20];

@@ -17,8 +17,8 @@ use crate::base::key::{common_prefix_len, head};
 use crate::format::filter::Filter;
 use crate::format::resident::Residents;
 
-/// So many heads on either side of a guess are looked at. Of hashed keys that fill 512 blocks by
-/// thirties, the number in the first half deviates by 62, two blocks.
+/// How many heads on either side of a guess are searched. Of hashed keys that fill 512 blocks with
+/// thirty each, the number in the first half deviates by 62, which is two blocks.
 const NEAR_HEADS: usize = 8;
 
 /// A sorted array of keys, searched by eight-byte heads first.
@@ -26,14 +26,14 @@ const NEAR_HEADS: usize = 8;
 pub struct KeyArray {
     prefix: Box<[u8]>,
     heads: Box<[u64]>,
-    /// If the heads are evenly spread.
+    /// Set if the heads are evenly spread.
     spread: Option<Spread>,
     /// End of each key's suffix in `suffixes`.
     ends: Box<[u32]>,
     suffixes: Box<[u8]>,
 }
 
-/// A straight line through ascending heads, from which most of them are not far.
+/// A straight line through ascending heads. Most of them are near it.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     /// The first head.
@@ -43,8 +43,8 @@ struct Spread {
 }
 
 impl Spread {
-    /// None if a guess would often be of no use, as for numbers in decimal digits: it would cost
-    /// more than it saves. O(heads).
+    /// `None` if a guess would often be wrong, as for numbers in decimal digits: it would cost more
+    /// than it saves. O(heads).
     fn of(heads: &[u64]) -> Option<Spread> {
         let (least, last) = (*heads.first()?, *heads.last()?);
         let span = u128::from(last.checked_sub(least)?) + 1;
@@ -69,7 +69,7 @@ impl KeyArray {
         self.heads.len()
     }
 
-    /// Key `i`, put together.
+    /// Key `i`, as one vector.
     pub fn key(&self, i: usize) -> Vec<u8> {
         let mut key = self.prefix.to_vec();
         key.extend_from_slice(self.suffix(i));
@@ -106,9 +106,9 @@ impl KeyArray {
         (at, false)
     }
 
-    /// Place of the first head >= `wanted`. Looks first where it would be if heads were evenly
-    /// spread, as those of hashes are: that takes two or three neighbouring lines of memory, where
-    /// halving takes one after the other.
+    /// The place of the first head >= `wanted`. It first tries the place that evenly spread heads
+    /// would have, as those of hashes do. That reads two or three neighbouring cache lines, and
+    /// halving reads one after the other.
     #[inline]
     fn first_head_from(&self, wanted: u64) -> usize {
         let heads = &*self.heads;
@@ -180,7 +180,7 @@ pub struct Partition {
     pub separators: KeyArray,
     /// Where each block starts, and where the last one ends.
     offsets: Box<[u64]>,
-    /// Which of the blocks are in memory.
+    /// The blocks that are in memory.
     pub residents: Residents,
 }
 
@@ -296,12 +296,12 @@ mod tests {
         }
     }
 
-    /// Keys for which a guess by the heads is good, bad and worthless.
+    /// Keys whose heads give good, bad and worthless guesses.
     #[test]
     fn lower_bound_of_many_keys_agrees_with_a_sorted_vec() {
         let mut seed = 7;
         let mut spread = |bits: u32| crate::base::random::next(&mut seed) >> (64 - bits);
-        // As separators are, one of every thirty.
+        // Every thirtieth key, as separators are.
         let mut hashed: Vec<u64> = (0..512 * 30).map(|_| spread(64)).collect();
         hashed.sort_unstable();
         let hashed: Vec<u64> = hashed.into_iter().step_by(30).collect();

@@ -1,5 +1,5 @@
 //! The bytes inside files: blocks of tables, their index and filter, and the records of value
-//! files. Here bytes are built and taken apart; nothing here reads or writes a file.
+//! files. This room encodes and decodes bytes; it reads and writes no file.
 //!
 //! * [`block`]: sorted entries; [`resident`]: which blocks of a partition are in memory.
 //! * [`index`]: separators and places of up to 512 blocks; [`filter`]: which keys they may hold.
@@ -15,8 +15,8 @@ pub mod properties;
 pub(crate) mod record;
 pub mod resident;
 
-/// What an allocator sets aside for so many bytes: usual ones have four sizes for each doubling.
-/// Blocks of three values of 1,000 bytes take 3,584 bytes, not 3,100.
+/// The bytes that an allocator reserves for a request. Usual allocators have four sizes for each
+/// doubling: a block of three values of 1,000 bytes takes 3,584 bytes, not 3,100.
 pub(crate) fn allocated_bytes(bytes: usize) -> usize {
     let step = (bytes.next_power_of_two() / 8).max(16);
     bytes.next_multiple_of(step)

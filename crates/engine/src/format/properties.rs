@@ -1,4 +1,4 @@
-//! What a table says about itself: a list of (tag, bytes) that later releases can add to.
+//! The properties of a table: a list of (tag, bytes) that later releases can extend.
 //!
 //! ```text
 //! properties := (tag varint | bytes)*

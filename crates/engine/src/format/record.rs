@@ -8,14 +8,15 @@
 //! pointer := store varint | group varint | stream_offset varint | value bytes varint
 //! ```
 //!
-//! A record of kind 2 is a tag: it has no value, which lies in the cold stream. Entries of records
-//! and of tags are sorted by stream_offset, which is given less that of the segment.
+//! A record of kind 2 is a tag: it has no value here, because its value lies in the cold stream.
+//! Footer entries of records and of tags are sorted by stream offset, which counts from that of the
+//! segment.
 //!
-//! A record of kind 3 is a marker, in files whose pointers are written back: it has no value
-//! either. It says that the version of its number is a deletion, or lies inline in the tree.
+//! A record of kind 3 is a marker, in files whose pointers are written back. It has no value
+//! either. It says that the version with its number is a deletion, or lies inline in the tree.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
-//! the offset in the segment: what an earlier life of a slot left behind is never taken for a
+//! the offset in the segment. So the bytes of an earlier use of a slot are never taken for a
 //! record. A record never spans segments.
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
@@ -30,7 +31,7 @@ const FOOTER_ENTRY_BYTES: usize = 8;
 /// Bytes of one footer entry of a tag.
 const FOOTER_TAG_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
-/// Footer entries to each side of the place where one is expected.
+/// Footer entries searched on each side of the expected place.
 const NEAR: usize = 8;
 /// A value.
 const KIND_VALUE: u8 = 1;
@@ -49,20 +50,20 @@ pub(crate) fn tag_bytes(key_bytes: usize) -> u64 {
     record_bytes(key_bytes, 0)
 }
 
-/// Bytes of the footer of so many records, of which some are tags.
+/// Bytes of a footer with this many records, tags included.
 pub(crate) fn footer_bytes(records: u32, tags: u32) -> u64 {
     let tags = u64::from(tags.min(records));
     let values = u64::from(records) - tags;
     values * FOOTER_ENTRY_BYTES as u64 + tags * FOOTER_TAG_BYTES as u64 + CHECKSUM_BYTES as u64
 }
 
-/// A pointer of the tree. Stable: collection moves the record and keeps the stream_offset.
+/// A pointer in the tree. It is stable: a collection moves the record and keeps its stream offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// File number of the value file.
     pub(crate) store: u64,
     pub(crate) group: u32,
-    /// Position in the group's endless stream; never used again.
+    /// Position in the group's endless stream; never reused.
     pub(crate) stream_offset: u64,
     pub(crate) value_bytes: u32,
 }
@@ -82,8 +83,8 @@ impl Pointer {
             .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }
 
-    /// The file that an entry points to and the place in the stream of the key's group, if it
-    /// decodes.
+    /// The file that an entry points to, and the place in the stream of the key's group. `None` if
+    /// the entry does not decode.
     pub(crate) fn place_of_entry(bytes: &[u8]) -> Option<(u64, u64)> {
         Pointer::decode(bytes).ok().map(|pointer| (pointer.store, pointer.stream_offset))
     }
@@ -101,7 +102,7 @@ impl Pointer {
     }
 }
 
-/// Seeds the checksums of one segment.
+/// The seed of the checksums of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChecksumSeed {
     seed: u64,
@@ -122,7 +123,7 @@ impl ChecksumSeed {
         self.put_kind(out, offset, KIND_VALUE, seq, (key, value, value.len() as u32));
     }
 
-    /// Appends the tag of a record whose value of so many bytes lies in the cold stream.
+    /// Appends the tag of a record whose value of `value_bytes` bytes lies in the cold stream.
     pub(crate) fn put_tag(
         self,
         out: &mut Vec<u8>,
@@ -175,9 +176,9 @@ impl ChecksumSeed {
         Ok(record)
     }
 
-    /// Appends the footer of records at (stream_offset, offset) and of tags at (stream_offset, cold
-    /// stream_offset), which will lie at `offset` of the segment. A stream_offset is that in the
-    /// group less that of the segment.
+    /// Appends the footer of records at (stream offset, offset) and of tags at (stream offset, cold
+    /// stream offset). It will lie at `offset` of the segment. The first stream offset of each pair
+    /// counts from that of the segment.
     pub(crate) fn put_footer(
         self,
         out: &mut Vec<u8>,
@@ -198,8 +199,8 @@ impl ChecksumSeed {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Checks the footer of a segment whose smallest stream_offset is `stream_offset`, and which
-    /// has so many tags.
+    /// Checks the footer of a segment that has `tags` tags, and whose smallest stream offset is
+    /// `stream_offset`.
     pub(crate) fn take_footer(
         self,
         bytes: &[u8],
@@ -224,7 +225,7 @@ impl ChecksumSeed {
 pub(crate) struct Record<'a> {
     pub(crate) seq: SeqNo,
     pub(crate) key: &'a [u8],
-    /// Of a tag: nothing.
+    /// Empty for a tag.
     pub(crate) value: &'a [u8],
     /// Whether this is a tag.
     pub(crate) is_tag: bool,
@@ -252,29 +253,29 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Where a record lies.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPlace {
     /// At this offset of the segment.
     Here(u64),
-    /// In the cold stream, under this stream_offset.
+    /// In the cold stream, under this stream offset.
     Cold(u64),
 }
 
-/// Where the records of a collected segment lie.
+/// The places of the records in a collected segment.
 #[derive(Debug)]
 pub struct Footer {
     stream_offset: u64,
     entries: Box<[u8]>,
-    /// Where in `entries` those of tags begin.
+    /// Where the tags begin in `entries`.
     tags_at: usize,
-    /// The least and the largest stream_offset of those before them.
+    /// The smallest and the largest stream offset of the entries before the tags.
     first: u32,
     last: u32,
 }
 
 impl Footer {
-    /// Place of the record with this stream_offset. O(log records).
+    /// The place of the record with this stream offset. O(log records).
     pub(crate) fn find(&self, stream_offset: u64) -> Option<RecordPlace> {
         let stream_offset = u32::try_from(stream_offset.checked_sub(self.stream_offset)?).ok()?;
         let (values, tags) = self.entries.split_at(self.tags_at);
@@ -299,18 +300,18 @@ impl Footer {
         }
     }
 
-    /// Asks for the lines that `find` will most likely look at.
+    /// Prefetches the cache lines that `find` will most likely read.
     pub(crate) fn ask_for(&self, stream_offset: u64) {
         let (low, high) =
             self.near(stream_offset.saturating_sub(self.stream_offset).min(u32::MAX.into()) as u32);
         let bytes = low * FOOTER_ENTRY_BYTES..high * FOOTER_ENTRY_BYTES;
         bytes.step_by(LINE_BYTES).for_each(|at| prefetch(&self.entries, at));
-        // Compared as well.
+        // `find` compares this entry too.
         prefetch(&self.entries, high * FOOTER_ENTRY_BYTES);
     }
 
-    /// Entries among which that of a stream_offset is to be expected. Records of one size that died
-    /// here and there leave the others spread evenly; where they are not, `find` searches all.
+    /// The entries among which a stream offset is expected. If records of one size died at random,
+    /// the rest are spread evenly. If they are not, `find` searches all of them.
     fn near(&self, stream_offset: u32) -> (usize, usize) {
         let count = self.tags_at / FOOTER_ENTRY_BYTES;
         let (first, span) = (self.first, u64::from(self.last - self.first).max(1));
@@ -319,7 +320,7 @@ impl Footer {
         (at.saturating_sub(NEAR), (at + NEAR).min(count))
     }
 
-    /// The i-th (stream_offset, offset).
+    /// The i-th (stream offset, offset).
     pub(crate) fn entry(&self, i: usize) -> Option<(u64, u32)> {
         let at = i * FOOTER_ENTRY_BYTES;
         let values = &self.entries[..self.tags_at];
@@ -327,7 +328,7 @@ impl Footer {
         Some((stream_offset, u32_at(values, at + 4)?))
     }
 
-    /// The i-th tag's (stream_offset, cold stream_offset).
+    /// The i-th tag's (stream offset, cold stream offset).
     pub(crate) fn tag(&self, i: usize) -> Option<(u64, u64)> {
         let at = i * FOOTER_TAG_BYTES;
         let tags = &self.entries[self.tags_at..];
@@ -341,8 +342,8 @@ impl Footer {
     }
 }
 
-/// Where in a table of `stride` bytes per entry, sorted by a leading stream_offset, that of
-/// `stream_offset` begins. Looks at these entries only.
+/// The offset of the entry with `stream_offset`, in a table of `stride` bytes per entry that is
+/// sorted by a leading stream offset. Searches the entries from `low` to `high` only.
 fn search(
     table: &[u8],
     stride: usize,

@@ -1,11 +1,10 @@
-//! Which blocks of a partition are in memory, by number: a search goes from the separator straight
-//! to the block. Asking the cache instead goes through the hash table and the list of a shard,
-//! under its lock: a fifth of a get that finds everything in memory.
+//! Which blocks of a partition are in memory, by number. A search goes from the separator straight
+//! to the block. The cache would take its hash table and the list of a shard, under a lock: a fifth
+//! of a get that finds everything in memory.
 //!
-//! The cache alone decides what stays. A partition knows where a block is, from its second use on,
-//! for as long as somebody (the cache, a reader) holds it; a block that goes takes the knowledge
-//! with it. Of most uses the cache hears nothing, so it is told once in each of its turns
-//! (`Cache::is_due`).
+//! The cache alone decides what stays. From a block's second use on, a partition knows where it is,
+//! for as long as the cache or a reader holds it; a block that is dropped removes itself here. The
+//! cache hears nothing of most uses, so it is told once in each of its turns (`Cache::is_due`).
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -19,12 +18,12 @@ type Places = Box<[ArcSwapWeak<Block>]>;
 #[derive(Debug)]
 pub struct Residents(Arc<Places>);
 
-/// Where a block is known: in one partition at most.
+/// The place where a block is known, in one partition at most.
 #[derive(Debug, Default)]
 pub struct Home(OnceLock<(Weak<Places>, u32)>);
 
 impl Residents {
-    /// Of `count` blocks none.
+    /// Knows none of `count` blocks.
     pub fn new(count: usize) -> Residents {
         Residents(Arc::new((0..count).map(|_| ArcSwapWeak::new(Weak::new())).collect()))
     }
@@ -35,8 +34,8 @@ impl Residents {
         self.0.get(i)?.load().upgrade()
     }
 
-    /// Block `i` is in the cache. One that is known to another partition stays there: the same part
-    /// of the file was read twice.
+    /// Notes that block `i` is in the cache. A block that another partition knows stays there: the
+    /// same part of the file was read twice.
     pub fn note(&self, i: usize, block: &Arc<Block>) {
         let Ok(number) = u32::try_from(i) else { return };
         let (places, at) = block.home.0.get_or_init(|| (Arc::downgrade(&self.0), number));
@@ -55,7 +54,7 @@ impl Residents {
 }
 
 impl Drop for Block {
-    /// Forgets the block where it is known: what is left of it is freed with the last weak pointer.
+    /// Forgets the block where it is known. Its memory is freed with the last weak pointer.
     fn drop(&mut self) {
         let Some((places, at)) = self.home.0.get() else { return };
         let Some(places) = places.upgrade() else { return };

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::base::codec::u32_at;
 
-/// What the reader met.
+/// The next thing in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// A record, and where it starts.
@@ -22,7 +22,7 @@ pub enum Next {
     },
     /// No valid fragment here: the end of the log, a torn tail, or corruption.
     End {
-        /// Where.
+        /// Its offset.
         offset: u64,
     },
 }

@@ -11,10 +11,10 @@ use super::{
     LogResult, MIDDLE, checksum,
 };
 
-/// A scratch buffer larger than this is given back after use.
+/// A larger scratch buffer is freed after use.
 const KEPT_SCRATCH_BYTES: usize = 1 << 20;
 
-/// Appends records to one file. In this order, what a record changes comes first.
+/// Appends records to one file. The fields that each record changes come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct LogWriter {

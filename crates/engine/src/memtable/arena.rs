@@ -25,23 +25,24 @@ use crate::memtable::filter::{FilterPool, PooledFilter};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// So many chunks are kept ready while there are writers, and when there are none. With fewer left
-/// the background makes more, so more would spare a writer that comes back nothing.
+/// The number of chunks kept ready, with or without writers. When fewer are left the background
+/// makes more, so a larger stock would not help a writer that returns.
 const READY_CHUNKS: usize = 2;
-/// Size of an arena's first chunk: an idle keyspace takes no more. Also the least that an arena
-/// with a small limit takes later.
+/// Size of an arena's first chunk, and all that an idle keyspace takes. An arena with a small limit
+/// takes at least this much later.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
-/// An arena with a small limit takes chunks of this part of it.
+/// An arena with a small limit takes chunks of this fraction of it.
 const CHUNKS_PER_LIMIT: usize = 8;
-/// Allocations above this part of a chunk get one of their own, so that they waste no other.
+/// An allocation above this fraction of a chunk gets a chunk of its own, so that it wastes no
+/// other.
 const LARGE_PART: usize = 8;
 const ALIGN: usize = 64;
 const PAGE_BYTES: usize = 4 << 10;
-/// What a writer beside the first takes from a chunk at a time, and how many such writers have a
-/// slab of their own.
+/// How much a writer other than the first takes from a chunk at a time, and how many such writers
+/// have their own slab.
 const SLAB_BYTES: usize = 4 << 10;
 const SLABS: usize = 8;
-/// Larger allocations come from the chunk itself: less of a slab is left over.
+/// Larger allocations come from the chunk itself, so that less of a slab is wasted.
 const SLAB_PART_BYTES: usize = SLAB_BYTES / 4;
 
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl Chunk {
         Chunk { base, capacity, used, is_populated: false, _reservation: reservation }
     }
 
-    /// Gives the pages back to the kernel; what they held is lost.
+    /// Releases the pages to the kernel; their content is lost.
     fn release_pages(&mut self) {
         self.advise(Advice::LinuxDontNeed);
     }
@@ -84,14 +85,14 @@ impl Chunk {
         }
     }
 
-    /// Backs the chunk with memory, in large pages where there are any; what it held is lost.
-    /// Milliseconds where the kernel must find and clear it first, so this is not for writers.
+    /// Backs the chunk with memory, in large pages if there are any; its content is lost. It takes
+    /// milliseconds if the kernel must find and clear the memory first, so writers do not call it.
     fn populate(&mut self) {
         self.release_pages();
         self.advise(Advice::LinuxHugepage);
         self.is_populated = true;
-        // Touched rather than advised: a populating `madvise` holds the lock of the whole address
-        // space meanwhile, and writers wait for that.
+        // Touches the pages instead of advising: a populating `madvise` holds the lock of the whole
+        // address space, and writers wait for that.
         for at in (0..self.capacity).step_by(PAGE_BYTES) {
             // SAFETY: inside of the allocation; any bit pattern will do.
             unsafe { self.base.add(at).write_volatile(0) };
@@ -109,26 +110,26 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // An allocator may keep the range for later, which must not keep its memory.
+        // An allocator may keep the address range for later, but it must not keep its memory.
         self.release_pages();
         // SAFETY: allocated in `allocate` with the same layout, dropped once.
         unsafe { dealloc(self.base, Chunk::layout(self.capacity)) }
     }
 }
 
-/// Makes chunks, and keeps some for the next memtable: memory that the kernel has to find and clear
-/// first costs its writer milliseconds at a time.
+/// Makes chunks, and keeps some for the next memtable. Memory that the kernel must find and clear
+/// first costs a writer milliseconds at a time.
 #[derive(Debug)]
 pub struct ChunkPool {
     // Boxed as in an arena, where `current` points at the chunk.
     #[allow(clippy::vec_box)]
     free: Mutex<Vec<Box<Chunk>>>,
-    /// Made by a writer in a hurry, of small pages, and used: the background makes them anew.
+    /// Used chunks of small pages that a writer made in a hurry. The background makes them again.
     #[allow(clippy::vec_box)]
     stale: Mutex<Vec<Box<Chunk>>>,
     limit: usize,
-    /// Set when few are left, some are stale or a filter is wanted; the background then prepares
-    /// some.
+    /// Set when few chunks are left, some are stale or a filter is wanted. The background then
+    /// prepares some.
     short: AtomicBool,
     bell: Arc<Bell>,
     filters: Arc<FilterPool>,
@@ -136,8 +137,8 @@ pub struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// A pool that keeps at most `limit_bytes`; all chunks are reserved from `cache`. Rings when it
-    /// runs short.
+    /// A pool that keeps at most `limit_bytes`. All chunks are reserved from `cache`. It rings the
+    /// bell when it runs short.
     pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
         let limit = limit_bytes / CHUNK_BYTES;
         let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
@@ -145,7 +146,7 @@ impl ChunkPool {
         Arc::new(ChunkPool { free, stale, limit, short, bell, filters, cache })
     }
 
-    /// A filter for a memtable that takes its chunks here, if there is one.
+    /// A filter for a memtable that takes its chunks here, if one is ready.
     pub(super) fn take_filter(&self, limit_bytes: usize) -> Option<PooledFilter> {
         let filter = self.filters.take(limit_bytes);
         if self.filters.wants_one() {
@@ -165,7 +166,7 @@ impl ChunkPool {
             self.bell.ring();
         }
         if let (Some(_), Some(cache)) = (&pooled, &self.cache) {
-            // It was reserved when it was made.
+            // The chunk was reserved when it was made.
             cache.note_memtables_grew();
         }
         pooled.unwrap_or_else(|| self.allocate(CHUNK_BYTES))
@@ -176,7 +177,7 @@ impl ChunkPool {
         self.short.load(Relaxed) && (!urgent || self.free.lock().is_empty())
     }
 
-    /// Makes what is wanted: a filter, and a chunk with all pages present.
+    /// Makes a filter if one is wanted, and a chunk with all its pages present.
     pub fn prepare_spare(&self) {
         self.filters.prepare();
         if self.wants_chunk() {
@@ -195,7 +196,7 @@ impl ChunkPool {
         self.free.lock().len() < READY_CHUNKS.min(self.limit) || !self.stale.lock().is_empty()
     }
 
-    /// Gives back all but a few chunks: nobody has written for a while.
+    /// Frees all but a few chunks, because nobody has written for a while.
     pub fn trim(&self) {
         let surplus = {
             let mut free = self.free.lock();
@@ -243,9 +244,9 @@ unsafe impl Send for Slab {}
 
 /// The allocator of one memtable.
 ///
-/// The first writer takes memory from the current chunk, one `fetch_add` each. Others would fight
-/// with it over that counter and over the cache lines that two neighbouring records share, so they
-/// take slabs.
+/// The first writer takes memory from the current chunk, with one `fetch_add` each. Other writers
+/// would contend with it for that counter, and for the cache lines that two neighbouring records
+/// share, so they take slabs.
 #[derive(Debug)]
 pub struct Arena {
     current: AtomicPtr<Chunk>,
@@ -282,7 +283,7 @@ impl Arena {
         }
     }
 
-    /// Memory in use: whole chunks, and what was taken of the current one.
+    /// Memory in use: whole chunks, and the used part of the current one.
     pub fn allocated_bytes(&self) -> usize {
         // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
         let current = unsafe { self.current.load(Acquire).as_ref() };
@@ -290,7 +291,7 @@ impl Arena {
         self.closed_bytes.load(Relaxed) + used
     }
 
-    /// Memory taken from the budget: the current chunk counts whole.
+    /// Memory taken from the budget. The current chunk counts as a whole.
     pub fn reserved_bytes(&self) -> usize {
         // SAFETY: as in `allocated_bytes`.
         let current = unsafe { self.current.load(Acquire).as_ref() };
@@ -356,7 +357,7 @@ impl Arena {
         }
     }
 
-    /// `in_chunk` bytes of the current chunk are taken.
+    /// Notes that `in_chunk` bytes of the current chunk are taken.
     #[inline]
     fn note_taken(&self, in_chunk: usize) {
         let taken = self.closed_bytes.load(Relaxed) + in_chunk;
@@ -412,7 +413,7 @@ impl Drop for Arena {
 mod tests {
     use super::*;
 
-    /// What fits no chunk of an arena with a small limit made it take chunks for ever.
+    /// A size that fitted no chunk of an arena with a small limit made it take chunks for ever.
     #[test]
     fn every_size_fits_under_every_limit() {
         for limit_bytes in [1, 64 << 10, 1 << 20, 64 << 20, usize::MAX] {

@@ -95,7 +95,7 @@ struct Node {
 /// The array behind an inner node.
 type Children = [AtomicPtr<Node>; CAP + 1];
 
-/// What is searched for.
+/// The internal key that is searched for.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     key: &'a [u8],
@@ -129,7 +129,7 @@ impl Node {
             && order(&self.high).is_none_or(|order| order == Less)
     }
 
-    /// Asks for the lines that an insert may shift.
+    /// Prefetches the cache lines that an insert may shift.
     fn prefetch(&self) {
         for at in (0..self.count()).step_by(LINE_BYTES / size_of::<u64>()) {
             prefetch(&self.heads, at);
@@ -164,7 +164,7 @@ impl Node {
         if first == count || heads[first].load(Relaxed) != wanted {
             return Ok(first);
         }
-        // Equal heads decide nothing; usually there is one of them.
+        // Equal heads decide nothing, but usually there is only one.
         let mut low = first;
         let mut high = match heads.get(first + 1) {
             Some(next) if next.load(Relaxed) == wanted => {
@@ -188,7 +188,7 @@ impl Node {
         Ok(low)
     }
 
-    /// Which child covers the target: the number of separators <= it.
+    /// The index of the child that covers the target: the number of separators <= it.
     #[inline]
     fn child_index(&self, target: Target<'_>) -> Result<usize, Restart> {
         let at = self.lower_bound(target)?;
@@ -252,7 +252,7 @@ impl Locked<'_> {
         self.insert_key(at, separator);
     }
 
-    /// Takes the prefix of the fences and writes the heads anew if it grew.
+    /// Takes the prefix of the fences, and rewrites the heads if it grew.
     fn refresh_prefix(&self) {
         let node = self.node;
         let (low, high) = (node.low.load(Relaxed), node.high.load(Relaxed));
@@ -310,9 +310,9 @@ impl Tree {
         self.insert_record(unsafe { &*record });
     }
 
-    /// Does all of an insert that needs no trailer: the copy, and the way down to the leaf. For a
-    /// writer whose number comes last, so that others wait for little. The entry will be the
-    /// newest of its key. Dropped, it costs its memory.
+    /// Does the part of an insert that needs no trailer: the copy, and the way down to the leaf. It
+    /// helps a writer whose number comes last, because others then wait for little. The entry will
+    /// be the newest of its key. Dropping the result wastes its memory.
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let record = self.record(key, u64::MAX, value);
         // The largest trailer sorts before all versions of the key, where the newest one goes.
@@ -337,7 +337,7 @@ impl Tree {
         }
     }
 
-    /// The first entry at or behind the internal key. O(log n); never waits for writers for long.
+    /// The first entry at or after the internal key. O(log n); never waits for writers for long.
     pub fn lower_bound(&self, key: &[u8], trailer: u64) -> Option<&Record> {
         let target = Target { key, trailer };
         loop {
@@ -387,7 +387,7 @@ impl Tree {
         if self.root.load(Acquire) == root { Ok((node, version)) } else { Err(Restart) }
     }
 
-    /// The leaf that covers the target, with room for one more, and the version that says so.
+    /// The leaf that covers the target and has room for one more, and its version.
     fn find_leaf(&self, target: Target<'_>) -> Result<(&Node, u64), Restart> {
         let (mut node, mut version) = self.read_root()?;
         let mut parent = None;
@@ -511,8 +511,7 @@ impl Tree {
         node
     }
 
-    /// Copies an entry into the arena.
-    /// A complete record that nobody else knows.
+    /// Copies an entry into the arena. The record is complete, and nobody else knows it.
     fn record(&self, key: &[u8], trailer: u64, value: &[u8]) -> *mut Record {
         let len = size_of::<Record>() + key.len() + value.len();
         let memory = self.arena.alloc(len, 8);
@@ -558,8 +557,7 @@ impl Prepared<'_> {
     }
 }
 
-/// A record by address. Whoever keeps one keeps the tree that it came from alive, and passes that
-/// tree to `get`.
+/// A record by address. Its holder keeps the record's tree alive, and passes that tree to `get`.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef(*const Record);
 
@@ -618,7 +616,7 @@ impl Position {
         self.records.get(self.at).map(|record| unsafe { &**record })
     }
 
-    /// To the first record at or behind the internal key.
+    /// Moves to the first record at or after the internal key.
     pub fn seek(&mut self, tree: &Tree, key: &[u8], trailer: u64) {
         let target = Target { key, trailer };
         self.copy_leaf(tree, |node| node.child_index(target));
@@ -628,19 +626,19 @@ impl Position {
         }
     }
 
-    /// To the first record.
+    /// Moves to the first record.
     pub fn seek_to_first(&mut self, tree: &Tree) {
         self.copy_leaf(tree, |_| Ok(0));
         self.at = 0;
     }
 
-    /// To the last record.
+    /// Moves to the last record.
     pub fn seek_to_last(&mut self, tree: &Tree) {
         self.copy_leaf(tree, |node| Ok(node.count()));
         self.at = self.records.len().wrapping_sub(1);
     }
 
-    /// To the next record.
+    /// Moves to the next record.
     #[inline]
     pub fn next(&mut self, tree: &Tree) {
         self.at += 1;
@@ -649,7 +647,7 @@ impl Position {
         }
     }
 
-    /// To the previous record.
+    /// Moves to the previous record.
     pub fn prev(&mut self, tree: &Tree) {
         if self.at > 0 {
             self.at -= 1;

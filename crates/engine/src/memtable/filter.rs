@@ -1,10 +1,12 @@
-//! Which keys a memtable may hold: a get that finds its key in a table would else search every
-//! memtable first, a chain of cache misses through a tree that grows while others write.
+//! Tells which keys a memtable may hold. Without it, a get that finds its key in a table would
+//! search every memtable first: a chain of cache misses through a tree that grows while others
+//! write.
 //!
-//! A Bloom filter of one word a key: four bits of a word of 64, set by one atomic operation before
-//! the entry is inserted, so that whoever may see an entry finds its bits (the visible number is
-//! published after, and read before). With 16 bits a key less than 1% of other keys pass. Not here:
-//! the filters of tables, which are built once and by the number of their keys.
+//! It is a Bloom filter of one word per key: four bits of a word of 64. One atomic operation sets
+//! them before the entry is inserted. So a reader that may see an entry finds its bits, because the
+//! visible number is published later and read earlier. With 16 bits per key, less than 1% of other
+//! keys pass. `format/filter.rs` has the filters of tables, which are built once from the number of
+//! their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,15 +16,15 @@ use parking_lot::Mutex;
 use crate::base::prefetch::prefetch;
 use crate::cache::{Cache, Reservation};
 
-/// A filter takes this part of what its memtable may: 16 bits for each entry of 128 bytes.
+/// A filter takes this fraction of its memtable's limit: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;
 /// Larger memtables get no larger filter.
 const MOST_BYTES: usize = 8 << 20;
 const WORD_BYTES: usize = size_of::<u64>();
-/// So many filters are kept for coming memtables.
+/// The number of filters kept for coming memtables.
 const MOST_FREE: usize = 2;
 
-/// A filter; see the module docs.
+/// The bits of the keys.
 #[derive(Debug, Default)]
 struct KeyFilter {
     words: Box<[AtomicU64]>,
@@ -30,7 +32,7 @@ struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Which word is a key's: the upper half of the hash says.
+    /// The index of a key's word, from the upper half of the hash.
     #[inline]
     fn at(&self, hash: u64) -> usize {
         (((hash >> 32) * self.words.len() as u64) >> 32) as usize
@@ -44,8 +46,8 @@ impl KeyFilter {
     }
 }
 
-/// Filters for the next memtables. They are made in the background: a megabyte that was never
-/// touched may cost milliseconds, which is not for writers.
+/// Filters for the next memtables. The background makes them, because a megabyte that was never
+/// touched may cost milliseconds, which writers must not pay.
 #[derive(Debug)]
 pub(super) struct FilterPool {
     free: Mutex<Vec<KeyFilter>>,
@@ -61,7 +63,7 @@ impl FilterPool {
         Arc::new(FilterPool { free, wanted_words, cache })
     }
 
-    /// An empty filter for a memtable of that size, if there is one. Asks for another if that was
+    /// An empty filter for a memtable of this size, if one is ready. Asks for another if that was
     /// the last.
     pub(super) fn take(self: &Arc<Self>, limit_bytes: usize) -> Option<PooledFilter> {
         let bytes = (limit_bytes / BYTES_PER_FILTER_BYTE).clamp(WORD_BYTES, MOST_BYTES);
@@ -94,7 +96,7 @@ impl FilterPool {
         }
     }
 
-    /// Gives all memory back.
+    /// Frees all kept filters.
     pub(super) fn trim(&self) {
         let free = std::mem::take(&mut *self.free.lock());
         drop(free);
@@ -105,7 +107,7 @@ impl FilterPool {
         self.keep(filter);
     }
 
-    /// Keeps a filter; the oldest leaves if there are many.
+    /// Keeps a filter, and drops the oldest if there are too many.
     fn keep(&self, filter: KeyFilter) {
         let mut free = self.free.lock();
         free.push(filter);
@@ -115,7 +117,7 @@ impl FilterPool {
     }
 }
 
-/// A filter that goes back to its pool, emptied.
+/// A filter that returns to its pool, emptied.
 #[derive(Debug)]
 pub(super) struct PooledFilter {
     filter: KeyFilter,
@@ -123,7 +125,7 @@ pub(super) struct PooledFilter {
 }
 
 impl PooledFilter {
-    /// Asks for the word that [`PooledFilter::add`] changes.
+    /// Prefetches the word that [`PooledFilter::add`] changes.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.filter.words, self.filter.at(hash));
@@ -133,7 +135,7 @@ impl PooledFilter {
     #[inline]
     pub(super) fn add(&self, hash: u64) {
         let (word, bits) = self.filter.place(hash);
-        // A key that is written again finds its bits set: looking costs less than writing.
+        // A key that is written again finds its bits set, and a look costs less than a write.
         if word.load(Relaxed) & bits != bits {
             word.fetch_or(bits, Relaxed);
         }

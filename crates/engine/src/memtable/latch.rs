@@ -1,11 +1,11 @@
-//! The version word of a tree node: a lock for writers, which readers only look at.
+//! The version word of a tree node: a lock for writers that readers only look at.
 //!
 //! 1. The lowest bit is the lock. Whoever unlocks leaves a version that was never there before.
 //! 2. A reader notes a version that is not locked, reads, and checks that it is still there.
 //! 3. A writer locks at a version that it noted, so that what it read before still holds.
 //!
-//! Data under a latch are atomics that may be read and written relaxed; these four orderings make
-//! a torn read fail its check. Each is needed: `model` takes them away one by one.
+//! Data under a latch are atomics that may be read and written relaxed. These four orderings make a
+//! torn read fail its check. Each is needed: `weak` takes them away one by one.
 
 use super::sync::atomic::{AtomicU64, Ordering::*, fence};
 use super::sync::pause;
@@ -26,7 +26,7 @@ impl Default for Latch {
 }
 
 impl Latch {
-    /// Waits until unlocked and gives the version.
+    /// Waits until the latch is unlocked, and returns the version.
     #[inline]
     pub fn read(&self) -> u64 {
         let mut spins = 0u32;

@@ -1,6 +1,7 @@
 //! The memtable: recent writes of one keyspace in memory, in order, until they are flushed.
 //!
-//! Not here: durability (`write/wal`), sequence numbers (`write/commit`).
+//! `wal` and `write/log.rs` make writes durable, and `write/commit.rs` gives them their sequence
+//! numbers.
 
 pub mod arena;
 pub mod btree;
@@ -32,13 +33,14 @@ const NODE_KEYS: usize = 64;
 #[derive(Debug)]
 pub struct Memtable {
     tree: Tree,
-    /// Over all keys inside. Only of a memtable that will be large: see [`Memtable::filtered`].
+    /// A filter over all its keys, if the memtable will be large: see [`Memtable::filtered`].
     filter: Option<PooledFilter>,
-    /// Changes with every write, and the tree's root must not share its line.
+    /// It changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
 }
 
-/// What will be inside once its writers are done. Changes under the commit lock only.
+/// The entries that the memtable will hold once its writers are done. Changes only under the commit
+/// lock.
 #[derive(Debug)]
 struct Announced {
     /// Smallest sequence number inside; `u64::MAX` when empty.
@@ -62,16 +64,16 @@ impl Memtable {
         }
     }
 
-    /// The same with a filter, if one is ready: a get of a key that is not inside costs one cache
-    /// miss then. It takes 1/64 of the limit at once, so it is for memtables that will be filled.
+    /// The same with a filter, if one is ready: a get of an absent key then costs one cache miss.
+    /// The filter takes 1/64 of the limit at once, so it is for memtables that will be filled.
     pub fn filtered(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         let filter = pool.take_filter(limit_bytes);
         Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 
-    /// Announces entries out of a batch of `batch_len` writes, logged in WAL segment `segment`,
-    /// before they are inserted. Called under the commit lock, so a memtable
-    /// that was replaced gets no new announcement.
+    /// Announces entries from a batch of `batch_len` writes, logged in WAL segment `segment`,
+    /// before they are inserted. Called under the commit lock, so a memtable that was replaced gets
+    /// no new announcement.
     pub fn announce(&self, first_seq: SeqNo, batch_len: u64, segment: u64) {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
         let announced = &*self.announced;
@@ -92,11 +94,11 @@ impl Memtable {
         self.tree.insert(key, trailer, value);
     }
 
-    /// Does all of an insert but what needs the trailer; see [`Tree::prepare`].
+    /// Does the part of an insert that needs no trailer, see [`Tree::prepare`].
     #[inline]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let Some(filter) = &self.filter else { return self.tree.prepare(key, value) };
-        // An atomic operation waits for all stores before it, and the lock that comes next does so
+        // An atomic operation waits for all stores before it. The lock that comes next does so
         // anyway.
         let hash = hash(key);
         filter.prefetch(hash);
@@ -105,8 +107,8 @@ impl Memtable {
         prepared
     }
 
-    /// The newest entry of `key` visible at `seq`. O(log n); O(1) for most keys that are not
-    /// inside, with a filter.
+    /// The newest entry of `key` visible at `seq`. O(log n); with a filter O(1) for most absent
+    /// keys.
     #[inline]
     pub fn get(&self, key: &[u8], seq: SeqNo) -> Option<&Record> {
         if self.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash(key))) {
@@ -126,7 +128,7 @@ impl Memtable {
         self.announced.first_segment.load(Relaxed) == u64::MAX
     }
 
-    /// Whether it is time for a new one.
+    /// Whether it is time to replace the memtable.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.tree.is_full()
@@ -137,7 +139,7 @@ impl Memtable {
         self.tree.allocated_bytes()
     }
 
-    /// Memory taken from the budget, but for the filter.
+    /// Memory taken from the budget, without the filter.
     pub fn reserved_bytes(&self) -> usize {
         self.tree.reserved_bytes()
     }
@@ -177,28 +179,28 @@ impl MemtableIter {
         self.position.record(&self.memtable.tree)
     }
 
-    /// To the first entry at or behind the internal key.
+    /// Moves to the first entry at or after the internal key.
     pub fn seek(&mut self, key: &[u8], trailer: u64) {
         self.position.seek(&self.memtable.tree, key, trailer);
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     pub fn seek_to_first(&mut self) {
         self.position.seek_to_first(&self.memtable.tree);
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     pub fn seek_to_last(&mut self) {
         self.position.seek_to_last(&self.memtable.tree);
     }
 
-    /// To the next entry.
+    /// Moves to the next entry.
     #[inline]
     pub fn next(&mut self) {
         self.position.next(&self.memtable.tree);
     }
 
-    /// To the previous entry.
+    /// Moves to the previous entry.
     pub fn prev(&mut self) {
         self.position.prev(&self.memtable.tree);
     }

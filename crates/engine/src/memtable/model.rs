@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// What is done when this begins is there, whatever goes on meanwhile.
+    /// Checks that everything done before this began is there, whatever happens meanwhile.
     fn read(tree: &Tree, done: &[AtomicU64]) {
         let there: Vec<u64> = done.iter().map(|count| count.load(Acquire)).collect();
         let mut found = Vec::new();

@@ -145,7 +145,7 @@ fn concurrent_writers_and_readers_lose_nothing() {
     assert_eq!(count, writers * each);
 }
 
-/// A memtable with a filter gives what one without does, of keys that are there and of others.
+/// A memtable with a filter returns what one without returns, for present and absent keys.
 #[test]
 fn a_filter_hides_nothing() {
     let pool = ChunkPool::new(4 << 20, None, Arc::default());

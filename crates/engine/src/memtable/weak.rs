@@ -1,6 +1,6 @@
-//! The latch of tree nodes under loom: the same file, compiled against atomics of which loom tries
-//! every execution that the memory model allows. Test code only. Each ordering of the latch is
-//! taken away in turn, and a torn read must then show up.
+//! Checks the latch of tree nodes with loom, which tries every execution that the memory model
+//! allows. It compiles the same file against loom's atomics. Test code only. Each ordering of the
+//! latch is taken away in turn, and a torn read must then show up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ enum Without {
     ReleaseStore,
 }
 
-/// `super::sync` of the latch: loom's atomics, but for what is taken away.
+/// `super::sync` of the latch: loom's atomics, without the ordering that is taken away.
 mod sync {
     /// As in `std`.
     pub mod atomic {

@@ -8,12 +8,12 @@ use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// Writes that happen together or not at all (P3), in order. Keyspaces are noted by id: a batch is
-/// for the open store whose handles it was made with, and any other refuses it.
+/// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
+/// is valid only for the open store whose handles made it; any other store refuses it.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Which opening of a store its handles are of.
+    /// The opening of a store that its handles belong to.
     opening: Option<u64>,
     count: u64,
     user_bytes: u64,
@@ -22,9 +22,9 @@ pub struct Batch {
 /// One write of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// Put, delete, or a value pointer that collection moved.
+    /// A put, a delete, or a value pointer that a collection moved.
     pub kind: Kind,
-    /// Where.
+    /// The keyspace that it writes to.
     pub keyspace: KeyspaceId,
     /// User key.
     pub key: &'a [u8],
@@ -45,7 +45,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Refuses a store that the batch was not made for: its keyspaces have the same ids.
+    /// Refuses a store that the batch was not made for, because another store uses the same ids.
     pub(crate) fn check_for(&self, opening: u64) -> Result<()> {
         if self.opening.is_some_and(|own| own != opening) {
             let what = "the batch was made with keyspaces of another store, or before a reopen";
@@ -88,7 +88,7 @@ impl Batch {
         self.user_bytes
     }
 
-    /// Forgets the writes and keeps the memory.
+    /// Forgets the writes, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.opening = None;
@@ -96,7 +96,7 @@ impl Batch {
         self.user_bytes = 0;
     }
 
-    /// Gives memory back after a large write, when the batch is kept for the next one.
+    /// Frees memory after a large write, if the batch is kept for the next one.
     pub(crate) fn shrink(&mut self) {
         const KEPT_BYTES: usize = 1 << 20;
         if self.bytes.capacity() > KEPT_BYTES {

@@ -1,4 +1,4 @@
-//! The write-ahead log: batches as it stores them, its segments, and how it is read back.
+//! The write-ahead log: batches in their stored form, segments, and recovery.
 
 pub(crate) mod batch;
 pub(crate) mod recovery;

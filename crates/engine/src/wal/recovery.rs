@@ -1,11 +1,13 @@
 //! Reads the log back after a crash, and tells a torn tail from corruption.
 //!
-//! 1. Segments from the manifest's floor on, by number; each record must continue the sequence
-//!    numbers of the one before it.
-//! 2. Where a segment ends and the next one continues without a gap, all is well.
-//! 3. Else something is missing. Valid records behind the gap prove corruption if the store has not
-//!    lost power since it was opened (the manifest's boot id is the present one), or if one of them
-//!    says that the missing part was synced. Otherwise a power loss took an unsynced suffix: what
+//! 1. Segments are read from the manifest's floor on, by number. Each record must continue the
+//!    sequence numbers of the one before it.
+//! 2. If a segment ends and the next one continues without a gap, nothing is missing.
+//! 3. Otherwise something is missing. Valid records behind the gap prove corruption in two cases:
+//!    the store has not lost power since it was opened (the manifest's boot id is the current one),
+//!    or one of them says that the missing part was synced. In all other cases a power loss took an
+//!    unsynced suffix. The records behind the gap are dropped (P2), because nobody was promised
+//!    them.
 //!    lies behind the gap is dropped (P2), and nobody was promised it.
 
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use crate::log::{
 use crate::wal::batch::{Operation, take_operation};
 use crate::wal::segments::segment_name;
 
-/// What the log said.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Largest sequence number replayed; 0 if none was.
@@ -49,7 +51,7 @@ pub fn segments(storage: &dyn Storage, floor: u64) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Where the log begins, as the manifest says.
+/// Where the log begins, according to the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogStart {
     /// First segment needed.
@@ -94,7 +96,7 @@ pub fn replay(
     Ok(recovered)
 }
 
-/// The next record; notes where the valid part of the segment ends.
+/// Returns the next record, and notes where the valid part of the segment ends.
 fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Next> {
     let next = reader.next()?;
     if let Next::End { offset } = next {
@@ -103,8 +105,8 @@ fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Nex
     Ok(next)
 }
 
-/// Looks for valid records behind the end of the valid part. `Ok(true)`: there are some, and a
-/// power loss explains them; `Ok(false)`: none; an error: corruption.
+/// Looks for valid records behind the end of the valid part. `Ok(true)` means that there are some
+/// and a power loss explains them, `Ok(false)` that there are none. Corruption is an error.
 fn judge(
     storage: &dyn Storage,
     (number, offset): (u64, u64),
@@ -134,7 +136,8 @@ fn judge(
     Ok(later > 0)
 }
 
-/// Opens a segment; `None` if it never got a header, or has that of another life of the file.
+/// Opens a segment. `None` if it never got a header, or if its header belongs to an earlier use of
+/// the file.
 fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>> {
     let name = segment_name(number);
     let file = storage.open(&name, Category::Wal)?;

@@ -33,10 +33,10 @@ use crate::base::threads::Bell;
 use crate::cache::{Cache, Reservation};
 use crate::log::{LogHeader, LogKind, LogWriter};
 
-/// Files of segments that are not needed any more, kept for coming ones. Their pages are in the
-/// page cache and their blocks allocated: using one again costs a tenth of making a new one.
+/// The number of files that are kept for coming segments. Their pages are in the page cache and
+/// their blocks allocated, so reusing one costs a tenth of making a new one.
 const MAX_PARKED: usize = 16;
-/// So many stay when nobody writes.
+/// The number of them that stay when nobody writes.
 const IDLE_PARKED: usize = 8;
 
 /// File name of a segment.
@@ -44,7 +44,7 @@ pub fn segment_name(number: u64) -> String {
     format!("{number:06}.wal")
 }
 
-/// What segments are made from; shared by the writer and the background job that prepares spares.
+/// The files that segments are made from. The writer and the job that prepares spares share them.
 #[derive(Debug)]
 pub struct WalFiles {
     /// Where the files are.
@@ -56,7 +56,8 @@ pub struct WalFiles {
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
     spares: Mutex<Spares>,
-    /// Set when a quarter of the current segment is full: a store with few writes needs no spare.
+    /// Set when a quarter of the current segment is full, because a store with few writes needs no
+    /// spare.
     spare_wanted: AtomicBool,
     /// Rung at the same moment.
     bell: Arc<Bell>,
@@ -242,7 +243,7 @@ impl WalFiles {
     }
 
     /// Removes all but one of the prepared segments, which take memory, and all but a few of the
-    /// kept files: nobody has written for a while.
+    /// kept files, because nobody has written for a while.
     pub fn trim(&self) {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();
@@ -255,7 +256,7 @@ impl WalFiles {
         parked.into_iter().for_each(|number| self.remove_spare(number));
     }
 
-    /// A segment is not needed any more: keeps its file for a coming one, or removes it.
+    /// Keeps the file of an obsolete segment for a coming one, or removes it.
     fn retire(&self, number: u64, recyclable: bool) {
         if recyclable {
             let mut spares = self.spares.lock();
@@ -277,17 +278,18 @@ struct Segment {
     capacity_bytes: u64,
     /// Present until a sync covered the finished segment.
     unsynced: Option<Arc<dyn StorageFile>>,
-    /// Held by a finished segment until its mapping was given back.
+    /// Held by a finished segment until its file is unmapped.
     mapping: Option<SegmentFile>,
 }
 
-/// The log's writing end. Lives under the commit lock; the writer's position first, see there.
+/// The writing end of the log, under the commit lock. The writer's position comes first, see
+/// `CommitState`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Wal {
     writer: Option<LogWriter>,
     files: Arc<WalFiles>,
-    /// What the writer writes to.
+    /// The file that the writer writes to.
     current: Option<SegmentFile>,
     /// Oldest first; the last one is being written.
     segments: VecDeque<Segment>,
@@ -296,7 +298,7 @@ pub struct Wal {
     random: u64,
 }
 
-/// What a sync has to cover, captured under the commit lock.
+/// The files that a sync has to cover, captured under the commit lock.
 #[derive(Debug, Default)]
 pub struct SyncWork {
     /// Sealed segments, oldest first, then the current one.
@@ -317,8 +319,8 @@ impl Wal {
         }
     }
 
-    /// Appends a record; returns the number of its segment. On an error nothing was appended that
-    /// a later append would not overwrite.
+    /// Appends a record, and returns the number of its segment. After an error, a later append
+    /// overwrites whatever this one wrote.
     pub fn append(
         &mut self,
         first_seq: SeqNo,
@@ -326,7 +328,7 @@ impl Wal {
         count: u64,
         operations: &[u8],
     ) -> Result<u64> {
-        // Of the thread: a buffer of the log would pass between the cores of two writers.
+        // A buffer of the thread: one of the log would move between the cores of two writers.
         thread_local! {
             static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -355,8 +357,8 @@ impl Wal {
         Ok(segment.number)
     }
 
-    /// Removes every segment; nothing in them is needed. At close. If one stays, so do those behind
-    /// it: a log without its middle would be taken for damaged.
+    /// Removes every segment at close, because none is needed. If one stays, those behind it stay
+    /// too: a log without its middle would look damaged.
     pub fn remove_all(&mut self) {
         self.writer = None;
         self.current = None;
@@ -395,7 +397,7 @@ impl Wal {
         Ok(())
     }
 
-    /// The current segment gets no more records. Nothing slow here: the commit lock is held.
+    /// Seals the current segment. It does nothing slow, because the commit lock is held.
     fn seal_current(&mut self) {
         if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
             segment.unsynced = Some(Arc::clone(writer.file()));
@@ -409,8 +411,8 @@ impl Wal {
         finished.map(|segment| segment.number).collect()
     }
 
-    /// Replaces the mapped handle of a finished segment by an ordinary one; the mapping is
-    /// returned, to be dropped without the commit lock.
+    /// Replaces the mapped handle of a finished segment by an ordinary one. Returns the mapping,
+    /// which the caller drops without the commit lock.
     pub fn unmap(
         &mut self,
         number: u64,
@@ -424,7 +426,7 @@ impl Wal {
         Some((mapped, segment.mapping.take()))
     }
 
-    /// What has to be synced so that everything appended so far is durable.
+    /// The work that makes everything appended so far durable.
     pub fn sync_work(&self) -> SyncWork {
         let finished = self.segments.iter().filter_map(|segment| {
             segment.unsynced.as_ref().map(|file| (segment.number, Arc::clone(file)))
@@ -442,8 +444,8 @@ impl Wal {
         for segment in &mut self.segments {
             let covered = work.files.iter().any(|(number, _)| *number == segment.number);
             if covered && current != Some(segment.number) && segment.unsynced.is_some() {
-                // A segment finished after the work was captured was synced as the current one; the
-                // records behind that moment are not covered, so it stays.
+                // A segment that was finished after the work was captured was synced as the current
+                // one. Later records in it are not covered, so it stays unsynced.
                 let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
                 if !was_current {
                     segment.unsynced = None;
@@ -470,8 +472,9 @@ impl Wal {
         obsolete
     }
 
-    /// The first segment that is needed if `needed` is (`None`: nothing in the log is), and the
-    /// sequence number of its first record. `next_seq` is the next one to be given out.
+    /// The first segment that the log needs, and the sequence number of its first record. `needed`
+    /// is the first segment that memtables need, if any; `next_seq` is the next number to be given
+    /// out.
     pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
         let wanted = needed.or_else(|| self.segments.back().map(|segment| segment.number));
         let found = self.segments.iter().find(|segment| Some(segment.number) >= wanted);
@@ -499,7 +502,7 @@ impl ObsoleteSegment {
     /// Recycles or removes the file.
     pub fn retire(self, files: &WalFiles) {
         let ObsoleteSegment { number, recyclable, _mapping } = self;
-        // A file can be mapped once at a time.
+        // A file can be mapped only once at a time, so the mapping goes first.
         drop(_mapping);
         files.retire(number, recyclable);
     }
