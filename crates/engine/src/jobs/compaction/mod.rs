@@ -155,7 +155,7 @@ impl Compactor {
             written.dead.extend(one.dead);
             written.separated = written.separated.or(one.separated);
         }
-        let outcome = outcome.and_then(|()| if is_whole { Ok(()) } else { Err(Error::Closed) });
+        let outcome = outcome.and(if is_whole { Ok(()) } else { Err(Error::Closed) });
         outcome.inspect_err(|_| self.catalog.discard(&written.tables))?;
         Ok(Outcome { written, moved: execution.moves })
     }
