@@ -1,7 +1,7 @@
 //! The error type of the store: what happened, where, and what to do about it.
 use crate::base::key::kind_of;
 
-/// How the place of a full reserve for values begins.
+/// The start of the place in the error for a full reserve of values.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 
 /// Result of a store operation.
@@ -68,9 +68,9 @@ pub enum Error {
     /// The disk is full. Reads go on; writes work again once space is back (P9).
     #[error("no space left on {path}: {what}")]
     NoSpace {
-        /// Where.
+        /// The file or store that ran out of space.
         path: String,
-        /// Which operation found it.
+        /// The operation that failed.
         what: String,
     },
     /// A background job or a sync failed; the store reads but accepts no writes until reopened

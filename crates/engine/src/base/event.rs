@@ -111,7 +111,7 @@ pub(crate) fn check_outside(opening: u64) -> Result<()> {
     if inside == opening || inside == SEVERAL { Err(Error::InsideEvent) } else { Ok(()) }
 }
 
-/// Hears events.
+/// Receives the events of a store.
 pub trait EventListener: Send + Sync + Debug {
     /// Called once per event. If it panics in a job, the store stops.
     fn on_event(&self, event: &Event);

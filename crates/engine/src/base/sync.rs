@@ -6,7 +6,8 @@ pub use std::sync::atomic;
 
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Lets another thread go on: for loops that wait for one. `is_long`: it may not run at present.
+/// Lets another thread go on, in loops that wait for one. `is_long` means that the other thread may
+/// not be running.
 #[inline]
 pub fn pause(is_long: bool) {
     if is_long { std::thread::yield_now() } else { std::hint::spin_loop() }

@@ -15,7 +15,7 @@ pub(super) struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    /// Remembers up to about so many reads; four bytes each.
+    /// Remembers about `reads` reads at most, in four bytes each.
     pub(super) fn new(reads: usize) -> Doorkeeper {
         Doorkeeper { marks: (0..reads.next_power_of_two()).map(|_| AtomicU32::new(0)).collect() }
     }

@@ -48,7 +48,7 @@ pub fn seal(
     out.len() - start
 }
 
-/// How a stored block is compressed; `None` if it is too short to be one.
+/// The compression of a stored block; `None` if it is too short to be one.
 pub fn kind(stored: &[u8]) -> Option<u8> {
     stored.get(stored.len().checked_sub(CHECKSUM_BYTES + 1)?).copied()
 }

@@ -229,7 +229,7 @@ impl TableBuilder {
         }
     }
 
-    /// A list that is too long says nothing; the bounds do.
+    /// Drops a list that is too long to help; the bounds of the table remain.
     fn settle_prefixes(&mut self) {
         let prefixes = &mut self.properties.prefixes;
         if prefixes.len() > MAX_TABLE_PREFIXES {

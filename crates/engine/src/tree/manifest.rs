@@ -304,7 +304,7 @@ impl Manifest {
         if !seeded!(DirectoryNotSynced) {
             self.storage.sync_dir()?;
         }
-        // A full disk is found by the write; what it left is garbage behind the end, and the next
+        // A full disk shows in the write. What that left is garbage behind the end, and the next
         // record overwrites it.
         let put = self.put(&record::encode(changes));
         put.inspect_err(|error| self.broken = !error.is_no_space())?;

@@ -457,7 +457,7 @@ impl Wal {
         }
     }
 
-    /// Takes out the segments below `floor`, to be retired by the caller without the lock.
+    /// Removes the segments below `floor` from the log. The caller retires them without the lock.
     pub fn take_obsolete(&mut self, floor: u64) -> Vec<ObsoleteSegment> {
         let mut obsolete = Vec::new();
         while let Some(segment) = self.segments.front() {
