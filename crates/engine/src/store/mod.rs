@@ -113,8 +113,8 @@ impl Store {
         self.default.delete(key)
     }
 
-    /// Applies all writes of a batch or none (P3). An empty batch with [`Durability::Sync`] acts
-    /// like [`Store::sync`].
+    /// Applies all writes of a batch or none (P3). An empty batch with
+    /// [`crate::Durability::Sync`] acts like [`Store::sync`].
     pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         self.inner.write(batch, options)
     }
