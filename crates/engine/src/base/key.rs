@@ -27,7 +27,7 @@ pub enum Kind {
     /// The value is stored inline.
     Put = 1,
     /// An operand of a merge operator. Reserved.
-    Compaction = 2,
+    Merge = 2,
     /// Deletes a range of keys. Reserved.
     RangeDelete = 3,
     /// The value is a pointer into a value file.
@@ -42,7 +42,7 @@ impl Kind {
         Some(match byte {
             0 => Kind::Delete,
             1 => Kind::Put,
-            2 => Kind::Compaction,
+            2 => Kind::Merge,
             3 => Kind::RangeDelete,
             4 => Kind::ValuePointer,
             5 => Kind::Relocate,

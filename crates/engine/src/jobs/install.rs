@@ -67,7 +67,7 @@ impl Installer {
         let log_start = manifest.log_start;
         let id = keyspace.id;
         let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];
-        changes.extend(values.edits().map(|edit| Change::ValueFiles { id, edit: edit.clone() }));
+        changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
         let gone = keyspace.files_left_behind(&version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
@@ -95,7 +95,7 @@ impl Installer {
         let flushed_seq = memtable.max_seq();
         let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
         changes.extend(
-            values.edits().map(|edit| Change::ValueFiles { id: keyspace.id, edit: edit.clone() }),
+            values.edits().map(|edit| Change::Values { id: keyspace.id, edit: edit.clone() }),
         );
         if seeded!(PointersLoggedBeforeValues) {
             let values = changes.split_off(1);
@@ -131,7 +131,7 @@ impl Installer {
             store.publish(&edit);
             return Ok(());
         }
-        manifest.append(&[Change::ValueFiles { id: keyspace.id, edit: edit.clone() }])?;
+        manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())
     }

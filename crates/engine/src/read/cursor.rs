@@ -92,7 +92,7 @@ impl ReadOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Position {
     Nowhere,
     /// On the merge's current entry.
     Forward,
@@ -126,7 +126,7 @@ enum Standing {
 #[derive(Debug)]
 pub struct Cursor {
     merge: MergeIter,
-    place: Standing,
+    place: Position,
     seq: SeqNo,
     sees: Sees,
     start: Option<Vec<u8>>,
@@ -174,7 +174,7 @@ impl Cursor {
         let seq = held.as_ref().map_or(now, Snapshot::seq);
         Ok(Cursor {
             merge: MergeIter::new(sources(&view, access)),
-            place: Standing::Nowhere,
+            place: Position::Nowhere,
             seq,
             sees: if seeded!(DeadRangesProvedByNumber) { seq..=seq } else { before.min(seq)..=seq },
             start: options.start,
@@ -200,17 +200,17 @@ impl Cursor {
     /// Whether the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
-        self.place != Standing::Nowhere
+        self.place != Position::Nowhere
     }
 
     /// The key of the current entry; empty if there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match self.place {
-            Standing::Forward => self.merge.current().map_or(&[], |(key, _)| key),
-            Standing::ReadAhead => self.ahead.key(),
-            Standing::Backward => &self.saved_key,
-            Standing::Nowhere => &[],
+            Position::Forward => self.merge.current().map_or(&[], |(key, _)| key),
+            Position::ReadAhead => self.ahead.key(),
+            Position::Backward => &self.saved_key,
+            Position::Nowhere => &[],
         }
     }
 
@@ -218,9 +218,9 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match (self.place, &self.saved_value) {
-            (Standing::ReadAhead, _) => self.ahead.value().map_or(&[], |value| value),
+            (Position::ReadAhead, _) => self.ahead.value().map_or(&[], |value| value),
             (_, Some(value)) => value,
-            (Standing::Forward, None) => self.merge.value(),
+            (Position::Forward, None) => self.merge.value(),
             _ => &[],
         }
     }
@@ -228,11 +228,11 @@ impl Cursor {
     /// The value of the current entry, which stays valid after the next step.
     pub fn pin_value(&self) -> Value {
         match (self.place, &self.saved_value) {
-            (Standing::ReadAhead, _) => {
+            (Position::ReadAhead, _) => {
                 self.ahead.value().cloned().unwrap_or_else(|| Value::owned([]))
             }
             (_, Some(value)) => value.clone(),
-            (Standing::Forward, None) => self.merge.pin_value(),
+            (Position::Forward, None) => self.merge.pin_value(),
             _ => Value::owned([]),
         }
     }
@@ -290,8 +290,8 @@ impl Cursor {
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         match self.leave() {
-            Standing::Nowhere => Ok(()),
-            Standing::Forward => {
+            Position::Nowhere => Ok(()),
+            Position::Forward => {
                 self.save_current_key();
                 self.merge.step()?;
                 if self.values.is_empty() || self.keys_only {
@@ -299,11 +299,11 @@ impl Cursor {
                 }
                 self.read_ahead()
             }
-            Standing::ReadAhead => {
+            Position::ReadAhead => {
                 self.ahead.step();
                 if self.ahead.is_spent() { self.read_ahead() } else { self.show_ahead() }
             }
-            Standing::Backward => {
+            Position::Backward => {
                 // The merge is before the current key and walks backward; the seek turns it around.
                 self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_forward(true)
@@ -314,18 +314,18 @@ impl Cursor {
     /// Moves to the previous key.
     pub fn prev(&mut self) -> Result<()> {
         match self.leave() {
-            Standing::Nowhere => Ok(()),
-            Standing::Forward => {
+            Position::Nowhere => Ok(()),
+            Position::Forward => {
                 self.save_current_key();
                 self.merge.seek_before(&self.saved_key, BEFORE_ALL_VERSIONS)?;
                 self.settle_backward()
             }
-            Standing::ReadAhead => {
+            Position::ReadAhead => {
                 self.merge.seek_before(self.ahead.key(), BEFORE_ALL_VERSIONS)?;
                 self.ahead.clear();
                 self.settle_backward()
             }
-            Standing::Backward => self.settle_backward(),
+            Position::Backward => self.settle_backward(),
         }
     }
 
@@ -377,7 +377,7 @@ impl Cursor {
         }
         let was_separated = self.ahead.arrive(&self.values, self.access)?;
         self.reader.env.metrics.add(Counter::values_read, was_separated.into());
-        self.place = Standing::ReadAhead;
+        self.place = Position::ReadAhead;
         Ok(())
     }
 
@@ -392,7 +392,7 @@ impl Cursor {
         if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| is_pointer(*t)) {
             self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
         }
-        self.place = Standing::Forward;
+        self.place = Position::Forward;
         Ok(())
     }
 
@@ -521,7 +521,7 @@ impl Cursor {
             self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
         }
         if self.saved_value.is_some() {
-            self.place = Standing::Backward;
+            self.place = Position::Backward;
         }
         Ok(())
     }
@@ -548,14 +548,14 @@ impl Cursor {
     /// Begins a step. The step sets the place again when it succeeds: after an error the merge may
     /// be anywhere, even on entries that should be skipped.
     #[inline]
-    fn leave(&mut self) -> Standing {
+    fn leave(&mut self) -> Position {
         self.steps += 1;
-        std::mem::replace(&mut self.place, Standing::Nowhere)
+        std::mem::replace(&mut self.place, Position::Nowhere)
     }
 
     /// Begins a seek, as [`Cursor::leave`] begins a step.
     fn begin_seek(&mut self) {
-        self.place = Standing::Nowhere;
+        self.place = Position::Nowhere;
         let runs = self.merge.run_count() as u64;
         self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }

@@ -120,7 +120,7 @@ impl StoreState {
                 entry.values.push(layout.clone());
                 entry.values.sort_by_key(|layout| layout.number);
             }
-            Change::ValueFiles { id, edit } => {
+            Change::Values { id, edit } => {
                 self.keyspace(*id)?.value_file(edit.store)?.apply(edit)?;
             }
             Change::ValueFileGone { id, number } => {

@@ -92,7 +92,7 @@ pub enum Change {
         layout: Layout,
     },
     /// A value file changed.
-    ValueFiles {
+    Values {
         /// The id of the keyspace.
         id: KeyspaceId,
         /// The change.
@@ -174,7 +174,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_layout(out, layout);
             7
         }
-        Change::ValueFiles { id, edit } => {
+        Change::Values { id, edit } => {
             put_varint(out, u64::from(*id));
             put_edit(out, edit);
             8
@@ -332,7 +332,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             shape: take_shape(body)?,
         },
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
-        8 => Change::ValueFiles { id: take_u32(body)?, edit: layout::take_edit(body)? },
+        8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         _ => return Err(BadRecord::Newer),
     })
