@@ -37,7 +37,7 @@ pub trait CompactionPolicy: Send + Sync {
     }
 
     /// The next job, or `None` if there is none that the running ones leave room for. A store asks
-    /// [`next_plan`], which asks this first.
+    /// `next_plan`, which asks this first.
     ///
     /// Promises: inputs exist and are not busy; nothing is written where a running job writes,
     /// unless tables may overlap there; the edit made of the plan fits the shape, also after any
