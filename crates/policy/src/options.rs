@@ -59,7 +59,8 @@ pub struct PolicyOptions {
     /// Number of runs at which the policy begins to compare sizes. At least 1. Default 4, as
     /// RocksDB. For `universal`.
     pub universal_trigger: u32,
-    /// All runs compact once the newer ones together reach this percentage of the oldest. At least
+    /// The policy compacts all runs once the newer ones reach this percentage of the oldest. At
+    /// least
     /// 1. Default 200, as RocksDB. For `universal`.
     pub universal_amp_percent: u32,
     /// How many percent larger the next older run may be than those gathered. Default 1, as

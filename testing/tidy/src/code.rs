@@ -26,7 +26,7 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Comments, strings and characters become spaces; lines stay.
+/// Replaces comments, strings and characters by spaces, so that each line keeps its number.
 fn bare(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -14,6 +14,7 @@ use crate::jobs::output::Written;
 use crate::memtable::Memtable;
 use crate::schedule::Schedule;
 use crate::tree::record::Change;
+use crate::tree::version::Version;
 use crate::values::file::ValueFile;
 use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
@@ -136,12 +137,7 @@ impl Installer {
         Ok(())
     }
 
-    fn swap_version(
-        &self,
-        keyspace: &KeyspaceCore,
-        version: crate::tree::version::Version,
-        flushed: usize,
-    ) {
+    fn swap_version(&self, keyspace: &KeyspaceCore, version: Version, flushed: usize) {
         keyspace.swap_version(version, flushed);
         self.pressure.refresh(keyspace);
     }

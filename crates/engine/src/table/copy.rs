@@ -66,9 +66,9 @@ impl WholeBlock<'_> {
     }
 
     /// Fills `summary`. Returns `false`, with an unfinished summary, if a key has two versions, an
-    /// entry is a tombstone, or restarts come at another interval than `restart_interval`. After
-    /// `true`, each key has one version here, and every rule keeps it if nothing else in the
-    /// compaction has the key. O(entries).
+    /// entry is a tombstone, or restarts come at another interval than `restart_interval`. If it
+    /// returns `true`, each key has one version here. Every rule keeps that version, unless another
+    /// input of the compaction has the key. O(entries).
     pub fn summarize(
         &self,
         restart_interval: usize,

@@ -2,6 +2,7 @@
 //! tables. The plan decides where tables are cut. The caller gets each slice when it is done, and
 //! installs its tables.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -120,16 +121,16 @@ impl Execution<'_> {
     }
 
     /// The version to read from, and those inputs that it still has.
-    fn inputs(&self) -> (Arc<Version>, Compaction) {
+    fn inputs(&self) -> (Arc<Version>, Cow<'_, Compaction>) {
         if let Some(version) = &self.version {
-            return (Arc::clone(version), self.compaction.clone());
+            return (Arc::clone(version), Cow::Borrowed(self.compaction));
         }
         let version = Arc::clone(&self.keyspace.view.load().version);
         let mut left = self.compaction.clone();
         for input in &mut left.inputs {
             input.tables.retain(|id| version.handle(*id).is_some());
         }
-        (version, left)
+        (version, Cow::Owned(left))
     }
 
     fn output(&self, version: &Version, lo: Option<&[u8]>) -> Output<'_> {
@@ -139,10 +140,7 @@ impl Execution<'_> {
                 Output::of_cells(catalog, layout, Cutter::cells(Arc::clone(cuts), lo), *first_id)
             }
             Cells::Unknown => {
-                let tables = self.compaction.input_ids().filter_map(|id| version.handle(id));
-                let (bytes, entries) = tables
-                    .map(|table| (table.meta().bytes, table.meta().entries))
-                    .fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1));
+                let (bytes, entries) = input_size(version, self.compaction);
                 let cutter = Cutter::new(self.compaction.cut, bytes, entries);
                 let mut output = Output::new(catalog, layout, cutter);
                 output.separation = separation_of(self.keyspace, self.compaction);
@@ -163,6 +161,14 @@ impl Execution<'_> {
         }
         self.keyspace.check_exists()
     }
+}
+
+/// Bytes and entries of the inputs.
+pub(super) fn input_size(version: &Version, compaction: &Compaction) -> (u64, u64) {
+    let tables = compaction.input_ids().filter_map(|id| version.handle(id));
+    tables.fold((0, 0), |(bytes, entries), table| {
+        (bytes + table.meta().bytes, entries + table.meta().entries)
+    })
 }
 
 /// How a compaction places values. `None` leaves them as they are: where the keyspace keeps values

@@ -39,7 +39,7 @@ use crate::schedule::{CORES, Schedule};
 use crate::table::builder::TableLayout;
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
-use executor::{Cells, Execution, Progress, separation_of, sources_of};
+use executor::{Cells, Execution, Progress, input_size, separation_of, sources_of};
 use slicing::{is_sliced, part_count, slice_inputs, slices_for};
 use totals::Totals;
 
@@ -130,8 +130,7 @@ impl Compactor {
         compaction: &Compaction,
     ) -> Result<Outcome> {
         let mode = keyspace.options.load().sub_compactions;
-        let tables = compaction.input_ids().filter_map(|id| version.handle(id));
-        let bytes: u64 = tables.map(|table| table.meta().bytes).sum();
+        let (bytes, _) = input_size(version, compaction);
         let (mut execution, threads) = if is_sliced(mode, compaction.cut, bytes)
             && separation_of(keyspace, compaction).is_none()
         {
@@ -233,12 +232,9 @@ impl Compactor {
     /// `parting`, and the tree records no other pending plan.
     fn wants_parts(&self, keyspace: &KeyspaceCore, version: &Version, plan: &Plan) -> bool {
         let (shape, options) = (&version.shape, keyspace.options.load());
-        let bytes = |compaction: &Compaction| -> u64 {
-            let tables = compaction.input_ids().filter_map(|id| version.handle(id));
-            tables.map(|table| table.meta().bytes).sum()
-        };
         let is_large = |compaction: &Compaction| {
-            let (bytes, usual) = (bytes(compaction), CellRule::of(compaction, None).usual_bytes());
+            let (bytes, _) = input_size(version, compaction);
+            let usual = CellRule::of(compaction, None).usual_bytes();
             is_sliced(options.sub_compactions, compaction.cut, bytes)
                 && part_count(self.env.options.compaction_slices, bytes, usual) >= 2
         };
@@ -313,11 +309,7 @@ impl Compactor {
             histogram.add(key);
             streams.step()?;
         }
-        let bytes: u64 = compaction
-            .input_ids()
-            .filter_map(|id| version.handle(id))
-            .map(|t| t.meta().bytes)
-            .sum();
+        let (bytes, _) = input_size(version, compaction);
         let split_bytes = keyspace.options.load().shape.split_bytes;
         let rule = histogram.choose((bytes / split_bytes).max(1));
         let chosen = rule
