@@ -16,6 +16,7 @@
 mod copy;
 mod counters;
 mod error;
+mod handle;
 mod locks;
 #[allow(unsafe_code)]
 mod mapped;
@@ -153,10 +154,14 @@ pub trait Storage: Send + Sync + Debug {
     fn boot_id(&self) -> u128;
 
     /// Bytes that new files may still take, if the implementation knows.
-    fn free_bytes(&self) -> Option<u64>;
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// Whether all mutation fails.
-    fn is_read_only(&self) -> bool;
+    fn is_read_only(&self) -> bool {
+        false
+    }
 
     /// Byte and operation counters of this storage.
     fn counters(&self) -> &Counters;

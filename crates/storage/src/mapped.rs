@@ -45,10 +45,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::names::{checked_end, fixed_capacity};
+use crate::names::checked_end;
 
 /// How much `prepare` populates in one call: more would hold the address space's lock, which
 /// others wait for, for long.
@@ -85,13 +85,7 @@ pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
     if capacity_bytes == 0 {
         return Ok(Made::Ordinary(file));
     }
-    let reserved = loop {
-        match fallocate(&file, FallocateFlags::empty(), 0, capacity_bytes) {
-            Err(Errno::INTR) => {}
-            outcome => break outcome,
-        }
-    };
-    match reserved {
+    match retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, capacity_bytes)) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             file.set_len(capacity_bytes)?;
@@ -213,12 +207,12 @@ impl Mapping {
             return;
         }
         let within = offset % WORD;
-        let compacted = |old: u64| {
+        let merged = |old: u64| {
             let mut bytes = old.to_ne_bytes();
             bytes[within..within + part.len()].copy_from_slice(part);
             Some(u64::from_ne_bytes(bytes))
         };
-        let _ = self.word(offset / WORD).fetch_update(Relaxed, Relaxed, compacted);
+        let _ = self.word(offset / WORD).fetch_update(Relaxed, Relaxed, merged);
     }
 
     /// A word of the mapping.
@@ -261,11 +255,6 @@ impl Mapping {
     /// The capacity, which is also the length.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
-    }
-
-    /// The answer to `set_len` and `punch` (step 2).
-    pub(crate) fn refuse_resize(&self) -> io::Error {
-        fixed_capacity()
     }
 
     fn check_alive(&self) -> io::Result<()> {
@@ -311,18 +300,13 @@ impl Mapping {
         debug_assert!(from < to && to <= self.capacity_bytes);
         let start = self.page_of(from);
         let len_bytes = (to - start) as usize;
-        loop {
-            // SAFETY: the range starts on a page boundary inside the mapping and ends inside it;
-            // the kernel rounds the length up to a page, which the mapping also covers (O1, O2).
-            // Populating changes no byte.
-            let populated = unsafe {
-                let address = self.base.as_ptr().add(start as usize).cast::<c_void>();
-                madvise(address, len_bytes, Advice::LinuxPopulateWrite)
-            };
-            if populated != Err(Errno::INTR) {
-                return populated;
-            }
-        }
+        // SAFETY: the range starts on a page boundary inside the mapping and ends inside it; the
+        // kernel rounds the length up to a page, which the mapping also covers (O1, O2).
+        // Populating changes no byte.
+        retry_on_intr(|| unsafe {
+            let address = self.base.as_ptr().add(start as usize).cast::<c_void>();
+            madvise(address, len_bytes, Advice::LinuxPopulateWrite)
+        })
     }
 
     fn page_of(&self, offset: u64) -> u64 {

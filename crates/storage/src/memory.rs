@@ -9,8 +9,9 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use crate::copy::copy_into;
+use crate::handle::Handle;
 use crate::locks::LockTable;
-use crate::names::{check_name, checked_end, fixed_capacity};
+use crate::names::{check_name, checked_end};
 use crate::{
     Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
     StorageLock,
@@ -54,11 +55,12 @@ impl MemoryStorage {
 
     /// The storage that `create_sibling` made at `path`, with counters of its own.
     pub fn open_sibling(&self, path: &Path) -> Option<MemoryStorage> {
-        self.world.directories.lock().contains_key(path).then(|| MemoryStorage {
-            world: Arc::clone(&self.world),
-            place: path.to_path_buf(),
-            counters: Arc::default(),
-        })
+        self.world.directories.lock().contains_key(path).then(|| self.sibling(path))
+    }
+
+    fn sibling(&self, path: &Path) -> MemoryStorage {
+        let (world, place) = (Arc::clone(&self.world), path.to_path_buf());
+        MemoryStorage { world, place, counters: Arc::default() }
     }
 
     fn failed(&self, operation: Operation, name: &str, kind: io::ErrorKind) -> Error {
@@ -70,14 +72,16 @@ impl MemoryStorage {
         f(self.world.directories.lock().entry(self.place.clone()).or_default())
     }
 
-    fn handle(&self, name: &str, category: Category, content: Arc<Content>) -> MemoryFile {
-        MemoryFile {
-            content,
-            path: path_text(&self.place, name),
-            category,
-            counters: Arc::clone(&self.counters),
-            fixed_capacity_bytes: None,
-        }
+    fn file(
+        &self,
+        name: &str,
+        category: Category,
+        content: Arc<Content>,
+        fixed_capacity_bytes: Option<u64>,
+    ) -> Arc<dyn StorageFile> {
+        let (path, counters) = (path_text(&self.place, name), Arc::clone(&self.counters));
+        let handle = Handle { path, category, counters, fixed_capacity_bytes };
+        Arc::new(MemoryFile { content, handle })
     }
 
     fn create_content(&self, name: &str, bytes: Vec<u8>) -> Result<Arc<Content>> {
@@ -96,7 +100,7 @@ impl MemoryStorage {
 impl Storage for MemoryStorage {
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         let content = self.create_content(name, Vec::new())?;
-        Ok(Arc::new(self.handle(name, category, content)))
+        Ok(self.file(name, category, content, None))
     }
 
     fn create_mapped(
@@ -110,15 +114,13 @@ impl Storage for MemoryStorage {
             Error::new(Operation::Create, path_text(&self.place, name), source)
         })?;
         let content = self.create_content(name, bytes)?;
-        let mut handle = self.handle(name, category, content);
-        handle.fixed_capacity_bytes = Some(capacity_bytes);
-        Ok(Arc::new(handle))
+        Ok(self.file(name, category, content, Some(capacity_bytes)))
     }
 
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         check_name(Operation::Open, name)?;
         match self.with_entries(|entries| entries.get(name).cloned()) {
-            Some(content) => Ok(Arc::new(self.handle(name, category, content))),
+            Some(content) => Ok(self.file(name, category, content, None)),
             None => Err(self.failed(Operation::Open, name, io::ErrorKind::NotFound)),
         }
     }
@@ -168,11 +170,7 @@ impl Storage for MemoryStorage {
             let source = io::ErrorKind::AlreadyExists.into();
             return Err(Error::new(Operation::Create, path.display().to_string(), source));
         }
-        Ok(Arc::new(MemoryStorage {
-            world: Arc::clone(&self.world),
-            place: path.to_path_buf(),
-            counters: Arc::default(),
-        }))
+        Ok(Arc::new(self.sibling(path)))
     }
 
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
@@ -181,14 +179,6 @@ impl Storage for MemoryStorage {
 
     fn boot_id(&self) -> u128 {
         MEMORY_BOOT_ID
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
     }
 
     fn counters(&self) -> &Counters {
@@ -203,20 +193,25 @@ impl Storage for MemoryStorage {
 #[derive(Debug)]
 struct MemoryFile {
     content: Arc<Content>,
-    path: String,
-    category: Category,
-    counters: Arc<Counters>,
-    fixed_capacity_bytes: Option<u64>,
+    handle: Handle,
 }
 
 impl MemoryFile {
-    fn failed(&self, operation: Operation, source: io::Error) -> Error {
-        Error::new(operation, self.path.clone(), source)
+    /// What `see` makes of a range, if the file has all of it.
+    fn try_read<T>(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        see: impl FnOnce(&[u8]) -> T,
+    ) -> io::Result<T> {
+        let content = self.content.read();
+        let end = checked_end(offset, len_bytes, content.len() as u64);
+        let end = end.map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        Ok(see(&content[offset as usize..end as usize]))
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let limit_bytes = self.fixed_capacity_bytes.unwrap_or(i64::MAX as u64);
-        let end = checked_end(offset, data.len(), limit_bytes)?;
+        let end = self.handle.end_of_write(offset, data.len())?;
         if data.is_empty() {
             return Ok(());
         }
@@ -228,39 +223,30 @@ impl MemoryFile {
         Ok(())
     }
 
-    fn check_resizable(&self, operation: Operation) -> Result<()> {
-        match self.fixed_capacity_bytes {
-            Some(_) => Err(self.failed(operation, fixed_capacity())),
-            None => Ok(()),
-        }
+    fn try_punch(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        self.handle.check_resizable()?;
+        let mut content = self.content.write();
+        let limit_bytes = content.len() as u64;
+        let start = offset.min(limit_bytes);
+        let end = offset.saturating_add(len_bytes).min(limit_bytes);
+        content[start as usize..end as usize].fill(0);
+        Ok(())
     }
 }
 
 impl StorageFile for MemoryFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let content = self.content.read();
-        let Ok(end) = checked_end(offset, buf.len(), content.len() as u64) else {
-            return Err(self.failed(Operation::Read, io::ErrorKind::UnexpectedEof.into()));
-        };
-        buf.copy_from_slice(&content[offset as usize..end as usize]);
-        self.counters.read(self.category, buf.len());
-        Ok(())
+        let len_bytes = buf.len();
+        let read = self.try_read(offset, len_bytes, |bytes| buf.copy_from_slice(bytes));
+        self.handle.read(len_bytes, read)
     }
 
     fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
-        let content = self.content.read();
-        let Ok(end) = checked_end(offset, len_bytes, content.len() as u64) else {
-            return Err(self.failed(Operation::Read, io::ErrorKind::UnexpectedEof.into()));
-        };
-        self.counters.read(self.category, len_bytes);
-        Ok(content[offset as usize..end as usize].to_vec())
+        self.handle.read(len_bytes, self.try_read(offset, len_bytes, <[u8]>::to_vec))
     }
 
     fn show(&self, offset: u64, len_bytes: u64, see: &mut dyn FnMut(&[u8])) -> bool {
-        let content = self.content.read();
-        let end = offset.saturating_add(len_bytes);
-        let range = content.get(offset as usize..end as usize);
-        range.map(see).is_some()
+        self.try_read(offset, len_bytes as usize, see).is_ok()
     }
 
     fn is_memory(&self) -> bool {
@@ -268,14 +254,11 @@ impl StorageFile for MemoryFile {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.try_write(offset, data).map_err(|source| self.failed(Operation::Write, source))?;
-        self.counters.wrote(self.category, data.len());
-        Ok(())
+        self.handle.wrote(data.len(), self.try_write(offset, data))
     }
 
     fn sync(&self) -> Result<()> {
-        self.counters.synced(self.category);
-        Ok(())
+        self.handle.synced(Ok(()))
     }
 
     fn len(&self) -> Result<u64> {
@@ -283,9 +266,9 @@ impl StorageFile for MemoryFile {
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {
-        self.check_resizable(Operation::SetLen)?;
-        resize(&mut self.content.write(), len_bytes)
-            .map_err(|source| self.failed(Operation::SetLen, source))
+        let may = self.handle.check_resizable();
+        let done = may.and_then(|()| resize(&mut self.content.write(), len_bytes));
+        self.handle.result(Operation::SetLen, done)
     }
 
     fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
@@ -293,13 +276,7 @@ impl StorageFile for MemoryFile {
     }
 
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.check_resizable(Operation::Punch)?;
-        let mut content = self.content.write();
-        let limit_bytes = content.len() as u64;
-        let start = offset.min(limit_bytes);
-        let end = offset.saturating_add(len_bytes).min(limit_bytes);
-        content[start as usize..end as usize].fill(0);
-        Ok(())
+        self.handle.result(Operation::Punch, self.try_punch(offset, len_bytes))
     }
 }
 

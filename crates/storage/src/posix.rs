@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rustix::fs::statvfs;
 
 use crate::copy::copy_into;
+use crate::handle::Handle;
 use crate::mapped::{self, Made};
 use crate::names::check_name;
-use crate::posix_file::{Context, PosixFile, PosixMappedFile};
+use crate::posix_file::{PosixFile, PosixMappedFile};
 use crate::uring::Rings;
 use crate::{
     Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
@@ -92,28 +93,31 @@ impl PosixStorage {
 
     fn create_file(&self, name: &str) -> Result<(File, PathBuf)> {
         let path = self.path_to_change(Operation::Create, name)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&path)
-            .map_err(|source| self.failed(Operation::Create, name, source))?;
-        Ok((file, path))
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(FILE_MODE).open(&path);
+        Ok((file.map_err(|source| self.failed(Operation::Create, name, source))?, path))
     }
 
-    fn handle(&self, file: File, path: PathBuf, category: Category) -> PosixFile {
-        PosixFile {
-            file,
-            context: self.context(path, category),
-            is_read_only: self.is_read_only,
-            fixed_capacity_bytes: None,
-            rings: self.rings.clone(),
+    fn file(&self, file: File, handle: Handle) -> Arc<dyn StorageFile> {
+        let rings = self.rings.clone();
+        Arc::new(PosixFile { file, handle, is_read_only: self.is_read_only, rings })
+    }
+
+    fn mapped_file(&self, made: Made, len_bytes: u64, mut handle: Handle) -> Arc<dyn StorageFile> {
+        handle.fixed_capacity_bytes = Some(len_bytes);
+        match made {
+            Made::Mapped(mapping) => Arc::new(PosixMappedFile { mapping, handle }),
+            Made::Ordinary(file) => self.file(file, handle),
         }
     }
 
-    fn context(&self, path: PathBuf, category: Category) -> Context {
-        Context { path, category, counters: Arc::clone(&self.counters) }
+    fn handle(&self, path: &Path, category: Category) -> Handle {
+        Handle {
+            path: path.display().to_string(),
+            category,
+            counters: Arc::clone(&self.counters),
+            fixed_capacity_bytes: None,
+        }
     }
 
     /// Opens the lock file. `None` if a read-only storage has none: every writer makes one, so
@@ -135,7 +139,7 @@ impl PosixStorage {
 impl Storage for PosixStorage {
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         let (file, path) = self.create_file(name)?;
-        Ok(Arc::new(self.handle(file, path, category)))
+        Ok(self.file(file, self.handle(&path, category)))
     }
 
     fn create_mapped(
@@ -146,15 +150,7 @@ impl Storage for PosixStorage {
     ) -> Result<Arc<dyn StorageFile>> {
         let (file, path) = self.create_file(name)?;
         match mapped::create(file, capacity_bytes) {
-            Ok(Made::Mapped(mapping)) => {
-                let context = self.context(path, category);
-                Ok(Arc::new(PosixMappedFile { mapping, context }))
-            }
-            Ok(Made::Ordinary(file)) => {
-                let mut handle = self.handle(file, path, category);
-                handle.fixed_capacity_bytes = Some(capacity_bytes);
-                Ok(Arc::new(handle))
-            }
+            Ok(made) => Ok(self.mapped_file(made, capacity_bytes, self.handle(&path, category))),
             Err(source) => {
                 // No caller knows of the file yet; left behind, it would hold the space that it did
                 // get.
@@ -171,28 +167,17 @@ impl Storage for PosixStorage {
             mapped::refuse_if_mapped(&file)?;
             Ok((mapped::create(file, len_bytes)?, len_bytes))
         });
-        match mapped.map_err(|source| self.failed(Operation::Open, name, source))? {
-            (Made::Mapped(mapping), _) => {
-                let context = self.context(path, category);
-                Ok(Arc::new(PosixMappedFile { mapping, context }))
-            }
-            (Made::Ordinary(file), len_bytes) => {
-                let mut handle = self.handle(file, path, category);
-                handle.fixed_capacity_bytes = Some(len_bytes);
-                Ok(Arc::new(handle))
-            }
-        }
+        let mapped = mapped.map_err(|source| self.failed(Operation::Open, name, source));
+        let (made, len_bytes) = mapped?;
+        Ok(self.mapped_file(made, len_bytes, self.handle(&path, category)))
     }
 
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         check_name(Operation::Open, name)?;
         let path = self.directory.join(name);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!self.is_read_only)
-            .open(&path)
-            .map_err(|source| self.failed(Operation::Open, name, source))?;
-        Ok(Arc::new(self.handle(file, path, category)))
+        let file = OpenOptions::new().read(true).write(!self.is_read_only).open(&path);
+        let file = file.map_err(|source| self.failed(Operation::Open, name, source))?;
+        Ok(self.file(file, self.handle(&path, category)))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -5,43 +5,26 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, pread, retry_on_intr};
 
+use crate::handle::Handle;
 use crate::mapped::{self, Mapping};
-use crate::names::{checked_end, fixed_capacity};
+use crate::names::fixed_capacity;
 use crate::uring::Rings;
-use crate::{Category, Counters, Error, Operation, ReadRequest, Result, StorageFile, announce};
+use crate::{Operation, ReadRequest, Result, StorageFile, announce};
 
 /// `stat` counts the space of a file in this unit, whatever the unit of the file system is.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What every handle needs besides its file, to report errors and to count.
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) path: PathBuf,
-    pub(crate) category: Category,
-    pub(crate) counters: Arc<Counters>,
-}
-
-impl Context {
-    fn failed(&self, operation: Operation, source: io::Error) -> Error {
-        Error::new(operation, self.path.display().to_string(), source)
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct PosixFile {
     pub(crate) file: File,
-    pub(crate) context: Context,
+    pub(crate) handle: Handle,
     pub(crate) is_read_only: bool,
-    /// Set where `create_mapped` could not map: the handle keeps the rules of a mapped file, so
-    /// that the engine sees the same behaviour on every file system.
-    pub(crate) fixed_capacity_bytes: Option<u64>,
     /// For many reads at once, if the storage has them.
     pub(crate) rings: Option<Arc<Rings>>,
 }
@@ -56,19 +39,17 @@ impl PosixFile {
 
     fn check_resizable(&self) -> io::Result<()> {
         self.check_writable()?;
-        if self.fixed_capacity_bytes.is_some() {
-            return Err(fixed_capacity());
-        }
+        self.handle.check_resizable()?;
         mapped::refuse_if_mapped(&self.file)
     }
 
     fn metadata(&self) -> Result<Metadata> {
-        self.file.metadata().map_err(|source| self.context.failed(Operation::Length, source))
+        self.handle.result(Operation::Length, self.file.metadata())
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check_writable()?;
-        checked_end(offset, data.len(), self.fixed_capacity_bytes.unwrap_or(u64::MAX))?;
+        self.handle.end_of_write(offset, data.len())?;
         self.file.write_all_at(data, offset)
     }
 
@@ -91,41 +72,27 @@ impl PosixFile {
         if len_bytes == 0 {
             return Ok(());
         }
-        loop {
-            match fallocate(&self.file, flags, offset, len_bytes) {
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match retry_on_intr(|| fallocate(&self.file, flags, offset, len_bytes)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
 impl StorageFile for PosixFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.file
-            .read_exact_at(buf, offset)
-            .map_err(|source| self.context.failed(Operation::Read, source))?;
-        self.context.counters.read(self.context.category, buf.len());
-        Ok(())
+        self.handle.read(buf.len(), self.file.read_exact_at(buf, offset))
     }
 
     fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
-        let bytes = self
-            .try_read_vec(offset, len_bytes)
-            .map_err(|source| self.context.failed(Operation::Read, source))?;
-        self.context.counters.read(self.context.category, len_bytes);
-        Ok(bytes)
+        self.handle.read(len_bytes, self.try_read_vec(offset, len_bytes))
     }
 
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
-        if let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) {
-            let outcome = rings.read(&self.file, reads);
-            if outcome.map_err(|source| self.context.failed(Operation::Read, source))? {
-                let counters = &self.context.counters;
-                reads.iter().for_each(|r| counters.read(self.context.category, r.buffer.len()));
-                return Ok(());
-            }
+        if let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1)
+            && self.handle.result(Operation::Read, rings.read(&self.file, reads))?
+        {
+            return reads.iter().try_for_each(|read| self.handle.read(read.buffer.len(), Ok(())));
         }
         announce(self, reads);
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
@@ -140,16 +107,11 @@ impl StorageFile for PosixFile {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.try_write(offset, data)
-            .map_err(|source| self.context.failed(Operation::Write, source))?;
-        self.context.counters.wrote(self.context.category, data.len());
-        Ok(())
+        self.handle.wrote(data.len(), self.try_write(offset, data))
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|source| self.context.failed(Operation::Sync, source))?;
-        self.context.counters.synced(self.context.category);
-        Ok(())
+        self.handle.synced(self.file.sync_data())
     }
 
     fn len(&self) -> Result<u64> {
@@ -161,23 +123,23 @@ impl StorageFile for PosixFile {
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {
-        self.check_resizable()
-            .and_then(|()| self.file.set_len(len_bytes))
-            .map_err(|source| self.context.failed(Operation::SetLen, source))
+        let done = self.check_resizable().and_then(|()| self.file.set_len(len_bytes));
+        self.handle.result(Operation::SetLen, done)
     }
 
     /// The length stays, because it would otherwise depend on whether the file system can reserve.
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.check_writable()
-            .and_then(|()| self.try_fallocate(FallocateFlags::KEEP_SIZE, offset, len_bytes))
-            .map_err(|source| self.context.failed(Operation::Allocate, source))
+        let flags = FallocateFlags::KEEP_SIZE;
+        let may = self.check_writable();
+        let done = may.and_then(|()| self.try_fallocate(flags, offset, len_bytes));
+        self.handle.result(Operation::Allocate, done)
     }
 
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.check_resizable()
-            .and_then(|()| self.try_fallocate(flags, offset, len_bytes))
-            .map_err(|source| self.context.failed(Operation::Punch, source))
+        let may = self.check_resizable();
+        let done = may.and_then(|()| self.try_fallocate(flags, offset, len_bytes));
+        self.handle.result(Operation::Punch, done)
     }
 
     fn read_ahead(&self, offset: u64, len_bytes: u64) {
@@ -191,30 +153,20 @@ impl StorageFile for PosixFile {
 #[derive(Debug)]
 pub(crate) struct PosixMappedFile {
     pub(crate) mapping: Mapping,
-    pub(crate) context: Context,
+    pub(crate) handle: Handle,
 }
 
 impl StorageFile for PosixMappedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.mapping
-            .read_at(offset, buf)
-            .map_err(|source| self.context.failed(Operation::Read, source))?;
-        self.context.counters.read(self.context.category, buf.len());
-        Ok(())
+        self.handle.read(buf.len(), self.mapping.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.mapping
-            .write_at(offset, data)
-            .map_err(|source| self.context.failed(Operation::Write, source))?;
-        self.context.counters.wrote(self.context.category, data.len());
-        Ok(())
+        self.handle.wrote(data.len(), self.mapping.write_at(offset, data))
     }
 
     fn sync(&self) -> Result<()> {
-        self.mapping.sync().map_err(|source| self.context.failed(Operation::Sync, source))?;
-        self.context.counters.synced(self.context.category);
-        Ok(())
+        self.handle.synced(self.mapping.sync())
     }
 
     fn len(&self) -> Result<u64> {
@@ -222,7 +174,7 @@ impl StorageFile for PosixMappedFile {
     }
 
     fn set_len(&self, _len_bytes: u64) -> Result<()> {
-        Err(self.context.failed(Operation::SetLen, self.mapping.refuse_resize()))
+        self.handle.result(Operation::SetLen, Err(fixed_capacity()))
     }
 
     /// Creation has reserved everything.
@@ -231,12 +183,10 @@ impl StorageFile for PosixMappedFile {
     }
 
     fn punch(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
-        Err(self.context.failed(Operation::Punch, self.mapping.refuse_resize()))
+        self.handle.result(Operation::Punch, Err(fixed_capacity()))
     }
 
     fn prepare(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.mapping
-            .prepare(offset, len_bytes)
-            .map_err(|source| self.context.failed(Operation::Allocate, source))
+        self.handle.result(Operation::Allocate, self.mapping.prepare(offset, len_bytes))
     }
 }

@@ -6,56 +6,26 @@ use std::sync::Arc;
 
 use super::disk::{Disk, Inode, Op, Pending, State, eio, no_space};
 use super::fault::{FaultKind, OpKind};
-use crate::names::{checked_end, fixed_capacity};
-use crate::{Category, Counters, Error, Operation, Result, StorageFile};
+use crate::handle::{Handle, check_len};
+use crate::names::checked_end;
+use crate::{Operation, Result, StorageFile};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Longest file: offsets must stay clear of overflow in sums.
-const MAX_LEN_BYTES: u64 = i64::MAX as u64;
-
-/// A handle. It dies with its disk and follows the inode, not the name.
+/// A handle. It dies with its disk and follows the inode, not the name. `State::acquire` counts it,
+/// under the lock that finds the inode.
 #[derive(Debug)]
 pub(super) struct SimFile {
-    disk: Arc<Disk>,
-    inode: u64,
-    /// The name at opening, for the trace.
-    name: String,
-    path: String,
-    category: Category,
-    counters: Arc<Counters>,
-    fixed_capacity_bytes: Option<u64>,
-}
-
-/// What a handle is made from.
-#[derive(Debug)]
-pub(super) struct Opened {
     pub(super) disk: Arc<Disk>,
     pub(super) inode: u64,
+    /// The name at opening, for the trace.
     pub(super) name: String,
-    pub(super) path: String,
-    pub(super) category: Category,
-    pub(super) counters: Arc<Counters>,
-    pub(super) fixed_capacity_bytes: Option<u64>,
+    pub(super) handle: Handle,
 }
 
 impl SimFile {
-    /// `State::acquire` has counted the handle already, under the lock that found the inode.
-    pub(super) fn new(opened: Opened) -> Self {
-        let Opened { disk, inode, name, path, category, counters, fixed_capacity_bytes } = opened;
-        SimFile { disk, inode, name, path, category, counters, fixed_capacity_bytes }
-    }
-
     fn op(&self, kind: OpKind, offset: u64, len_bytes: u64) -> Op<'_> {
-        Op { kind, name: &self.name, category: Some(self.category), offset, len_bytes }
-    }
-
-    fn failed(&self, operation: Operation, source: io::Error) -> Error {
-        Error::new(operation, self.path.clone(), source)
-    }
-
-    fn limit_bytes(&self) -> u64 {
-        self.fixed_capacity_bytes.unwrap_or(MAX_LEN_BYTES)
+        Op { kind, name: &self.name, category: Some(self.handle.category), offset, len_bytes }
     }
 
     fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -63,7 +33,7 @@ impl SimFile {
         state.check_alive()?;
         let number = state.read_count;
         state.read_count += 1;
-        let fault = state.faults.take(number, OpKind::Read, Some(self.category));
+        let fault = state.faults.take(number, OpKind::Read, Some(self.handle.category));
         if fault == Some(FaultKind::EioOnRead) {
             return Err(eio());
         }
@@ -81,7 +51,7 @@ impl SimFile {
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let end = checked_end(offset, data.len(), self.limit_bytes())?;
+        let end = self.handle.end_of_write(offset, data.len())?;
         let state = &mut *self.disk.state.lock();
         match state.begin(self.op(OpKind::Write, offset, data.len() as u64))? {
             Some(FaultKind::ShortWrite) => {
@@ -156,7 +126,7 @@ impl SimFile {
     }
 
     fn try_set_len(&self, len_bytes: u64) -> io::Result<()> {
-        checked_end(len_bytes, 0, MAX_LEN_BYTES)?;
+        check_len(len_bytes)?;
         let state = &mut *self.disk.state.lock();
         let fault = state.begin(self.op(OpKind::SetLen, len_bytes, 0))?;
         let inode = self.resizable(state)?;
@@ -187,9 +157,7 @@ impl SimFile {
 
     /// The inode, if its length and blocks may change.
     fn resizable<'a>(&self, state: &'a mut State) -> io::Result<&'a mut Inode> {
-        if self.fixed_capacity_bytes.is_some() {
-            return Err(fixed_capacity());
-        }
+        self.handle.check_resizable()?;
         let inode = state.inode(self.inode)?;
         match inode.mapped_handle_count {
             0 => Ok(inode),
@@ -203,7 +171,7 @@ impl Drop for SimFile {
         let mut state = self.disk.state.lock();
         if let Ok(inode) = state.inode(self.inode) {
             inode.handle_count -= 1;
-            inode.mapped_handle_count -= usize::from(self.fixed_capacity_bytes.is_some());
+            inode.mapped_handle_count -= usize::from(self.handle.fixed_capacity_bytes.is_some());
         }
     }
 }
@@ -215,41 +183,33 @@ impl StorageFile for SimFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.try_read(offset, buf).map_err(|source| self.failed(Operation::Read, source))?;
-        self.counters.read(self.category, buf.len());
-        Ok(())
+        self.handle.read(buf.len(), self.try_read(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.try_write(offset, data).map_err(|source| self.failed(Operation::Write, source))?;
-        self.counters.wrote(self.category, data.len());
-        Ok(())
+        self.handle.wrote(data.len(), self.try_write(offset, data))
     }
 
     fn sync(&self) -> Result<()> {
-        self.try_sync().map_err(|source| self.failed(Operation::Sync, source))?;
-        self.counters.synced(self.category);
-        Ok(())
+        self.handle.synced(self.try_sync())
     }
 
     fn len(&self) -> Result<u64> {
         let state = &mut *self.disk.state.lock();
-        let alive = state.check_alive();
-        let inode = alive.and_then(|()| state.inode(self.inode));
-        Ok(inode.map_err(|source| self.failed(Operation::Length, source))?.live.len_bytes())
+        let inode = state.check_alive().and_then(|()| state.inode(self.inode));
+        Ok(self.handle.result(Operation::Length, inode)?.live.len_bytes())
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {
-        self.try_set_len(len_bytes).map_err(|source| self.failed(Operation::SetLen, source))
+        self.handle.result(Operation::SetLen, self.try_set_len(len_bytes))
     }
 
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.try_allocate(offset, len_bytes)
-            .map_err(|source| self.failed(Operation::Allocate, source))
+        self.handle.result(Operation::Allocate, self.try_allocate(offset, len_bytes))
     }
 
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.try_punch(offset, len_bytes).map_err(|source| self.failed(Operation::Punch, source))
+        self.handle.result(Operation::Punch, self.try_punch(offset, len_bytes))
     }
 }
 

@@ -20,6 +20,7 @@ pub use cut::CrashReport;
 pub use fault::{Fault, FaultKind};
 
 use crate::copy::copy_into;
+use crate::handle::Handle;
 use crate::names::check_name;
 use crate::{
     Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
@@ -27,7 +28,7 @@ use crate::{
 };
 use disk::{Directory, Disk, EntryOp, Inode, Op, Pending, State};
 use fault::OpKind;
-use file::{Opened, SimFile};
+use file::SimFile;
 
 /// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut takes
 /// them together.
@@ -55,11 +56,12 @@ impl SimStorage {
 
     /// The storage that `create_sibling` made at `path`, with counters of its own.
     pub fn open_sibling(&self, path: &Path) -> Option<SimStorage> {
-        self.disk.state.lock().directories.contains_key(path).then(|| SimStorage {
-            disk: Arc::clone(&self.disk),
-            place: path.to_path_buf(),
-            counters: Arc::default(),
-        })
+        self.disk.state.lock().directories.contains_key(path).then(|| self.sibling(path))
+    }
+
+    fn sibling(&self, path: &Path) -> SimStorage {
+        let (disk, place) = (Arc::clone(&self.disk), path.to_path_buf());
+        SimStorage { disk, place, counters: Arc::default() }
     }
 
     /// Number of operations so far that change or sync something, on the whole disk: create, write,
@@ -167,9 +169,21 @@ impl SimStorage {
         name: &str,
         f: impl FnOnce(&mut Inode) -> T,
     ) -> Result<T> {
-        let mut state = self.disk.state.lock();
-        let found = state.lookup(&self.place, name).and_then(|id| state.inode(id).map(f));
-        found.map_err(|source| self.failed(operation, name, source))
+        self.run(operation, name, |state| {
+            let id = state.lookup(&self.place, name)?;
+            state.inode(id).map(f)
+        })
+    }
+
+    /// Runs an operation of the disk and adds its context to an error.
+    fn run<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        f: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> Result<T> {
+        let done = f(&mut self.disk.state.lock());
+        done.map_err(|source| self.failed(operation, name, source))
     }
 
     fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
@@ -180,32 +194,39 @@ impl SimStorage {
         format!("sim{}:{}", self.disk.id, self.place.join(name).display())
     }
 
-    fn handle(
+    fn file(
         &self,
         name: &str,
         category: Category,
         inode: u64,
-        capacity_bytes: Option<u64>,
+        fixed_capacity_bytes: Option<u64>,
     ) -> Arc<dyn StorageFile> {
-        Arc::new(SimFile::new(Opened {
-            disk: Arc::clone(&self.disk),
-            inode,
-            name: name.to_string(),
-            path: self.path_text(name),
-            category,
-            counters: Arc::clone(&self.counters),
-            fixed_capacity_bytes: capacity_bytes,
-        }))
+        let (path, counters) = (self.path_text(name), Arc::clone(&self.counters));
+        let handle = Handle { path, category, counters, fixed_capacity_bytes };
+        let (disk, name) = (Arc::clone(&self.disk), name.to_string());
+        Arc::new(SimFile { disk, inode, name, handle })
+    }
+
+    fn create_file(
+        &self,
+        name: &str,
+        category: Category,
+        capacity_bytes: Option<u64>,
+    ) -> Result<Arc<dyn StorageFile>> {
+        check_name(Operation::Create, name)?;
+        let create = |state: &mut State| self.try_create(state, name, category, capacity_bytes);
+        let inode = self.run(Operation::Create, name, create)?;
+        Ok(self.file(name, category, inode, capacity_bytes))
     }
 
     /// Creates an entry with a fresh inode, reserved to `capacity_bytes` if it is to be mapped.
     fn try_create(
         &self,
+        state: &mut State,
         name: &str,
         category: Category,
         capacity_bytes: Option<u64>,
     ) -> io::Result<u64> {
-        let state = &mut *self.disk.state.lock();
         let kind = if capacity_bytes.is_some() { OpKind::CreateMapped } else { OpKind::Create };
         let len_bytes = capacity_bytes.unwrap_or(0);
         let fault =
@@ -229,17 +250,14 @@ impl SimStorage {
         Ok(id)
     }
 
-    fn try_open(&self, name: &str) -> io::Result<u64> {
-        let mut state = self.disk.state.lock();
-        state.check_alive()?;
-        let id = state.lookup(&self.place, name)?;
-        state.acquire(id, false)?;
-        Ok(id)
-    }
-
     /// An operation on an existing name: counts it, and applies `change` to the directory.
-    fn try_change(&self, kind: OpKind, name: &str, change: EntryOp) -> io::Result<()> {
-        let state = &mut *self.disk.state.lock();
+    fn try_change(
+        &self,
+        state: &mut State,
+        kind: OpKind,
+        name: &str,
+        change: EntryOp,
+    ) -> io::Result<()> {
         let category = match state.lookup(&self.place, name) {
             Ok(id) => state.inodes.get(&id).map(|inode| inode.category),
             Err(_) => None,
@@ -252,8 +270,7 @@ impl SimStorage {
         State::end(fault)
     }
 
-    fn try_sync_dir(&self) -> io::Result<()> {
-        let state = &mut *self.disk.state.lock();
+    fn try_sync_dir(&self, state: &mut State) -> io::Result<()> {
         let op = Op { kind: OpKind::SyncDir, name: "", category: None, offset: 0, len_bytes: 0 };
         let fault = state.begin(op)?;
         State::end(fault)?;
@@ -263,11 +280,15 @@ impl SimStorage {
     }
 
     /// Gives the file a second name in another directory of the same disk.
-    fn try_link(&self, name: &str, category: Category, target: &Path) -> io::Result<()> {
-        let state = &mut *self.disk.state.lock();
-        let kind = OpKind::Link;
-        let fault =
-            state.begin(Op { kind, name, category: Some(category), offset: 0, len_bytes: 0 })?;
+    fn try_link(
+        &self,
+        state: &mut State,
+        name: &str,
+        category: Category,
+        target: &Path,
+    ) -> io::Result<()> {
+        let (kind, category) = (OpKind::Link, Some(category));
+        let fault = state.begin(Op { kind, name, category, offset: 0, len_bytes: 0 })?;
         let inode = state.lookup(&self.place, name)?;
         let directory = state.directory(target);
         if directory.live.contains_key(name) {
@@ -289,11 +310,7 @@ impl SimStorage {
 
 impl Storage for SimStorage {
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
-        check_name(Operation::Create, name)?;
-        let inode = self
-            .try_create(name, category, None)
-            .map_err(|source| self.failed(Operation::Create, name, source))?;
-        Ok(self.handle(name, category, inode, None))
+        self.create_file(name, category, None)
     }
 
     fn create_mapped(
@@ -302,55 +319,55 @@ impl Storage for SimStorage {
         category: Category,
         capacity_bytes: u64,
     ) -> Result<Arc<dyn StorageFile>> {
-        check_name(Operation::Create, name)?;
-        let inode = self
-            .try_create(name, category, Some(capacity_bytes))
-            .map_err(|source| self.failed(Operation::Create, name, source))?;
-        Ok(self.handle(name, category, inode, Some(capacity_bytes)))
+        self.create_file(name, category, Some(capacity_bytes))
     }
 
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         check_name(Operation::Open, name)?;
-        let inode =
-            self.try_open(name).map_err(|source| self.failed(Operation::Open, name, source))?;
-        Ok(self.handle(name, category, inode, None))
+        let inode = self.run(Operation::Open, name, |state| {
+            state.check_alive()?;
+            let id = state.lookup(&self.place, name)?;
+            state.acquire(id, false)?;
+            Ok(id)
+        })?;
+        Ok(self.file(name, category, inode, None))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(Operation::Rename, from)?;
         check_name(Operation::Rename, to)?;
         let change = EntryOp::Rename { from: from.to_string(), to: to.to_string() };
-        self.try_change(OpKind::Rename, from, change)
-            .map_err(|source| self.failed(Operation::Rename, from, source))
+        let rename = |state: &mut State| self.try_change(state, OpKind::Rename, from, change);
+        self.run(Operation::Rename, from, rename)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         check_name(Operation::Remove, name)?;
-        self.try_change(OpKind::Remove, name, EntryOp::Unlink { name: name.to_string() })
-            .map_err(|source| self.failed(Operation::Remove, name, source))
+        let change = EntryOp::Unlink { name: name.to_string() };
+        let remove = |state: &mut State| self.try_change(state, OpKind::Remove, name, change);
+        self.run(Operation::Remove, name, remove)
     }
 
     fn list(&self) -> Result<Vec<FileInfo>> {
-        let state = &mut *self.disk.state.lock();
-        state.check_alive().map_err(|source| self.failed(Operation::List, "", source))?;
-        let inodes = &state.inodes;
-        let live = state.directories.get(&self.place).map(|directory| &directory.live);
-        let info = |(name, id): (&String, &u64)| {
-            let len_bytes = inodes.get(id).map_or(0, |inode| inode.live.len_bytes());
-            FileInfo { name: name.clone(), len_bytes }
-        };
-        Ok(live.into_iter().flatten().map(info).collect())
+        self.run(Operation::List, "", |state| {
+            state.check_alive()?;
+            let live = state.directories.get(&self.place).map(|directory| &directory.live);
+            let info = |(name, id): (&String, &u64)| {
+                let len_bytes = state.inodes.get(id).map_or(0, |inode| inode.live.len_bytes());
+                FileInfo { name: name.clone(), len_bytes }
+            };
+            Ok(live.into_iter().flatten().map(info).collect())
+        })
     }
 
     fn sync_dir(&self) -> Result<()> {
-        self.try_sync_dir().map_err(|source| self.failed(Operation::SyncDir, "", source))
+        self.run(Operation::SyncDir, "", |state| self.try_sync_dir(state))
     }
 
     /// The lock is held in a table of the disk; no file appears.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         check_name(Operation::Lock, name)?;
-        let alive = self.disk.state.lock().check_alive();
-        alive.map_err(|source| self.failed(Operation::Lock, name, source))?;
+        self.run(Operation::Lock, name, |state| state.check_alive())?;
         Ok(self.disk.locks.take(self.path_text(name), mode))
     }
 
@@ -363,19 +380,14 @@ impl Storage for SimStorage {
         if !directory.live.is_empty() {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
-        Ok(Arc::new(SimStorage {
-            disk: Arc::clone(&self.disk),
-            place: path.to_path_buf(),
-            counters: Arc::default(),
-        }))
+        Ok(Arc::new(self.sibling(path)))
     }
 
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
         check_name(Operation::Link, name)?;
         match self.place_on_this_disk(target) {
             Some(place) => self
-                .try_link(name, category, &place)
-                .map_err(|source| self.failed(Operation::Link, name, source)),
+                .run(Operation::Link, name, |state| self.try_link(state, name, category, &place)),
             None => copy_into(self, name, category, target),
         }
     }
@@ -386,10 +398,6 @@ impl Storage for SimStorage {
 
     fn free_bytes(&self) -> Option<u64> {
         self.disk.state.lock().free_bytes()
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
     }
 
     fn counters(&self) -> &Counters {

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use runstone_storage::support::{LockTable, check_name, checked_end, copy_into, fixed_capacity};
+use runstone_storage::support::{Handle, LockTable, check_len, check_name, checked_end, copy_into};
 use runstone_storage::{
     Category, Counters, Error as StorageError, FileInfo, LockMode, Operation, Storage, StorageFile,
     StorageLock,
@@ -165,14 +165,16 @@ impl BlockStorage {
         result.map_err(|source| self.failed(operation, name, source))
     }
 
-    fn handle(&self, id: u64, name: &str, category: Category) -> BlockFile {
-        BlockFile {
-            storage: self.clone(),
-            id,
-            name: name.to_string(),
-            category,
-            fixed_capacity_bytes: None,
-        }
+    fn file(
+        &self,
+        id: u64,
+        name: &str,
+        category: Category,
+        fixed_capacity_bytes: Option<u64>,
+    ) -> Arc<dyn StorageFile> {
+        let (path, counters) = (self.path_text(name), Arc::clone(&self.counters));
+        let handle = Handle { path, category, counters, fixed_capacity_bytes };
+        Arc::new(BlockFile { device: Arc::clone(&self.device), id, handle })
     }
 }
 
@@ -180,7 +182,7 @@ impl Storage for BlockStorage {
     fn create(&self, name: &str, category: Category) -> StorageResult<Arc<dyn StorageFile>> {
         let key = self.key(Operation::Create, name)?;
         let id = self.run(Operation::Create, name, |volume| volume.create_file(key, category))?;
-        Ok(Arc::new(self.handle(id, name, category)))
+        Ok(self.file(id, name, category, None))
     }
 
     /// The zeros are written, so that later writes need no new blocks.
@@ -210,15 +212,13 @@ impl Storage for BlockStorage {
             }
             filled.map(|()| id)
         })?;
-        let mut handle = self.handle(id, name, category);
-        handle.fixed_capacity_bytes = Some(capacity_bytes);
-        Ok(Arc::new(handle))
+        Ok(self.file(id, name, category, Some(capacity_bytes)))
     }
 
     fn open(&self, name: &str, category: Category) -> StorageResult<Arc<dyn StorageFile>> {
         let key = self.key(Operation::Open, name)?;
         let id = self.run(Operation::Open, name, |volume| volume.open_file(&key))?;
-        Ok(Arc::new(self.handle(id, name, category)))
+        Ok(self.file(id, name, category, None))
     }
 
     fn rename(&self, from: &str, to: &str) -> StorageResult<()> {
@@ -273,10 +273,6 @@ impl Storage for BlockStorage {
         Some(available * u64::from(HOST_BLOCK_BYTES))
     }
 
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
     fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -288,16 +284,14 @@ impl Storage for BlockStorage {
 
 #[derive(Debug)]
 struct BlockFile {
-    storage: BlockStorage,
+    device: Arc<Device>,
     id: u64,
-    name: String,
-    category: Category,
-    fixed_capacity_bytes: Option<u64>,
+    handle: Handle,
 }
 
 impl Drop for BlockFile {
     fn drop(&mut self) {
-        self.storage.device.volume.lock().close_file(self.id);
+        self.device.volume.lock().close_file(self.id);
     }
 }
 
@@ -307,44 +301,30 @@ impl BlockFile {
         operation: Operation,
         f: impl FnOnce(&mut Volume) -> io::Result<T>,
     ) -> StorageResult<T> {
-        self.storage.run(operation, &self.name, f)
+        self.handle.result(operation, f(&mut self.device.volume.lock()))
     }
 
-    fn check_resizable(&self, operation: Operation) -> StorageResult<()> {
-        match self.fixed_capacity_bytes {
-            Some(_) => Err(self.storage.failed(operation, &self.name, fixed_capacity())),
-            None => Ok(()),
-        }
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut volume = self.device.volume.lock();
+        let end = checked_end(offset, buf.len(), volume.inode(self.id)?.len_bytes);
+        end.map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        volume.read(self.id, offset, buf)
     }
 }
 
 impl StorageFile for BlockFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> StorageResult<()> {
-        let len = buf.len();
-        self.run(Operation::Read, |volume| {
-            let len_bytes = volume.inode(self.id)?.len_bytes;
-            let end = checked_end(offset, buf.len(), len_bytes);
-            end.map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-            volume.read(self.id, offset, buf)
-        })?;
-        self.storage.counters.read(self.category, len);
-        Ok(())
+        self.handle.read(buf.len(), self.try_read(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> StorageResult<()> {
-        self.run(Operation::Write, |volume| {
-            let limit_bytes = self.fixed_capacity_bytes.unwrap_or(i64::MAX as u64);
-            checked_end(offset, data.len(), limit_bytes)?;
-            volume.write(self.id, offset, data)
-        })?;
-        self.storage.counters.wrote(self.category, data.len());
-        Ok(())
+        let end = self.handle.end_of_write(offset, data.len());
+        let written = end.and_then(|_| self.device.volume.lock().write(self.id, offset, data));
+        self.handle.wrote(data.len(), written)
     }
 
     fn sync(&self) -> StorageResult<()> {
-        self.run(Operation::Sync, |volume| volume.sync_file(self.id))?;
-        self.storage.counters.synced(self.category);
-        Ok(())
+        self.handle.synced(self.device.volume.lock().sync_file(self.id))
     }
 
     fn len(&self) -> StorageResult<u64> {
@@ -352,9 +332,9 @@ impl StorageFile for BlockFile {
     }
 
     fn set_len(&self, len_bytes: u64) -> StorageResult<()> {
-        self.check_resizable(Operation::SetLen)?;
         self.run(Operation::SetLen, |volume| {
-            checked_end(len_bytes, 0, i64::MAX as u64)?;
+            self.handle.check_resizable()?;
+            check_len(len_bytes)?;
             volume.set_len(self.id, len_bytes)
         })
     }
@@ -370,8 +350,8 @@ impl StorageFile for BlockFile {
     }
 
     fn punch(&self, offset: u64, len_bytes: u64) -> StorageResult<()> {
-        self.check_resizable(Operation::Punch)?;
         self.run(Operation::Punch, |volume| {
+            self.handle.check_resizable()?;
             let limit_bytes = volume.inode(self.id)?.len_bytes;
             let start = offset.min(limit_bytes);
             let end = offset.saturating_add(len_bytes).min(limit_bytes);

@@ -1,0 +1,71 @@
+//! What open files of all storages have in common: whose errors they report, where they count, and
+//! whether their length is fixed. Knows no bytes.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::names::{checked_end, fixed_capacity};
+use crate::{Category, Counters, Error, Operation, Result};
+
+/// Longest file: offsets must stay clear of overflow in sums.
+const MAX_LEN_BYTES: u64 = i64::MAX as u64;
+
+/// What an open file needs besides its bytes.
+#[derive(Debug)]
+pub struct Handle {
+    /// Its place, for errors.
+    pub path: String,
+    /// What it is for.
+    pub category: Category,
+    /// Those of its storage.
+    pub counters: Arc<Counters>,
+    /// Of a file that `create_mapped` made. Where nothing could be mapped the rules of a mapped
+    /// file hold all the same, so that the engine sees one behaviour everywhere.
+    pub fixed_capacity_bytes: Option<u64>,
+}
+
+impl Handle {
+    /// Adds the context to an error.
+    pub fn result<T>(&self, operation: Operation, result: io::Result<T>) -> Result<T> {
+        result.map_err(|source| Error::new(operation, self.path.clone(), source))
+    }
+
+    /// The result of a read of so many bytes, counted.
+    pub fn read<T>(&self, len_bytes: usize, result: io::Result<T>) -> Result<T> {
+        let read = self.result(Operation::Read, result)?;
+        self.counters.read(self.category, len_bytes);
+        Ok(read)
+    }
+
+    /// The result of a write of so many bytes, counted.
+    pub fn wrote(&self, len_bytes: usize, result: io::Result<()>) -> Result<()> {
+        self.result(Operation::Write, result)?;
+        self.counters.wrote(self.category, len_bytes);
+        Ok(())
+    }
+
+    /// The result of a sync, counted.
+    pub fn synced(&self, result: io::Result<()>) -> Result<()> {
+        self.result(Operation::Sync, result)?;
+        self.counters.synced(self.category);
+        Ok(())
+    }
+
+    /// The end of a write, if the file may have it.
+    pub fn end_of_write(&self, offset: u64, len_bytes: usize) -> io::Result<u64> {
+        checked_end(offset, len_bytes, self.fixed_capacity_bytes.unwrap_or(MAX_LEN_BYTES))
+    }
+
+    /// Refuses a new length or a hole where the capacity is fixed.
+    pub fn check_resizable(&self) -> io::Result<()> {
+        match self.fixed_capacity_bytes {
+            Some(_) => Err(fixed_capacity()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses a length that no file may have.
+pub fn check_len(len_bytes: u64) -> io::Result<()> {
+    checked_end(len_bytes, 0, MAX_LEN_BYTES).map(|_| ())
+}
