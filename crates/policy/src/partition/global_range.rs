@@ -27,23 +27,13 @@
 
 use std::ops::Range;
 
-use crate::partition::{CutKey, Halving, Histogram, Input, Partition};
+use crate::partition::{CutKey, Halving, Histogram, Input, Rule};
 
 /// See the module docs.
-pub struct GlobalRange;
+pub(crate) static GLOBAL_RANGE: Rule = Rule { name: "global-range", cuts };
 
-impl Partition for GlobalRange {
-    fn name(&self) -> &'static str {
-        "global-range"
-    }
-
-    fn doc(&self) -> &'static str {
-        "halves of the key space: runs share bounds, compactions fall into parallel parts"
-    }
-
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
-        halve(input.histogram, input.table_bytes)
-    }
+fn cuts(input: &Input<'_>) -> Vec<CutKey> {
+    halve(input.histogram, input.table_bytes)
 }
 
 /// The recursion, with any limit.

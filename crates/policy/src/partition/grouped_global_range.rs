@@ -5,31 +5,21 @@
 
 use crate::partition::global_range::halve;
 use crate::partition::size::cut_row_evenly;
-use crate::partition::{CutKey, Input, Partition, cells};
+use crate::partition::{CutKey, Input, Rule, cells};
 
 /// How many tables a cell may hold.
 pub const CELL_TABLES: u64 = 8;
 
 /// See the module docs.
-pub struct GroupedGlobalRange;
+pub(crate) static GROUPED_GLOBAL_RANGE: Rule = Rule { name: "grouped-global-range", cuts };
 
-impl Partition for GroupedGlobalRange {
-    fn name(&self) -> &'static str {
-        "grouped-global-range"
+fn cuts(input: &Input<'_>) -> Vec<CutKey> {
+    let Input { histogram, table_bytes, .. } = *input;
+    let bounds = halve(histogram, table_bytes.saturating_mul(CELL_TABLES));
+    let mut cuts = bounds.clone();
+    for cell in cells(histogram, &bounds) {
+        cut_row_evenly(histogram, cell, table_bytes, &mut cuts);
     }
-
-    fn doc(&self) -> &'static str {
-        "global-range with cells of 8 tables, even by size inside: few tables, some parallel parts"
-    }
-
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
-        let Input { histogram, table_bytes, .. } = *input;
-        let bounds = halve(histogram, table_bytes.saturating_mul(CELL_TABLES));
-        let mut cuts = bounds.clone();
-        for cell in cells(histogram, &bounds) {
-            cut_row_evenly(histogram, cell, table_bytes, &mut cuts);
-        }
-        cuts.sort_unstable();
-        cuts
-    }
+    cuts.sort_unstable();
+    cuts
 }

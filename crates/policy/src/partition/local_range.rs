@@ -17,36 +17,26 @@
 
 use std::ops::Range;
 
-use crate::partition::{CutKey, Halving, Histogram, Input, Partition, successor};
+use crate::partition::{CutKey, Halving, Histogram, Input, Rule, successor};
 
 /// Bytes that are halved behind the common prefix.
 const WINDOW_BYTES: usize = 16;
 
 /// See the module docs.
-pub struct LocalRange;
+pub(crate) static LOCAL_RANGE: Rule = Rule { name: "local-range", cuts };
 
-impl Partition for LocalRange {
-    fn name(&self) -> &'static str {
-        "local-range"
-    }
-
-    fn doc(&self) -> &'static str {
-        "halves of the inputs' key range: fewer parallel parts than global-range"
-    }
-
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
-        let histogram = input.histogram;
-        let mut halving = Halving::new(histogram, input.table_bytes);
-        let all = 0..histogram.points().len();
-        let (lo, hi) = (input.min_key.to_vec(), input.max_key.to_vec());
-        let mut open = vec![Domain { points: all, lo, hi, is_narrowed: false }];
-        while let Some(domain) = open.pop() {
-            if !halving.is_table(&domain.points) {
-                domain.halve(&mut halving, &mut open);
-            }
+fn cuts(input: &Input<'_>) -> Vec<CutKey> {
+    let histogram = input.histogram;
+    let mut halving = Halving::new(histogram, input.table_bytes);
+    let all = 0..histogram.points().len();
+    let (lo, hi) = (input.min_key.to_vec(), input.max_key.to_vec());
+    let mut open = vec![Domain { points: all, lo, hi, is_narrowed: false }];
+    while let Some(domain) = open.pop() {
+        if !halving.is_table(&domain.points) {
+            domain.halve(&mut halving, &mut open);
         }
-        halving.finish()
     }
+    halving.finish()
 }
 
 struct Domain {

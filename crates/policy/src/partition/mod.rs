@@ -25,14 +25,14 @@ pub use crate::shape::plan::Partitioner;
 
 impl Partitioner {
     /// Its rule.
-    pub fn rule(self) -> &'static dyn Partition {
+    pub fn rule(self) -> &'static Rule {
         match self {
-            Partitioner::None => &none::NoPartition,
-            Partitioner::Size => &size::Size,
-            Partitioner::LocalRange => &local_range::LocalRange,
-            Partitioner::GlobalRange => &global_range::GlobalRange,
-            Partitioner::GroupedGlobalRange => &grouped_global_range::GroupedGlobalRange,
-            Partitioner::Prefix => &prefix::Prefix,
+            Partitioner::None => &none::NONE,
+            Partitioner::Size => &size::SIZE,
+            Partitioner::LocalRange => &local_range::LOCAL_RANGE,
+            Partitioner::GlobalRange => &global_range::GLOBAL_RANGE,
+            Partitioner::GroupedGlobalRange => &grouped_global_range::GROUPED_GLOBAL_RANGE,
+            Partitioner::Prefix => &prefix::PREFIX,
         }
     }
 
@@ -51,7 +51,7 @@ impl Partitioner {
     }
 }
 
-/// Every partitioner, in the order of help and docs tables.
+/// Every partitioner. Its place here is its number in a manifest.
 pub static PARTITIONERS: &[Partitioner] = &[
     Partitioner::None,
     Partitioner::Size,
@@ -65,15 +65,21 @@ pub static PARTITIONERS: &[Partitioner] = &[
 pub type CutKey = Box<[u8]>;
 
 /// How a partitioner decides.
-pub trait Partition: Sync {
-    /// Name in options; that of the [`Partitioner`].
-    fn name(&self) -> &'static str;
+pub struct Rule {
+    name: &'static str,
+    cuts: fn(&Input<'_>) -> Vec<CutKey>,
+}
 
-    /// One line for help and docs tables.
-    fn doc(&self) -> &'static str;
+impl Rule {
+    /// Name in options; that of the [`Partitioner`].
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
 
     /// Where to cut, ascending strictly.
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey>;
+    pub fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
+        (self.cuts)(input)
+    }
 }
 
 /// What is to be partitioned.

@@ -8,46 +8,36 @@
 //!    as much is left.
 //! 2. It ends after theta anyhow. Without an extractor, a key is its own prefix.
 
-use crate::partition::{CutKey, Input, Partition, successor};
+use crate::partition::{CutKey, Input, Rule, successor};
 
 /// The largest table of one prefix is this many times T_s; the paper sets no upper bound.
 pub const CAP_FACTOR: u64 = 16;
 
 /// See the module docs.
-pub struct Prefix;
+pub(crate) static PREFIX: Rule = Rule { name: "prefix", cuts };
 
-impl Partition for Prefix {
-    fn name(&self) -> &'static str {
-        "prefix"
-    }
-
-    fn doc(&self) -> &'static str {
-        "tables end where the key prefix changes"
-    }
-
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
-        let histogram = input.histogram;
-        let split_bytes = (input.table_bytes / CAP_FACTOR).max(1);
-        let prefix = |key| input.prefixer.map_or(key, |prefixer| prefixer.prefix(key));
-        let mut cuts: Vec<CutKey> = Vec::new();
-        let mut from = 0;
-        let count = histogram.points().len();
-        for at in 1..count {
-            let (key, next) =
-                (&*histogram.points()[at - 1].last_key, &*histogram.points()[at].last_key);
-            let has_enough = histogram.bytes_of(&(from..at)) >= split_bytes
-                && histogram.bytes_of(&(at..count)) >= split_bytes;
-            let changes = has_enough && prefix(key) != prefix(next);
-            let is_full = histogram.bytes_of(&(from..at + 1)) > input.table_bytes;
-            if changes || is_full {
-                // The prefix itself is the smallest key that has it. An extractor of the user's own
-                // may see that differently.
-                let start = prefix(next);
-                let parts = changes && *start > *key && *start <= *next;
-                cuts.push(if parts { start.into() } else { successor(key) });
-                from = at;
-            }
+fn cuts(input: &Input<'_>) -> Vec<CutKey> {
+    let histogram = input.histogram;
+    let split_bytes = (input.table_bytes / CAP_FACTOR).max(1);
+    let prefix = |key| input.prefixer.map_or(key, |prefixer| prefixer.prefix(key));
+    let mut cuts: Vec<CutKey> = Vec::new();
+    let mut from = 0;
+    let count = histogram.points().len();
+    for at in 1..count {
+        let (key, next) =
+            (&*histogram.points()[at - 1].last_key, &*histogram.points()[at].last_key);
+        let has_enough = histogram.bytes_of(&(from..at)) >= split_bytes
+            && histogram.bytes_of(&(at..count)) >= split_bytes;
+        let changes = has_enough && prefix(key) != prefix(next);
+        let is_full = histogram.bytes_of(&(from..at + 1)) > input.table_bytes;
+        if changes || is_full {
+            // The prefix itself is the smallest key that has it. An extractor of the user's own
+            // may see that differently.
+            let start = prefix(next);
+            let parts = changes && *start > *key && *start <= *next;
+            cuts.push(if parts { start.into() } else { successor(key) });
+            from = at;
         }
-        cuts
     }
+    cuts
 }

@@ -4,26 +4,16 @@
 
 use std::ops::Range;
 
-use crate::partition::{CutKey, Histogram, Input, Partition};
+use crate::partition::{CutKey, Histogram, Input, Rule};
 
 /// See the module docs.
-pub struct Size;
+pub(crate) static SIZE: Rule = Rule { name: "size", cuts };
 
-impl Partition for Size {
-    fn name(&self) -> &'static str {
-        "size"
-    }
-
-    fn doc(&self) -> &'static str {
-        "tables of equal size: fewest tables, compactions have one part"
-    }
-
-    fn cuts(&self, input: &Input<'_>) -> Vec<CutKey> {
-        let mut cuts = Vec::new();
-        let all = 0..input.histogram.points().len();
-        cut_row(input.histogram, all, input.table_bytes, &mut cuts);
-        cuts
-    }
+fn cuts(input: &Input<'_>) -> Vec<CutKey> {
+    let mut cuts = Vec::new();
+    let all = 0..input.histogram.points().len();
+    cut_row(input.histogram, all, input.table_bytes, &mut cuts);
+    cuts
 }
 
 /// Cuts a row of points into tables of at most `limit_bytes`, as full as they get; a point that is
