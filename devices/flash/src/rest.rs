@@ -1,6 +1,15 @@
 //! Takes little-endian fields off the front of bytes that may be cut short or wrong. Not a format:
 //! the caller knows what the fields mean.
 
+/// The number at a place; `None` past the end.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
 /// What is not decoded yet.
 pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
 

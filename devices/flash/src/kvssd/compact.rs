@@ -6,7 +6,6 @@
 //! 2. Count the blocks that they may take, and collect until those are free. Collections move
 //!    pages, so after one step 1 is done again.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
-//! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
 //!    done now: inputs beyond it are cut and stay where they are. The part is halved until it fits.
 //!    The commit also says what is cut; where the commit of no part fits, a checkpoint takes its
 //!    place (`KvSsd::commit`).
@@ -26,7 +25,7 @@ use super::meta_page::{Clip, Entry, TableMeta};
 use super::options::Placement;
 use super::record::KeyBlock;
 use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
-use super::rewrite::{NewTable, Rewriter};
+use super::rewrite::Rewriter;
 use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node};
 use super::{PageReader, PageWriter};
@@ -81,8 +80,12 @@ impl KvSsd {
                 versions.all().for_each(|version| block.push(key, version.clone()));
                 Ok(true)
             };
-            let tables = device.write_tables(next_key, 0, commit.txn)?;
-            device.add_tables(tables, 0, &mut commit, &mut change)?;
+            let tables = device.write_tables(0, commit.txn, &[], |rewriter, _, writer| {
+                rewriter.write(next_key, writer)
+            })?;
+            for table in tables {
+                device.add_table(table, 0, &mut commit, &mut change)?;
+            }
             device.commit(&commit, change)
         });
         if flushed.is_err() {
@@ -357,9 +360,15 @@ impl KvSsd {
                     self.add_table(table, job.output_level, &mut commit, &mut change)?;
                 }
                 Output::Rewrite { entries, cuts } => {
-                    let tables = self.rewrite(entries, &cuts, job.output_level, commit.txn)?;
+                    let (level, page_bytes) = (job.output_level, self.space.page_bytes());
+                    let tables =
+                        self.write_tables(level, commit.txn, &cuts, |rewriter, reader, writer| {
+                            rewriter.rewrite(Merged::new(entries, page_bytes, reader), writer)
+                        })?;
                     self.counters.rewritten_tables += tables.len() as u64;
-                    self.add_tables(tables, job.output_level, &mut commit, &mut change)?;
+                    for table in tables {
+                        self.add_table(table, level, &mut commit, &mut change)?;
+                    }
                 }
             }
         }
@@ -380,58 +389,33 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Rewrites entries into new pages of a level.
-    fn rewrite(
+    /// Writes new tables of a level. `write` gets what packs them, and the flash to read and write.
+    fn write_tables(
         &mut self,
-        entries: Vec<Entry>,
-        cuts: &[CutKey],
         level: u8,
         txn: u64,
-    ) -> Result<Vec<NewTable>> {
+        cuts: &[CutKey],
+        write: impl FnOnce(
+            &Rewriter<'_>,
+            &mut dyn PageReader,
+            &mut dyn PageWriter,
+        ) -> Result<Vec<TableMeta>>,
+    ) -> Result<Vec<TableMeta>> {
         let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
         let tree = &self.tree;
-        let page_bytes = self.space.page_bytes();
         let rewriter = Rewriter {
             snapshots: &snapshots,
             // Level 0 hides deeper levels, and its own older tables.
             is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
-            page_bytes,
+            page_bytes: self.space.page_bytes(),
             table_pages: self.space.block_pages(),
             cuts,
         };
         let stream = self.kv_stream(level);
-        let cell = RefCell::new(&mut self.space);
-        let mut reader = Reading(&cell);
-        let id = tree.next_table_id;
-        let mut writer =
-            Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
-        let compacted = Merged::new(entries, page_bytes, &mut reader);
-        let tables = rewriter.rewrite(compacted, &mut writer)?;
-        self.end_table(stream);
-        Ok(tables)
-    }
-
-    /// Writes keys in order into new pages of a level, every version that a snapshot needs.
-    fn write_tables(
-        &mut self,
-        next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
-        level: u8,
-        txn: u64,
-    ) -> Result<Vec<NewTable>> {
-        let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
-        let rewriter = Rewriter {
-            snapshots: &snapshots,
-            is_deeper: &|_| true,
-            page_bytes: self.space.page_bytes(),
-            table_pages: self.space.block_pages(),
-            cuts: &[],
-        };
-        let stream = self.kv_stream(level);
-        let id = self.tree.next_table_id;
-        let cell = RefCell::new(&mut self.space);
-        let mut writer =
-            Writing { space: &cell, stream, owner: Owner { level, txn, id, index: 0 } };
-        let tables = rewriter.write(next_key, &mut writer)?;
+        let owner = Owner { level, txn, id: tree.next_table_id, index: 0 };
+        let space = RefCell::new(&mut self.space);
+        let mut writer = Writing { space: &space, stream, owner };
+        let tables = write(&rewriter, &mut Reading(&space), &mut writer)?;
         self.end_table(stream);
         Ok(tables)
     }
@@ -441,29 +425,6 @@ impl KvSsd {
         if self.options.placement == Placement::PerTable {
             self.space.seal(stream);
         }
-    }
-
-    fn add_tables(
-        &mut self,
-        tables: Vec<NewTable>,
-        level: u8,
-        commit: &mut Commit,
-        change: &mut Change,
-    ) -> Result<()> {
-        for table in tables {
-            let meta = TableMeta {
-                id: 0,
-                level,
-                txn: 0,
-                counter: 1,
-                min_seq: table.min_seq,
-                max_seq: table.max_seq,
-                tombstones: table.tombstones,
-                entries: table.entries,
-            };
-            self.add_table(meta, level, commit, change)?;
-        }
-        Ok(())
     }
 
     fn add_table(
@@ -519,14 +480,12 @@ fn remapped(piece: &Piece, entries: Vec<Entry>, counter: u8) -> TableMeta {
     let all: u64 = inputs().map(|table| flagged(&table.entries)).sum();
     let deletes: u64 = inputs().map(|table| table.tombstones).sum();
     TableMeta {
-        id: 0,
-        level: 0,
-        txn: 0,
         counter,
         min_seq: inputs().map(|table| table.min_seq).min().unwrap_or(0),
         max_seq: inputs().map(|table| table.max_seq).max().unwrap_or(0),
         tombstones: deletes * flagged(&entries) / all.max(1),
         entries,
+        ..TableMeta::default()
     }
 }
 

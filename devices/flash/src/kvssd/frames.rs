@@ -85,11 +85,7 @@ fn decode_body(body: &[u8]) -> Option<Frame> {
     let mut writes = Vec::new();
     for _ in 0..count {
         let [kind] = rest.array()?;
-        let kind = match kind {
-            1 => Kind::Put,
-            2 => Kind::Delete,
-            _ => return None,
-        };
+        let kind = Kind::from_number(kind)?;
         let (key_len, value_len) = (rest.u16()?, rest.u32()?);
         let key = rest.bytes(usize::from(key_len))?.to_vec();
         writes.push((kind, key, rest.bytes(value_len as usize)?.to_vec()));

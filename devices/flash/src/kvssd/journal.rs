@@ -186,24 +186,18 @@ fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
 fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
     let (id, meta_page) = (take_number(rest)?, rest.u32()?);
     let [level, counter] = rest.array()?;
-    let charged_pages = rest.u32()?;
-    // A table of remapped pages has an estimate of its tombstones, which may be above its records.
-    let (record_count, tombstones) = (take_number(rest)?, take_number(rest)?);
-    let (min_seq, max_seq) = (take_number(rest)?, take_number(rest)?);
-    let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
-    let lo = rest.bytes(usize::from(lo_len))?.into();
-    let hi = rest.bytes(usize::from(hi_len))?.into();
     Some(Node {
         id,
         level,
         meta_page,
         counter,
-        charged_pages,
-        record_count,
-        tombstones,
-        min_seq,
-        max_seq,
-        fence: Clip { lo, hi },
+        charged_pages: rest.u32()?,
+        record_count: take_number(rest)?,
+        // Estimated in a table of remapped pages: it may be above the records.
+        tombstones: take_number(rest)?,
+        min_seq: take_number(rest)?,
+        max_seq: take_number(rest)?,
+        fence: Clip::decode(rest)?,
     })
 }
 

@@ -23,6 +23,7 @@ use super::meta_page::Clip;
 use super::record::{Kind, Record, Version};
 use crate::error::{Error, Result};
 use crate::nand::{SharedBytes, SharedValue};
+use crate::rest::{u32_at, u64_at};
 
 pub(super) const MAGIC: u32 = 0x564b_5352; // "RSKV"
 pub(super) const HEADER_BYTES: usize = 16;
@@ -53,8 +54,8 @@ struct Front<'a> {
 impl<'a> Front<'a> {
     /// `None` if header and slots are not whole.
     fn of(bytes: &'a [u8]) -> Option<Front<'a>> {
-        let is_known = read_u32(bytes, 0)? == MAGIC && bytes.get(4..12)?.iter().all(|b| *b == 0);
-        let count = read_u32(bytes, 12)? as usize;
+        let is_known = u32_at(bytes, 0)? == MAGIC && bytes.get(4..12)?.iter().all(|b| *b == 0);
+        let count = u32_at(bytes, 12)? as usize;
         let front = Front { bytes, count };
         (is_known && count > 0 && front.keys_at() <= bytes.len()).then_some(front)
     }
@@ -68,20 +69,20 @@ impl<'a> Front<'a> {
     }
 
     fn values_at(&self) -> Option<usize> {
-        let keys_bytes = read_u32(self.bytes, self.keys_at() - SLOT_BYTES + KEY_END_AT)?;
+        let keys_bytes = u32_at(self.bytes, self.keys_at() - SLOT_BYTES + KEY_END_AT)?;
         Some(self.keys_at() + keys_bytes as usize)
     }
 
     fn used_bytes(&self) -> Option<usize> {
-        let values_bytes = read_u32(self.bytes, self.keys_at() - SLOT_BYTES + VALUE_END_AT)?;
+        let values_bytes = u32_at(self.bytes, self.keys_at() - SLOT_BYTES + VALUE_END_AT)?;
         Some(self.values_at()? + values_bytes as usize)
     }
 
     /// From the end before to the own one; the first begins at the header's 0.
     fn between(&self, at: usize, end_at: usize) -> Option<Range<usize>> {
         let end_at = self.slot_at(at) + end_at;
-        let start = read_u32(self.bytes, end_at - SLOT_BYTES)? as usize;
-        Some(start..read_u32(self.bytes, end_at)? as usize)
+        let start = u32_at(self.bytes, end_at - SLOT_BYTES)? as usize;
+        Some(start..u32_at(self.bytes, end_at)? as usize)
     }
 
     fn key(&self, at: usize) -> Option<&'a [u8]> {
@@ -95,17 +96,12 @@ impl<'a> Front<'a> {
     }
 
     fn stamp(&self, at: usize) -> Option<(u64, Kind)> {
-        let word = u64::from_le_bytes(*self.bytes.get(self.slot_at(at)..)?.first_chunk()?);
-        let kind = match word & 0xff {
-            1 => Kind::Put,
-            2 => Kind::Delete,
-            _ => return None,
-        };
-        Some((word >> 8, kind))
+        let word = u64_at(self.bytes, self.slot_at(at))?;
+        Some((word >> 8, Kind::from_number(word as u8)?))
     }
 
     fn checksum(&self, at: usize) -> Option<u32> {
-        read_u32(self.bytes, self.slot_at(at) + CHECKSUM_AT)
+        u32_at(self.bytes, self.slot_at(at) + CHECKSUM_AT)
     }
 
     /// The first record that is not before a place in the order.
@@ -197,7 +193,7 @@ impl KvPage {
     /// Where the keys and the values end that lie before a record.
     pub(super) fn ends(&self, at: usize) -> (usize, usize) {
         let behind = self.front().slot_at(at);
-        let end = |end_at| read_u32(self.bytes.front(), behind + end_at - SLOT_BYTES);
+        let end = |end_at| u32_at(self.bytes.front(), behind + end_at - SLOT_BYTES);
         let end = |end_at| end(end_at).unwrap_or_default();
         (end(KEY_END_AT) as usize, end(VALUE_END_AT) as usize)
     }
@@ -305,10 +301,6 @@ fn gather(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
 fn corrupt() -> Error {
     let why = "its layout or a checksum".into();
     Error::Corrupt { what: "page of keys and values", why }
-}
-
-fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]

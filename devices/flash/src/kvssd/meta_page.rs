@@ -54,6 +54,13 @@ impl Clip {
         key
     }
 
+    /// Takes both lengths and both bounds off the front of bytes.
+    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<Clip> {
+        let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
+        let lo = rest.bytes(usize::from(lo_len))?.into();
+        Some(Clip { lo, hi: rest.bytes(usize::from(hi_len))?.into() })
+    }
+
     /// Whether the two have a key in common.
     pub fn overlaps(&self, other: &Clip) -> bool {
         self.lo < other.hi && other.lo < self.hi
@@ -80,7 +87,7 @@ pub struct Entry {
 }
 
 /// A table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableMeta {
     /// Unique for ever.
     pub id: u64,
@@ -216,18 +223,14 @@ fn decode(bytes: &[u8]) -> Option<TableMeta> {
 fn decode_entry(rest: &mut Rest<'_>) -> Option<Entry> {
     let (page, page_count) = (rest.u32()?, rest.u16()?);
     let [stratum, flags] = rest.array()?;
-    let record_count = rest.u32()?;
-    let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
-    let lo = rest.bytes(usize::from(lo_len))?.into();
-    let hi = rest.bytes(usize::from(hi_len))?.into();
     Some(Entry {
         page,
         page_count,
         stratum,
         is_charged: flags & IS_CHARGED != 0,
         has_tombstones: flags & HAS_TOMBSTONES != 0,
-        record_count,
-        clip: Clip { lo, hi },
+        record_count: rest.u32()?,
+        clip: Clip::decode(rest)?,
     })
 }
 

@@ -44,7 +44,7 @@ pub use options::{Durability, KvSsdOptions, Placement, cut_names};
 pub use record::{KeyBlock, Kind, Record, Version};
 pub use references::References;
 pub use remap::{CompactionInput, Output, RemapLimits, plan_compaction};
-pub use rewrite::{NewTable, Rewriter};
+pub use rewrite::Rewriter;
 pub use runstone_policy::partition::{CutKey, Partitioner};
 pub use scan::{Direction, Visit};
 pub use tree::{Commit, Node, Tree};
@@ -52,19 +52,10 @@ pub use verify::Verified;
 
 /// One write of an atomic group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum Write<'a> {
-    /// Stores a value.
-    Put {
-        /// Key.
-        key: &'a [u8],
-        /// Value.
-        value: &'a [u8],
-    },
-    /// Removes a key.
-    Delete {
-        /// Key.
-        key: &'a [u8],
-    },
+    Put { key: &'a [u8], value: &'a [u8] },
+    Delete { key: &'a [u8] },
 }
 
 impl<'a> Write<'a> {

@@ -211,21 +211,12 @@ impl KvSsdOptions {
 
     pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
         let [placement, threshold, durability, percent] = rest.array()?;
-        let placement = match placement {
-            0 => Placement::PerTable,
-            1 => Placement::Mixed,
-            2 => Placement::PerLevel,
-            _ => return None,
-        };
-        let durability = match durability {
-            0 => Durability::Capacitor,
-            1 => Durability::Log,
-            _ => return None,
-        };
+        let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
+        let durabilities = [Durability::Capacitor, Durability::Log];
         Some(KvSsdOptions {
-            placement,
+            placement: *placements.get(usize::from(placement))?,
             threshold,
-            durability,
+            durability: *durabilities.get(usize::from(durability))?,
             over_provision_percent: u32::from(percent),
             memtable_pages: rest.u32()?,
             level1_pages: rest.u32()?,

@@ -14,6 +14,16 @@ pub enum Kind {
     Delete = 2,
 }
 
+impl Kind {
+    pub(super) fn from_number(number: u8) -> Option<Kind> {
+        match number {
+            1 => Some(Kind::Put),
+            2 => Some(Kind::Delete),
+            _ => None,
+        }
+    }
+}
+
 /// A version of a key, without the key. A clone shares the value.
 #[derive(Clone, Debug)]
 pub struct Version {

@@ -26,12 +26,13 @@ pub struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// Merges, drops what no reader needs, and writes pages. Returns the new tables.
+    /// Merges, drops what no reader needs, and writes pages. Returns the new tables, which have no
+    /// number, level and transaction yet.
     pub fn rewrite(
         &self,
         mut merged: Merged<'_>,
         writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
+    ) -> Result<Vec<TableMeta>> {
         self.write(|block| merged.next_key(block), writer)
     }
 
@@ -40,7 +41,7 @@ impl Rewriter<'_> {
         &self,
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
+    ) -> Result<Vec<TableMeta>> {
         let mut next_kept = |block: &mut KeyBlock| {
             while next_key(block)? {
                 self.drop_obsolete(block);
@@ -78,24 +79,30 @@ impl Rewriter<'_> {
         &self,
         next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
-    ) -> Result<Vec<NewTable>> {
-        let mut tables: Vec<NewTable> = Vec::new();
+    ) -> Result<Vec<TableMeta>> {
+        let mut tables: Vec<TableMeta> = Vec::new();
         // Of the last table: its pages, and the bytes of its metadata page.
         let (mut used_pages, mut used_bytes) = (0, 0);
         build_pages(next_key, self.page_bytes, |page| {
             let page_count = (page.bytes().len() / self.page_bytes) as u16;
-            let summary = Summary::of(&page);
-            let number = writer.write_pages(page.bytes().clone())?;
-            let entry = new_entry(number, page_count, &page, &summary);
+            let entry = Entry {
+                page: writer.write_pages(page.bytes().clone())?,
+                page_count,
+                stratum: 0,
+                is_charged: true,
+                has_tombstones: false,
+                record_count: page.record_count() as u32,
+                clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
+            };
             let entry_bytes = TableMeta::encoded_bytes(std::slice::from_ref(&entry));
             let is_full = used_pages + u32::from(page_count) > self.table_pages;
             let has_room = !is_full && used_bytes + entry_bytes <= self.page_bytes;
             if tables.is_empty() || !has_room {
-                tables.push(NewTable { min_seq: u64::MAX, ..NewTable::default() });
+                tables.push(TableMeta { counter: 1, min_seq: u64::MAX, ..TableMeta::default() });
                 (used_pages, used_bytes) = (0, TableMeta::encoded_bytes(&[]));
             }
             if let Some(table) = tables.last_mut() {
-                table.add(entry, &summary);
+                add(table, &page, entry);
             }
             used_pages += u32::from(page_count);
             used_bytes += entry_bytes - TableMeta::encoded_bytes(&[]);
@@ -130,58 +137,14 @@ impl Rewriter<'_> {
     }
 }
 
-/// A table that was just written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewTable {
-    /// Its pages, in order.
-    pub entries: Vec<Entry>,
-    /// Records in them.
-    pub record_count: u64,
-    /// Deletes among these.
-    pub tombstones: u64,
-    /// Smallest sequence number.
-    pub min_seq: u64,
-    /// Largest.
-    pub max_seq: u64,
-}
-
-impl NewTable {
-    fn add(&mut self, entry: Entry, summary: &Summary) {
-        self.record_count += u64::from(entry.record_count);
-        self.entries.push(entry);
-        self.tombstones += summary.tombstones;
-        self.min_seq = self.min_seq.min(summary.min_seq);
-        self.max_seq = self.max_seq.max(summary.max_seq);
+/// Adds a page to a table, and what the table needs to know of the page's records.
+fn add(table: &mut TableMeta, page: &KvPage, mut entry: Entry) {
+    let deletes_before = table.tombstones;
+    for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
+        table.tombstones += u64::from(kind == Kind::Delete);
+        table.min_seq = table.min_seq.min(seq);
+        table.max_seq = table.max_seq.max(seq);
     }
-}
-
-/// What a table needs to know of the records of a page.
-struct Summary {
-    tombstones: u64,
-    min_seq: u64,
-    max_seq: u64,
-}
-
-impl Summary {
-    fn of(page: &KvPage) -> Summary {
-        let mut summary = Summary { tombstones: 0, min_seq: u64::MAX, max_seq: 0 };
-        for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
-            summary.tombstones += u64::from(kind == Kind::Delete);
-            summary.min_seq = summary.min_seq.min(seq);
-            summary.max_seq = summary.max_seq.max(seq);
-        }
-        summary
-    }
-}
-
-fn new_entry(number: u32, page_count: u16, page: &KvPage, summary: &Summary) -> Entry {
-    Entry {
-        page: number,
-        page_count,
-        stratum: 0,
-        is_charged: true,
-        has_tombstones: summary.tombstones > 0,
-        record_count: page.record_count() as u32,
-        clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
-    }
+    entry.has_tombstones = table.tombstones > deletes_before;
+    table.entries.push(entry);
 }

@@ -14,10 +14,10 @@
 
 use super::header::HEADER_BYTES;
 use super::image::Image;
-use super::oob::{u32_at, u64_at};
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 use crate::geometry::{Geometry, Ppa};
+use crate::rest::{u32_at, u64_at};
 
 const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
 const RECORD_BYTES: usize = 24;

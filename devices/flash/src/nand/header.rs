@@ -9,9 +9,9 @@
 //! a damaged one.
 
 use super::image::Image;
-use super::oob::u32_at;
 use crate::error::{Error, Result};
 use crate::geometry::Geometry;
+use crate::rest::u32_at;
 
 /// Newest format that is understood.
 pub(super) const FORMAT: u32 = 1;

@@ -141,7 +141,7 @@ impl Nand {
     /// Reads a page whole and checks it, as far as its checksum covers it: a gathered page that
     /// comes back flat was checked up to its front.
     pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
-        self.begin_read(ppa)?;
+        self.read_again(ppa)?;
         let oob = match self.spare_of(ppa)? {
             Spare::Erased => return Err(Error::PageErased(ppa)),
             Spare::Damaged => return Err(Error::PageDamaged(ppa, "spare bytes")),
@@ -159,7 +159,7 @@ impl Nand {
         if data.len() != self.geometry.page_bytes as usize {
             return Err(Error::RuleBroken(ppa, Rule::WholePage));
         }
-        self.begin_read(ppa)?;
+        self.read_again(ppa)?;
         let state = self.cells.block(ppa.block);
         if state.is_half_erased {
             data.fill(HALF_ERASED);
@@ -174,11 +174,6 @@ impl Nand {
     /// Reads a page of which the caller knows the content: counted, timed and refused like any
     /// other read, without its bytes. It spares the emulator work, not the device.
     pub fn read_again(&mut self, ppa: Ppa) -> Result<()> {
-        self.begin_read(ppa)
-    }
-
-    /// A read of a whole page, up to its bytes: counted, timed, perhaps refused.
-    fn begin_read(&mut self, ppa: Ppa) -> Result<()> {
         self.check_alive(ppa)?;
         self.count_read(ppa, self.geometry.page_bytes as usize);
         let is_lost = self.faults.is_uncorrectable(ppa);

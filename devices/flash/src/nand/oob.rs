@@ -13,6 +13,7 @@
 
 use super::shared::SharedBytes;
 use crate::geometry::{Geometry, Ppa};
+use crate::rest::{u32_at, u64_at};
 
 const MAGIC: u32 = 0x424f_4f52; // "ROOB"
 const CHECKED_BYTES: usize = 48;
@@ -166,12 +167,4 @@ impl Oob {
 
 fn checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(bytes), &geometry.flat(ppa).to_le_bytes())
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
