@@ -56,9 +56,6 @@ pub struct Ftl {
     frontiers: [Option<Ppa>; 3],
     program_seq: u64,
     counters: FtlCounters,
-    /// Buffers of one page.
-    host_page: Vec<u8>,
-    gc_page: Vec<u8>,
 }
 
 impl Ftl {
@@ -87,15 +84,12 @@ impl Ftl {
 
     fn over(nand: Nand, options: FtlOptions) -> Result<Ftl> {
         let geometry = nand.geometry();
-        let page = vec![0; geometry.page_bytes as usize];
         Ok(Ftl {
             map: Map::new(geometry, logical_pages(&geometry, &options)?),
             uses: vec![Use::Free; geometry.block_count as usize],
             frontiers: [None; 3],
             program_seq: 0,
             counters: FtlCounters::default(),
-            host_page: page.clone(),
-            gc_page: page,
             nand,
             options,
         })
@@ -117,7 +111,7 @@ impl Ftl {
             let (piece, after) = rest.split_at(part.bytes);
             rest = after;
             if part.bytes == self.nand.geometry().page_bytes as usize {
-                self.place(part.logical, piece, Stream::Host)?;
+                self.place(part.logical, &piece.to_vec().into(), Stream::Host)?;
             } else {
                 self.modify(&part, piece)?;
             }
@@ -139,12 +133,8 @@ impl Ftl {
                 continue;
             };
             self.counters.host_reads += 1;
-            if part.bytes == self.nand.geometry().page_bytes as usize {
-                self.nand.read(ppa, piece)?;
-            } else {
-                self.nand.read(ppa, &mut self.host_page)?;
-                piece.copy_from_slice(&self.host_page[part.inside..][..part.bytes]);
-            }
+            let (page, _) = self.nand.read_shared(ppa)?;
+            piece.copy_from_slice(&page.flat()[part.inside..][..part.bytes]);
         }
         Ok(())
     }
@@ -212,23 +202,16 @@ impl Ftl {
 
     /// Rewrites a mapped page that the request covers in part.
     fn modify(&mut self, part: &Part, piece: &[u8]) -> Result<()> {
-        let mut page = std::mem::take(&mut self.host_page);
-        let done = self.modify_into(part, piece, &mut page);
-        self.host_page = page;
-        done
-    }
-
-    fn modify_into(&mut self, part: &Part, piece: &[u8], page: &mut [u8]) -> Result<()> {
-        match self.map.find(part.logical) {
+        let mut page = match self.map.find(part.logical) {
             Some(ppa) => {
                 self.counters.rmw_reads += 1;
-                self.nand.read(ppa, page)?;
+                self.nand.read_shared(ppa)?.0.flat().into_owned()
             }
-            None => page.fill(0),
-        }
+            None => vec![0; self.nand.geometry().page_bytes as usize],
+        };
         page[part.inside..part.inside + part.bytes].copy_from_slice(piece);
         self.counters.partial_programs += 1;
-        self.place(part.logical, page, Stream::Host)
+        self.place(part.logical, &page.into(), Stream::Host)
     }
 
     fn blocks_per_page(&self) -> u64 {

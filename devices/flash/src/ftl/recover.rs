@@ -154,10 +154,7 @@ impl Ftl {
     }
 
     fn is_whole(&mut self, ppa: Ppa) -> Result<bool> {
-        let mut data = std::mem::take(&mut self.gc_page);
-        let read = self.nand.read(ppa, &mut data);
-        self.gc_page = data;
-        match read {
+        match self.nand.read_shared(ppa) {
             Ok(_) => Ok(true),
             Err(Error::PageDamaged(..)) => Ok(false),
             Err(other) => Err(other),

@@ -10,7 +10,7 @@
 
 use super::{Ftl, GcFrontier};
 use crate::error::{Error, Result};
-use crate::nand::{PageTag, PageType, Ppa};
+use crate::nand::{PageTag, PageType, Ppa, SharedBytes};
 
 /// Frontier of the pages that recovery moves; also the level in their tags.
 pub(super) const RECOVERY_SLOT: usize = 2;
@@ -45,7 +45,7 @@ pub(super) enum Use {
 impl Ftl {
     /// Programs a logical page at the stream's frontier and maps it there. A failed program is done
     /// again elsewhere and dooms its block.
-    pub(super) fn place(&mut self, logical: u32, data: &[u8], stream: Stream) -> Result<()> {
+    pub(super) fn place(&mut self, logical: u32, data: &SharedBytes, stream: Stream) -> Result<()> {
         loop {
             let ppa = self.next_page(stream)?;
             self.program_seq += 1;
@@ -57,7 +57,7 @@ impl Ftl {
                 owner: u64::from(logical),
                 index: 0,
             };
-            match self.nand.program(ppa, data, tag) {
+            match self.nand.program_shared(ppa, data, tag) {
                 Ok(()) => {
                     self.advance(stream, ppa);
                     self.map.assign(logical, ppa);
@@ -205,20 +205,13 @@ impl Ftl {
     }
 
     fn move_valid(&mut self, block: u32, stream: Stream) -> Result<()> {
-        let mut data = std::mem::take(&mut self.gc_page);
-        let moved = self.move_pages(block, stream, &mut data);
-        self.gc_page = data;
-        moved
-    }
-
-    fn move_pages(&mut self, block: u32, stream: Stream, data: &mut [u8]) -> Result<()> {
         for page in 0..self.nand.geometry().block_pages {
             let ppa = Ppa { block, page };
             let Some(logical) = self.map.owner(ppa) else { continue };
             self.counters.gc_reads += 1;
-            match self.nand.read(ppa, data) {
-                Ok(_) => {
-                    self.place(logical, data, stream)?;
+            match self.nand.read_shared(ppa) {
+                Ok((data, _)) => {
+                    self.place(logical, &data, stream)?;
                     self.counters.gc_programs += 1;
                 }
                 Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
@@ -233,8 +226,7 @@ impl Ftl {
     /// Erases a block and tells whether it is free now. A block that cannot be erased is retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
         self.counters.erases += 1;
-        let erased = self.nand.erase(block);
-        let now = match erased {
+        let now = match self.nand.erase(block) {
             Ok(()) => Use::Free,
             Err(Error::EraseFailed { .. }) => {
                 self.nand.retire(block)?;
