@@ -14,15 +14,12 @@ struct Virtual {
     reals: Vec<Vec<Record>>,
 }
 
-impl Virtual {
-    /// A virtual table of one table, which is not empty.
+impl ModelTable for Virtual {
     fn of(records: Vec<Record>) -> Virtual {
         let (lo, hi) = (records[0].0, records[records.len() - 1].0);
         Virtual { lo, hi, reals: vec![records] }
     }
-}
 
-impl ModelTable for Virtual {
     fn pages(&self, sizes: &ModelSizes) -> u64 {
         self.reals.iter().map(|real| sizes.pages(real)).sum()
     }
@@ -48,51 +45,41 @@ impl DelayedTree {
     pub fn new(sizes: ModelSizes, most_tables: usize) -> DelayedTree {
         DelayedTree { levels: Levels::new(sizes), most_tables }
     }
+}
 
-    fn compact(&mut self, level: usize) {
-        let uppers = self.levels.take_victims(level);
-        let lo = uppers.iter().map(|table| table.lo).min().unwrap_or(0);
-        let hi = uppers.iter().map(|table| table.hi).max().unwrap_or(0);
-        let below = &mut self.levels.tables[level + 1];
+impl Levels<Virtual> {
+    fn compact(&mut self, level: usize, most_tables: usize) {
+        let uppers = self.take_victims(level);
+        let (lo, hi) = hull(&uppers);
+        let below = &mut self.tables[level + 1];
         let from = below.partition_point(|table| table.hi < lo);
         let to = below.partition_point(|table| table.lo <= hi);
         let is_move = uppers.len() == 1 && from == to;
         let lowers: Vec<Virtual> = below.drain(from..to).collect();
         let involved = uppers.into_iter().rev().chain(lowers).collect();
-        let outputs = if is_move { involved } else { self.combine(involved, level > 0) };
-        self.levels.tables[level + 1].splice(from..from, outputs);
+        let most_tables = if level > 0 { most_tables } else { 0 };
+        let outputs = if is_move { involved } else { self.combine(involved, most_tables) };
+        self.tables[level + 1].splice(from..from, outputs);
     }
 
-    /// One virtual table, or the tables that all tables behind the virtual ones make together.
-    fn combine(&mut self, involved: Vec<Virtual>, may_delay: bool) -> Vec<Virtual> {
-        let lo = involved.iter().map(|table| table.lo).min().unwrap_or(0);
-        let hi = involved.iter().map(|table| table.hi).max().unwrap_or(0);
+    /// One virtual table of so many at most, or the tables that all tables behind the virtual ones
+    /// make together.
+    fn combine(&mut self, involved: Vec<Virtual>, most_tables: usize) -> Vec<Virtual> {
+        let (lo, hi) = hull(&involved);
         let reals: Vec<Vec<Record>> = involved.into_iter().flat_map(|table| table.reals).collect();
-        if may_delay && reals.len() <= self.most_tables {
-            self.levels.counts.written_pages += 1;
+        if reals.len() <= most_tables {
+            self.counts.written_pages += 1;
             return vec![Virtual { lo, hi, reals }];
         }
         let records = compacted(reals);
-        let tables = records.chunks(self.levels.sizes.table_records());
+        let tables = records.chunks(self.sizes.table_records());
         tables.map(|table| self.write_table(table.to_vec())).collect()
-    }
-
-    fn write_table(&mut self, records: Vec<Record>) -> Virtual {
-        self.levels.counts.written_pages += self.levels.sizes.pages(&records) + 1;
-        Virtual::of(records)
     }
 }
 
 impl Model for DelayedTree {
     fn put(&mut self, key: u64) {
-        if let Some(records) = self.levels.insert(key) {
-            let table = self.write_table(records);
-            self.levels.tables[0].push(table);
-            while let Some(level) = self.levels.too_large() {
-                self.compact(level);
-            }
-            self.levels.note_reserved();
-        }
+        self.levels.put(key, |levels, level| levels.compact(level, self.most_tables));
     }
 
     fn get(&mut self, key: u64) -> Option<u64> {
@@ -105,13 +92,10 @@ impl Model for DelayedTree {
         let deeper = tables[1..].iter().filter_map(|tables| {
             tables.get(tables.partition_point(|table| table.hi < key)).filter(in_range)
         });
-        for table in newest.chain(deeper) {
-            for real in &table.reals {
-                if real.first().is_some_and(|(lo, _)| *lo > key)
-                    || real.last().is_some_and(|(hi, _)| *hi < key)
-                {
-                    continue;
-                }
+        for real in newest.chain(deeper).flat_map(|table| &table.reals) {
+            if real.first().is_none_or(|(lo, _)| *lo <= key)
+                && real.last().is_none_or(|(hi, _)| *hi >= key)
+            {
                 let (version, pages) = look_up(sizes, real, key);
                 counts.get_pages += 1 + pages;
                 if version.is_some() {
@@ -125,4 +109,10 @@ impl Model for DelayedTree {
     fn counts(&self) -> ModelCounts {
         self.levels.counts
     }
+}
+
+/// Smallest and largest key of some tables.
+fn hull(tables: &[Virtual]) -> (u64, u64) {
+    let lo = tables.iter().map(|table| table.lo).min().unwrap_or(0);
+    (lo, tables.iter().map(|table| table.hi).max().unwrap_or(0))
 }

@@ -12,14 +12,11 @@ struct Table {
     segments: Vec<Vec<Record>>,
 }
 
-impl Table {
-    /// A table of one segment, which is not empty.
+impl ModelTable for Table {
     fn of(records: Vec<Record>) -> Table {
         Table { lo: records[0].0, segments: vec![records] }
     }
-}
 
-impl ModelTable for Table {
     fn pages(&self, sizes: &ModelSizes) -> u64 {
         self.segments.iter().map(|segment| sizes.pages(segment)).sum()
     }
@@ -44,15 +41,17 @@ impl LightTree {
     pub fn new(sizes: ModelSizes) -> LightTree {
         LightTree { levels: Levels::new(sizes) }
     }
+}
 
+impl Levels<Table> {
     fn compact(&mut self, level: usize) {
-        let victims = self.levels.take_victims(level);
-        if level > 0 && self.levels.tables[level + 1].is_empty() {
-            self.levels.tables[level + 1] = victims;
+        let victims = self.take_victims(level);
+        if level > 0 && self.tables[level + 1].is_empty() {
+            self.tables[level + 1] = victims;
             return;
         }
         let records = compacted(victims.into_iter().flat_map(|table| table.segments));
-        let mut lowers = std::mem::take(&mut self.levels.tables[level + 1]);
+        let mut lowers = std::mem::take(&mut self.tables[level + 1]);
         if lowers.is_empty() {
             lowers.push(Table { lo: 0, segments: Vec::new() });
         }
@@ -65,7 +64,7 @@ impl LightTree {
             rest = after;
             self.append(table, segment, &mut outputs);
         }
-        self.levels.tables[level + 1] = outputs;
+        self.tables[level + 1] = outputs;
     }
 
     /// Appends a segment to a table and writes the table's metadata, or rewrites the table.
@@ -74,35 +73,25 @@ impl LightTree {
             outputs.push(table);
             return;
         }
-        let segment_pages = self.levels.sizes.pages(segment);
-        if table.pages(&self.levels.sizes) + segment_pages
-            <= u64::from(self.levels.sizes.table_pages)
-        {
-            self.levels.counts.written_pages += segment_pages + 1;
+        let segment_pages = self.sizes.pages(segment);
+        if table.pages(&self.sizes) + segment_pages <= u64::from(self.sizes.table_pages) {
+            self.counts.written_pages += segment_pages + 1;
             table.segments.push(segment.to_vec());
             outputs.push(table);
             return;
         }
         table.segments.push(segment.to_vec());
         let records = compacted(table.segments);
-        let pieces = records.len().div_ceil(self.levels.sizes.table_records());
+        let pieces = records.len().div_ceil(self.sizes.table_records());
         for piece in records.chunks(records.len().div_ceil(pieces)) {
-            self.levels.counts.written_pages += self.levels.sizes.pages(piece) + 1;
-            outputs.push(Table::of(piece.to_vec()));
+            outputs.push(self.write_table(piece.to_vec()));
         }
     }
 }
 
 impl Model for LightTree {
     fn put(&mut self, key: u64) {
-        if let Some(records) = self.levels.insert(key) {
-            self.levels.counts.written_pages += self.levels.sizes.pages(&records) + 1;
-            self.levels.tables[0].push(Table::of(records));
-            while let Some(level) = self.levels.too_large() {
-                self.compact(level);
-            }
-            self.levels.note_reserved();
-        }
+        self.levels.put(key, Levels::compact);
     }
 
     fn get(&mut self, key: u64) -> Option<u64> {

@@ -71,7 +71,9 @@ pub trait Model {
 type Record = (u64, u64);
 
 /// A table of a model.
-trait ModelTable {
+trait ModelTable: Sized {
+    /// The table of some records, at least one.
+    fn of(records: Vec<Record>) -> Self;
     /// Pages of keys and values.
     fn pages(&self, sizes: &ModelSizes) -> u64;
     /// Pages that it keeps from others, metadata included.
@@ -98,12 +100,28 @@ impl<T: ModelTable> Levels<T> {
         Levels { sizes, memtable, tables: vec![Vec::new()], cursors: vec![0], counts }
     }
 
-    /// Adds a version; the sorted records if the memtable is full now.
-    fn insert(&mut self, key: u64) -> Option<Vec<Record>> {
+    /// Adds a version. A full memtable becomes a table, and what is too large is compacted.
+    fn put(&mut self, key: u64, compact: impl Fn(&mut Levels<T>, usize)) {
         self.memtable.insert(key, self.counts.puts);
         self.counts.puts += 1;
-        let is_full = self.memtable.len() >= self.sizes.table_records();
-        is_full.then(|| std::mem::take(&mut self.memtable).into_iter().collect())
+        if self.memtable.len() < self.sizes.table_records() {
+            return;
+        }
+        let records = std::mem::take(&mut self.memtable).into_iter().collect();
+        let table = self.write_table(records);
+        self.tables[0].push(table);
+        while let Some(level) = self.too_large() {
+            compact(self, level);
+        }
+        let tables = self.tables.iter().flatten();
+        let pages = tables.map(|table| table.reserved_pages(&self.sizes)).sum();
+        self.counts.most_reserved_pages = self.counts.most_reserved_pages.max(pages);
+    }
+
+    /// Writes the pages of a table and its metadata page.
+    fn write_table(&mut self, records: Vec<Record>) -> T {
+        self.counts.written_pages += self.sizes.pages(&records) + 1;
+        T::of(records)
     }
 
     /// Begins a get, and answers it if the memtable has a version.
@@ -137,12 +155,6 @@ impl<T: ModelTable> Levels<T> {
         let victim = tables.remove(if next == tables.len() { 0 } else { next });
         self.cursors[level] = victim.turn();
         vec![victim]
-    }
-
-    fn note_reserved(&mut self) {
-        let tables = self.tables.iter().flatten();
-        let pages = tables.map(|table| table.reserved_pages(&self.sizes)).sum();
-        self.counts.most_reserved_pages = self.counts.most_reserved_pages.max(pages);
     }
 }
 
