@@ -152,39 +152,16 @@ impl Default for PolicyOptions {
     }
 }
 
-/// Why a policy refuses its options.
+/// Why a policy refuses its options. `option` is the name of the field of [`PolicyOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum OptionError {
-    /// A number is below the least that is allowed.
     #[error("option {option} is {value}, but must be at least {min}")]
-    TooSmall {
-        /// Name of the field of [`PolicyOptions`].
-        option: &'static str,
-        /// What it was.
-        value: u64,
-        /// The least value allowed.
-        min: u64,
-    },
-    /// A number is above the most that is allowed.
+    TooSmall { option: &'static str, value: u64, min: u64 },
     #[error("option {option} is {value}, but must be at most {max}")]
-    TooLarge {
-        /// Name of the field of [`PolicyOptions`].
-        option: &'static str,
-        /// What it was.
-        value: u64,
-        /// The largest value allowed.
-        max: u64,
-    },
-    /// A number is neither 0 nor as large as the least that makes sense.
+    TooLarge { option: &'static str, value: u64, max: u64 },
     #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
-    TooSmallButNotZero {
-        /// Name of the field of [`PolicyOptions`].
-        option: &'static str,
-        /// What it was.
-        value: u64,
-        /// The least value allowed but for 0.
-        min: u64,
-    },
+    TooSmallButNotZero { option: &'static str, value: u64, min: u64 },
 }
 
 impl OptionError {
@@ -256,13 +233,15 @@ impl PolicyOptions {
         match partitioner {
             Partitioner::None => Cut::Size(u64::MAX),
             Partitioner::Size => Cut::Size(table_bytes),
-            Partitioner::Prefix => Cut::Prefix {
-                split_bytes: self.split_bytes,
-                cap_bytes: self.split_bytes.saturating_mul(PREFIX_CAP_FACTOR),
-            },
+            Partitioner::Prefix => self.prefix_cut(),
             Partitioner::LocalRange
             | Partitioner::GlobalRange
             | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
         }
+    }
+    /// Where the prefix changes; at the cap even inside a prefix.
+    pub fn prefix_cut(&self) -> Cut {
+        let split_bytes = self.split_bytes;
+        Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(PREFIX_CAP_FACTOR) }
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crate::edit::edit_for;
 use crate::shape::plan::{CompactionInput, Plan};
-use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
+use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId, bounds};
 
 /// Whether the plan may be installed part by part, see the module docs. O(tables log tables).
 pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
@@ -40,14 +40,11 @@ pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
     });
     let tables: BTreeMap<TableId, &Arc<Table>> =
         shape.tables().map(|(_, table)| (table.id, table)).collect();
-    let bounds = |ids: Vec<TableId>| {
-        let found = || ids.iter().filter_map(|id| tables.get(id));
-        let min_key = found().map(|table| &*table.min_key).min()?;
-        Some((min_key, found().map(|table| &*table.max_key).max()?))
-    };
-    let moves = plan.moves.iter().map(|step| bounds(vec![step.table]));
+    let table = |id: TableId| tables.get(&id).copied();
+    let moves = plan.moves.iter().map(|step| bounds(table(step.table).into_iter()));
+    let compactions = plan.compactions.iter();
     let compactions =
-        plan.compactions.iter().map(|compaction| bounds(compaction.input_ids().collect()));
+        compactions.map(|compaction| bounds(compaction.input_ids().filter_map(table)));
     let Some(mut steps) = moves.chain(compactions).collect::<Option<Vec<_>>>() else {
         return false;
     };

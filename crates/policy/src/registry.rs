@@ -1,34 +1,26 @@
 //! The list of compaction policies: the one place that names them all. Options, help, docs tables,
 //! the benchmark sweep and the property tests read it; adding a policy adds its line here.
 
-use crate::policies::adaptive_tiering::AdaptiveTiering;
-use crate::policies::bigtable::BIGTABLE;
-use crate::policies::binomial::BINOMIAL;
-use crate::policies::constant::CONSTANT;
-use crate::policies::fluid::FLUID;
-use crate::policies::fragmented_leveling::FRAGMENTED_LEVELING;
-use crate::policies::garnering::GARNERING;
-use crate::policies::lazy_leveling::LAZY_LEVELING;
-use crate::policies::leveling::LEVELING;
-use crate::policies::min_latency::MIN_LATENCY;
-use crate::policies::tiering::TIERING;
-use crate::policies::universal::UNIVERSAL;
+use crate::policies::{
+    adaptive_tiering, bigtable, binomial, constant, fluid, fragmented_leveling, garnering,
+    lazy_leveling, leveling, min_latency, tiering, universal,
+};
 use crate::policy::CompactionPolicy;
 
 /// Every policy, in the order of help and docs tables.
 pub static POLICIES: &[&dyn CompactionPolicy] = &[
-    &FRAGMENTED_LEVELING,
-    &LEVELING,
-    &TIERING,
-    &LAZY_LEVELING,
-    &FLUID,
-    &GARNERING,
-    &AdaptiveTiering,
-    &BIGTABLE,
-    &CONSTANT,
-    &UNIVERSAL,
-    &BINOMIAL,
-    &MIN_LATENCY,
+    &fragmented_leveling::FRAGMENTED_LEVELING,
+    &leveling::LEVELING,
+    &tiering::TIERING,
+    &lazy_leveling::LAZY_LEVELING,
+    &fluid::FLUID,
+    &garnering::GARNERING,
+    &adaptive_tiering::AdaptiveTiering,
+    &bigtable::BIGTABLE,
+    &constant::CONSTANT,
+    &universal::UNIVERSAL,
+    &binomial::BINOMIAL,
+    &min_latency::MIN_LATENCY,
 ];
 
 /// No policy has this name.

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::partition::{CutKey, Histogram, Input, Partitioner, Point, cells, successor};
 use crate::prefix::Prefixer;
 use crate::shape::plan::Compaction;
-use crate::shape::{RunSlot, Table, TableId};
+use crate::shape::{RunSlot, Table, TableId, bounds};
 
 /// A table moves if it has at least the size of a usual table divided by this.
 pub const MOVE_DIVISOR: u64 = 4;
@@ -278,14 +278,13 @@ struct Cells {
 /// `None` without tables.
 fn cells_of(compacted: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
     let CellRule { partitioner, table_bytes, prefixer, .. } = rule;
-    let min_key = compacted.iter().map(|input| &input.table.min_key).min()?;
-    let max_key = compacted.iter().map(|input| &input.table.max_key).max()?;
+    let (min_key, max_key) = bounds(compacted.iter().map(|input| &input.table))?;
     let blocks = compacted.iter().flat_map(|input| &input.blocks);
     let points = blocks.map(|b| Point { last_key: b.last_key.clone(), bytes: b.bytes });
     let histogram = Histogram::new(points.collect());
     let whole = Input { histogram: &histogram, min_key, max_key, table_bytes, prefixer };
     let cuts = partitioner.rule().cuts(&whole);
-    Some(Cells { min_key: min_key.clone(), cuts, histogram })
+    Some(Cells { min_key: min_key.into(), cuts, histogram })
 }
 
 /// The inputs as sublevels: each joins the first row that ends before it.

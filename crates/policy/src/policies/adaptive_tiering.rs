@@ -32,14 +32,11 @@ use crate::overlap::{
     Group, Output, Row, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
 use crate::policies::leveled;
-use crate::policy::{CompactionPolicy, LevelTarget};
+use crate::policy::{CompactionPolicy, Job, LevelTarget};
 use crate::shape::overlapping::{OverlappingTables, obsolete_permille};
-use crate::shape::plan::{Busy, Cut, Heat, Plan};
+use crate::shape::plan::{Cut, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
-
-/// A table of one prefix is cut at this many times T_s; the paper sets no upper bound.
-pub const CAP_FACTOR: u64 = crate::partition::prefix::CAP_FACTOR;
 
 /// Estimated share of obsolete entries, in thousandths, above which a level compacts inside itself.
 pub const OBSOLETE_PERMILLE: u64 = 250;
@@ -66,17 +63,10 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn whole_output(&self, _: &Shape, _: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
-        (RunSlot::Overlapping, cut(options))
+        (RunSlot::Overlapping, options.prefix_cut())
     }
 
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        let job = Job { shape, busy, heat, options };
+    fn decide(&self, job: &Job<'_>) -> Option<Plan> {
         job.adopt()
             .or_else(|| job.compact_and_split())
             .or_else(|| job.sink_levels())
@@ -85,27 +75,18 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 }
 
-/// The arguments of `pick`, once.
-struct Job<'a> {
-    shape: &'a Shape,
-    busy: &'a Busy,
-    heat: &'a Heat,
-    options: &'a PolicyOptions,
-}
-
 impl Job<'_> {
     /// Rule 1. Waits for jobs that write runs into the level.
     fn adopt(&self) -> Option<Plan> {
         (1..self.shape.levels.len() as u32).find_map(|index| {
             let level = self.shape.level(index);
             let Level::Runs(runs) = level else { return None };
-            let is_written = self.busy.ranges.iter().any(|range| range.level == index);
-            if runs.is_empty() || is_written || !self.is_idle(index) {
+            if runs.is_empty() || self.busy.writes_into(index) || !self.is_level_idle(index) {
                 return None;
             }
             let rows = run_rows(index, runs);
             Some(Plan {
-                moves: rows.iter().flat_map(|row| row.moves(self.output(index))).collect(),
+                moves: rows.iter().flat_map(|row| row.moves(self.overlapping(index))).collect(),
                 why: format!("L{index} holds {} runs; their tables may overlap now", runs.len()),
                 ..Plan::default()
             })
@@ -114,11 +95,11 @@ impl Job<'_> {
 
     /// Rule 2.
     fn compact_and_split(&self) -> Option<Plan> {
-        let idle = leveled::idle_suffix(self.shape, 0, self.busy);
+        let idle = self.idle_suffix(0);
         if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
             return None;
         }
-        let mut plan = plan_groups(connect(run_rows(0, idle)), self.output(1), |_| false);
+        let mut plan = plan_groups(connect(run_rows(0, idle)), self.overlapping(1), |_| false);
         plan.why = format!(
             "L0 over target: {} runs of {}; compaction and split, L1 is not read",
             idle.len(),
@@ -133,7 +114,7 @@ impl Job<'_> {
         (1..=deepest).find_map(|index| {
             let bytes = self.shape.level(index).bytes();
             let capacity = leveled::capacity_bytes(index, self.options);
-            if bytes <= capacity || !self.is_idle(index) || !self.can_receive(index + 1) {
+            if bytes <= capacity || !self.is_level_idle(index) || !self.can_receive(index + 1) {
                 return None;
             }
             let reason = format!(
@@ -158,11 +139,10 @@ impl Job<'_> {
             return None;
         };
         let entries = upper.stats().entries + last.stats().entries;
-        // The upper level hides no more entries than it has. This leaves out what a level hides
         // The two levels together hold at least the keys of the last, so no more than this is
         // obsolete.
         let bound = obsolete_permille(entries, last.stats().distinct_keys);
-        if bound <= OBSOLETE_PERMILLE || !self.is_idle(index) {
+        if bound <= OBSOLETE_PERMILLE || !self.is_level_idle(index) {
             return None;
         }
         let mut keys = upper.keys().clone();
@@ -187,7 +167,7 @@ impl Job<'_> {
 
     fn compact_and_move(&self, index: u32, reason: &str) -> Plan {
         let mut plan = Plan::default();
-        let output = self.output(index + 1);
+        let output = self.overlapping(index + 1);
         for group in connect(level_rows(index, self.shape.level(index))) {
             match group {
                 Group::Apart(row) => plan.moves.extend(row.moves(output)),
@@ -280,20 +260,24 @@ impl Job<'_> {
         let met = tables.meeting(&target.min_key, &target.max_key);
         let group: Vec<Row<'_>> =
             met.map(|table| Row::new(index, 0, slice::from_ref(table))).collect();
-        let is_idle = group.iter().all(|row| leveled::is_idle(row.tables, self.busy));
+        let is_idle = group.iter().all(|row| self.is_idle(row.tables));
         (group.len() > 1 && is_idle).then_some(group)
     }
 
     fn inside(&self, index: u32, group: Vec<Row<'_>>, why: String) -> Plan {
         let why = format!("{why}; intra-level compaction");
-        Plan { compactions: vec![compaction_of(group, self.output(index))], why, ..Plan::default() }
+        Plan {
+            compactions: vec![compaction_of(group, self.overlapping(index))],
+            why,
+            ..Plan::default()
+        }
     }
 
-    fn output(&self, level: u32) -> Output {
-        Output { level, slot: RunSlot::Overlapping, cut: cut(self.options) }
+    fn overlapping(&self, level: u32) -> Output {
+        Output { level, slot: RunSlot::Overlapping, cut: self.options.prefix_cut() }
     }
 
-    fn is_idle(&self, index: u32) -> bool {
+    fn is_level_idle(&self, index: u32) -> bool {
         let is_busy = |table: &Arc<Table>| self.busy.tables.contains(&table.id);
         self.busy.tables.is_empty() || !self.shape.level(index).tables().any(is_busy)
     }
@@ -301,18 +285,12 @@ impl Job<'_> {
     /// Whether tables may be placed in a level now. An empty one that a job writes to may become
     /// a level of runs.
     fn can_receive(&self, index: u32) -> bool {
-        let is_written = || self.busy.ranges.iter().any(|range| range.level == index);
         index < Shape::MAX_LEVELS
             && match self.shape.level(index) {
                 Level::Overlapping(_) => true,
-                Level::Runs(runs) => runs.is_empty() && !is_written(),
+                Level::Runs(runs) => runs.is_empty() && !self.busy.writes_into(index),
             }
     }
-}
-
-fn cut(options: &PolicyOptions) -> Cut {
-    let split_bytes = options.split_bytes;
-    Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(CAP_FACTOR) }
 }
 
 /// Splits a group of connected tables into the sets that are compacted; a set of one moves. Follows

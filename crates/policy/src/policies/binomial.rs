@@ -13,8 +13,7 @@
 //! 4.8; over 923 it is 5.0 and 5.15, for a write amplification of 6.2 and 5.65. The rest is in
 //! `stack.rs`.
 
-use crate::options::PolicyOptions;
-use crate::policies::binomial_layout::{self, Tree};
+use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};
 
 /// See the module docs.
@@ -22,9 +21,5 @@ pub(crate) static BINOMIAL: Stack = Stack {
     name: "binomial",
     doc: "a stack of at most k runs, compacted by flush count; few while the store is small",
     max_runs: |options| options.stack_runs,
-    choose: Choose::ByEnds(ends),
+    choose: Choose::ByEnds(Tree::Binomial),
 };
-
-fn ends(t: u64, options: &PolicyOptions) -> Vec<u64> {
-    binomial_layout::ends(Tree::Binomial, t, options.stack_runs.into())
-}

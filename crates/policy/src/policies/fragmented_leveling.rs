@@ -29,12 +29,13 @@
 use std::sync::Arc;
 
 use crate::overlap::{
-    Group, Output, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
+    Group, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
-use crate::policies::leveled::{self, Job, Leveled, Over};
+use crate::policies::leveled::{self, Leveled, Over};
 use crate::policies::waiting;
+use crate::policy::Job;
 use crate::shape::plan::Plan;
-use crate::shape::{Level, Table};
+use crate::shape::{Level, Table, bounds};
 use crate::text::{format_bytes, format_key};
 
 /// At this many times the trigger, level 0 sinks whatever it costs.
@@ -65,19 +66,19 @@ pub(super) fn sink(job: &Job, over: &Over) -> Option<Plan> {
 
 /// Rule 4.
 pub(super) fn compact_inside_l0(job: &Job) -> Option<Plan> {
-    waiting::compact_newest(job.shape, job.busy, job.options, 0, job.options.l0_trigger)
+    waiting::compact_newest(job, 0, job.options.l0_trigger)
 }
 
 impl Job<'_> {
     /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
     /// policy that was switched away from): its own always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
-        let sources = run_rows(0, leveled::idle_suffix(self.shape, 0, self.busy));
+        let sources = run_rows(0, self.idle_suffix(0));
         let source_bytes = bytes(&sources);
         let below = level_rows(1, self.shape.level(1));
         let groups = sinking(0, [sources, below].concat());
         let met: Vec<Row<'_>> = rows_of(1, &groups).collect();
-        if met.iter().any(|row| !leveled::is_idle(row.tables, self.busy)) {
+        if met.iter().any(|row| !self.is_idle(row.tables)) {
             return None;
         }
         let met_bytes = bytes(&met);
@@ -91,7 +92,7 @@ impl Job<'_> {
         if collides(&groups, 1, self.busy) {
             return None;
         }
-        let mut plan = plan_groups(groups, self.output(1), |_| false);
+        let mut plan = plan_groups(groups, self.output_to(1), |_| false);
         let (own, below) = (format_bytes(source_bytes), format_bytes(met_bytes));
         plan.why = format!("{}; {own} with {below} of L1", over.reason);
         Some(plan)
@@ -139,7 +140,7 @@ impl Job<'_> {
     /// Moves and compactions; a dense table that nothing lies below is rewritten, so that its
     /// tombstones end there.
     fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
-        let output = self.output(level + 1);
+        let output = self.output_to(level + 1);
         if let [Group::Apart(row)] = groups.as_slice()
             && let [lone] = row.tables
             && is_dense(lone, share)
@@ -168,7 +169,7 @@ impl Job<'_> {
         let tables = leveled::plain_tables(self.shape.level(level));
         let chosen = &tables[at..at + 1];
         let met = self.met_below(level, chosen);
-        if !leveled::is_idle(chosen, self.busy) || !leveled::is_idle(met, self.busy) {
+        if !self.is_idle(chosen) || !self.is_idle(met) {
             return None;
         }
         let groups_of = |sources| {
@@ -198,7 +199,7 @@ impl Job<'_> {
         let met = self.met_below(level, sources);
         let limit_bytes = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
         let bytes: u64 = sources.iter().chain(met).map(|table| table.bytes).sum();
-        let is_idle = || leveled::is_idle(sources, self.busy) && leveled::is_idle(met, self.busy);
+        let is_idle = || self.is_idle(sources) && self.is_idle(met);
         if sources.len() == chosen.len() || bytes > limit_bytes || !is_idle() {
             return None;
         }
@@ -224,7 +225,7 @@ impl Job<'_> {
         let total: u64 = wide.iter().chain(met).map(|table| table.bytes).sum();
         let fits = wide.len() > chosen.len()
             && total <= limit
-            && leveled::is_idle(wide, self.busy)
+            && self.is_idle(wide)
             && self.met_below(level, wide).len() == met.len();
         fits.then_some(wide)
     }
@@ -237,10 +238,6 @@ impl Job<'_> {
             (Some(run), Some(first), Some(last)) => run.overlapping(&first.min_key, &last.max_key),
             _ => &[],
         }
-    }
-
-    fn output(&self, level: u32) -> Output {
-        leveled::output_to(self.shape, level, self.options)
     }
 }
 
@@ -267,10 +264,7 @@ fn is_dense(table: &Arc<Table>, level: Share) -> bool {
 
 /// Smallest and largest key of some neighbours of one run, and of some of another.
 fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [u8])> {
-    let firsts = a.first().into_iter().chain(b.first());
-    let lasts = a.last().into_iter().chain(b.last());
-    let min_key = firsts.map(|table| &*table.min_key).min()?;
-    Some((min_key, lasts.map(|table| &*table.max_key).max()?))
+    bounds([a.first(), a.last(), b.first(), b.last()].into_iter().flatten())
 }
 
 /// The groups that have tables of the level: a table below that meets none takes no part.

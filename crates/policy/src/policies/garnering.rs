@@ -24,8 +24,8 @@ use std::sync::Arc;
 use crate::options::PolicyOptions;
 use crate::overlap::{collides, connect, level_rows, plan_groups};
 use crate::policies::fragmented_leveling;
-use crate::policies::leveled::{self, Job, Leveled, Over};
-use crate::policy::LevelTarget;
+use crate::policies::leveled::{self, Leveled, Over};
+use crate::policy::{Job, LevelTarget};
 use crate::shape::plan::Plan;
 use crate::shape::{Level, Shape, Table};
 use crate::text::format_bytes;
@@ -101,7 +101,7 @@ fn deepen_or_sink(job: &Job, over: &Over) -> Option<Plan> {
 
 /// Rule 5. It waits for any job that touches either level, since that job may just fill it.
 fn shrink(job: &Job) -> Option<Plan> {
-    let Job { shape, busy, options } = *job;
+    let Job { shape, busy, options, .. } = *job;
     let last_level = last_level(shape);
     let next_last = last_level - 1;
     if next_last == 0 || busy.writes_into(last_level) || busy.writes_into(next_last) {
@@ -131,8 +131,8 @@ fn shrink(job: &Job) -> Option<Plan> {
         if collides(&groups, next_last, busy) {
             return None;
         }
-        let output = leveled::output_to(shape, next_last, options);
-        let compacted = plan_groups(groups, output, |lone| lone.level == next_last);
+        let compacted =
+            plan_groups(groups, job.output_to(next_last), |lone| lone.level == next_last);
         plan = Plan { last_level: plan.last_level, ..compacted };
     }
     plan.why = small("the tree holds", bytes);

@@ -1,7 +1,7 @@
 //! What the leveled policies share: level 0 holds flush runs, every deeper level one run, each T
 //! times the capacity of the one above. Not a policy: one is a [`Leveled`] with its own rules.
 //!
-//! 1. A level that another policy left behind becomes one run first ([`reshape`]).
+//! 1. A level that another policy left behind becomes one run first ([`Job::reshape`]).
 //! 2. Then the levels over target get their turn, highest score first. One that is blocked lets
 //!    the next one go.
 //! 3. If nothing sinks, the policy's `idle` rule has the last word.
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, collides, connect, level_rows, plan_groups};
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::plan::{Busy, Heat, Plan};
+use crate::policy::{CompactionPolicy, Job, LevelTarget};
+use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 
@@ -32,13 +32,6 @@ pub(crate) struct Leveled {
     pub sink: fn(&Job, &Over) -> Option<Plan>,
     /// What is left to do if nothing sinks.
     pub idle: fn(&Job) -> Option<Plan>,
-}
-
-/// The arguments of `pick`, once.
-pub(crate) struct Job<'a> {
-    pub shape: &'a Shape,
-    pub busy: &'a Busy,
-    pub options: &'a PolicyOptions,
 }
 
 /// A rule of a [`Leveled`] that has none.
@@ -59,21 +52,14 @@ impl CompactionPolicy for Leveled {
         (self.targets)(shape, options)
     }
 
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        let job = Job { shape, busy, options };
-        reshape(shape, busy, options)
-            .or_else(|| (self.first)(&job))
+    fn decide(&self, job: &Job<'_>) -> Option<Plan> {
+        job.reshape()
+            .or_else(|| (self.first)(job))
             .or_else(|| {
-                let over = over_target(shape, busy, &self.targets(shape, options));
-                over.iter().find_map(|over| (self.sink)(&job, over))
+                let over = job.over_target(&self.targets(job.shape, job.options));
+                over.iter().find_map(|over| (self.sink)(job, over))
             })
-            .or_else(|| (self.idle)(&job))
+            .or_else(|| (self.idle)(job))
     }
 }
 
@@ -129,19 +115,6 @@ pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget
     (0..=last).map(|level| target(level, options)).collect()
 }
 
-/// The runs of a level that may sink: from the oldest up to the first that has a busy table. A
-/// newer run never sinks past an older one (I1), so a busy run blocks all newer ones.
-pub(crate) fn idle_suffix<'a>(shape: &'a Shape, level: u32, busy: &Busy) -> &'a [Run] {
-    let runs = shape.level(level).runs();
-    let from = runs.iter().rposition(|run| !is_idle(&run.tables, busy)).map_or(0, |at| at + 1);
-    &runs[from..]
-}
-
-/// Whether no table is busy.
-pub(crate) fn is_idle(tables: &[Arc<Table>], busy: &Busy) -> bool {
-    busy.tables.is_empty() || tables.iter().all(|table| !busy.tables.contains(&table.id))
-}
-
 /// Whether the level is as a leveled policy wants it: at most one run, none that overlaps itself.
 pub(crate) fn is_plain(level: &Level) -> bool {
     match level {
@@ -155,85 +128,88 @@ pub(crate) fn plain_tables(level: &Level) -> &[Arc<Table>] {
     level.runs().first().map_or(&[], |run| &run.tables)
 }
 
-/// Where outputs go in a level: its newest run, or a new one under the level's own number.
-pub(crate) fn output_to(shape: &Shape, level: u32, options: &PolicyOptions) -> Output {
-    let id = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
-    Output { level, slot: RunSlot::New(id), cut: options.cut() }
-}
-
-/// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
-/// not count: they are on their way. A level that is not plain is left out, [`reshape`] comes first
-/// there; so is one above such a level. O(tables log busy).
-pub(crate) fn over_target(shape: &Shape, busy: &Busy, targets: &[LevelTarget]) -> Vec<Over> {
-    let mut found = Vec::new();
-    for level in 0..shape.levels.len() as u32 {
-        let is_source = level == 0 || is_plain(shape.level(level));
-        if !is_source || !is_plain(shape.level(level + 1)) {
-            continue;
-        }
-        let limit = targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
-        let (bytes, run_count) = match level {
-            0 => (0, idle_suffix(shape, 0, busy).len()),
-            _ => (idle_bytes(plain_tables(shape.level(level)), busy), 1),
-        };
-        if !limit.is_over(bytes, run_count) {
-            continue;
-        }
-        found.push(Over::new(level, limit, bytes, run_count));
-    }
-    by_score(found)
-}
-
 /// Highest score first. Stable: equal scores stay shallow first.
 pub(crate) fn by_score(mut found: Vec<Over>) -> Vec<Over> {
     found.sort_by_key(|over| std::cmp::Reverse(over.score_permille));
     found
 }
 
-fn idle_bytes(tables: &[Arc<Table>], busy: &Busy) -> u64 {
-    let is_free = |t: &&Arc<Table>| busy.tables.is_empty() || !busy.tables.contains(&t.id);
-    tables.iter().filter(is_free).map(|table| table.bytes).sum()
-}
+impl<'a> Job<'a> {
+    /// The runs of a level that may sink: from the oldest up to the first that has a busy table. A
+    /// newer run never sinks past an older one (I1), so a busy run blocks all newer ones.
+    pub(crate) fn idle_suffix(&self, level: u32) -> &'a [Run] {
+        let runs = self.shape.level(level).runs();
+        let busy = runs.iter().rposition(|run| !self.is_idle(&run.tables));
+        &runs[busy.map_or(0, |at| at + 1)..]
+    }
 
-/// Brings a level that another policy left behind (several runs, or overlapping tables) into one
-/// run, in place: a store may be reopened under any policy. The shallowest such level that is idle.
-/// O(levels) if there is none.
-pub(crate) fn reshape(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
-    (1..shape.levels.len() as u32).find_map(|index| {
-        let level = shape.level(index);
-        if is_plain(level) {
+    /// Whether no table is busy.
+    pub(crate) fn is_idle(&self, tables: &[Arc<Table>]) -> bool {
+        let is_busy = |table: &Arc<Table>| self.busy.tables.contains(&table.id);
+        self.busy.tables.is_empty() || !tables.iter().any(is_busy)
+    }
+
+    /// Where outputs go in a level: its newest run, or a new one under the level's own number.
+    pub(crate) fn output_to(&self, level: u32) -> Output {
+        let newest = self.shape.level(level).runs().first();
+        let id = newest.map_or(u64::from(level), |run| run.id);
+        Output { level, slot: RunSlot::New(id), cut: self.options.cut() }
+    }
+
+    /// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
+    /// not count: they are on their way. A level that is not plain is left out, [`Job::reshape`]
+    /// comes first there; so is one above such a level. O(tables log busy).
+    fn over_target(&self, targets: &[LevelTarget]) -> Vec<Over> {
+        let over = |level: u32| {
+            let is_source = level == 0 || is_plain(self.shape.level(level));
+            if !is_source || !is_plain(self.shape.level(level + 1)) {
+                return None;
+            }
+            let limit = targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
+            let (bytes, run_count) = match level {
+                0 => (0, self.idle_suffix(0).len()),
+                _ => (self.idle_bytes(plain_tables(self.shape.level(level))), 1),
+            };
+            limit.is_over(bytes, run_count).then(|| Over::new(level, limit, bytes, run_count))
+        };
+        by_score((0..self.shape.levels.len() as u32).filter_map(over).collect())
+    }
+
+    fn idle_bytes(&self, tables: &[Arc<Table>]) -> u64 {
+        let is_idle = |table: &&Arc<Table>| self.is_idle(std::slice::from_ref(table));
+        tables.iter().filter(is_idle).map(|table| table.bytes).sum()
+    }
+
+    /// Brings a level that another policy left behind (several runs, or overlapping tables) into
+    /// one run, in place: a store may be reopened under any policy. The shallowest such level that
+    /// is idle. O(levels) if there is none.
+    fn reshape(&self) -> Option<Plan> {
+        (1..self.shape.levels.len() as u32).find_map(|index| {
+            let why = match self.shape.level(index) {
+                level if is_plain(level) => return None,
+                Level::Runs(runs) => format!("L{index} holds {} runs, not 1", runs.len()),
+                Level::Overlapping(_) => format!("L{index} holds overlapping tables, not 1 run"),
+            };
+            Some(Plan { why, ..self.make_one_run(index)? })
+        })
+    }
+
+    /// All of a level into one run of it: lone tables move, the rest is compacted. `None` if any of
+    /// it is busy, or if a job writes there: into the same keys, or, where the tables overlap,
+    /// anywhere, since it would find a level of another layout. The caller says why.
+    pub(crate) fn make_one_run(&self, index: u32) -> Option<Plan> {
+        let level = self.shape.level(index);
+        let is_runs = matches!(level, Level::Runs(_));
+        let is_taken = level.tables().any(|table| self.busy.tables.contains(&table.id));
+        if is_taken || !is_runs && self.busy.writes_into(index) {
             return None;
         }
-        let mut plan = into_one_run(shape, index, busy, options)?;
-        plan.why = match level {
-            Level::Runs(runs) => format!("L{index} holds {} runs, not 1", runs.len()),
-            Level::Overlapping(_) => format!("L{index} holds overlapping tables, not 1 run"),
-        };
-        Some(plan)
-    })
-}
-
-/// All of a level into one run of it: lone tables move, the rest is compacted. `None` if any of it
-/// is busy, or if a job writes there: into the same keys, or, where the tables overlap, anywhere,
-/// since it would find a level of another layout. The caller says why.
-pub(crate) fn into_one_run(
-    shape: &Shape,
-    index: u32,
-    busy: &Busy,
-    options: &PolicyOptions,
-) -> Option<Plan> {
-    let level = shape.level(index);
-    let is_runs = matches!(level, Level::Runs(_));
-    let is_taken = level.tables().any(|table| busy.tables.contains(&table.id));
-    if is_taken || !is_runs && busy.writes_into(index) {
-        return None;
+        let groups = connect(level_rows(index, level));
+        if collides(&groups, index, self.busy) {
+            return None;
+        }
+        // A lone table of the newest run is where the outputs go. Overlapping tables all leave, or
+        // the level could not become one of runs.
+        Some(plan_groups(groups, self.output_to(index), |lone| is_runs && lone.run == 0))
     }
-    let groups = connect(level_rows(index, level));
-    if collides(&groups, index, busy) {
-        return None;
-    }
-    // A lone table of the newest run is where the outputs go. Overlapping tables all leave, or the
-    // level could not become one of runs.
-    let output = output_to(shape, index, options);
-    Some(plan_groups(groups, output, |lone| is_runs && lone.run == 0))
 }

@@ -12,7 +12,8 @@
 //! byte is rewritten about T/2 times per level.
 
 use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
-use crate::policies::leveled::{self, Job, Leveled, Over};
+use crate::policies::leveled::{self, Leveled, Over};
+use crate::policy::Job;
 use crate::shape::plan::Plan;
 use crate::text::format_bytes;
 
@@ -28,18 +29,18 @@ pub(crate) static LEVELING: Leveled = Leveled {
 
 /// The whole level into the whole next level.
 fn sink(job: &Job, over: &Over) -> Option<Plan> {
-    let Job { shape, busy, options } = *job;
-    let output = leveled::output_to(shape, over.level + 1, options);
-    if busy.writes_into(output.level) {
+    let shape = job.shape;
+    let output = job.output_to(over.level + 1);
+    if job.busy.writes_into(output.level) {
         return None;
     }
     let sources = match over.level {
-        0 => run_rows(0, leveled::idle_suffix(shape, 0, busy)),
+        0 => run_rows(0, job.idle_suffix(0)),
         level => level_rows(level, shape.level(level)),
     };
     let targets = level_rows(output.level, shape.level(output.level));
     let rows = [&*sources, &targets].concat();
-    if rows.iter().any(|row| !leveled::is_idle(row.tables, busy)) {
+    if rows.iter().any(|row| !job.is_idle(row.tables)) {
         return None;
     }
     let mut plan = Plan::default();

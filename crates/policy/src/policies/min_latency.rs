@@ -10,8 +10,7 @@
 //! the first flush of a phase rewrites all. For k = 6 that is a write amplification of 5.65 after
 //! 923 flushes and 6.41 after 1000. The rest is in `stack.rs`.
 
-use crate::options::PolicyOptions;
-use crate::policies::binomial_layout::{self, Tree};
+use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};
 
 /// See the module docs.
@@ -19,9 +18,5 @@ pub(crate) static MIN_LATENCY: Stack = Stack {
     name: "min-latency",
     doc: "a stack of k runs, compacted by flush count; least writing for k",
     max_runs: |options| options.stack_runs,
-    choose: Choose::ByEnds(ends),
+    choose: Choose::ByEnds(Tree::MinLatency),
 };
-
-fn ends(t: u64, options: &PolicyOptions) -> Vec<u64> {
-    binomial_layout::ends(Tree::MinLatency, t, options.stack_runs.into())
-}

@@ -32,9 +32,9 @@ use std::ops::Range;
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
-use crate::policies::leveled;
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::plan::{Busy, Heat, Plan};
+use crate::policies::binomial_layout::{self, Tree};
+use crate::policy::{CompactionPolicy, Job, LevelTarget};
+use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
@@ -52,9 +52,9 @@ pub(crate) enum Choose {
     /// By the sizes of the newest runs, newest first. While a compaction runs, the runs on top of
     /// it are a stack of their own: they do not wait for it, so their number stays bounded.
     BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
-    /// By age: the flush numbers at which the runs of the wanted layout end, oldest first, after so
-    /// many flushes. Several compactions may be due at once.
-    ByEnds(fn(u64, &PolicyOptions) -> Vec<u64>),
+    /// By age: the runs of the wanted layout end at certain flushes. Several compactions may be due
+    /// at once.
+    ByEnds(Tree),
 }
 
 /// A policy of one stack.
@@ -95,46 +95,27 @@ impl CompactionPolicy for Stack {
         };
         match self.choose {
             Choose::BySizes(choose) => choose(&sizes, options).map_or(0, joining),
-            Choose::ByEnds(ends) => {
-                let ends = ends(shape.state.flush_count, options);
-                groups(runs, &ends).into_iter().map(joining).sum()
-            }
+            Choose::ByEnds(tree) => groups(tree, shape, options).into_iter().map(joining).sum(),
         }
     }
 
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        take_over(shape, busy, options).or_else(|| {
-            let runs = shape.level(0).runs();
-            let choice = self.choice(runs, shape.state.flush_count, busy, options)?;
-            Some(plan_of(runs, choice, options))
-        })
+    fn decide(&self, job: &Job<'_>) -> Option<Plan> {
+        let runs = job.shape.level(0).runs();
+        take_over(job).or_else(|| Some(plan_of(runs, self.choice(runs, job)?, job.options)))
     }
 }
 
 impl Stack {
     /// For rule 2.
-    fn choice(
-        &self,
-        runs: &[Run],
-        flush_count: u64,
-        busy: &Busy,
-        options: &PolicyOptions,
-    ) -> Option<Choice> {
-        let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
+    fn choice(&self, runs: &[Run], job: &Job<'_>) -> Option<Choice> {
+        let is_idle = |run: &Run| job.is_idle(&run.tables);
         match self.choose {
             Choose::BySizes(choose) => {
                 let idle = runs.iter().take_while(|run| is_idle(run));
-                choose(&idle.map(Run::bytes).collect::<Vec<u64>>(), options)
+                choose(&idle.map(Run::bytes).collect::<Vec<u64>>(), job.options)
             }
-            Choose::ByEnds(ends) => {
-                let ends = ends(flush_count, options);
-                let mut due = groups(runs, &ends).into_iter();
+            Choose::ByEnds(tree) => {
+                let mut due = groups(tree, job.shape, job.options).into_iter();
                 due.find(|choice| runs[choice.slots.clone()].iter().all(is_idle))
             }
         }
@@ -155,7 +136,8 @@ fn plan_of(runs: &[Run], choice: Choice, options: &PolicyOptions) -> Plan {
 }
 
 /// Rule 1.
-fn take_over(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan> {
+fn take_over(job: &Job<'_>) -> Option<Plan> {
+    let Job { shape, busy, options, .. } = *job;
     let below = || (1u32..).zip(shape.levels.iter().skip(1));
     let (index, level) = below().find(|(_, level)| !level.is_empty())?;
     let is_busy = !busy.tables.is_empty()
@@ -164,7 +146,7 @@ fn take_over(shape: &Shape, busy: &Busy, options: &PolicyOptions) -> Option<Plan
         return None;
     }
     let Level::Runs(runs) = level else {
-        let plan = leveled::into_one_run(shape, index, busy, options)?;
+        let plan = job.make_one_run(index)?;
         let why = format!("L{index} holds overlapping tables; one run of them comes up next");
         return Some(Plan { why, ..plan });
     };
@@ -188,10 +170,12 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
     (1..).filter(is_free).take(count).collect()
 }
 
-/// The compactions that bring the stack to a layout, newest first: the runs that belong to one run
-/// of it, if they are several. A run belongs to the first run of the layout that ends at or after
-/// it. Flush numbers fall from slot to slot, so each such group is a row of neighbours.
-fn groups(runs: &[Run], ends: &[u64]) -> Vec<Choice> {
+/// The compactions that bring the stack to its layout, newest first: the runs that belong to one
+/// run of it, if they are several. A run belongs to the first run of the layout that ends at or
+/// after it. Flush numbers fall from slot to slot, so each such group is a row of neighbours.
+fn groups(tree: Tree, shape: &Shape, options: &PolicyOptions) -> Vec<Choice> {
+    let runs = shape.level(0).runs();
+    let ends = binomial_layout::ends(tree, shape.state.flush_count, options.stack_runs.into());
     let place = |run: &Run| ends.partition_point(|end| *end < run.last_flush);
     let mut found = Vec::new();
     let mut from = 0;

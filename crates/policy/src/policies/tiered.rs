@@ -32,7 +32,7 @@
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * Runs leave a level oldest first and without gaps ([`leveled::idle_suffix`]), and arrive below
+//! * Runs leave a level oldest first and without gaps ([`Job::idle_suffix`]), and arrive below
 //!   as or in the newest run. So a job keeps order by itself.
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
@@ -48,8 +48,8 @@ use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
 use crate::policies::leveled::{self, Over};
 use crate::policies::waiting;
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::shape::plan::{Busy, Heat, Plan};
+use crate::policy::{CompactionPolicy, Job, LevelTarget};
+use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
@@ -100,37 +100,32 @@ impl CompactionPolicy for Tiered {
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        let job = Job::new(shape, options, (self.rules)(options));
-        (0..=job.last + 1).map(|level| job.target(level)).collect()
+        let (busy, heat) = Default::default();
+        let job = Job { shape, busy: &busy, heat: &heat, options };
+        let tree = Tree::new(job, (self.rules)(options));
+        (0..=tree.last + 1).map(|level| tree.target(level)).collect()
     }
 
-    fn pick(
-        &self,
-        shape: &Shape,
-        busy: &Busy,
-        _heat: &Heat,
-        options: &PolicyOptions,
-    ) -> Option<Plan> {
-        let job = Job::new(shape, options, (self.rules)(options));
-        job.deepen(busy)
-            .or_else(|| job.reshape(busy))
-            .or_else(|| job.over_target(busy).iter().find_map(|over| job.sink(busy, over)))
-            .or_else(|| job.compact_waiting(busy))
+    fn decide(&self, job: &Job<'_>) -> Option<Plan> {
+        let tree = Tree::new(*job, (self.rules)(job.options));
+        tree.deepen()
+            .or_else(|| tree.reshape())
+            .or_else(|| tree.over_target().iter().find_map(|over| tree.sink(over)))
+            .or_else(|| tree.compact_waiting())
     }
 }
 
-/// What both need.
-struct Job<'a> {
-    shape: &'a Shape,
-    options: &'a PolicyOptions,
+/// A tree under some rules.
+struct Tree<'a> {
+    job: Job<'a>,
     rules: Rules,
     /// The deepest level that holds a table; at least 1.
     last: u32,
 }
 
-impl<'a> Job<'a> {
-    fn new(shape: &'a Shape, options: &'a PolicyOptions, rules: Rules) -> Job<'a> {
-        Job { shape, options, rules, last: shape.deepest().unwrap_or(0).max(1) }
+impl<'a> Tree<'a> {
+    fn new(job: Job<'a>, rules: Rules) -> Tree<'a> {
+        Tree { job, rules, last: job.shape.deepest().unwrap_or(0).max(1) }
     }
 
     fn keep(&self, level: u32) -> Keep {
@@ -140,7 +135,7 @@ impl<'a> Job<'a> {
     fn target(&self, level: u32) -> LevelTarget {
         let max_runs = self.keep(level).max_runs;
         match level {
-            0 => leveled::target(0, self.options),
+            0 => leveled::target(0, self.job.options),
             _ => LevelTarget { capacity_bytes: self.capacity_bytes(level), max_runs },
         }
     }
@@ -149,26 +144,26 @@ impl<'a> Job<'a> {
     fn capacity_bytes(&self, level: u32) -> u64 {
         let is_fed_by_runs = level >= self.last && !self.rules.above.gathers;
         match self.keep(level).gathers && !is_fed_by_runs {
-            true => leveled::capacity_bytes(level, self.options),
+            true => leveled::capacity_bytes(level, self.job.options),
             false => u64::MAX,
         }
     }
 
     /// If the last level gathers and holds more than its capacity: bytes, and how many it may hold.
-    fn outgrown(&self, busy: &Busy) -> Option<(u64, u64)> {
+    fn outgrown(&self) -> Option<(u64, u64)> {
         if !self.keep(self.last).gathers || self.last + 1 >= Shape::MAX_LEVELS {
             return None;
         }
-        let runs = self.shape.level(self.last).runs();
+        let runs = self.job.shape.level(self.last).runs();
         let mut limit_bytes = self.capacity_bytes(self.last);
         if !self.rules.above.gathers {
             let above = self.last - 1;
-            let arriving = leveled::idle_suffix(self.shape, above, busy);
+            let arriving = self.job.idle_suffix(above);
             if !self.target(above).is_over(0, arriving.len()) {
                 return None;
             }
             // With what arrives, T times that.
-            let times = u64::from(self.options.size_ratio - 1);
+            let times = u64::from(self.job.options.size_ratio - 1);
             limit_bytes = bytes_of(arriving).saturating_mul(times);
         }
         let bytes = bytes_of(runs);
@@ -177,13 +172,16 @@ impl<'a> Job<'a> {
 
     /// Rule 1. Jobs that write into either level would put new tables under old ones, or meet a
     /// level that is gone.
-    fn deepen(&self, busy: &Busy) -> Option<Plan> {
+    fn deepen(&self) -> Option<Plan> {
         let (from, to) = (self.last, self.last + 1);
-        let [run] = self.shape.level(from).runs() else {
+        let [run] = self.job.shape.level(from).runs() else {
             return None;
         };
-        let (bytes, limit_bytes) = self.outgrown(busy)?;
-        if busy.writes_into(from) || busy.writes_into(to) || !leveled::is_idle(&run.tables, busy) {
+        let (bytes, limit_bytes) = self.outgrown()?;
+        if self.job.busy.writes_into(from)
+            || self.job.busy.writes_into(to)
+            || !self.job.is_idle(&run.tables)
+        {
             return None;
         }
         let (bytes, limit) = (format_bytes(bytes), format_bytes(limit_bytes));
@@ -192,9 +190,9 @@ impl<'a> Job<'a> {
     }
 
     /// Rule 2.
-    fn reshape(&self, busy: &Busy) -> Option<Plan> {
-        (1..self.shape.levels.len() as u32).find_map(|index| {
-            let level = self.shape.level(index);
+    fn reshape(&self) -> Option<Plan> {
+        (1..self.job.shape.levels.len() as u32).find_map(|index| {
+            let level = self.job.shape.level(index);
             let why = match level {
                 Level::Overlapping(_) => format!("L{index} holds overlapping tables, not runs"),
                 Level::Runs(runs) if self.is_crowded(index, runs) => {
@@ -202,7 +200,7 @@ impl<'a> Job<'a> {
                 }
                 Level::Runs(_) => return None,
             };
-            let plan = leveled::into_one_run(self.shape, index, busy, self.options)?;
+            let plan = self.job.make_one_run(index)?;
             Some(Plan { why: format!("{why}; all into one"), ..plan })
         })
     }
@@ -217,19 +215,19 @@ impl<'a> Job<'a> {
     }
 
     /// The levels of rule 3, highest score first. Busy runs do not count, they are on their way.
-    fn over_target(&self, busy: &Busy) -> Vec<Over> {
+    fn over_target(&self) -> Vec<Over> {
         let levels = 0..self.last.min(Shape::MAX_LEVELS - 2) + 1;
-        leveled::by_score(levels.filter_map(|level| self.over(busy, level)).collect())
+        leveled::by_score(levels.filter_map(|level| self.over(level)).collect())
     }
 
-    fn over(&self, busy: &Busy, level: u32) -> Option<Over> {
-        let runs = leveled::idle_suffix(self.shape, level, busy);
+    fn over(&self, level: u32) -> Option<Over> {
+        let runs = self.job.idle_suffix(level);
         let mut limit = self.target(level);
         let is_due = match self.keep(level).gathers && level > 0 {
             false => limit.is_over(0, runs.len()),
             true if level < self.last => bytes_of(runs) > limit.capacity_bytes,
             // Rule 1 handles a last level of one run.
-            true => match self.outgrown(busy).filter(|_| runs.len() > 1) {
+            true => match self.outgrown().filter(|_| runs.len() > 1) {
                 Some((_, limit_bytes)) => {
                     limit.capacity_bytes = limit_bytes;
                     true
@@ -242,21 +240,21 @@ impl<'a> Job<'a> {
     }
 
     /// Rule 3.
-    fn sink(&self, busy: &Busy, over: &Over) -> Option<Plan> {
+    fn sink(&self, over: &Over) -> Option<Plan> {
         let to = over.level + 1;
-        let below = self.shape.level(to);
+        let below = self.job.shape.level(to);
         let is_runs = matches!(below, Level::Runs(_));
-        if busy.writes_into(to) || !is_runs {
+        if self.job.busy.writes_into(to) || !is_runs {
             return None;
         }
-        let runs = leveled::idle_suffix(self.shape, over.level, busy);
+        let runs = self.job.idle_suffix(over.level);
         let mut rows = run_rows(over.level, runs);
-        let joined = self.joined(busy, to, bytes(&rows));
+        let joined = self.joined(to, bytes(&rows));
         if let Some(run) = joined {
             rows.push(Row::new(to, 0, &run.tables));
         }
         let id = joined.map_or_else(|| free_id(below.runs(), runs[0].id), |run| run.id);
-        let cut = self.options.cut();
+        let cut = self.job.options.cut();
         let output = Output { level: to, slot: RunSlot::New(id), cut };
         let mut plan = plan_groups(connect(rows), output, |lone| lone.level == to);
         let what = match (plan.compactions.is_empty(), joined) {
@@ -272,9 +270,9 @@ impl<'a> Job<'a> {
 
     /// The run of the target that so many bytes from above compact with; `None` if they make a run
     /// of their own. Runs that are on their way down do not count.
-    fn joined(&self, busy: &Busy, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
-        let runs = self.shape.level(to).runs();
-        let is_idle = |run: &Run| leveled::is_idle(&run.tables, busy);
+    fn joined(&self, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
+        let runs = self.job.shape.level(to).runs();
+        let is_idle = |run: &Run| self.job.is_idle(&run.tables);
         let newest = runs.first().filter(|run| is_idle(run))?;
         let keep = self.keep(to);
         if !keep.gathers {
@@ -282,7 +280,7 @@ impl<'a> Job<'a> {
         }
         let is_full = runs.iter().filter(|run| is_idle(run)).count() as u64 >= keep.max_runs.into();
         let capacity = match self.capacity_bytes(to) {
-            u64::MAX => incoming_bytes.saturating_mul(self.options.size_ratio.into()),
+            u64::MAX => incoming_bytes.saturating_mul(self.job.options.size_ratio.into()),
             bytes => bytes,
         };
         let share = capacity / u64::from(keep.max_runs);
@@ -291,13 +289,13 @@ impl<'a> Job<'a> {
     }
 
     /// Rule 4. A job that writes into the level from above would not find its newest run there.
-    fn compact_waiting(&self, busy: &Busy) -> Option<Plan> {
-        (0..self.shape.levels.len() as u32).find_map(|level| {
-            if level > 0 && busy.writes_into(level) {
+    fn compact_waiting(&self) -> Option<Plan> {
+        (0..self.job.shape.levels.len() as u32).find_map(|level| {
+            if level > 0 && self.job.busy.writes_into(level) {
                 return None;
             }
             let trigger = self.target(level).max_runs.saturating_add(1);
-            waiting::compact_newest(self.shape, busy, self.options, level, trigger)
+            waiting::compact_newest(&self.job, level, trigger)
         })
     }
 }

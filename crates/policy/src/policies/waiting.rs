@@ -1,11 +1,10 @@
 //! What a level does while the level below is busy: it compacts its newest runs inside itself, so
 //! that reads stay bounded. Not a policy: each policy decides when it comes to this.
 
-use crate::options::PolicyOptions;
 use crate::overlap::{Output, compaction_of, run_rows};
-use crate::policies::leveled;
-use crate::shape::plan::{Busy, Plan};
-use crate::shape::{Run, RunSlot, Shape};
+use crate::policy::Job;
+use crate::shape::plan::Plan;
+use crate::shape::{Run, RunSlot};
 use crate::text::format_bytes;
 
 /// At this many times the count of runs that makes it sink, a level has waited long enough.
@@ -18,15 +17,9 @@ pub(crate) const PATIENCE: u32 = 2;
 /// rewritten O(log) times. (Once instead of twice would stop at a flush that is a byte larger than
 /// the next.) The output takes the place and id of the newest run, which the job owns: age order
 /// stays as it was.
-pub(crate) fn compact_newest(
-    shape: &Shape,
-    busy: &Busy,
-    options: &PolicyOptions,
-    level: u32,
-    trigger: u32,
-) -> Option<Plan> {
-    let runs = shape.level(level).runs();
-    let is_free = |run: &Run| leveled::is_idle(&run.tables, busy);
+pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<Plan> {
+    let runs = job.shape.level(level).runs();
+    let is_free = |run: &Run| job.is_idle(&run.tables);
     let least = (trigger as usize).max(2);
     let enough = (trigger as usize).saturating_mul(PATIENCE as usize).max(2);
     // Counted first: looking at tables is what costs.
@@ -44,7 +37,7 @@ pub(crate) fn compact_newest(
         return None;
     }
     let slot = RunSlot::New(runs[from].id);
-    let output = Output { level, slot, cut: options.cut() };
+    let output = Output { level, slot, cut: job.options.cut() };
     let plan = Plan {
         compactions: vec![compaction_of(run_rows(level, &runs[from..to]), output)],
         why: format!(

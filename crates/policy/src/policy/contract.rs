@@ -49,7 +49,22 @@ pub trait CompactionPolicy: Send + Sync {
         busy: &Busy,
         heat: &Heat,
         options: &PolicyOptions,
-    ) -> Option<Plan>;
+    ) -> Option<Plan> {
+        self.decide(&Job { shape, busy, heat, options })
+    }
+
+    /// As [`CompactionPolicy::pick`].
+    fn decide(&self, job: &Job<'_>) -> Option<Plan>;
+}
+
+/// The arguments of [`CompactionPolicy::pick`].
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct Job<'a> {
+    pub shape: &'a Shape,
+    pub busy: &'a Busy,
+    pub heat: &'a Heat,
+    pub options: &'a PolicyOptions,
 }
 
 /// What one level may hold.

@@ -63,6 +63,14 @@ impl Table {
     }
 }
 
+/// Smallest and largest key of some tables.
+pub(crate) fn bounds<'a>(
+    tables: impl Iterator<Item = &'a Arc<Table>>,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let own = tables.map(|table| (&*table.min_key, &*table.max_key));
+    own.reduce(|(min_key, max_key), (min, max)| (min_key.min(min), max_key.max(max)))
+}
+
 /// Tables with disjoint ranges, sorted by key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shape::{Run, RunSlot, Shape, Table, TableId};
+use crate::shape::{Run, RunSlot, Shape, Table, TableId, bounds};
 
 /// A decision. Installed as one atomic edit once all of its compactions are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,28 +155,20 @@ impl Plan {
             (step.to_level..=lowest).map(|level| (level, vec![step.table]))
         });
         let compacted = self.compactions.iter().map(|m| (m.output_level, m.input_ids().collect()));
-        let written = moved.chain(compacted);
-        let written = written.filter_map(|(level, ids)| range_of(level, &ids, &tables));
-        written.chain(self.relabel.iter().filter_map(|step| relabelled(shape, *step))).collect()
+        let written = moved.chain(compacted).filter_map(|(level, ids): (u32, Vec<TableId>)| {
+            range_of(level, ids.iter().filter_map(|id| tables.get(id).copied()))
+        });
+        let relabelled = self.relabel.iter();
+        let relabelled =
+            relabelled.filter_map(|(from, to)| range_of(*to, shape.level(*from).tables()));
+        written.chain(relabelled).collect()
     }
 }
 
-fn range_of(
-    level: u32,
-    ids: &[TableId],
-    tables: &BTreeMap<TableId, &Arc<Table>>,
-) -> Option<BusyRange> {
-    let found = || ids.iter().filter_map(|id| tables.get(id));
-    let min_key = found().map(|table| &table.min_key).min()?.clone();
-    let max_key = found().map(|table| &table.max_key).max()?.clone();
-    Some(BusyRange { level, min_key, max_key })
-}
-
-fn relabelled(shape: &Shape, (from, to): (u32, u32)) -> Option<BusyRange> {
-    let level = shape.level(from);
-    let min_key = level.tables().map(|table| &table.min_key).min()?.clone();
-    let max_key = level.tables().map(|table| &table.max_key).max()?.clone();
-    Some(BusyRange { level: to, min_key, max_key })
+/// What a job writes that writes these tables into a level.
+fn range_of<'a>(level: u32, tables: impl Iterator<Item = &'a Arc<Table>>) -> Option<BusyRange> {
+    let (min_key, max_key) = bounds(tables)?;
+    Some(BusyRange { level, min_key: min_key.into(), max_key: max_key.into() })
 }
 
 /// A closed range of user keys that a running job writes into a level.

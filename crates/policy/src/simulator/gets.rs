@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::report::{SimGets, covered_keys};
-use super::spread::{mul_div, number};
+use super::spread::{mul_div, number, sweep};
 use super::{Simulator, Totals, narrow};
 use crate::shape::{EditError, Level, Shape, Table, TableId};
 
@@ -91,26 +91,15 @@ fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
 /// One sweep over the bounds: between two of them the covering tables stay the same.
 /// O(n log n + n depth).
 fn add_shared(tables: &[&Arc<Table>], hot: &mut BTreeMap<TableId, u128>) {
-    let mut bounds: Vec<(u128, bool, usize)> = Vec::new();
-    for (at, table) in tables.iter().enumerate() {
-        bounds.push((u128::from(number(&table.min_key)), true, at));
-        bounds.push((u128::from(number(&table.max_key)) + 1, false, at));
-    }
-    bounds.sort_unstable();
-    let mut covering: Vec<usize> = Vec::new();
-    let mut from = 0;
-    for (key, opens, at) in bounds {
-        if covering.len() > 1 && key > from {
-            for covered in &covering {
-                *hot.entry(tables[*covered].id).or_default() += key - from;
+    let end = |table: &Table| u128::from(number(&table.max_key)) + 1;
+    let ranges = tables.iter().map(|table| (u128::from(number(&table.min_key)), end(table)));
+    sweep(ranges, |from, to, covering| {
+        if covering.len() > 1 {
+            for covered in covering {
+                *hot.entry(tables[*covered].id).or_default() += to - from;
             }
         }
-        from = key;
-        match opens {
-            true => covering.push(at),
-            false => covering.retain(|other| *other != at),
-        }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -53,25 +53,12 @@ impl Spread {
     /// O(n log n + n overlap).
     pub fn of(tables: &[(u64, u64, u64)]) -> Option<Spread> {
         let end = tables.iter().map(|table| table.1).max()? + 1;
-        let mut bounds: Vec<(u64, bool, usize)> = Vec::new();
-        for (at, (first, last, _)) in tables.iter().enumerate() {
-            bounds.extend([(*first, true, at), (last + 1, false, at)]);
-        }
-        bounds.sort_unstable();
-        let mut pieces = Vec::new();
-        let mut covering: Vec<usize> = Vec::new();
-        let (mut from, mut sum) = (bounds.first()?.0, 0_u128);
-        for (key, opens, at) in bounds {
-            if key > from {
-                pieces.push((from, sum));
-                sum += union_within(key - from, covering.iter().map(|at| tables[*at]));
-                from = key;
-            }
-            match opens {
-                true => covering.push(at),
-                false => covering.retain(|other| *other != at),
-            }
-        }
+        let (mut pieces, mut sum) = (Vec::new(), 0_u128);
+        let ranges = tables.iter().map(|(first, last, _)| (*first, last + 1));
+        sweep(ranges, |from, to, covering| {
+            pieces.push((from, sum));
+            sum += union_within(to - from, covering.iter().map(|at| tables[*at]));
+        });
         let half = 1 << (FRACTION_BITS - 1);
         let entries = u64::try_from((sum + half) >> FRACTION_BITS).unwrap_or(u64::MAX);
         // Rounding may leave the sum short of `entries`, but by less than the last of them.
@@ -117,6 +104,29 @@ fn union_within(width: u64, tables: impl Iterator<Item = (u64, u64, u64)>) -> u1
         let own = (u128::from(entries) << FRACTION_BITS) * width / whole;
         union + own - union * own / (width << FRACTION_BITS)
     })
+}
+
+/// Visits the stretches between the bounds of ranges, from the first bound on, with the ranges that
+/// cover each. O(n log n + n depth).
+pub(super) fn sweep<K: Ord + Copy>(
+    ranges: impl Iterator<Item = (K, K)>,
+    mut visit: impl FnMut(K, K, &[usize]),
+) {
+    let numbered = ranges.enumerate();
+    let bounds = numbered.flat_map(|(at, (first, end))| [(first, true, at), (end, false, at)]);
+    let mut bounds: Vec<(K, bool, usize)> = bounds.collect();
+    bounds.sort_unstable();
+    let mut covering: Vec<usize> = Vec::new();
+    for (at, (key, opens, range)) in bounds.iter().enumerate() {
+        let from = bounds[at.saturating_sub(1)].0;
+        if from < *key {
+            visit(from, *key, &covering);
+        }
+        match opens {
+            true => covering.push(*range),
+            false => covering.retain(|other| other != range),
+        }
+    }
 }
 
 /// The key space cut into equal buckets; a key's bucket is its prefix.
