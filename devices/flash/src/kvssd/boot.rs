@@ -36,10 +36,7 @@ const MAX_OPEN_BLOCKS: u64 = 128;
 #[derive(Clone, Copy)]
 struct Found {
     page: u32,
-    owner: u64,
-    index: u32,
-    txn: u64,
-    program_seq: u64,
+    tag: PageTag,
 }
 
 /// What the blocks of the firmware's own types hold.
@@ -52,15 +49,9 @@ struct Scan {
 }
 
 impl Scan {
-    fn add(&mut self, page: u32, tag: &PageTag) {
+    fn add(&mut self, page: u32, tag: PageTag) {
         self.program_seq = self.program_seq.max(tag.program_seq);
-        let found = Found {
-            page,
-            owner: tag.owner,
-            index: tag.index,
-            txn: tag.txn,
-            program_seq: tag.program_seq,
-        };
+        let found = Found { page, tag };
         match tag.page_type {
             PageType::Checkpoint => self.checkpoints.push(found),
             PageType::Journal => self.journal.push(found),
@@ -106,7 +97,7 @@ impl KvSsd {
         device.tree = tree;
         device.space.program_seq = scan.program_seq;
         // The number of a torn checkpoint is not used again: its pages would mix with the new ones.
-        let numbers = scan.checkpoints.iter().map(|found| found.owner);
+        let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
         device.checkpoint_number = numbers.max().unwrap_or(0);
         device.adopt(checkpoints, live_journal);
         device.count_references()?;
@@ -221,7 +212,7 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
         };
         for (page, spare) in (0..).zip(spares) {
             if let Spare::Valid(Oob { tag, .. }) = spare {
-                scan.add(space.nand.geometry().flat(Ppa { block, page }), &tag);
+                scan.add(space.nand.geometry().flat(Ppa { block, page }), tag);
             }
         }
     }
@@ -236,11 +227,8 @@ fn load_checkpoints(space: &mut Space, scan: &Scan) -> Result<Vec<Checkpoint>> {
     let mut by_number: BTreeMap<u64, BTreeMap<u32, Found>> = BTreeMap::new();
     for found in &scan.checkpoints {
         // A failed program of a page was repeated: the later page counts.
-        let pages = by_number.entry(found.owner).or_default();
-        let newest = pages.entry(found.index).or_insert(*found);
-        if found.program_seq > newest.program_seq {
-            *newest = *found;
-        }
+        let pages = by_number.entry(found.tag.owner).or_default();
+        keep_newest(pages.entry(found.tag.index).or_insert(*found), found);
     }
     let mut loaded = Vec::new();
     for pages in by_number.values().rev() {
@@ -256,6 +244,12 @@ fn load_checkpoints(space: &mut Space, scan: &Scan) -> Result<Vec<Checkpoint>> {
     }
     loaded.reverse();
     Ok(loaded)
+}
+
+fn keep_newest(kept: &mut Found, found: &Found) {
+    if found.tag.program_seq > kept.tag.program_seq {
+        *kept = *found;
+    }
 }
 
 /// `None` if pages are missing.
@@ -287,13 +281,12 @@ fn replay(
     oldest_txn: u64,
 ) -> Result<Vec<(u64, u32)>> {
     let mut by_txn: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
-    for found in journal.iter().filter(|found| found.txn > oldest_txn) {
-        by_txn.entry(found.txn).or_default().push(*found);
+    for found in journal.iter().filter(|found| found.tag.txn > oldest_txn) {
+        by_txn.entry(found.tag.txn).or_default().push(*found);
     }
     let mut live = Vec::new();
-    let mut missing = None;
     for (txn, mut pages) in by_txn {
-        pages.sort_by_key(|found| std::cmp::Reverse(found.program_seq));
+        pages.sort_by_key(|found| std::cmp::Reverse(found.tag.program_seq));
         let whole = pages.iter().find_map(|found| {
             let read = space.read(found.page, 1);
             let commit = read.and_then(|bytes| journal::decode_commit(&bytes.flat()));
@@ -301,17 +294,13 @@ fn replay(
         });
         let Some((commit, page)) = whole else { continue };
         if txn > tree.txn + 1 {
-            missing = Some((tree.txn + 1, txn));
-            break;
+            let why = format!("transactions {} to {} cannot be read", tree.txn + 1, txn - 1);
+            return Err(Error::Corrupt { what: "journal", why });
         }
         if txn == tree.txn + 1 {
             tree.apply(&commit)?;
         }
         live.push((txn, page));
-    }
-    if let Some((first, next)) = missing {
-        let why = format!("transactions {first} to {} cannot be read", next - 1);
-        return Err(Error::Corrupt { what: "journal", why });
     }
     Ok(live)
 }
@@ -321,14 +310,11 @@ fn read_groups(space: &mut Space, pages: &[Found]) -> Result<Vec<FoundGroup>> {
     let mut first_pages: BTreeMap<u64, Found> = BTreeMap::new();
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     for found in pages {
-        if found.index == 0 {
-            let first = first_pages.entry(found.owner).or_insert(*found);
-            if found.program_seq > first.program_seq {
-                *first = *found;
-            }
+        if found.tag.index == 0 {
+            keep_newest(first_pages.entry(found.tag.owner).or_insert(*found), found);
         }
-        let count = counts.entry(found.owner).or_insert(0);
-        *count = (*count).max(found.index + 1);
+        let count = counts.entry(found.tag.owner).or_insert(0);
+        *count = (*count).max(found.tag.index + 1);
     }
     let mut groups = Vec::new();
     for (number, page_count) in counts {
