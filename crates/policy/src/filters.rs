@@ -137,33 +137,6 @@ pub fn optimal(
     }
 }
 
-/// Tables that a get of an absent key reads in vain, in millionths, if the key is within the bounds
-/// of every run: the sum of p over runs. A table weighs by its share of its run's keys. O(tables).
-pub fn false_positives_ppm(shape: &Shape) -> u64 {
-    let mean_p = |tables: &mut dyn Iterator<Item = &Table>| {
-        let (mut keys, mut errors) = (0.0, 0.0);
-        for table in tables {
-            let entries = table.entries as f64;
-            let bits_per_key = table.filter_bits as f64 / entries.max(1.0);
-            keys += entries;
-            errors += entries * (-bits_per_key * LN_2_SQUARED).exp();
-        }
-        if keys > 0.0 { errors / keys } else { 0.0 }
-    };
-    let of_level = |level: &Level| -> f64 {
-        match level {
-            Level::Runs(runs) => {
-                runs.iter().map(|run| mean_p(&mut run.tables.iter().map(|table| &**table))).sum()
-            }
-            Level::Overlapping(tables) => {
-                depth(level) as f64 * mean_p(&mut tables.iter().map(|table| &**table))
-            }
-        }
-    };
-    let total: f64 = shape.levels.iter().map(of_level).sum();
-    (total * 1_000_000.0).round() as u64
-}
-
 /// What a level is planned to hold.
 #[derive(Clone, Copy, Default)]
 struct Population {

@@ -89,12 +89,10 @@ impl<'a> Row<'a> {
         (count, max_key)
     }
 
-    /// All but the first tables.
     fn after(self, count: usize) -> Row<'a> {
         Row { tables: &self.tables[count..], ..self }
     }
 
-    /// Takes the first tables out.
     fn take_first(&mut self, count: usize) -> Row<'a> {
         let (first, rest) = self.tables.split_at(count);
         self.tables = rest;
@@ -135,9 +133,7 @@ impl<'a> Group<'a> {
 pub(crate) struct Component<'a> {
     /// Of each row of inputs the part that belongs here, in the order of the inputs.
     pub rows: Vec<Row<'a>>,
-    /// Smallest key of any input.
     min_key: &'a [u8],
-    /// Largest key of any input.
     max_key: &'a [u8],
 }
 
@@ -309,7 +305,6 @@ pub(crate) fn compaction_of(mut rows: Vec<Row<'_>>, output: Output) -> Compactio
     Compaction { inputs, output_level: output.level, slot: output.slot, cut: output.cut }
 }
 
-/// Sum of the table sizes.
 pub(crate) fn bytes(rows: &[Row<'_>]) -> u64 {
     rows.iter().flat_map(|row| row.tables).map(|table| table.bytes).sum()
 }

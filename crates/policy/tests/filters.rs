@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use runstone_policy::filters::{FilterAllocation, false_positives_ppm, millibits_per_key, optimal};
+use runstone_policy::filters::{FilterAllocation, millibits_per_key, optimal};
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::{Edit, RunSlot, Shape, Table};
 use support::{placing, table};
@@ -138,26 +138,6 @@ fn stale_filters_are_taken_off_the_budget() {
         assert_eq!(planned(&shape, &targets, 2), 10_000);
         assert_eq!(optimal(&shape, &targets, 100, 2).stale_bits, 0);
     }
-}
-
-#[test]
-fn errors_of_a_tree() {
-    let shape = grown(&[whole(1, 1, 100_000, 10_000), whole(1, 2, 100_000, 10_000)]);
-    // Twice e^(-10 ln^2 2) = 0.008193.
-    assert_eq!(false_positives_ppm(&shape), 16_385);
-    let without = grown(&[whole(0, 1, 100_000, 0), whole(3, 2, 100, 0)]);
-    assert_eq!(false_positives_ppm(&without), 2_000_000);
-    // Half of a run has a filter, half has none.
-    let mixed = placing(
-        1,
-        RunSlot::New(1),
-        &[filtered(1, ("a", "b"), 100_000, 10_000), filtered(2, ("c", "d"), 100_000, 0)],
-    );
-    assert_eq!(false_positives_ppm(&grown(&[mixed])), 504_096);
-    let overlapping = [1, 2, 3].map(|id| filtered(id, ("a", "b"), 100_000, 10_000));
-    let shape = grown(&[placing(1, RunSlot::Overlapping, &overlapping)]);
-    assert_eq!(false_positives_ppm(&shape), 24_578);
-    assert_eq!(false_positives_ppm(&Shape::default()), 0);
 }
 
 /// Per level, runs of (bytes, filter bits per key).

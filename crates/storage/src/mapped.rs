@@ -112,7 +112,6 @@ fn inode_of(file: &File) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// A mapped file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     file: File,
@@ -175,7 +174,6 @@ impl Mapping {
         self.file.read_exact_at(buf, offset)
     }
 
-    /// Copies `data` into the mapping.
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let end = checked_end(offset, data.len(), self.capacity_bytes)?;
         if data.is_empty() {
@@ -215,7 +213,6 @@ impl Mapping {
         let _ = self.word(offset / WORD).fetch_update(Relaxed, Relaxed, merged);
     }
 
-    /// A word of the mapping.
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at * WORD < self.map_bytes);
         // SAFETY: in bounds (O1, O2), aligned since the mapping starts on a page, reached only as a

@@ -73,11 +73,6 @@ impl PosixStorage {
         self
     }
 
-    /// Whether reads go by io_uring.
-    pub fn has_io_uring(&self) -> bool {
-        self.rings.is_some()
-    }
-
     fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
         Error::new(operation, self.directory.join(name).display().to_string(), source)
     }

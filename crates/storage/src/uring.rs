@@ -33,7 +33,6 @@ const MOST_IDLE: usize = 4;
 /// No single read is longer: the kernel takes 32 bits.
 const MOST_READ_BYTES: usize = 1 << 30;
 
-/// Rings of a storage.
 pub(crate) struct Rings {
     idle: Mutex<Vec<IoUring>>,
 }
@@ -80,7 +79,6 @@ impl Rings {
     }
 }
 
-/// One call.
 struct Batch<'a> {
     ring: IoUring,
     file: &'a File,

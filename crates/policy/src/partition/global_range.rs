@@ -29,7 +29,6 @@ use std::ops::Range;
 
 use crate::partition::{CutKey, Halving, Histogram, Input, Rule};
 
-/// See the module docs.
 pub(crate) static GLOBAL_RANGE: Rule = Rule { name: "global-range", cuts };
 
 fn cuts(input: &Input<'_>) -> Vec<CutKey> {

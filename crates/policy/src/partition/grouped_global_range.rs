@@ -10,7 +10,6 @@ use crate::partition::{CutKey, Input, Rule, cells};
 /// How many tables a cell may hold.
 pub const CELL_TABLES: u64 = 8;
 
-/// See the module docs.
 pub(crate) static GROUPED_GLOBAL_RANGE: Rule = Rule { name: "grouped-global-range", cuts };
 
 fn cuts(input: &Input<'_>) -> Vec<CutKey> {

@@ -22,7 +22,6 @@ use crate::partition::{CutKey, Halving, Histogram, Input, Rule, successor};
 /// Bytes that are halved behind the common prefix.
 const WINDOW_BYTES: usize = 16;
 
-/// See the module docs.
 pub(crate) static LOCAL_RANGE: Rule = Rule { name: "local-range", cuts };
 
 fn cuts(input: &Input<'_>) -> Vec<CutKey> {

@@ -3,5 +3,4 @@
 
 use crate::partition::Rule;
 
-/// See the module docs.
 pub(crate) static NONE: Rule = Rule { name: "none", cuts: |_| Vec::new() };

@@ -13,7 +13,6 @@ use crate::partition::{CutKey, Input, Rule, successor};
 /// The largest table of one prefix is this many times T_s; the paper sets no upper bound.
 pub const CAP_FACTOR: u64 = 16;
 
-/// See the module docs.
 pub(crate) static PREFIX: Rule = Rule { name: "prefix", cuts };
 
 fn cuts(input: &Input<'_>) -> Vec<CutKey> {

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use crate::partition::{CutKey, Histogram, Input, Rule};
 
-/// See the module docs.
 pub(crate) static SIZE: Rule = Rule { name: "size", cuts };
 
 fn cuts(input: &Input<'_>) -> Vec<CutKey> {

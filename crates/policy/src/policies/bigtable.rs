@@ -11,7 +11,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};
 
-/// See the module docs.
 pub(crate) static BIGTABLE: Stack = Stack {
     name: "bigtable",
     doc: "a stack of at most k runs; compacts down to a run larger than all newer (HBase)",

@@ -16,7 +16,6 @@
 use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};
 
-/// See the module docs.
 pub(crate) static BINOMIAL: Stack = Stack {
     name: "binomial",
     doc: "a stack of at most k runs, compacted by flush count; few while the store is small",

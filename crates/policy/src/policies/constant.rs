@@ -6,7 +6,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};
 
-/// See the module docs.
 pub(crate) static CONSTANT: Stack = Stack {
     name: "constant",
     doc: "a stack of at most k runs; one more, and all compact: simple, most writing",

@@ -24,7 +24,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
 
-/// See the module docs.
 pub(crate) static FLUID: Tiered = Tiered {
     name: "fluid",
     doc: "K runs per level, Z in the last: anything between leveling and tiering",

@@ -45,7 +45,6 @@ pub const L0_PATIENCE: u32 = waiting::PATIENCE;
 /// `kExpandedCompactionByteSizeLimit`).
 pub const EXPANSION_TABLES: u64 = 25;
 
-/// See the module docs.
 pub(crate) static FRAGMENTED_LEVELING: Leveled = Leveled {
     name: "fragmented-leveling",
     doc: "one run per level; tables sink one at a time with their overlap (LevelDB, RocksDB)",

@@ -33,7 +33,6 @@ use crate::text::format_bytes;
 /// Capacities are computed with this many bits after the point.
 const FRACTION_BITS: u32 = 24;
 
-/// See the module docs.
 pub(crate) static GARNERING: Leveled = Leveled {
     name: "garnering",
     doc: "fragmented leveling with fewer levels, which widen as data grows (Autumn)",

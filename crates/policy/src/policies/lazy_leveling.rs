@@ -15,7 +15,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
 
-/// See the module docs.
 pub(crate) static LAZY_LEVELING: Tiered = Tiered {
     name: "lazy-leveling",
     doc: "T runs per level, one run in the last: space of leveling, writes near tiering",

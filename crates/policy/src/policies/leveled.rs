@@ -21,7 +21,6 @@ use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
 
-/// A leveled policy.
 pub(crate) struct Leveled {
     pub name: &'static str,
     pub doc: &'static str,
@@ -100,7 +99,6 @@ pub(crate) fn capacity_bytes(level: u32, options: &PolicyOptions) -> u64 {
     u64::from(options.size_ratio).saturating_pow(level - 1).saturating_mul(options.base_bytes)
 }
 
-/// Target of one level.
 pub(crate) fn target(level: u32, options: &PolicyOptions) -> LevelTarget {
     let max_runs = match level {
         0 => options.l0_trigger.saturating_sub(1),

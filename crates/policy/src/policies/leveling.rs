@@ -17,7 +17,6 @@ use crate::policy::Job;
 use crate::shape::plan::Plan;
 use crate::text::format_bytes;
 
-/// See the module docs.
 pub(crate) static LEVELING: Leveled = Leveled {
     name: "leveling",
     doc: "one run per level; a full level compacts whole into the next: fewest runs, most writing",

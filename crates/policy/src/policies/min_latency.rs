@@ -13,7 +13,6 @@
 use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};
 
-/// See the module docs.
 pub(crate) static MIN_LATENCY: Stack = Stack {
     name: "min-latency",
     doc: "a stack of k runs, compacted by flush count; least writing for k",

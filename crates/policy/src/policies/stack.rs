@@ -38,7 +38,6 @@ use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
-/// Runs to compact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// Their slots in level 0, at least two.
@@ -47,7 +46,6 @@ pub(crate) struct Choice {
     pub reason: String,
 }
 
-/// Decides what is compacted.
 pub(crate) enum Choose {
     /// By the sizes of the newest runs, newest first. While a compaction runs, the runs on top of
     /// it are a stack of their own: they do not wait for it, so their number stays bounded.
@@ -57,7 +55,6 @@ pub(crate) enum Choose {
     ByEnds(Tree),
 }
 
-/// A policy of one stack.
 pub(crate) struct Stack {
     pub name: &'static str,
     pub doc: &'static str,

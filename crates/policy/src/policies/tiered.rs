@@ -74,7 +74,6 @@ impl Keep {
     }
 }
 
-/// The keeps of a policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
     /// Of the levels above the last.
@@ -83,7 +82,6 @@ pub(crate) struct Rules {
     pub last: Keep,
 }
 
-/// A tiered policy.
 pub(crate) struct Tiered {
     pub name: &'static str,
     pub doc: &'static str,

@@ -14,7 +14,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
 
-/// See the module docs.
 pub(crate) static TIERING: Tiered = Tiered {
     name: "tiering",
     doc: "T runs per level, compacted into one run of the next: least writing, most runs",

@@ -20,7 +20,6 @@
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};
 
-/// See the module docs.
 pub(crate) static UNIVERSAL: Stack = Stack {
     name: "universal",
     doc: "a stack of runs; those of similar size compact, all when space grows (RocksDB)",

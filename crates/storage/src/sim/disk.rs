@@ -75,7 +75,6 @@ pub(super) enum Pending {
     Punch { offset: u64, len_bytes: u64 },
 }
 
-/// A directory's names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) synced: BTreeMap<String, u64>,
@@ -279,7 +278,6 @@ impl Directory {
         self.pending.push(op);
     }
 
-    /// Makes the changes durable.
     pub(super) fn settle(&mut self) {
         self.pending.clear();
         self.synced = self.live.clone();

@@ -22,7 +22,6 @@ impl Image {
         self.len_bytes
     }
 
-    /// Space that the pages take.
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.pages.len() as u64 * PAGE_BYTES
     }
@@ -38,7 +37,6 @@ impl Image {
         });
     }
 
-    /// Writes, extending the file as needed.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;

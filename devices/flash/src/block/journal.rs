@@ -20,7 +20,6 @@ use crate::ftl::{Ftl, HOST_BLOCK_BYTES};
 const MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const HEADER_BYTES: usize = 36;
 const BLOCK: usize = HOST_BLOCK_BYTES as usize;
-/// Blocks of a request.
 pub(super) const REQUEST_BLOCKS: usize = 16;
 const SNAPSHOT: u32 = 1;
 const TRANSACTION: u32 = 2;

@@ -65,7 +65,6 @@ pub struct BlockStorage {
 struct Device {
     volume: Mutex<Volume>,
     locks: LockTable,
-    /// Name of the image.
     image: String,
     boot_id: u128,
 }

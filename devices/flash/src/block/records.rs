@@ -57,7 +57,6 @@ impl Record {
         }
     }
 
-    /// All records of a payload.
     pub(super) fn decode_all(bytes: &[u8]) -> Result<Vec<Record>> {
         let mut rest = Rest(bytes);
         let mut records = Vec::new();

@@ -31,7 +31,6 @@ const REMOVAL_BLOCKS: u64 = 4;
 
 type Waiting = Box<[u8]>;
 
-/// A file.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) category: Category,

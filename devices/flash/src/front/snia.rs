@@ -17,7 +17,6 @@ use crate::kvssd::{Direction, KvSsd, Write};
 const MIN_KEY_BYTES: usize = 4;
 const MAX_KEY_BYTES: usize = 255;
 const MAX_VALUE_BYTES: usize = 2 << 20;
-/// Iterators that may be open at one time.
 const MAX_ITERATORS: usize = 16;
 /// Pairs that a removed key space loses at a time.
 const REMOVED_PAIRS: usize = 256;
@@ -361,7 +360,6 @@ impl<'a> Snia<'a> {
         if is_legal { Ok(()) } else { Err(SniaError::ValueLengthInvalid(value.len())) }
     }
 
-    /// The key on the device.
     fn pair_key(&self, space: &KeySpace, key: &[u8]) -> Result<Vec<u8>> {
         let most = MAX_KEY_BYTES.min(self.device.max_key_bytes().saturating_sub(PREFIX_BYTES));
         if !(MIN_KEY_BYTES..=most).contains(&key.len()) {

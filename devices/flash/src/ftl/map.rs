@@ -54,7 +54,6 @@ impl Map {
         self.valid[ppa.block as usize] += 1;
     }
 
-    /// Forgets a logical page.
     pub(super) fn remove(&mut self, logical: u32) {
         if let Some(old) = self.find(logical) {
             self.logical[self.geometry.flat(old) as usize] = NONE;
@@ -63,7 +62,6 @@ impl Map {
         }
     }
 
-    /// RAM of the tables in bytes.
     pub(super) fn ram_bytes(&self) -> u64 {
         4 * (self.physical.len() + self.logical.len() + self.valid.len()) as u64
     }

@@ -28,7 +28,6 @@ pub(super) enum Stream {
     Recovery,
 }
 
-/// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// Erased since the device was opened.

@@ -22,8 +22,8 @@ use super::capacitor::Capacitor;
 use super::device::{KvSsd, Saved};
 use super::frames::Frame;
 use super::journal;
-use super::log::{FoundGroup, Log};
-use super::options::{Durability, KvSsdOptions};
+use super::log::FoundGroup;
+use super::options::KvSsdOptions;
 use super::space::Space;
 use super::tree::{Commit, Node, Tree};
 use crate::error::{Error, Result};
@@ -154,19 +154,17 @@ impl KvSsd {
 
     fn fill_memtable(&mut self, saved: Vec<Frame>, log_pages: &[Found]) -> Result<()> {
         let flushed_seq = self.tree.flushed_seq;
-        let found = match self.options.durability {
-            Durability::Log => read_groups(&mut self.space, log_pages)?,
-            Durability::Capacitor => Vec::new(),
-        };
-        let mut frames = saved;
-        if let Saved::Log(log) = &mut self.saved {
-            for group in &found {
-                let block = group.page / self.space.block_pages();
-                self.space.assign(block, PageType::Log);
+        let frames = match &mut self.saved {
+            Saved::Capacitor(_) => saved,
+            Saved::Log(log) => {
+                let found = read_groups(&mut self.space, log_pages)?;
+                for group in &found {
+                    let block = group.page / self.space.block_pages();
+                    self.space.assign(block, PageType::Log);
+                }
+                log.recover(found, flushed_seq, &mut self.space)
             }
-            let log: &mut Log = log;
-            frames = log.recover(found, flushed_seq, &mut self.space);
-        }
+        };
         self.tree.last_seq = flushed_seq;
         for frame in frames {
             if frame.last_seq() <= flushed_seq {

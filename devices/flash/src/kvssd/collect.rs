@@ -86,7 +86,7 @@ impl KvSsd {
 
     /// Pages that tables and metadata need now.
     pub fn live_pages(&self) -> u64 {
-        self.space.data_pages()
+        self.space.data_pages
     }
 
     pub(super) fn full(&self) -> Error {

@@ -158,7 +158,6 @@ impl KvSsdOptions {
         CUTS.iter().copied().find(|cuts| cuts.rule().name() == name)
     }
 
-    /// The policy behind the name.
     pub(super) fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         let found = registry::find(&self.policy);
         let policy = found

@@ -152,7 +152,6 @@ impl KeyBlock {
         self.versions.iter().map(bytes).sum()
     }
 
-    /// Its records.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.versions.iter().map(|version| Record::of(&self.key, version.clone()))
     }

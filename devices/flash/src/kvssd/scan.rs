@@ -31,8 +31,9 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 struct Head {
     record: Record,
     direction: Direction,
-    /// `None` for the memtable.
-    rest: Option<std::vec::IntoIter<Record>>,
+    rest: std::vec::IntoIter<Record>,
+    /// Behind the rest comes more.
+    is_memtable: bool,
 }
 
 impl Ord for Head {
@@ -79,8 +80,7 @@ struct Scan<'a> {
     /// Sorted so that the last is the next to open.
     waiting: Vec<Item>,
     heap: BinaryHeap<Head>,
-    /// What the memtable handed out and is not in the heap; and the last key of it.
-    buffer: std::vec::IntoIter<Record>,
+    /// The last key that the memtable handed out.
     memtable_at: Option<Vec<u8>>,
     is_memtable_done: bool,
 }
@@ -101,7 +101,6 @@ impl KvSsd {
             direction,
             from: from.map(<[u8]>::to_vec),
             heap: BinaryHeap::new(),
-            buffer: Vec::new().into_iter(),
             memtable_at: None,
             is_memtable_done: false,
         };
@@ -126,7 +125,7 @@ impl Scan<'_> {
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting = waiting.into_iter().filter(|item| self.is_ahead(item.clip())).collect();
         self.sort();
-        self.push_memtable();
+        self.add_memtable();
     }
 
     /// Whether the range has keys that the scan visits.
@@ -155,12 +154,9 @@ impl Scan<'_> {
 
     fn next(&mut self) -> Result<Option<Record>> {
         self.open()?;
-        let Some(Head { record, rest, .. }) = self.heap.pop() else { return Ok(None) };
-        match rest {
-            Some(rest) => self.push(rest),
-            None => self.push_memtable(),
-        }
-        Ok(Some(record))
+        let Some(head) = self.heap.pop() else { return Ok(None) };
+        self.push(head.rest, head.is_memtable);
+        Ok(Some(head.record))
     }
 
     /// Opens what may hold a key before the first open one.
@@ -186,10 +182,7 @@ impl Scan<'_> {
                 Some(Item::Page(entry)) => {
                     let mut records = read_records(&mut self.device.space, &entry)?;
                     records.retain(|record| self.is_wanted(record.key()));
-                    if self.direction == Direction::Reverse {
-                        records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));
-                    }
-                    self.push(records.into_iter());
+                    self.add(records, false);
                 }
                 None => {}
             }
@@ -197,22 +190,30 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn push(&mut self, mut rest: std::vec::IntoIter<Record>) {
-        if let Some(record) = rest.next() {
-            self.heap.push(Head { record, direction: self.direction, rest: Some(rest) });
+    /// Opens a source of records, which ascend by key.
+    fn add(&mut self, mut records: Vec<Record>, is_memtable: bool) {
+        // Versions of a key stay newest first in both directions.
+        if self.direction == Direction::Reverse {
+            records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));
+        }
+        self.push(records.into_iter(), is_memtable);
+    }
+
+    fn push(&mut self, mut rest: std::vec::IntoIter<Record>, is_memtable: bool) {
+        match rest.next() {
+            Some(record) => {
+                self.heap.push(Head { record, direction: self.direction, rest, is_memtable });
+            }
+            None if is_memtable => self.add_memtable(),
+            None => {}
         }
     }
 
-    fn push_memtable(&mut self) {
-        if self.buffer.len() == 0 && !self.is_memtable_done {
-            self.fill_buffer();
+    /// Opens the next stretch of the memtable.
+    fn add_memtable(&mut self) {
+        if self.is_memtable_done {
+            return;
         }
-        if let Some(record) = self.buffer.next() {
-            self.heap.push(Head { record, direction: self.direction, rest: None });
-        }
-    }
-
-    fn fill_buffer(&mut self) {
         let bound = match (&self.memtable_at, &self.from) {
             (Some(last), _) => Bound::Excluded(last.as_slice()),
             (None, Some(from)) => Bound::Included(from.as_slice()),
@@ -225,11 +226,6 @@ impl Scan<'_> {
         };
         self.is_memtable_done = keys.len() < MEMTABLE_KEYS;
         self.memtable_at = keys.last().map(|block| block.key.clone());
-        let mut records: Vec<Record> = keys.iter().flat_map(KeyBlock::records).collect();
-        // Versions of a key stay newest first in both directions.
-        if self.direction == Direction::Reverse {
-            records.sort_by(|a, b| (b.key(), b.seq()).cmp(&(a.key(), a.seq())));
-        }
-        self.buffer = records.into_iter();
+        self.add(keys.iter().flat_map(KeyBlock::records).collect(), true);
     }
 }

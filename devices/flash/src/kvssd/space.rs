@@ -37,7 +37,6 @@ impl Stream {
     }
 }
 
-/// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// Nothing was ever programmed there.
@@ -68,7 +67,6 @@ pub(super) struct Owner {
     pub(super) index: u32,
 }
 
-/// The flash and its blocks.
 pub(super) struct Space {
     pub(super) nand: Nand,
     uses: Vec<Use>,
@@ -77,7 +75,7 @@ pub(super) struct Space {
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
     /// Live pages of keys, values and metadata.
-    data_pages: u64,
+    pub(super) data_pages: u64,
     /// Blocks of which a live page cannot be read: no collection takes them.
     stuck: BTreeSet<u32>,
     frontiers: BTreeMap<Stream, Ppa>,
@@ -262,7 +260,6 @@ impl Space {
         }
     }
 
-    /// Reads a group of pages whole.
     pub(super) fn read(&mut self, page: u32, page_count: u32) -> Result<SharedBytes> {
         let first = self.nand.geometry().page(page);
         if page_count == 1 {
@@ -376,11 +373,6 @@ impl Space {
 
     pub(super) fn live_in(&self, block: u32) -> u32 {
         self.live_pages[block as usize]
-    }
-
-    /// Live pages of keys, values and metadata.
-    pub(super) fn data_pages(&self) -> u64 {
-        self.data_pages
     }
 
     /// Pages that the open block of a stream still takes.

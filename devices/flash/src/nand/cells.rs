@@ -26,7 +26,6 @@ const STAMP_BYTES: usize = 16;
 const IS_RETIRED: u32 = 1;
 const IS_HALF_ERASED: u32 = 2;
 
-/// State of a page in its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     Programmed = 1,
@@ -79,7 +78,6 @@ impl BlockState {
     }
 }
 
-/// The cells of a device.
 pub(super) struct Cells {
     image: Box<dyn Image>,
     geometry: Geometry,

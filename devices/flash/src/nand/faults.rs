@@ -23,14 +23,11 @@ pub struct FaultPlan {
 
 /// How often each fault happened: a test whose faults never fired tested nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct FiredFaults {
-    /// Power cuts.
     pub power_cuts: u64,
-    /// Failed programs.
     pub failed_programs: u64,
-    /// Failed erases.
     pub failed_erases: u64,
-    /// Uncorrectable reads.
     pub uncorrectable_reads: u64,
 }
 
@@ -58,7 +55,6 @@ pub(super) enum TornErase {
     Complete,
 }
 
-/// What happens to the next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate<T> {
     Done,
@@ -82,7 +78,6 @@ impl Faults {
             Faults { plan, fired: self.fired, is_power_cut: self.is_power_cut, ..Faults::default() }
     }
 
-    /// Programs and erases since the plan was set.
     pub(super) fn mutation_count(&self) -> u64 {
         self.program_count + self.erase_count
     }

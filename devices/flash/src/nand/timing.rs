@@ -61,7 +61,6 @@ impl Timing {
     }
 }
 
-/// The simulated clock of a device.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     timing: Timing,
