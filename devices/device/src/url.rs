@@ -39,10 +39,10 @@ pub struct DeviceUrl {
     pub kind: Kind,
     /// The image.
     pub path: PathBuf,
-    geometry: Geometry,
-    has_geometry: bool,
-    kvssd: KvSsdOptions,
-    has_options: bool,
+    /// If any of its sizes is given.
+    geometry: Option<Geometry>,
+    /// If any of these options is given.
+    kvssd: Option<KvSsdOptions>,
     block: BlockOptions,
     timing: Timing,
 }
@@ -60,10 +60,8 @@ impl DeviceUrl {
         let mut url = DeviceUrl {
             kind,
             path: PathBuf::from(path),
-            geometry: Geometry::default(),
-            has_geometry: false,
-            kvssd: KvSsdOptions::default(),
-            has_options: false,
+            geometry: None,
+            kvssd: None,
             block: BlockOptions::default(),
             timing: Timing::PAPER,
         };
@@ -86,7 +84,6 @@ impl DeviceUrl {
 
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         if self.set_geometry(name, value)? {
-            self.has_geometry = true;
             return Ok(());
         }
         match (name, self.kind) {
@@ -103,20 +100,22 @@ impl DeviceUrl {
 
     /// Sets an option of the geometry; false if the name is none.
     fn set_geometry(&mut self, name: &str, value: &str) -> Result<bool> {
+        let mut geometry = self.geometry.unwrap_or_default();
         let field = match name {
-            "blocks" => &mut self.geometry.block_count,
-            "page" => &mut self.geometry.page_bytes,
-            "block_pages" => &mut self.geometry.block_pages,
-            "channels" => &mut self.geometry.channel_count,
-            "dies" => &mut self.geometry.die_count,
+            "blocks" => &mut geometry.block_count,
+            "page" => &mut geometry.page_bytes,
+            "block_pages" => &mut geometry.block_pages,
+            "channels" => &mut geometry.channel_count,
+            "dies" => &mut geometry.die_count,
             _ => return Ok(false),
         };
         *field = number(name, value)?;
+        self.geometry = Some(geometry);
         Ok(true)
     }
 
     fn set_kvssd(&mut self, name: &str, value: &str) -> Result<()> {
-        let options = &mut self.kvssd;
+        let options = self.kvssd.get_or_insert_default();
         match name {
             "policy" => {
                 let found = KvSsdOptions::by_name(value);
@@ -148,7 +147,6 @@ impl DeviceUrl {
             }
             _ => return Err(unknown(name, KVSSD_OPTIONS)),
         }
-        self.has_options = true;
         Ok(())
     }
 
@@ -182,10 +180,6 @@ impl DeviceUrl {
         found.is_ok_and(|found| !found.is_file() || found.len() > 0)
     }
 
-    fn asked(&self) -> Option<Geometry> {
-        self.has_geometry.then_some(self.geometry)
-    }
-
     /// Opens the KVSSD, or makes it if there is no image and that is allowed.
     pub fn open_kvssd(&self, may_create: bool) -> Result<KvSsdStore> {
         if self.kind != Kind::KvSsd {
@@ -194,22 +188,21 @@ impl DeviceUrl {
         }
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
-        let options = self.has_options.then(|| self.kvssd.clone());
         let made = if self.exists() { Ok(()) } else { self.make() };
-        let opened = made.and_then(|()| self.open_existing(options));
+        let opened = made.and_then(|()| self.open_existing());
         Ok(KvSsdStore::new(opened.map_err(|error| explain(&place, error))?, place))
     }
 
-    fn open_existing(&self, options: Option<KvSsdOptions>) -> runstone_flash::Result<KvSsd> {
+    fn open_existing(&self) -> runstone_flash::Result<KvSsd> {
         let image = Box::new(FileImage::open(&self.path)?);
-        KvSsd::open(image, self.side()?, self.asked(), self.timing, options)
+        KvSsd::open(image, self.side()?, self.geometry, self.timing, self.kvssd.clone())
     }
 
     fn make(&self) -> runstone_flash::Result<()> {
-        self.kvssd.check(&self.geometry)?;
-        self.make_image(|image| {
-            KvSsd::create(image, self.side()?, self.geometry, self.timing, self.kvssd.clone())
-        })
+        let geometry = self.geometry.unwrap_or_default();
+        let options = self.kvssd.clone().unwrap_or_default();
+        options.check(&geometry)?;
+        self.make_image(|image| KvSsd::create(image, self.side()?, geometry, self.timing, options))
     }
 
     /// Makes an image with a device on it, under another name until it is whole: a process that is
@@ -279,12 +272,13 @@ impl DeviceUrl {
         let place = self.path.display().to_string();
         self.check_presence(may_create)?;
         let options = BlockOptions { timing: self.timing, ..self.block };
-        let make = || self.make_image(|image| BlockStorage::create(image, self.geometry, options));
+        let geometry = self.geometry.unwrap_or_default();
+        let make = || self.make_image(|image| BlockStorage::create(image, geometry, options));
         let open = || {
             if !self.exists() {
                 make()?;
             }
-            BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.asked(), options)
+            BlockStorage::open(Box::new(FileImage::open(&self.path)?), self.geometry, options)
         };
         open().map_err(|error| explain(&place, error))
     }
@@ -358,11 +352,12 @@ mod tests {
     fn urls_are_taken_apart() {
         let url = parse("kvssd:a/b.img?th=3&blocks=64&policy=rlsm-&durability=log").unwrap();
         assert_eq!((url.kind, url.path.to_str()), (Kind::KvSsd, Some("a/b.img")));
-        assert_eq!((url.geometry.block_count, url.kvssd.threshold), (64, 3));
-        assert_eq!((url.kvssd.name(), url.kvssd.durability), ("rlsm-", Durability::Log));
+        let (geometry, options) = (url.geometry.unwrap(), url.kvssd.unwrap());
+        assert_eq!((geometry.block_count, options.threshold), (64, 3));
+        assert_eq!((options.name(), options.durability), ("rlsm-", Durability::Log));
         let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc").unwrap();
         assert_eq!(url.block.ftl.gc_frontier, GcFrontier::Shared);
-        assert!(url.block.ftl.is_trim_on && url.asked().is_none());
+        assert!(url.block.ftl.is_trim_on && url.geometry.is_none());
         assert!(DeviceUrl::parse("mem:").is_none() && DeviceUrl::parse("plain").is_none());
     }
 
@@ -376,7 +371,7 @@ mod tests {
             }
         }
         let url = parse("kvssd:x?policy=rlsm&cuts=grouped-global-range").unwrap();
-        assert_eq!(url.kvssd.cuts.rule().name(), "grouped-global-range");
+        assert_eq!(url.kvssd.unwrap().cuts.rule().name(), "grouped-global-range");
     }
 
     #[test]
