@@ -60,8 +60,7 @@ pub struct PolicyOptions {
     /// RocksDB. For `universal`.
     pub universal_trigger: u32,
     /// The policy compacts all runs once the newer ones reach this percentage of the oldest. At
-    /// least
-    /// 1. Default 200, as RocksDB. For `universal`.
+    /// least 1. Default 200, as RocksDB. For `universal`.
     pub universal_amp_percent: u32,
     /// How many percent larger the next older run may be than those gathered. Default 1, as
     /// RocksDB. For `universal`.

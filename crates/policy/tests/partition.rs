@@ -62,6 +62,11 @@ fn meta(id: u64, keys: &[Vec<u8>], bytes: u64) -> Arc<Table> {
     Arc::new(Table { min_key, max_key, ..(*plain).clone() })
 }
 
+/// Largest part / sum of all parts, in thousandths: the share of the work that one core must do.
+fn critical_path_permille(parts: &[u64]) -> u64 {
+    parts.iter().max().unwrap() * 1000 / parts.iter().sum::<u64>()
+}
+
 /// Figure 2: runs of {1, 3 .. 13} and {4, 6 .. 14}, at most three keys per table.
 #[test]
 fn figure_2_size_chains_and_global_range_does_not() {
@@ -71,7 +76,11 @@ fn figure_2_size_chains_and_global_range_does_not() {
         let tables: Vec<Arc<Table>> =
             (1..).zip(tables).map(|(id, keys)| meta(id, &keys, keys.len() as u64)).collect();
         let parts = components(&tables);
-        (parts.compactions.len(), parts.moves.len(), parts.critical_path_permille())
+        (
+            parts.compactions.len(),
+            parts.moves.len(),
+            critical_path_permille(&parts.compaction_bytes),
+        )
     };
     assert_eq!(parts(Partitioner::Size), (1, 0, 1000));
     // {1,3} moves; {5,7} with {4,6}; {9,11,13} with {8,10} and {12,14}: 7 of 11 keys.
@@ -375,7 +384,8 @@ fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     let slices = slice(&inputs, rule(Partitioner::GlobalRange, 100), 4);
     assert_eq!(slices.moves, [1, 2, 3, 4, 5, 6]);
     // Blocks of 10, 100, 10 and 100 bytes.
-    assert_eq!((slices.slices.len(), slices.critical_path_permille()), (4, 454));
+    let parts: Vec<u64> = slices.slices.iter().map(|slice| slice.bytes).collect();
+    assert_eq!((parts.len(), critical_path_permille(&parts)), (4, 454));
     // A table below a quarter of theta is compacted though nothing touches it.
     let none = slice(&inputs, rule(Partitioner::GlobalRange, 404), 4);
     assert!(none.moves.is_empty());

@@ -62,13 +62,6 @@ pub struct Components {
     pub compaction_bytes: Vec<u64>,
 }
 
-impl Components {
-    /// See [`critical_path_permille`].
-    pub fn critical_path_permille(&self) -> u64 {
-        critical_path_permille(self.compaction_bytes.iter().copied())
-    }
-}
-
 /// Paper mode. O(n log n).
 pub fn components(inputs: &[Arc<Table>]) -> Components {
     let mut sorted: Vec<&Arc<Table>> = inputs.iter().collect();
@@ -135,22 +128,6 @@ pub struct Slice {
     pub hi: Option<CutKey>,
     /// Bytes that are read, as the histogram shows.
     pub bytes: u64,
-}
-
-impl Slices {
-    /// See [`critical_path_permille`].
-    pub fn critical_path_permille(&self) -> u64 {
-        critical_path_permille(self.slices.iter().map(|slice| slice.bytes))
-    }
-}
-
-/// Largest part / sum of all parts, in thousandths: the share of the work that one core must do.
-/// 0 without parts.
-pub fn critical_path_permille(parts: impl Iterator<Item = u64>) -> u64 {
-    let (largest, total) = parts.fold((0, 0u128), |(largest, total), bytes| {
-        (largest.max(bytes), total + u128::from(bytes))
-    });
-    (u128::from(largest) * 1000 / total.max(1)) as u64
 }
 
 /// W: one slice for each idle core, up to the limit and to the number that is worth a thread each;

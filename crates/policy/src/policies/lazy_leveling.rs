@@ -12,15 +12,10 @@
 //! deepest that holds a table. The rules of moves, of foreign layouts and of jobs side by side are
 //! in `tiered.rs`.
 
-use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
 
 pub(crate) static LAZY_LEVELING: Tiered = Tiered {
     name: "lazy-leveling",
     doc: "T runs per level, one run in the last: space of leveling, writes near tiering",
-    rules,
+    rules: |options| Rules { above: Keep::arrivals(options), last: Keep::gathered(1) },
 };
-
-fn rules(options: &PolicyOptions) -> Rules {
-    Rules { above: Keep::arrivals(options), last: Keep::gathered(1) }
-}

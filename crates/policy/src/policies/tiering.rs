@@ -11,15 +11,10 @@
 //! without filters meets up to T - 1 runs per level. The rules of moves, of foreign layouts and of
 //! jobs side by side are in `tiered.rs`.
 
-use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};
 
 pub(crate) static TIERING: Tiered = Tiered {
     name: "tiering",
     doc: "T runs per level, compacted into one run of the next: least writing, most runs",
-    rules,
+    rules: |options| Rules { above: Keep::arrivals(options), last: Keep::arrivals(options) },
 };
-
-fn rules(options: &PolicyOptions) -> Rules {
-    Rules { above: Keep::arrivals(options), last: Keep::arrivals(options) }
-}

@@ -102,11 +102,7 @@ impl Cut {
 
     /// Size at which a table is closed whatever its keys are.
     pub fn cap_bytes(&self) -> u64 {
-        match self {
-            Cut::Size(bytes) => *bytes,
-            Cut::Prefix { cap_bytes, .. } => *cap_bytes,
-            Cut::Cells { table_bytes, .. } => *table_bytes,
-        }
+        self.cells().1
     }
 }
 
@@ -139,11 +135,9 @@ impl Plan {
     /// Tables that left the shape are passed over. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
-        let tables: BTreeMap<TableId, &Arc<Table>> = shape
-            .tables()
-            .filter(|(_, table)| ids.contains(&table.id))
-            .map(|(_, table)| (table.id, table))
-            .collect();
+        let wanted = shape.tables().filter(|(_, table)| ids.contains(&table.id));
+        let tables: BTreeMap<TableId, &Arc<Table>> =
+            wanted.map(|(_, table)| (table.id, table)).collect();
         // What goes up passes levels in which nothing newer may arrive meanwhile: it would end up
         // below what is older (I1).
         let moved = self.moves.iter().flat_map(|step| {
@@ -226,8 +220,7 @@ impl Busy {
 
     /// Whether a job already writes into `level` inside `[min_key, max_key]`.
     pub fn writes(&self, level: u32, min_key: &[u8], max_key: &[u8]) -> bool {
-        self.ranges
-            .iter()
-            .any(|r| r.level == level && *r.min_key <= *max_key && *r.max_key >= *min_key)
+        let meets = |range: &BusyRange| *range.min_key <= *max_key && *range.max_key >= *min_key;
+        self.ranges.iter().any(|range| range.level == level && meets(range))
     }
 }

@@ -135,6 +135,13 @@ impl Cut {
         self.report.kept_count += changes.len() as u64;
     }
 
+    fn keep_or_drop(&mut self, image: &mut Image, change: &Pending, keep_percent: u64) {
+        match self.random.chance(keep_percent) {
+            true => self.keep(image, std::slice::from_ref(change)),
+            false => self.report.dropped_count += 1,
+        }
+    }
+
     fn changes(&mut self, image: &mut Image, pending: &[Pending]) {
         match self.random.below(4) {
             0 => {
@@ -168,11 +175,7 @@ impl Cut {
     /// Leaves part of a write. A change of length and a hole are in the journal: whole or not.
     fn damage(&mut self, image: &mut Image, change: &Pending) {
         let Pending::Write { offset, data } = change else {
-            match self.random.chance(50) {
-                true => self.keep(image, std::slice::from_ref(change)),
-                false => self.report.dropped_count += 1,
-            }
-            return;
+            return self.keep_or_drop(image, change, 50);
         };
         let end = offset + data.len() as u64;
         match self.random.below(3) {
@@ -199,9 +202,7 @@ impl Cut {
                 image.write(*at, bytes);
                 kept_count += 1;
             } else if garbage && !has_garbage {
-                let mut noise = vec![0; bytes.len()];
-                self.random.fill(&mut noise);
-                image.write(*at, &noise);
+                self.write_noise(image, *at, bytes.len());
                 has_garbage = true;
             }
         }
@@ -217,10 +218,7 @@ impl Cut {
     /// first few of its writes. Pages past a length that was lost are lost.
     fn pages(&mut self, image: &mut Image, lengths: &[Pending], writes: &[Pending]) {
         for length in lengths {
-            match self.random.chance(75) {
-                true => self.keep(image, std::slice::from_ref(length)),
-                false => self.report.dropped_count += 1,
-            }
+            self.keep_or_drop(image, length, 75);
         }
         for (_, pieces) in split_pages(writes, self.sector_bytes()) {
             let is_outside =
@@ -235,9 +233,7 @@ impl Cut {
             kept.iter().for_each(|(at, bytes)| image.write(*at, bytes));
             match lost.first() {
                 Some((at, bytes)) if !is_outside && self.random.chance(10) => {
-                    let mut noise = vec![0; bytes.len()];
-                    self.random.fill(&mut noise);
-                    image.write(*at, &noise);
+                    self.write_noise(image, *at, bytes.len());
                     self.report.garbage_count += 1;
                 }
                 None => self.report.kept_count += 1,
@@ -245,6 +241,12 @@ impl Cut {
                 Some(_) => self.report.torn_count += 1,
             }
         }
+    }
+
+    fn write_noise(&mut self, image: &mut Image, at: u64, len: usize) {
+        let mut noise = vec![0; len];
+        self.random.fill(&mut noise);
+        image.write(at, &noise);
     }
 
     /// What the disk writes in one piece: a sector, or a page.

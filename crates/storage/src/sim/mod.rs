@@ -4,7 +4,7 @@
 //!
 //! * `disk.rs`: files and directories, durable and live, and the account of operations;
 //! * `file.rs`: an open file; `fault.rs`: faults and when they fire; `cut.rs`: the power cut;
-//! * `image.rs`: sparse bytes; `random.rs`: the seeded numbers.
+//! * `image.rs`: sparse bytes.
 
 mod cut;
 mod disk;

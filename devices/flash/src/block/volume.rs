@@ -147,10 +147,8 @@ impl Volume {
         for inode in self.inodes.values() {
             for (_, run) in inode.extents.iter() {
                 if !self.free.claim(run) {
-                    return Err(corrupt(format!(
-                        "blocks from {} on belong to two files",
-                        run.start
-                    )));
+                    let start = run.start;
+                    return Err(corrupt(format!("blocks from {start} on belong to two files")));
                 }
             }
         }
@@ -391,9 +389,7 @@ impl Volume {
     /// Writes what waits in a file and commits if anything changed.
     pub(super) fn sync_file(&mut self, id: u64) -> io::Result<()> {
         self.check_alive()?;
-        while !self.inode(id)?.waiting.is_empty() {
-            self.write_first(id)?;
-        }
+        self.write_waiting(id)?;
         let inode = self.inode(id)?;
         if inode.is_named && inode.is_changed {
             self.commit()?;
@@ -411,10 +407,7 @@ impl Volume {
     pub(super) fn sync_all(&mut self) -> io::Result<()> {
         let ids: Vec<u64> = self.inodes.keys().copied().collect();
         for id in ids {
-            while !self.inode(id)?.waiting.is_empty() {
-                self.check_alive()?;
-                self.write_first(id)?;
-            }
+            self.write_waiting(id)?;
         }
         self.sync_dir()
     }
@@ -544,12 +537,13 @@ impl Volume {
         inode.waiting.get_mut(&file_block).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Writes the first contiguous waiting blocks of a file.
-    fn write_first(&mut self, id: u64) -> io::Result<()> {
-        match self.inode(id)?.waiting_runs().first() {
-            Some(&(first, count)) => self.write_run(id, first, count),
-            None => Ok(()),
+    /// Writes all that waits in a file, in order.
+    fn write_waiting(&mut self, id: u64) -> io::Result<()> {
+        while let Some(&(first, count)) = self.inode(id)?.waiting_runs().first() {
+            self.check_alive()?;
+            self.write_run(id, first, count)?;
         }
+        Ok(())
     }
 
     /// Writes the longest contiguous waiting blocks of a file. Not the first ones: those may be the

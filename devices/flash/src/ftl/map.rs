@@ -62,10 +62,6 @@ impl Map {
         }
     }
 
-    pub(super) fn ram_bytes(&self) -> u64 {
-        4 * (self.physical.len() + self.logical.len() + self.valid.len()) as u64
-    }
-
     /// Whether the invariant holds; for tests.
     pub(super) fn is_consistent(&self) -> bool {
         let mut valid = vec![0; self.valid.len()];

@@ -175,11 +175,6 @@ impl Ftl {
         &mut self.nand
     }
 
-    /// RAM of the mapping in bytes.
-    pub fn ram_bytes(&self) -> u64 {
-        self.map.ram_bytes()
-    }
-
     /// Write amplification since opening. Asserts that the layer's counters explain every program
     /// that the device counted.
     pub fn write_amplification(&self) -> WriteAmplification {

@@ -74,13 +74,8 @@ impl References {
         garbage
     }
 
-    /// RAM as a controller would pack it: 3 bits a page, 4 bytes for each place of a list.
-    pub fn ram_bytes(&self) -> u64 {
-        let (counter_bytes, list_bytes) = self.ram_parts();
-        counter_bytes + list_bytes
-    }
-
-    /// The same in its parts: counters, lists.
+    /// RAM of counters and of lists as a controller would pack them: 3 bits a page, 4 bytes for
+    /// each place of a list.
     pub fn ram_parts(&self) -> (u64, u64) {
         let places: usize = self.lists.iter().map(|list| list.len().max(MAX_BLOCK_TABLES)).sum();
         ((self.counts.len() as u64 * 3).div_ceil(8), 4 * places as u64)

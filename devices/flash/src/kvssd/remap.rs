@@ -449,6 +449,6 @@ mod tests {
         assert!(references.remove(&one).is_empty());
         assert_eq!(references.remove(&two), [3]);
         assert_eq!(references.tables(0).count(), 0);
-        assert_eq!(references.ram_bytes(), 16 * 3 / 8 + 4 * 2 * 5);
+        assert_eq!(references.ram_parts(), (16 * 3 / 8, 4 * 2 * 5));
     }
 }
