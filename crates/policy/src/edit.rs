@@ -1,7 +1,7 @@
 //! Turns a finished plan into the edit that installs it. It decides nothing, and repeats no check
 //! of `Shape::apply`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::shape::plan::Plan;
@@ -42,11 +42,8 @@ pub fn edit_for(shape: &Shape, plan: &Plan, outputs: &[Vec<Arc<Table>>]) -> Edit
 }
 
 fn moved_tables<'a>(shape: &'a Shape, plan: &Plan) -> BTreeMap<TableId, &'a Arc<Table>> {
-    let ids: BTreeMap<TableId, u32> =
-        plan.moves.iter().map(|step| (step.table, step.from_level)).collect();
-    let mut levels: Vec<u32> = ids.values().copied().collect();
-    levels.sort_unstable();
-    levels.dedup();
+    let ids: BTreeSet<TableId> = plan.moves.iter().map(|step| step.table).collect();
+    let levels: BTreeSet<u32> = plan.moves.iter().map(|step| step.from_level).collect();
     let tables = levels.into_iter().flat_map(|level| shape.level(level).tables());
-    tables.filter(|table| ids.contains_key(&table.id)).map(|table| (table.id, table)).collect()
+    tables.filter(|table| ids.contains(&table.id)).map(|table| (table.id, table)).collect()
 }

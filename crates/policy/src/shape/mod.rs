@@ -277,6 +277,9 @@ pub enum EditError {
     TooDeep(u32),
 }
 
+/// Per level, the slot of the newest run that lost tables or shows less of one.
+type Touched = BTreeMap<u32, usize>;
+
 impl Shape {
     /// More levels than any policy needs at any size; a bound for decoders.
     pub const MAX_LEVELS: u32 = 64;
@@ -313,11 +316,9 @@ impl Shape {
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
         let old_l0_count = next.level(0).runs().len();
-        let trimmed = next.trim_tables(&edit.trim)?;
-        let mut touched = next.remove_tables(&edit.remove)?;
-        for (level, slot) in trimmed {
-            touched.entry(level).and_modify(|old| *old = slot.min(*old)).or_insert(slot);
-        }
+        let mut touched = Touched::new();
+        next.trim_tables(&edit.trim, &mut touched)?;
+        next.remove_tables(&edit.remove, &mut touched)?;
         for (from, to) in &edit.relabel {
             next.relabel(*from, *to)?;
         }
@@ -377,13 +378,12 @@ impl Shape {
         }
     }
 
-    /// Raises the smallest key that tables show; returns, per level, the slot of the newest run
-    /// that shows less.
+    /// Raises the smallest key that tables show.
     fn trim_tables(
         &mut self,
         trims: &[(TableId, Box<[u8]>)],
-    ) -> Result<BTreeMap<u32, usize>, EditError> {
-        let mut touched = BTreeMap::new();
+        touched: &mut Touched,
+    ) -> Result<(), EditError> {
         for (id, from_key) in trims {
             let mut found = None;
             for (index, level) in (0u32..).zip(&mut self.levels) {
@@ -399,10 +399,9 @@ impl Shape {
             }
             self.trims.entry(*id).or_insert_with(|| table.min_key.clone());
             *table = Arc::new(Table { min_key: from_key.clone(), ..(**table).clone() });
-            let newest = touched.entry(index).or_insert(slot);
-            *newest = slot.min(*newest);
+            touch(touched, index, slot);
         }
-        Ok(touched)
+        Ok(())
     }
 
     /// Forgets the trims of tables that have left, and a pending plan whose tables were taken.
@@ -418,12 +417,10 @@ impl Shape {
         }
     }
 
-    /// Removes tables; returns, per level, the slot of the newest run that lost one.
-    fn remove_tables(&mut self, ids: &[TableId]) -> Result<BTreeMap<u32, usize>, EditError> {
+    fn remove_tables(&mut self, ids: &[TableId], touched: &mut Touched) -> Result<(), EditError> {
         let mut leaving: BTreeSet<TableId> = ids.iter().copied().collect();
-        let mut touched = BTreeMap::new();
         let (Some(&first), Some(&last)) = (leaving.first(), leaving.last()) else {
-            return Ok(touched);
+            return Ok(());
         };
         // Most tables are outside the range of ids: no search for those.
         let mut stays =
@@ -435,18 +432,18 @@ impl Shape {
                         let before = run.tables.len();
                         run.tables.retain(&mut stays);
                         if run.tables.len() != before {
-                            touched.entry(index).or_insert(slot);
+                            touch(touched, index, slot);
                         }
                     }
                 }
                 Level::Overlapping(tables) => {
                     if tables.retain(&mut stays) {
-                        touched.entry(index).or_insert(0);
+                        touch(touched, index, 0);
                     }
                 }
             }
         }
-        leaving.first().map_or(Ok(touched), |id| Err(EditError::Missing(*id)))
+        leaving.first().map_or(Ok(()), |id| Err(EditError::Missing(*id)))
     }
 
     fn relabel(&mut self, from: u32, to: u32) -> Result<(), EditError> {
@@ -463,11 +460,7 @@ impl Shape {
         Ok(())
     }
 
-    fn place(
-        &mut self,
-        placement: &Placement,
-        touched: &BTreeMap<u32, usize>,
-    ) -> Result<(), EditError> {
+    fn place(&mut self, placement: &Placement, touched: &Touched) -> Result<(), EditError> {
         let Placement { level, slot, table } = placement;
         if *level >= Shape::MAX_LEVELS {
             return Err(EditError::TooDeep(*level));
@@ -535,23 +528,18 @@ impl Shape {
     }
 }
 
+fn touch(touched: &mut Touched, level: u32, slot: usize) {
+    let newest = touched.entry(level).or_insert(slot);
+    *newest = slot.min(*newest);
+}
+
 fn insert_into_run(run: &mut Run, table: &Arc<Table>, level: u32) -> Result<(), EditError> {
     let at = run.tables.partition_point(|other| other.min_key < table.min_key);
-    let clash = |other: &Arc<Table>| EditError::Overlap {
-        level,
-        run: run.id,
-        table: table.id,
-        other: other.id,
-    };
-    if let Some(next) = run.tables.get(at)
-        && *next.min_key <= *table.max_key
-    {
-        return Err(clash(next));
-    }
-    if let Some(previous) = at.checked_sub(1).and_then(|i| run.tables.get(i))
-        && *previous.max_key >= *table.min_key
-    {
-        return Err(clash(previous));
+    let (next, previous) = (run.tables.get(at), run.tables[..at].last());
+    let meets = |other: &&Arc<Table>| other.overlaps(&table.min_key, &table.max_key);
+    if let Some(other) = next.into_iter().chain(previous).find(meets) {
+        let (run, table, other) = (run.id, table.id, other.id);
+        return Err(EditError::Overlap { level, run, table, other });
     }
     run.tables.insert(at, Arc::clone(table));
     Ok(())

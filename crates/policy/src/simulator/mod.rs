@@ -27,7 +27,7 @@ mod gets;
 mod report;
 mod spread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -297,15 +297,13 @@ impl<'a> Simulator<'a> {
     /// The input tables of each compaction, found in one pass.
     fn compaction_inputs(&self, plan: &Plan) -> Vec<Vec<Arc<Table>>> {
         let mut wanted: BTreeMap<TableId, usize> = BTreeMap::new();
-        let mut levels: Vec<u32> = Vec::new();
+        let mut levels: BTreeSet<u32> = BTreeSet::new();
         for (at, compaction) in plan.compactions.iter().enumerate() {
             for input in &compaction.inputs {
                 wanted.extend(input.tables.iter().map(|id| (*id, at)));
-                levels.push(input.level);
+                levels.insert(input.level);
             }
         }
-        levels.sort_unstable();
-        levels.dedup();
         let mut found = vec![Vec::new(); plan.compactions.len()];
         for table in levels.into_iter().flat_map(|level| self.shape.level(level).tables()) {
             if let Some(at) = wanted.get(&table.id) {
