@@ -143,10 +143,7 @@ impl Ftl {
     /// whole become garbage and read as zeros.
     pub fn trim(&mut self, first: u64, block_count: u64) -> Result<()> {
         let per_page = self.blocks_per_page();
-        let end = first.saturating_add(block_count);
-        if end > self.block_count() {
-            return Err(Error::PastTheEnd { first, end, limit: self.block_count() });
-        }
+        let end = self.check_end(first, block_count)?;
         if self.options.is_trim_on {
             for logical in first.div_ceil(per_page)..end / per_page {
                 self.map.remove(logical as u32);
@@ -213,12 +210,13 @@ impl Ftl {
         u64::from(self.nand.geometry().page_bytes / HOST_BLOCK_BYTES)
     }
 
+    fn check_end(&self, first: u64, block_count: u64) -> Result<u64> {
+        let (end, limit) = (first.saturating_add(block_count), self.block_count());
+        if end > limit { Err(Error::PastTheEnd { first, end, limit }) } else { Ok(end) }
+    }
+
     fn check_range(&self, first: u64, len: usize) -> Result<()> {
-        let end = first.saturating_add(len as u64 / u64::from(HOST_BLOCK_BYTES));
-        let limit = self.block_count();
-        if end > limit {
-            return Err(Error::PastTheEnd { first, end, limit });
-        }
+        self.check_end(first, len as u64 / u64::from(HOST_BLOCK_BYTES))?;
         if !len.is_multiple_of(HOST_BLOCK_BYTES as usize) {
             return Err(Error::BadRequest { bytes: len });
         }

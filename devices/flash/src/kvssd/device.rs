@@ -138,7 +138,8 @@ impl KvSsd {
         let more_pages = self.check_sizes(writes)?;
         self.check_held_versions(writes)?;
         self.make_writable(more_pages, writes)?;
-        self.write_full_log()?;
+        // Once a page of the log waits. After the write it could no longer be refused.
+        self.write_log(self.space.page_bytes())?;
         let first_seq = self.tree.last_seq + 1;
         match &mut self.saved {
             Saved::Capacitor(capacitor) => capacitor.save(first_seq, writes)?,
@@ -306,30 +307,21 @@ impl KvSsd {
     /// Makes what was written survive a power cut of the device and, as far as the image goes, of
     /// the machine that emulates it.
     pub fn sync(&mut self) -> Result<()> {
-        self.write_log()?;
+        self.write_log(1)?;
         if let Saved::Capacitor(capacitor) = &self.saved {
             capacitor.sync()?;
         }
         self.space.nand.sync()
     }
 
-    /// Programs the log once a page of it waits. This happens before a write is taken: after it,
-    /// the write could no longer be refused.
-    fn write_full_log(&mut self) -> Result<()> {
-        let page_bytes = self.space.page_bytes();
-        match &self.saved {
-            Saved::Log(log) if log.waiting_bytes() >= page_bytes => self.write_log(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Programs the log pages that wait; a log needs room like any other stream.
-    fn write_log(&mut self) -> Result<()> {
-        let Saved::Log(log) = &self.saved else { return Ok(()) };
-        let pages = log.waiting_bytes().div_ceil(self.space.page_bytes()) as u32;
-        if pages == 0 {
-            return Ok(());
-        }
+    /// Programs what waits of the log, if it has so many bytes; a log needs room like any other
+    /// stream.
+    fn write_log(&mut self, least_bytes: usize) -> Result<()> {
+        let waiting_bytes = match &self.saved {
+            Saved::Log(log) if log.waiting_bytes() >= least_bytes => log.waiting_bytes(),
+            _ => return Ok(()),
+        };
+        let pages = waiting_bytes.div_ceil(self.space.page_bytes()) as u32;
         if pages > self.space.block_pages() {
             return self.flush_memtable();
         }

@@ -2,7 +2,6 @@
 //! when the scan comes to them. One consistent view: versions above the snapshot are passed over.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -27,36 +26,13 @@ pub enum Direction {
 /// Called with each key and value; `false` ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// The next record of an open source. Greater is earlier in the scan.
+/// The next record of an open source.
 struct Head {
     record: Record,
-    direction: Direction,
     rest: std::vec::IntoIter<Record>,
     /// Behind the rest comes more.
     is_memtable: bool,
 }
-
-impl Ord for Head {
-    fn cmp(&self, other: &Head) -> Ordering {
-        let keys = self.record.key().cmp(other.record.key());
-        let keys = if self.direction == Direction::Forward { keys.reverse() } else { keys };
-        keys.then(self.record.seq().cmp(&other.record.seq()))
-    }
-}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Head) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Head) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Head {}
 
 /// What is not opened yet.
 enum Item {
@@ -79,7 +55,8 @@ struct Scan<'a> {
     from: Option<Vec<u8>>,
     /// Sorted so that the last is the next to open.
     waiting: Vec<Item>,
-    heap: BinaryHeap<Head>,
+    /// Sorted, the last is next. They are few: one for each run, and the memtable's.
+    heads: Vec<Head>,
     /// The last key that the memtable handed out.
     memtable_at: Option<Vec<u8>>,
     is_memtable_done: bool,
@@ -100,7 +77,7 @@ impl KvSsd {
             device: self,
             direction,
             from: from.map(<[u8]>::to_vec),
-            heap: BinaryHeap::new(),
+            heads: Vec::new(),
             memtable_at: None,
             is_memtable_done: false,
         };
@@ -154,9 +131,18 @@ impl Scan<'_> {
 
     fn next(&mut self) -> Result<Option<Record>> {
         self.open()?;
-        let Some(head) = self.heap.pop() else { return Ok(None) };
+        let Some(head) = self.heads.pop() else { return Ok(None) };
         self.push(head.rest, head.is_memtable);
         Ok(Some(head.record))
+    }
+
+    /// Of versions of one key, the newer one is before.
+    fn is_before(&self, one: &Record, other: &Record) -> bool {
+        let keys = match self.direction {
+            Direction::Forward => one.key().cmp(other.key()),
+            Direction::Reverse => other.key().cmp(one.key()),
+        };
+        keys.then_with(|| other.seq().cmp(&one.seq())) == Ordering::Less
     }
 
     /// Opens what may hold a key before the first open one.
@@ -166,7 +152,7 @@ impl Scan<'_> {
                 Direction::Forward => *head.record.key() < *item.clip().lo,
                 Direction::Reverse => *head.record.key() >= *item.clip().hi,
             };
-            if self.heap.peek().is_some_and(is_later) {
+            if self.heads.last().is_some_and(is_later) {
                 break;
             }
             match self.waiting.pop() {
@@ -202,7 +188,9 @@ impl Scan<'_> {
     fn push(&mut self, mut rest: std::vec::IntoIter<Record>, is_memtable: bool) {
         match rest.next() {
             Some(record) => {
-                self.heap.push(Head { record, direction: self.direction, rest, is_memtable });
+                let is_later = |head: &Head| self.is_before(&record, &head.record);
+                let at = self.heads.partition_point(is_later);
+                self.heads.insert(at, Head { record, rest, is_memtable });
             }
             None if is_memtable => self.add_memtable(),
             None => {}

@@ -122,21 +122,14 @@ impl Tree {
 
     /// Tables that may have the key, those with newer versions first.
     pub fn candidates(&self, key: &[u8]) -> Vec<Arc<Node>> {
-        let mut found: Vec<Arc<Node>> = Vec::new();
-        found.extend(self.level(0).iter().rev().filter(|node| node.fence.contains(key)).cloned());
-        for level in self.levels.iter().skip(1) {
-            let at = level.partition_point(|node| *node.fence.hi <= *key);
-            found.extend(level.get(at).filter(|node| node.fence.contains(key)).cloned());
-        }
-        found
+        let stacked = self.level(0).iter().rev().filter(|node| node.fence.contains(key));
+        let deeper = self.levels.iter().skip(1).filter_map(|tables| table_of(tables, key));
+        stacked.chain(deeper).cloned().collect()
     }
 
     /// Whether a level below `level` may have the key.
     pub fn is_below(&self, level: usize, key: &[u8]) -> bool {
-        self.levels.iter().skip(level + 1).any(|tables| {
-            let at = tables.partition_point(|node| *node.fence.hi <= *key);
-            tables.get(at).is_some_and(|node| node.fence.contains(key))
-        })
+        self.levels.iter().skip(level + 1).any(|tables| table_of(tables, key).is_some())
     }
 
     /// Applies a commit. Errors if it does not fit: a damaged journal, or a bug.
@@ -199,13 +192,9 @@ impl Tree {
     pub fn snapshot(&self) -> Commit {
         Commit {
             txn: self.txn,
-            next_table_id: self.next_table_id,
-            flushed_seq: self.flushed_seq,
-            last_seq: self.last_seq,
-            last_level: self.last_level,
             cursors: self.cursors.iter().map(|(level, key)| (*level, key.clone())).collect(),
             added: self.nodes().map(|node| Node::clone(node)).collect(),
-            ..Commit::default()
+            ..self.next_commit()
         }
     }
 
@@ -245,6 +234,12 @@ impl Tree {
     pub fn ram_bytes(&self) -> u64 {
         self.nodes().map(|node| node.ram_bytes()).sum()
     }
+}
+
+/// The table of a level below level 0 that may have the key.
+fn table_of<'a>(tables: &'a [Arc<Node>], key: &[u8]) -> Option<&'a Arc<Node>> {
+    let at = tables.partition_point(|node| *node.fence.hi <= *key);
+    tables.get(at).filter(|node| node.fence.contains(key))
 }
 
 fn shape_table(node: &Node) -> Table {
