@@ -100,11 +100,9 @@ impl Job<'_> {
             return None;
         }
         let mut plan = plan_groups(connect(run_rows(0, idle)), self.overlapping(1), |_| false);
-        plan.why = format!(
-            "L0 over target: {} runs of {}; compaction and split, L1 is not read",
-            idle.len(),
-            self.options.l0_trigger
-        );
+        let (have, most) = (idle.len(), self.options.l0_trigger);
+        plan.why =
+            format!("L0 over target: {have} runs of {most}; compaction and split, L1 is not read");
         Some(plan)
     }
 
@@ -117,11 +115,8 @@ impl Job<'_> {
             if bytes <= capacity || !self.is_level_idle(index) || !self.can_receive(index + 1) {
                 return None;
             }
-            let reason = format!(
-                "L{index} over target: {} of {}",
-                format_bytes(bytes),
-                format_bytes(capacity)
-            );
+            let (have, most) = (format_bytes(bytes), format_bytes(capacity));
+            let reason = format!("L{index} over target: {have} of {most}");
             Some(match index == deepest {
                 true => self.relabel(index, &reason),
                 false => self.compact_and_move(index, &reason),

@@ -36,16 +36,15 @@ pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<
     if to - from < least {
         return None;
     }
+    let (below, size) = (level + 1, format_bytes(gathered));
     let slot = RunSlot::New(runs[from].id);
     let output = Output { level, slot, cut: job.options.cut() };
     let plan = Plan {
         compactions: vec![compaction_of(run_rows(level, &runs[from..to]), output)],
         why: format!(
-            "L{level} waits for L{} with {} runs; newest {} ({}) into one",
-            level + 1,
+            "L{level} waits for L{below} with {} runs; newest {} ({size}) into one",
             runs.len(),
-            to - from,
-            format_bytes(gathered)
+            to - from
         ),
         ..Plan::default()
     };

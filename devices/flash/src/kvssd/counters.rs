@@ -142,14 +142,9 @@ impl KvSsdAmplification {
 impl fmt::Display for KvSsdAmplification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |milli: u64| format!("{}.{:03}", milli / 1000, milli % 1000);
-        write!(
-            f,
-            "compaction {} x read-modify-write {} x collection {} = {}",
-            text(self.compaction_milli()),
-            text(self.rmw_milli()),
-            text(self.gc_milli()),
-            text(self.total_milli())
-        )
+        let (compaction, rmw) = (text(self.compaction_milli()), text(self.rmw_milli()));
+        let (gc, total) = (text(self.gc_milli()), text(self.total_milli()));
+        write!(f, "compaction {compaction} x read-modify-write {rmw} x collection {gc} = {total}")
     }
 }
 

@@ -462,17 +462,13 @@ impl KvSsd {
             return Ok(Arc::clone(table));
         }
         let table = Arc::new(self.read_meta(node)?);
-        self.know_meta(node.meta_page, Arc::clone(&table));
-        Ok(table)
-    }
-
-    fn know_meta(&mut self, page: u32, table: Arc<TableMeta>) {
         // These are more tables than a device of many gigabytes has: to forget all is simple and
         // rare.
         if self.known_metas.len() >= KNOWN_METAS {
             self.known_metas.clear();
         }
-        self.known_metas.insert(page, table);
+        self.known_metas.insert(node.meta_page, Arc::clone(&table));
+        Ok(table)
     }
 
     /// Forgets a page that was programmed with another content.

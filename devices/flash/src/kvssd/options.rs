@@ -159,18 +159,14 @@ impl KvSsdOptions {
     }
 
     pub(super) fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
-        let found = registry::find(&self.policy);
-        let policy = found
-            .map_err(|error| Error::BadOption { name: "compaction", why: error.to_string() })?;
+        let wrong = |why: String| Error::BadOption { name: "compaction", why };
+        let policy = registry::find(&self.policy).map_err(|error| wrong(error.to_string()))?;
         match policy.name() {
             "fragmented-leveling" | "leveling" | "garnering" => Ok(policy),
-            other => Err(Error::BadOption {
-                name: "compaction",
-                why: format!(
-                    "{other} keeps several runs in a level; the firmware drives \
-                     fragmented-leveling, leveling and garnering"
-                ),
-            }),
+            other => Err(wrong(format!(
+                "{other} keeps several runs in a level; the firmware drives fragmented-leveling, \
+                 leveling and garnering"
+            ))),
         }
     }
 

@@ -55,7 +55,7 @@ struct Scan<'a> {
     from: Option<Vec<u8>>,
     /// Sorted so that the last is the next to open.
     waiting: Vec<Item>,
-    /// Sorted, the last is next. They are few: one for each run, and the memtable's.
+    /// Sorted, the last is next. They are few: one for each stratum of a run.
     heads: Vec<Head>,
     /// The last key that the memtable handed out.
     memtable_at: Option<Vec<u8>>,

@@ -140,7 +140,11 @@ impl Space {
                     let page = self.nand.geometry().flat(first);
                     self.uncommitted.push((page, page_count));
                     self.hold(page, page_count);
-                    self.advance(stream, Ppa { page: first.page + page_count, ..first });
+                    let next = Ppa { page: first.page + page_count, ..first };
+                    self.frontiers.insert(stream, next);
+                    if next.page == self.block_pages() {
+                        self.seal(stream);
+                    }
                     return Ok(page);
                 }
                 Err(Error::ProgramFailed(_)) => {
@@ -216,13 +220,6 @@ impl Space {
         let first = Ppa { block, page: 0 };
         self.frontiers.insert(stream, first);
         Ok(first)
-    }
-
-    fn advance(&mut self, stream: Stream, next: Ppa) {
-        self.frontiers.insert(stream, next);
-        if next.page == self.block_pages() {
-            self.seal(stream);
-        }
     }
 
     /// Ends the stream's block, full or not.

@@ -14,6 +14,7 @@
 
 use super::header::HEADER_BYTES;
 use super::image::Image;
+use super::oob::checksum;
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 use crate::geometry::{Geometry, Ppa};
@@ -143,7 +144,7 @@ impl Cells {
         let place = &mut self.slot[spare_bytes..];
         place[..8].copy_from_slice(&generation.to_le_bytes());
         place[8..12].copy_from_slice(&(stamp as u32).to_le_bytes());
-        let crc = stamp_checksum(&self.geometry, ppa, &place[..12]);
+        let crc = checksum(&self.geometry, ppa, &place[..12]);
         place[12..].copy_from_slice(&crc.to_le_bytes());
         self.image.write_at(self.spare_offset(ppa), &self.slot)?;
         let state = &mut self.blocks[ppa.block as usize];
@@ -194,7 +195,7 @@ impl Cells {
             if stamp.iter().all(|&byte| byte == 0) {
                 continue;
             }
-            let crc = stamp_checksum(&self.geometry, Ppa { block, page }, &stamp[..12]);
+            let crc = checksum(&self.geometry, Ppa { block, page }, &stamp[..12]);
             let is_intact = u32_at(stamp, 12) == Some(crc);
             let is_current = u64_at(stamp, 0) == Some(generation);
             let is_disturbed = u32_at(stamp, 8) == Some(Stamp::Disturbed as u32);
@@ -220,10 +221,6 @@ impl Cells {
         let spares = spare_area_bytes(&self.geometry);
         self.block_offset(ppa.block) + RECORD_AREA_BYTES + spares + data
     }
-}
-
-fn stamp_checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(bytes), &geometry.flat(ppa).to_le_bytes())
 }
 
 fn spare_area_bytes(geometry: &Geometry) -> u64 {

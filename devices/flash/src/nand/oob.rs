@@ -165,6 +165,7 @@ impl Oob {
     }
 }
 
-fn checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
+/// Over bytes and the address of their page.
+pub(super) fn checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(bytes), &geometry.flat(ppa).to_le_bytes())
 }
