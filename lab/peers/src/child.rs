@@ -50,7 +50,7 @@ fn measure(plan: &Plan) -> Result<Measured> {
         measured.settle_seconds = start.elapsed().as_secs_f64();
     }
     if setup.runs > 0 {
-        compaction(store, &mut measured)?;
+        compact_runs(store, &mut measured)?;
     }
     measured.hits_per_second = hits(store, setup, &data)?;
     measured.misses_per_second = misses(store, setup, &data)?;
@@ -181,7 +181,7 @@ fn put_each(
 }
 
 /// Compacts all runs into one.
-fn merge(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
+fn compact_runs(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
     store.flush()?;
     store.wait_idle()?;
     measured.compacted_bytes = store.metrics()?.disk_bytes;
@@ -193,8 +193,8 @@ fn merge(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Replaces values of keys drawn by zipf, until what that sets off has been done, and looks now and
-/// then at the space that it takes.
+/// Replaces values of keys drawn from a zipfian distribution, waits until the compactions and
+/// collections that follow are done, and looks now and then at the space on disk.
 fn update(
     store: &dyn KvStore,
     setup: &Setup,

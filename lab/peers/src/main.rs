@@ -33,55 +33,11 @@ struct Arguments {
     /// Rounds; every store runs once in each, and medians are quoted.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Keys loaded.
-    #[arg(long, default_value_t = 5_000_000)]
-    num: u64,
-    /// Bytes of a value, which compresses to half.
-    #[arg(long, default_value_t = 100)]
-    value_size: usize,
-    /// Gets of keys that are there, and as many of keys that are not.
-    #[arg(long, default_value_t = 1_000_000)]
-    reads: u64,
-    /// Scans of --scan-length entries.
-    #[arg(long, default_value_t = 100_000)]
-    scans: u64,
-    /// Entries of a scan.
-    #[arg(long, default_value_t = 100)]
-    scan_length: u64,
-    /// Block cache.
-    #[arg(long, default_value_t = 512)]
-    cache_mib: u64,
+    #[command(flatten)]
+    setup: Setup,
     /// Cache of a quarter of the keys and values instead of --cache-mib.
     #[arg(long)]
     cache_quarter: bool,
-    /// Memtable.
-    #[arg(long, default_value_t = 64)]
-    memtable_mib: u64,
-    /// Threads that flush and compact.
-    #[arg(long, default_value_t = 2)]
-    background: usize,
-    /// Threads that load.
-    #[arg(long, default_value_t = 1)]
-    writers: u64,
-    /// Flush so many runs while loading, then time their compact into one. For stores that
-    /// compaction nothing before: runstone-universal, rocksdb-universal.
-    #[arg(long, default_value_t = 0)]
-    runs: u64,
-    /// Zipfian updates at the end.
-    #[arg(long, default_value_t = 0)]
-    updates: u64,
-    /// Then a queue: put a key behind all others, take the first, delete it, so many times.
-    #[arg(long, default_value_t = 0)]
-    pops: u64,
-    /// Let compactions finish between the load and the reads.
-    #[arg(long)]
-    settle: bool,
-    /// Close the store, reopen it in another process, and time that.
-    #[arg(long)]
-    open: bool,
-    /// Compaction policy of Runstone.
-    #[arg(long)]
-    policy: Option<String>,
     /// Keyspace options of Runstone, a TOML file.
     #[arg(long, value_name = "FILE")]
     runstone_options: Option<PathBuf>,
@@ -98,30 +54,15 @@ struct Arguments {
 
 impl Arguments {
     fn setup(&self) -> Result<Setup> {
-        let data_bytes = self.num * (plan::KEY_BYTES + self.value_size) as u64;
-        let cache_bytes = match self.cache_quarter {
-            true => data_bytes / 4,
-            false => self.cache_mib << 20,
-        };
+        let mut setup = self.setup.clone();
+        if self.cache_quarter {
+            setup.cache_bytes = setup.num * (plan::KEY_BYTES + setup.value_bytes) as u64 / 4;
+        }
+        setup.background_threads = setup.background_threads.max(1);
+        setup.writers = setup.writers.max(1);
         let runstone_toml = self.runstone_options.as_ref().map(std::fs::read_to_string);
-        Ok(Setup {
-            num: self.num,
-            value_bytes: self.value_size,
-            reads: self.reads,
-            scans: self.scans,
-            scan_length: self.scan_length,
-            cache_bytes,
-            memtable_bytes: self.memtable_mib << 20,
-            background_threads: self.background.max(1),
-            writers: self.writers.max(1),
-            runs: self.runs,
-            updates: self.updates,
-            pops: self.pops,
-            settle: self.settle,
-            reopen: self.open,
-            runstone_policy: self.policy.clone(),
-            runstone_toml: runstone_toml.transpose()?,
-        })
+        setup.runstone_toml = runstone_toml.transpose()?;
+        Ok(setup)
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::Result;
 use crate::goals::{self, Judged};
@@ -40,10 +41,8 @@ pub fn compare(
     let runs = all_rounds(engines, rounds, setup, &root);
     fs::remove_dir_all(&root)?;
     let by_engine = runs?;
-    let medians: Vec<Median> = engines
-        .iter()
-        .map(|name| Median { name: name.clone(), measured: median(&by_engine[name]) })
-        .collect();
+    let of = |name: &String| Ok(Median { name: name.clone(), measured: median(&by_engine[name])? });
+    let medians = engines.iter().map(of).collect::<Result<Vec<Median>>>()?;
     let goals = goals::judge(&medians, setup);
     let runs = (0..rounds)
         .flat_map(|round| engines.iter().map(move |engine| (round, engine)))
@@ -110,40 +109,26 @@ fn child<T: DeserializeOwned>(plan: &Plan) -> Result<T> {
     Ok(serde_json::from_str(line)?)
 }
 
-fn median(runs: &[Measured]) -> Measured {
-    let of = |field: fn(&Measured) -> f64| middle(runs.iter().map(field).collect());
-    let bytes = |field: fn(&Measured) -> u64| {
-        middle(runs.iter().map(|run| field(run) as f64).collect()) as u64
-    };
-    let opened: Vec<Opened> = runs.iter().filter_map(|run| run.open).collect();
-    let of_open = |field: fn(&Opened) -> f64| middle(opened.iter().map(field).collect());
-    Measured {
-        engine: runs[0].engine.clone(),
-        loads_per_second: of(|run| run.loads_per_second),
-        put_p50_us: of(|run| run.put_p50_us),
-        put_p999_us: of(|run| run.put_p999_us),
-        put_worst_ms: of(|run| run.put_worst_ms),
-        put_own_worst_ms: of(|run| run.put_own_worst_ms),
-        settle_seconds: of(|run| run.settle_seconds),
-        hits_per_second: of(|run| run.hits_per_second),
-        misses_per_second: of(|run| run.misses_per_second),
-        scans_per_second: of(|run| run.scans_per_second),
-        peak_bytes: bytes(|run| run.peak_bytes),
-        disk_bytes: bytes(|run| run.disk_bytes),
-        disk_open_bytes: bytes(|run| run.disk_open_bytes),
-        written_bytes: bytes(|run| run.written_bytes),
-        write_call_bytes: bytes(|run| run.write_call_bytes),
-        compacted_bytes: bytes(|run| run.compacted_bytes),
-        compaction_seconds: of(|run| run.compaction_seconds),
-        compaction_cpu_seconds: of(|run| run.compaction_cpu_seconds),
-        pops_per_second: of(|run| run.pops_per_second),
-        updates_per_second: of(|run| run.updates_per_second),
-        update_cpu_us: of(|run| run.update_cpu_us),
-        update_disk_bytes: bytes(|run| run.update_disk_bytes),
-        open: (!opened.is_empty()).then(|| Opened {
-            open_ms: of_open(|open| open.open_ms),
-            first_get_us: of_open(|open| open.first_get_us),
-        }),
+/// The median of each number; what is no number is the first run's.
+fn median(runs: &[Measured]) -> Result<Measured> {
+    let values: serde_json::Result<Vec<Value>> = runs.iter().map(serde_json::to_value).collect();
+    Ok(serde_json::from_value(median_value(&values?))?)
+}
+
+fn median_value(values: &[Value]) -> Value {
+    match &values[0] {
+        Value::Object(fields) => {
+            let of = |name: &String| {
+                let each: Vec<Value> = values.iter().map(|value| value[name].clone()).collect();
+                (name.clone(), median_value(&each))
+            };
+            Value::Object(fields.keys().map(of).collect())
+        }
+        Value::Number(first) => {
+            let middle = middle(values.iter().filter_map(Value::as_f64).collect());
+            if first.is_u64() { json!(middle as u64) } else { json!(middle) }
+        }
+        first => first.clone(),
     }
 }
 
@@ -167,6 +152,7 @@ mod tests {
         assert_eq!(middle(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
         let runs: Vec<Measured> =
             [5, 9, 7].map(|bytes| Measured { peak_bytes: bytes, ..Measured::default() }).to_vec();
-        assert_eq!(median(&runs).peak_bytes, 7);
+        let of_all = median(&runs).expect("plain data");
+        assert_eq!((of_all.peak_bytes, of_all.hits_per_second), (7, 0.0));
     }
 }

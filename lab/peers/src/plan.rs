@@ -11,41 +11,62 @@ pub const KEY_BYTES: usize = 16;
 pub const SEPARATE_AT_BYTES: u32 = 512;
 
 /// The terms, equal for all stores.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, clap::Args)]
 pub struct Setup {
     /// Keys loaded.
+    #[arg(long, default_value_t = 5_000_000)]
     pub num: u64,
-    /// Size of a value.
+    /// Bytes of a value, which compresses to half.
+    #[arg(long = "value-size", default_value_t = 100)]
     pub value_bytes: usize,
-    /// Gets that hit, and as many that miss.
+    /// Gets of keys that are there, and as many of keys that are not.
+    #[arg(long, default_value_t = 1_000_000)]
     pub reads: u64,
-    /// Scans.
+    /// Scans of --scan-length entries.
+    #[arg(long, default_value_t = 100_000)]
     pub scans: u64,
     /// Entries of a scan.
+    #[arg(long, default_value_t = 100)]
     pub scan_length: u64,
-    /// Block cache.
+    /// Block cache, in MiB.
+    #[arg(long = "cache-mib", default_value = "512", value_parser = mebibytes)]
     pub cache_bytes: u64,
-    /// Memtable.
+    /// Memtable, in MiB.
+    #[arg(long = "memtable-mib", default_value = "64", value_parser = mebibytes)]
     pub memtable_bytes: u64,
     /// Threads that flush and compact.
+    #[arg(long = "background", default_value_t = 2)]
     pub background_threads: usize,
     /// Threads that load.
+    #[arg(long, default_value_t = 1)]
     pub writers: u64,
-    /// Runs that the load leaves, each flushed; 0 flushes when memtables are full. With runs, the
-    /// stores named for it compact nothing until they are compacted as a whole, which is timed.
+    /// Flush so many runs while loading, then time the compaction of all into one; 0 flushes when
+    /// memtables are full. For stores that compact nothing before: runstone-universal,
+    /// rocksdb-universal.
+    #[arg(long, default_value_t = 0)]
     pub runs: u64,
-    /// Zipfian updates after everything else.
+    /// Zipfian updates at the end.
+    #[arg(long, default_value_t = 0)]
     pub updates: u64,
-    /// Keys taken from the front of a queue, after that.
+    /// Then a queue: put a key behind all others, take the first, delete it, so many times.
+    #[arg(long, default_value_t = 0)]
     pub pops: u64,
-    /// Whether compactions may finish before the reads.
+    /// Let compactions finish between the load and the reads.
+    #[arg(long)]
     pub settle: bool,
-    /// Whether the store is reopened in another process.
+    /// Close the store, reopen it in another process, and time that.
+    #[arg(long = "open")]
     pub reopen: bool,
     /// Compaction policy of Runstone.
+    #[arg(long = "policy")]
     pub runstone_policy: Option<String>,
     /// Keyspace options of Runstone.
+    #[arg(skip)]
     pub runstone_toml: Option<String>,
+}
+
+fn mebibytes(text: &str) -> Result<u64, std::num::ParseIntError> {
+    text.parse().map(|count: u64| count << 20)
 }
 
 impl Measured {
@@ -126,13 +147,13 @@ pub struct Measured {
     pub compaction_seconds: f64,
     /// Processor time of the process meanwhile.
     pub compaction_cpu_seconds: f64,
-    /// Zipfian updates, compacts that they cause until they are over included.
+    /// Zipfian updates, over the time until the compactions that they cause are done.
     pub updates_per_second: f64,
     /// Processor time of the process meanwhile, for each update.
     pub update_cpu_us: f64,
     /// The most blocks that the directory took meanwhile.
     pub update_disk_bytes: u64,
-    /// Puts behind a queue, looks at its first key and deletes of it.
+    /// Keys taken from the queue: a put behind it, a look at its first key, a delete of that.
     pub pops_per_second: f64,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,

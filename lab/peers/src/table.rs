@@ -6,9 +6,12 @@ use crate::plan::{Measured, Setup};
 
 /// Renders everything.
 pub fn render(comparison: &Comparison) -> String {
+    let columns = columns(&comparison.setup);
+    let head = columns.iter().map(|(name, _)| name.to_string()).collect();
+    let row = |run: &Measured| columns.iter().map(|(_, cell)| cell(run)).collect();
+    let medians = comparison.medians.iter().map(|median| row(&median.measured));
     let mut text = format!("{}\n\n", terms(&comparison.setup));
-    let medians = comparison.medians.iter().map(|median| store_row(&median.measured));
-    text.push_str(&align(std::iter::once(store_head(&comparison.setup)).chain(medians).collect()));
+    text.push_str(&align(std::iter::once(head).chain(medians).collect()));
     if !comparison.goals.is_empty() {
         let head = ["goal", "against", "here", "wanted", ""].map(String::from).to_vec();
         let goals = comparison.goals.iter().map(goal_row);
@@ -32,77 +35,67 @@ fn terms(setup: &Setup) -> String {
     )
 }
 
-fn store_head(setup: &Setup) -> Vec<String> {
-    let mut head = vec![
-        "store",
-        "load/s",
-        "hit/s",
-        "miss/s",
-        "scan/s",
-        "put p50 us",
-        "p99.9 us",
-        "worst ms",
-        "not stolen",
-        "peak MiB",
-        "disk MB",
-        "(open)",
-        "written MB",
+/// A column's name, and its cell for a store.
+type Column = (&'static str, fn(&Measured) -> String);
+
+fn columns(setup: &Setup) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("store", |run| run.engine.clone()),
+        ("load/s", |run| whole(run.loads_per_second)),
+        ("hit/s", |run| whole(run.hits_per_second)),
+        ("miss/s", |run| whole(run.misses_per_second)),
+        ("scan/s", |run| whole(run.scans_per_second)),
+        ("put p50 us", |run| format!("{:.2}", run.put_p50_us)),
+        ("p99.9 us", |run| tenths(run.put_p999_us)),
+        ("worst ms", |run| tenths(run.put_worst_ms)),
+        ("not stolen", |run| tenths(run.put_own_worst_ms)),
+        ("peak MiB", |run| (run.peak_bytes >> 20).to_string()),
+        ("disk MB", |run| megabytes(run.disk_bytes)),
+        ("(open)", |run| megabytes(run.disk_open_bytes)),
+        ("written MB", |run| megabytes(run.written_bytes)),
     ];
-    if setup.settle {
-        head.push("settle s");
-    }
-    if setup.runs > 0 {
-        head.extend(["compacted MB", "compaction s", "cpu s", "MB/cpu s"]);
-    }
-    if setup.updates > 0 {
-        head.extend(["update/s", "cpu us", "update disk MB"]);
-    }
-    if setup.pops > 0 {
-        head.push("pop/s");
-    }
-    if setup.reopen {
-        head.extend(["open ms", "first get us"]);
-    }
-    head.into_iter().map(String::from).collect()
+    let mut add = |is_measured: bool, more: &[Column]| {
+        columns.extend_from_slice(if is_measured { more } else { &[] });
+    };
+    add(setup.settle, &[("settle s", |run| tenths(run.settle_seconds))]);
+    add(
+        setup.runs > 0,
+        &[
+            ("compacted MB", |run| megabytes(run.compacted_bytes)),
+            ("compaction s", |run| format!("{:.2}", run.compaction_seconds)),
+            ("cpu s", |run| format!("{:.2}", run.compaction_cpu_seconds)),
+            ("MB/cpu s", |run| whole(run.compacted_per_cpu_second() / 1e6)),
+        ],
+    );
+    add(
+        setup.updates > 0,
+        &[
+            ("update/s", |run| whole(run.updates_per_second)),
+            ("cpu us", |run| tenths(run.update_cpu_us)),
+            ("update disk MB", |run| megabytes(run.update_disk_bytes)),
+        ],
+    );
+    add(setup.pops > 0, &[("pop/s", |run| whole(run.pops_per_second))]);
+    add(
+        setup.reopen,
+        &[
+            ("open ms", |run| tenths(run.open.unwrap_or_default().open_ms)),
+            ("first get us", |run| whole(run.open.unwrap_or_default().first_get_us)),
+        ],
+    );
+    columns
 }
 
-fn store_row(run: &Measured) -> Vec<String> {
-    let whole = |number: f64| format!("{number:.0}");
-    let megabytes = |bytes: u64| whole(bytes as f64 / 1e6);
-    let mut row = vec![
-        run.engine.clone(),
-        whole(run.loads_per_second),
-        whole(run.hits_per_second),
-        whole(run.misses_per_second),
-        whole(run.scans_per_second),
-        format!("{:.2}", run.put_p50_us),
-        format!("{:.1}", run.put_p999_us),
-        format!("{:.1}", run.put_worst_ms),
-        format!("{:.1}", run.put_own_worst_ms),
-        (run.peak_bytes >> 20).to_string(),
-        megabytes(run.disk_bytes),
-        megabytes(run.disk_open_bytes),
-        megabytes(run.written_bytes),
-    ];
-    if run.settle_seconds > 0.0 {
-        row.push(format!("{:.1}", run.settle_seconds));
-    }
-    if run.compaction_seconds > 0.0 {
-        row.push(megabytes(run.compacted_bytes));
-        row.extend([run.compaction_seconds, run.compaction_cpu_seconds].map(|s| format!("{s:.2}")));
-        row.push(whole(run.compacted_per_cpu_second() / 1e6));
-    }
-    if run.updates_per_second > 0.0 {
-        row.extend([whole(run.updates_per_second), format!("{:.1}", run.update_cpu_us)]);
-        row.push(megabytes(run.update_disk_bytes));
-    }
-    if run.pops_per_second > 0.0 {
-        row.push(whole(run.pops_per_second));
-    }
-    if let Some(open) = run.open {
-        row.extend([format!("{:.1}", open.open_ms), whole(open.first_get_us)]);
-    }
-    row
+fn whole(number: f64) -> String {
+    format!("{number:.0}")
+}
+
+fn tenths(number: f64) -> String {
+    format!("{number:.1}")
+}
+
+fn megabytes(bytes: u64) -> String {
+    whole(bytes as f64 / 1e6)
 }
 
 fn goal_row(goal: &Judged) -> Vec<String> {
