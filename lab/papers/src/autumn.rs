@@ -14,191 +14,249 @@
 use runstone::policy::filters::FilterAllocation;
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::registry;
-use runstone::policy::shape::Shape;
+use runstone::policy::shape::{Shape, Table};
 use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::{KeyspaceOptions, Result};
-
-use super::engine::{Data, Loaded, plain_options};
-use super::{Context, PaperReport};
-use runstone_plot::{Axis, Chart, Line, LineChart};
+use runstone_plot::{Axis, Line};
 use runstone_workloads::generators::{Latest, Rng};
 
-const POLICY: &str = "garnering";
+use super::context::Part;
+use super::engine::{Data, Loaded, plain_options, write_amplification};
+use super::numbers::{falls, is_within, percent_less, rises, strokes};
+use super::report::line;
+use super::{Context, PaperReport};
 
-/// c in thousandths: leveling, and the two settings of section 4.3.
-const SETTINGS: [u32; 3] = [1000, 800, 400];
+const POLICY: &str = "garnering";
 /// `l0_share_percent` of the paper's system: level 0 does not wait.
 const AT_TRIGGER: u32 = 0;
-/// Key and value of YCSB.
-const YCSB_KEY_BYTES: usize = 24;
-const YCSB_VALUE_BYTES: usize = 1000;
 
 /// Measures all claims.
-pub fn run(context: &Context<'_>) -> Result<PaperReport> {
-    let mut report = PaperReport::new("autumn", context.scale);
-    report.notes.push(
+pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    report.note(
         "reads are counted when all jobs are done and level 0 is empty; c = 1 is leveling, in the \
-         paper RocksDB"
-            .into(),
+         paper RocksDB",
     );
-    whole_database(context, &mut report)?;
-    zero_result_gets(context, &mut report)?;
-    sensitivity(context, &mut report)?;
-    filters(context, &mut report)?;
-    Ok(report)
+    let parts: [Part<Context<'_>>; 4] = [
+        ("whole-database", whole_database),
+        ("zero-result-gets", zero_result_gets),
+        ("sensitivity", sensitivity),
+        ("filters", filters),
+    ];
+    context.measure(context, report, &parts)
 }
 
-/// Section 4.3: 80 GB of YCSB records, T = 5, tables of 64 MB, level 1 of 256 MB; all / 1024.
+/// A tree and its data, as they are at scale 1.
+#[derive(Clone, Copy)]
+struct Setting {
+    size_ratio: u32,
+    c_permille: u32,
+    l0_share_percent: u32,
+    /// Capacity of level 1.
+    base_bytes: u64,
+    /// Bytes of a table, and of a flush.
+    table_bytes: u64,
+    records: u64,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+/// Section 4.3: 80 GB of YCSB records, tables of 64 MB, level 1 of 256 MB; all / 1024.
+const WHOLE_DATABASE: Setting = Setting {
+    size_ratio: 5,
+    c_permille: 1000,
+    l0_share_percent: AT_TRIGGER,
+    base_bytes: 256 << 10,
+    table_bytes: 64 << 10,
+    records: (80 << 20) / (24 + 1000),
+    key_bytes: 24,
+    value_bytes: 1000,
+};
+
+/// Figure 2 with a level 1 that is small beside the data, as in section 4.3.
+const FIGURE_2: Setting =
+    Setting { size_ratio: 2, records: 1_500_000, key_bytes: 16, value_bytes: 50, ..WHOLE_DATABASE };
+
+/// Figure 3: 2 GB, with the sizes of figure 2; all / 64.
+const FIGURE_3: Setting = Setting {
+    base_bytes: 160 << 10,
+    table_bytes: 32 << 10,
+    records: (32 << 20) / (16 + 100),
+    key_bytes: 16,
+    value_bytes: 100,
+    ..WHOLE_DATABASE
+};
+
+impl Setting {
+    fn shape(&self, context: &Context<'_>) -> PolicyOptions {
+        PolicyOptions {
+            size_ratio: self.size_ratio,
+            c_permille: self.c_permille,
+            l0_trigger: 4,
+            l0_share_percent: self.l0_share_percent,
+            base_bytes: context.scaled(self.base_bytes).max(MIN_TABLE_BYTES),
+            table_bytes: context.scaled(self.table_bytes).max(MIN_TABLE_BYTES),
+            ..PolicyOptions::default()
+        }
+    }
+
+    fn options(&self, context: &Context<'_>) -> KeyspaceOptions {
+        KeyspaceOptions { shape: self.shape(context), ..plain_options(POLICY) }
+    }
+
+    fn data(&self, context: &Context<'_>) -> Data {
+        Data {
+            records: context.scaled(self.records),
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            flush_bytes: context.scaled(self.table_bytes),
+        }
+    }
+
+    fn load(&self, context: &Context<'_>) -> Result<Loaded> {
+        Loaded::new(self.options(context), &self.data(context))
+    }
+
+    /// Write amplification of the same load, by metadata alone.
+    fn simulate(&self, context: &Context<'_>) -> f64 {
+        let data = self.data(context);
+        let entry_bytes = data.entry_bytes();
+        let flush_bytes = data.flush_bytes.max(entry_bytes);
+        let workload = SimWorkload {
+            flush_bytes,
+            entry_bytes,
+            key_space: FRESH_KEYS,
+            order: KeyOrder::Uniform,
+            seed: 1,
+            prefix_count: 1,
+        };
+        let policy = registry::find(POLICY).expect("a registered policy");
+        let report = Simulator::new(policy, self.shape(context), workload)
+            .run(data.records * entry_bytes / flush_bytes)
+            .expect("plans of a registered policy fit the shape");
+        report.write_amplification_permille as f64 / 1000.0
+    }
+
+    /// The tree once it is loaded, and what it shows.
+    fn measure(&self, context: &Context<'_>, what: &str) -> Result<(Seen, Loaded)> {
+        let (c, percent) = (decimal(self.c_permille), self.l0_share_percent);
+        context.say(&format!("{what}, c = {c}, level 0 waits for {percent}%"));
+        let mut tree = self.load(context)?;
+        let seen = Seen {
+            levels: level_count(&tree.shape()) as f64,
+            space: tree.space_amplification(),
+            written: write_amplification(&tree.counters()),
+            simulated: self.simulate(context),
+            sought: runs_sought(context, &mut tree)?,
+        };
+        Ok((seen, tree))
+    }
+}
+
+/// What one tree showed.
+struct Seen {
+    levels: f64,
+    space: f64,
+    written: f64,
+    simulated: f64,
+    /// Runs that a seek positions.
+    sought: f64,
+}
+
+fn column(seen: &[Seen], value: fn(&Seen) -> f64) -> Vec<f64> {
+    seen.iter().map(value).collect()
+}
+
 fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let seen = whole_databases(context, AT_TRIGGER)?;
-    let waiting = whole_databases(context, default_share())?;
-    let levels: Vec<usize> = seen.iter().map(|seen| seen.levels).collect();
+    let (mut seen, mut hits, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+    for c_permille in [1000, 800, 400] {
+        let setting = Setting { c_permille, ..WHOLE_DATABASE };
+        let (one, mut tree) = setting.measure(context, WHOLE_DATABASE_TEXT)?;
+        seen.push(one);
+        hits.push(latest_hits(context, &mut tree)? * 100.0);
+        let setting = Setting { l0_share_percent: default_share(), ..setting };
+        waiting.push(setting.measure(context, WHOLE_DATABASE_TEXT)?.0);
+    }
+    let of = |value| column(&seen, value);
+    let (levels, sought, written) =
+        (of(|seen| seen.levels), of(|seen| seen.sought), of(|seen| seen.written));
     report.judge(
         "levels of 80 GB, c = 1 / 0.8 / 0.4 (4.3)",
         "5 / 4 / almost 3 (a 4th of one table)",
-        each(&seen, |seen| seen.levels as f64, 0),
+        strokes(&levels, 0),
         "5 / 4 / 3, or 4 as in the paper",
-        levels[0] == 5 && levels[1] == 4 && (3..=4).contains(&levels[2]),
+        levels[..2] == [5.0, 4.0] && (3.0..=4.0).contains(&levels[2]),
     );
-    let falls = |value: fn(&Seen) -> f64| seen.windows(2).all(|w| value(&w[1]) < value(&w[0]));
     report.judge(
         "runs that a seek positions, c = 1 / 0.8 / 0.4 (4.2.2)",
         "range reads get faster as c falls",
-        each(&seen, |seen| seen.sought, 2),
+        strokes(&sought, 2),
         "falls with c",
-        falls(|seen| seen.sought),
+        falls(&sought),
     );
     report.judge(
         "write amplification, c = 1 / 0.8 / 0.4 (4.2.2)",
         "lower c gives worse write performance",
-        each(&seen, |seen| seen.written, 2),
+        strokes(&written, 2),
         "rises as c falls",
-        falls(|seen| -seen.written),
+        rises(&written),
     );
     let here = format!(
         "{}; simulator {}, at the trigger {}",
-        each(&waiting, |seen| seen.written, 2),
-        each(&waiting, |seen| seen.simulated, 2),
-        each(&seen, |seen| seen.simulated, 2)
+        strokes(column(&waiting, |seen| seen.written), 2),
+        strokes(column(&waiting, |seen| seen.simulated), 2),
+        strokes(of(|seen| seen.simulated), 2)
     );
     let why = "our default: level 0 waits until it holds half of what it would rewrite";
     report.show("the same where level 0 waits, and by the simulator", "", here, why);
     report.judge(
         "YCSB D: hits in level 1, c = 1 / 0.8 / 0.4 (4.3)",
         "9% / 33% / 40%",
-        each(&seen, |seen| seen.hits * 100.0, 1) + " %",
+        strokes(&hits, 1) + " %",
         "rises as c falls",
-        falls(|seen| -seen.hits),
+        rises(&hits),
     );
-    let most = seen.iter().map(|seen| seen.space).fold(0.0, f64::max);
-    let least = seen.iter().map(|seen| seen.space).fold(f64::INFINITY, f64::min);
+    let space = of(|seen| seen.space);
+    let least = space.iter().copied().fold(f64::INFINITY, f64::min);
     report.judge(
         "space amplification after the load, c = 1 / 0.8 / 0.4 (4.3)",
         "87.42 / 87.49 / 87.61 GB, within 0.3%",
-        each(&seen, |seen| seen.space, 4),
+        strokes(&space, 4),
         "within 1% of each other",
-        most <= least * 1.01,
+        space.iter().all(|space| *space <= least * 1.01),
     );
     Ok(())
 }
 
-/// What one setting of the whole database showed.
-struct Seen {
-    levels: usize,
-    space: f64,
-    written: f64,
-    simulated: f64,
-    sought: f64,
-    hits: f64,
-}
+const WHOLE_DATABASE_TEXT: &str = "80 MiB of YCSB records";
 
-fn each(seen: &[Seen], value: fn(&Seen) -> f64, digits: usize) -> String {
-    let values = seen.iter().map(|seen| format!("{:.digits$}", value(seen)));
-    values.collect::<Vec<_>>().join(" / ")
-}
-
-fn whole_databases(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Seen>> {
-    let data = Data {
-        records: (80 << 20) / (YCSB_KEY_BYTES + YCSB_VALUE_BYTES) as u64,
-        key_bytes: YCSB_KEY_BYTES,
-        value_bytes: YCSB_VALUE_BYTES,
-        flush_bytes: 64 << 10,
-    };
-    let of = |c| {
-        context.say(&format!(
-            "80 MiB of YCSB records, c = {}, level 0 waits for {l0_share_percent}%",
-            decimal(c)
-        ));
-        let shape = shape_options(context, 5, c, 256 << 10, 64 << 10);
-        let shape = PolicyOptions { l0_share_percent, ..shape };
-        let simulated = simulated(context, &shape, &data);
-        let mut tree = load(context, shape, &data)?;
-        Ok(Seen {
-            levels: level_count(&tree.shape()),
-            space: tree.space_amplification(),
-            written: tree.write_amplification(),
-            simulated,
-            sought: runs_sought(context, &mut tree)?,
-            hits: latest_hits(context, &mut tree)?,
-        })
-    };
-    SETTINGS.into_iter().map(of).collect()
-}
-
-/// Write amplification of the same load, by metadata alone.
-fn simulated(context: &Context<'_>, shape: &PolicyOptions, data: &Data) -> f64 {
-    let entry_bytes = (data.key_bytes + data.value_bytes) as u64;
-    let flush_bytes = context.scaled(data.flush_bytes).max(entry_bytes);
-    let workload = SimWorkload {
-        flush_bytes,
-        entry_bytes,
-        key_space: FRESH_KEYS,
-        order: KeyOrder::Uniform,
-        seed: 1,
-        prefix_count: 1,
-    };
-    let flushes = context.scaled(data.records) * entry_bytes / flush_bytes;
-    let policy = registry::find(POLICY).expect("a registered policy");
-    let report = Simulator::new(policy, shape.clone(), workload).run(flushes);
-    let report = report.expect("plans of a registered policy fit the shape");
-    report.write_amplification_permille as f64 / 1000.0
-}
-
-/// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with a level 1 that is small
-/// beside the data, as in section 4.3; shown with the sizes of `OptimizeForSmallDb`, level 1 of
-/// 10 MB and tables of 2 MB, where level 0 brings nearly a whole level 1 at once and the few levels
-/// have holes.
+/// Figure 2: two million entries of 16 + 50 bytes, T = 2. Shown beside the row that is judged with
+/// the sizes of `OptimizeForSmallDb`, level 1 of 10 MB and tables of 2 MB, where level 0 brings
+/// nearly a whole level 1 at once and the few levels have holes.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let claim = "gets without filters, c = 0.8 against leveling, T = 2 (figure 2b)";
     let paper = "119.9 -> 97.5 us, 19% less";
-    let mut probes = Vec::new();
-    for sizes in [(256 << 10, 64 << 10), (10 << 20, 2 << 20)] {
-        for c in [1000, 800] {
-            probes.push(probes_of_absent(context, c, sizes)?);
-        }
+    let own = Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, ..FIGURE_2 };
+    let mut seen = Vec::new();
+    for setting in [FIGURE_2, own] {
+        let leveling = probes_of_absent(context, &setting)?;
+        let probes = probes_of_absent(context, &Setting { c_permille: 800, ..setting })?;
+        let less = percent_less(leveling, probes);
+        seen.push((format!("{leveling:.2} -> {probes:.2} tables probed, {less:.0}% less"), less));
     }
-    let saved = |from: f64, to: f64| 1.0 - to / from;
-    let here = |from: f64, to: f64| {
-        format!("{from:.2} -> {to:.2} tables probed, {:.0}% less", saved(from, to) * 100.0)
-    };
-    report.judge(
-        claim,
-        paper,
-        here(probes[0], probes[1]),
-        "level 1 of 256 KiB: tables probed by zero-result gets at least 15% fewer",
-        saved(probes[0], probes[1]) >= 0.15,
-    );
-    report.show(claim, paper, here(probes[2], probes[3]), "the paper's level 1 of 10 MB");
+    let [(small, less), (own, _)] = <[_; 2]>::try_from(seen).expect("two settings");
+    let expected = "level 1 of 256 KiB: tables probed by zero-result gets at least 15% fewer";
+    report.judge(claim, paper, small, expected, less >= 15.0);
+    report.show(claim, paper, own, "the paper's level 1 of 10 MB");
     Ok(())
 }
 
 /// Tables that a get of an absent key probes. Round-robin sinking leaves a hole in each level, of
 /// another size at each moment, which a get of a key inside it does not probe; so gets are spread
 /// over the last quarter of the load.
-fn probes_of_absent(context: &Context<'_>, c: u32, (base, table): (u64, u64)) -> Result<f64> {
-    context.say(&format!("2 million entries of 66 bytes, L1 of {base} bytes, c = {}", decimal(c)));
-    let data = Data { records: 1_500_000, key_bytes: 16, value_bytes: 50, flush_bytes: table };
-    let mut tree = load(context, shape_options(context, 2, c, base, table), &data)?;
+fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
+    let (base, c) = (setting.base_bytes, decimal(setting.c_permille));
+    context.say(&format!("2 million entries of 66 bytes, L1 of {base} bytes, c = {c}"));
+    let mut tree = setting.load(context)?;
     let (mut gets, mut probed) = (0, 0);
     while tree.records() < context.scaled(2_000_000) {
         let before = tree.counters();
@@ -210,108 +268,89 @@ fn probes_of_absent(context: &Context<'_>, c: u32, (base, table): (u64, u64)) ->
     Ok(probed as f64 / gets.max(1) as f64)
 }
 
+/// c of figure 3, in thousandths.
+const SWEEP: [u32; 4] = [1000, 800, 600, 400];
+
+/// What the trees of one T showed, for each c.
+type Sweep = (String, Vec<Seen>);
+
 /// Figure 3: c from 1 to 0.4, T = 3 and 5.
 fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let [written, sought, simulated] = sweep(context, AT_TRIGGER)?;
-    let [waiting, ..] = sweep(context, default_share())?;
-    let ends = |lines: &[Line]| {
-        let end = |line: &Line| (line.points[0].1, line.points[SWEEP.len() - 1].1);
-        lines.iter().map(end).collect::<Vec<_>>()
+    let seen = sweep(context, AT_TRIGGER)?;
+    let waiting = sweep(context, default_share())?;
+    let text = |sweeps: &[Sweep], value| {
+        let of = |(name, seen): &Sweep| format!("{name}: {}", strokes(column(seen, value), 2));
+        sweeps.iter().map(of).collect::<Vec<_>>().join("; ")
     };
-    let text = |lines: &[Line]| {
-        let of = |line: &Line| {
-            let values = line.points.iter().map(|point| format!("{:.2}", point.1));
-            format!("{}: {}", line.name, values.collect::<Vec<_>>().join(" / "))
-        };
-        lines.iter().map(of).collect::<Vec<_>>().join("; ")
+    let ends = |value: fn(&Seen) -> f64| {
+        seen.iter().map(move |(_, seen)| (value(&seen[0]), value(&seen[SWEEP.len() - 1])))
     };
     report.judge(
         "write amplification, c = 1 / 0.8 / 0.6 / 0.4 (figure 3a)",
         "random writes get slower as c falls",
-        text(&written),
+        text(&seen, |seen| seen.written),
         "higher at 0.4 than at 1, T = 3 and 5",
-        ends(&written).iter().all(|(first, last)| last > first),
+        ends(|seen| seen.written).all(|(first, last)| last > first),
     );
-    let rows = [
-        ("the same where level 0 waits (figure 3a)", text(&waiting), "our default"),
-        (
-            "the same by the simulator (figure 3a)",
-            text(&simulated),
-            "level 0 compactions at its trigger",
-        ),
-    ];
-    for (claim, here, why) in rows {
-        report.show(claim, "", here, why);
-    }
+    let here = text(&waiting, |seen| seen.written);
+    report.show("the same where level 0 waits (figure 3a)", "", here, "our default");
+    let (here, why) = (text(&seen, |seen| seen.simulated), "level 0 is compacted at its trigger");
+    report.show("the same by the simulator (figure 3a)", "", here, why);
     report.judge(
         "runs that a seek positions, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
         "small range reads get faster as c falls and as T rises",
-        text(&sought),
+        text(&seen, |seen| seen.sought),
         "lower at 0.4 than at 1, T = 3 and 5; at c = 1 lower for T = 5",
-        ends(&sought).iter().all(|(first, last)| last < first)
-            && sought[1].points[0].1 < sought[0].points[0].1,
+        ends(|seen| seen.sought).all(|(first, last)| last < first)
+            && seen[1].1[0].sought < seen[0].1[0].sought,
     );
-    let chart = |title: &str, y: &str, lines: Vec<Line>| {
-        let (title, x, y) = (title.into(), Axis::linear("c"), Axis::linear(y));
-        Chart::Line(LineChart { title, x, y, lines })
+    let lines = |sweeps: &[Sweep], suffix: &str, value| -> Vec<Line> {
+        let c = || SWEEP.map(|permille| f64::from(permille) / 1000.0).into_iter();
+        let of =
+            |(name, seen): &Sweep| line(&(name.clone() + suffix), c().zip(column(seen, value)));
+        sweeps.iter().map(of).collect()
     };
-    let named = |line: Line| Line { name: format!("{}, level 0 waits", line.name), ..line };
-    let lines = written.into_iter().chain(waiting.into_iter().map(named)).collect();
-    report.draw("figure-3a", chart("Random writes", "bytes written per byte of the user", lines));
-    report.draw("figure-3b", chart("Short range reads", "runs sought per scan", sought));
+    let mut written = lines(&seen, "", |seen| seen.written);
+    written.extend(lines(&waiting, ", level 0 waits", |seen| seen.written));
+    let sought = lines(&seen, "", |seen| seen.sought);
+    let (x, y) = (Axis::linear("c"), "bytes written per byte of the user");
+    report.draw_lines("figure-3a", "Random writes", x.clone(), y, written);
+    report.draw_lines("figure-3b", "Short range reads", x, "runs sought per scan", sought);
     Ok(())
 }
 
-/// c of figure 3, in thousandths.
-const SWEEP: [u32; 4] = [1000, 800, 600, 400];
-
-/// Two GB of 16 + 100 bytes in random order; the sizes of figure 2; all / 64. Write amplification,
-/// runs that a seek positions and write amplification by the simulator, a line per T each.
-fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<[Vec<Line>; 3]> {
-    let mut all = [Vec::new(), Vec::new(), Vec::new()];
+/// Figure 3 with level 0 waiting for so much.
+fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
+    let mut sweeps = Vec::new();
     for size_ratio in [3, 5] {
-        let line = || Line { name: format!("T = {size_ratio}"), points: Vec::new() };
-        let mut lines = [line(), line(), line()];
-        for c in SWEEP {
-            context.say(&format!(
-                "32 MiB, T = {size_ratio}, c = {}, level 0 waits for {l0_share_percent}%",
-                decimal(c)
-            ));
-            let shape = shape_options(context, size_ratio, c, 160 << 10, 32 << 10);
-            let shape = PolicyOptions { l0_share_percent, ..shape };
-            let records = (32 << 20) / 116;
-            let data = Data { records, key_bytes: 16, value_bytes: 100, flush_bytes: 32 << 10 };
-            let simulated = simulated(context, &shape, &data);
-            let mut tree = load(context, shape, &data)?;
-            let written = tree.write_amplification();
-            let values = [written, runs_sought(context, &mut tree)?, simulated];
-            for (line, value) in lines.iter_mut().zip(values) {
-                line.points.push((f64::from(c) / 1000.0, value));
-            }
+        let mut seen = Vec::new();
+        for c_permille in SWEEP {
+            let setting = Setting { size_ratio, c_permille, l0_share_percent, ..FIGURE_3 };
+            seen.push(setting.measure(context, &format!("32 MiB, T = {size_ratio}"))?.0);
         }
-        for (lines, line) in all.iter_mut().zip(lines) {
-            lines.push(line);
-        }
+        sweeps.push((format!("T = {size_ratio}"), seen));
     }
-    Ok(all)
+    Ok(sweeps)
 }
 
 /// Section 3: what filters cost gets of absent keys is the sum of their false-positive rates; the
 /// optimal allocation makes that sum smaller for the same memory. The first rows have few levels;
 /// the others a level 1 that is small beside the data, where allocation has something to divide.
 fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let figure = Setting { records: 500_000, ..FIGURE_2 };
+    let few = Setting { c_permille: 800, base_bytes: 10 << 18, table_bytes: 2 << 18, ..figure };
     for bits in [2, 5] {
-        let seen = vain_reads(context, 800, (10 << 18, 2 << 18), bits, FilterAllocation::Uniform)?;
+        let seen = vain_reads(context, &few, bits, FilterAllocation::Uniform)?;
         let claim =
             format!("reads in vain of a zero-result get, {bits} filter bits per key, uniform (3)");
         seen.judge(report, &claim);
     }
-    for c in [1000, 800] {
+    for c_permille in [1000, 800] {
+        let setting = Setting { c_permille, ..figure };
         for bits in [2, 5] {
-            let vain = |kind| vain_reads(context, c, (256 << 10, 64 << 10), bits, kind);
-            let optimal = vain(FilterAllocation::Optimal)?;
-            let uniform = vain(FilterAllocation::Uniform)?;
-            let at = format!("{bits} filter bits per key, c = {}", decimal(c));
+            let optimal = vain_reads(context, &setting, bits, FilterAllocation::Optimal)?;
+            let uniform = vain_reads(context, &setting, bits, FilterAllocation::Uniform)?;
+            let at = format!("{bits} filter bits per key, c = {}", decimal(c_permille));
             let claim = format!("reads in vain of a zero-result get, {at}");
             optimal.judge(report, &format!("{claim}, optimal (3)"));
             uniform.judge(report, &format!("{claim}, uniform (3)"));
@@ -321,7 +360,7 @@ fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
                 "fewer reads in vain for the same memory",
                 format!(
                     "{less:.3} / {more:.3} blocks, {:.0}% less; {:.2} / {:.2} bits per key held",
-                    (1.0 - less / more) * 100.0,
+                    percent_less(more, less),
                     optimal.bits_per_key,
                     uniform.bits_per_key
                 ),
@@ -350,38 +389,32 @@ impl VainReads {
             "the sum of the filters' false-positive rates",
             format!("{blocks:.3} blocks, sum(p) = {sum_of_rates:.3}"),
             "within 10% of sum(p)",
-            (blocks / sum_of_rates - 1.0).abs() <= 0.1,
+            is_within(0.1, *blocks, *sum_of_rates),
         );
     }
 }
 
-/// Half a million entries of 66 bytes, T = 2.
+/// Gets of absent keys from the tree with filters of so many bits.
 fn vain_reads(
     context: &Context<'_>,
-    c: u32,
-    (base, table): (u64, u64),
+    setting: &Setting,
     bits: u32,
     filter_allocation: FilterAllocation,
 ) -> Result<VainReads> {
-    context.say(&format!(
-        "500,000 entries of 66 bytes, c = {}, {bits} bits, {filter_allocation:?}",
-        decimal(c)
-    ));
-    let data = Data { records: 500_000, key_bytes: 16, value_bytes: 50, flush_bytes: table };
+    let c = decimal(setting.c_permille);
+    context
+        .say(&format!("500,000 entries of 66 bytes, c = {c}, {bits} bits, {filter_allocation:?}"));
     let options = KeyspaceOptions {
-        shape: shape_options(context, 2, c, base, table),
         filter_bits_per_key_x10: bits * 10,
         filter_allocation,
-        ..plain_options(POLICY)
+        ..setting.options(context)
     };
-    let mut tree = load_with(context, options, &data)?;
+    let mut tree = Loaded::new(options, &setting.data(context))?;
     let before = tree.counters();
     let gets = tree.get_absent(context.scaled(200_000))?;
     let read = tree.counters().blocks_searched - before.blocks_searched;
     let shape = tree.shape();
-    let sum = |of: fn(&runstone::policy::shape::Table) -> u64| -> u64 {
-        shape.tables().map(|(_, table)| of(table)).sum()
-    };
+    let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, table)| of(table)).sum::<u64>();
     Ok(VainReads {
         blocks: read as f64 / gets as f64,
         sum_of_rates: sum_of_rates(&shape),
@@ -401,47 +434,15 @@ fn sum_of_rates(shape: &Shape) -> f64 {
         let ln_2 = std::f64::consts::LN_2;
         (-(bits as f64) / keys.max(1) as f64 * ln_2 * ln_2).exp()
     };
-    let of = |table: &runstone::policy::shape::Table| {
+    let of = |table: &Table| {
         let share = (number(&table.max_key) - number(&table.min_key)) / 2_f64.powi(64);
         share * rate(table.filter_bits, table.entries)
     };
     shape.tables().map(|(_, table)| of(table)).sum()
 }
 
-/// The numbers of a tree, at the scale of the context.
-fn shape_options(
-    context: &Context<'_>,
-    size_ratio: u32,
-    c_permille: u32,
-    base_bytes: u64,
-    table_bytes: u64,
-) -> PolicyOptions {
-    PolicyOptions {
-        size_ratio,
-        c_permille,
-        l0_trigger: 4,
-        l0_share_percent: AT_TRIGGER,
-        base_bytes: context.scaled(base_bytes).max(MIN_TABLE_BYTES),
-        table_bytes: context.scaled(table_bytes).max(MIN_TABLE_BYTES),
-        ..PolicyOptions::default()
-    }
-}
-
 fn default_share() -> u32 {
     PolicyOptions::default().l0_share_percent
-}
-
-fn load(context: &Context<'_>, shape: PolicyOptions, data: &Data) -> Result<Loaded> {
-    load_with(context, KeyspaceOptions { shape, ..plain_options(POLICY) }, data)
-}
-
-fn load_with(context: &Context<'_>, options: KeyspaceOptions, data: &Data) -> Result<Loaded> {
-    let data = Data {
-        records: context.scaled(data.records),
-        flush_bytes: context.scaled(data.flush_bytes),
-        ..data.clone()
-    };
-    Loaded::new(options, &data)
 }
 
 /// Levels that hold tables, level 0 apart.

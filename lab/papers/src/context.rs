@@ -3,12 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runstone::{Error, Result};
 
+use super::report::PaperReport;
+
 /// Hears what a paper does now.
 pub type Say<'a> = dyn Fn(&str) + 'a;
+
+/// A part of a paper: its name, and what measures its claims and adds their rows. `L` is what the
+/// parts share.
+pub(super) type Part<L> = (&'static str, fn(&L, &mut PaperReport) -> Result<()>);
 
 /// How large a paper's workloads are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,9 +57,8 @@ pub struct Context<'a> {
     pub scale: f64,
     /// Whether all sizes are an eighth: [`Scale::T1`].
     pub is_t1: bool,
-    /// The one part to measure, of a paper that is measured in parts.
+    /// The one part to measure.
     only: Option<String>,
-    has_met: AtomicBool,
     scratch: PathBuf,
     directories: AtomicU64,
     say: &'a Say<'a>,
@@ -68,9 +73,8 @@ impl<'a> Context<'a> {
             return Err(Error::invalid(what, "1 is the scale of the expectations"));
         }
         let scratch = make_scratch(&std::env::temp_dir())?;
-        let has_met = AtomicBool::new(false);
         let directories = AtomicU64::new(0);
-        Ok(Context { scale, is_t1, only: None, has_met, scratch, directories, say })
+        Ok(Context { scale, is_t1, only: None, scratch, directories, say })
     }
 
     /// Restricts the run to one part.
@@ -79,16 +83,21 @@ impl<'a> Context<'a> {
         self
     }
 
-    /// Whether this part is to be measured.
-    pub fn wants(&self, part: &str) -> bool {
-        let wanted = self.only.as_deref().is_none_or(|only| only == part);
-        self.has_met.fetch_or(wanted, Ordering::Relaxed);
-        wanted
-    }
-
-    /// Whether a part was asked for that the paper does not have.
-    pub fn lacks_part(&self) -> bool {
-        self.only.is_some() && !self.has_met.load(Ordering::Relaxed)
+    /// Measures all parts, or the one that is asked for.
+    pub(super) fn measure<L>(
+        &self,
+        shared: &L,
+        report: &mut PaperReport,
+        parts: &[Part<L>],
+    ) -> Result<()> {
+        let is_wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
+        if !parts.iter().any(|(name, _)| is_wanted(name)) {
+            let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+            let what = format!("paper {} has no such part", report.paper);
+            return Err(Error::invalid(what, format!("choose among: {}", names.join(", "))));
+        }
+        let mut wanted = parts.iter().filter(|(name, _)| is_wanted(name));
+        wanted.try_for_each(|(_, measure)| measure(shared, report))
     }
 
     /// A count at this scale, at least 1.

@@ -9,9 +9,10 @@ use std::time::Duration;
 use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Compression, KeyspaceOptions, Options, Result, Store, WalMode};
-
 use runstone::storage::random::mix64;
+use runstone::{
+    Background, Compression, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode,
+};
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
 /// Memory of a memtable: never reached, since flushes come by count.
@@ -34,7 +35,8 @@ pub struct Data {
 }
 
 impl Data {
-    fn entry_bytes(&self) -> u64 {
+    /// Bytes of a key and its value.
+    pub fn entry_bytes(&self) -> u64 {
         (self.key_bytes + self.value_bytes) as u64
     }
 
@@ -70,35 +72,70 @@ pub fn plain_options(policy: &str) -> KeyspaceOptions {
     }
 }
 
+/// Options of a store whose jobs run when they are asked to, so that its files are a function of
+/// the options.
+pub fn stepped_options(keyspace: Option<KeyspaceOptions>, memory_budget_bytes: u64) -> Options {
+    Options {
+        background: Background::Manual,
+        seed: Some(1),
+        wal_mode: WalMode::Write,
+        memory_budget_bytes,
+        keyspace,
+        ..Options::default()
+    }
+}
+
+/// Does all jobs that are due.
+pub fn do_jobs(store: &Store) -> Result<()> {
+    while store.run_one_job()? {}
+    Ok(())
+}
+
 impl Loaded {
     /// Makes a store and writes all records, and a few more until level 0 is empty: how many runs
     /// wait there at the end is chance, and they would count as much as the levels below. Then
     /// nothing is left to be compacted.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
-        let mut loaded = Loaded::empty(keyspace, data, None)?;
-        while loaded.records < loaded.data.records {
-            loaded.insert()?;
-        }
-        loaded.settle()?;
+        let mut loaded = Loaded::of_runs(keyspace, data, None)?;
         loaded.insert_until_calm()?;
         Ok(loaded)
     }
 
-    /// Makes a store; its compactions are split into so many slices.
-    pub fn empty(
+    /// Makes a store whose compactions have so many slices, writes all records and does all jobs.
+    /// Level 0 stays as it is, which is the tree of a policy that stacks runs.
+    pub fn of_runs(
         keyspace: KeyspaceOptions,
         data: &Data,
         compaction_slices: Option<usize>,
     ) -> Result<Loaded> {
-        let options = Options {
-            background: Background::Manual,
-            seed: Some(1),
-            compaction_slices,
-            wal_mode: WalMode::Write,
-            memory_budget_bytes: 256 << 20,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let mut loaded = Loaded::empty(keyspace, data, compaction_slices)?;
+        while loaded.records < loaded.data.records {
+            loaded.insert()?;
+        }
+        loaded.settle()?;
+        Ok(loaded)
+    }
+
+    /// The same in ascending order.
+    pub fn ascending(
+        keyspace: KeyspaceOptions,
+        data: &Data,
+        compaction_slices: Option<usize>,
+    ) -> Result<Loaded> {
+        let mut loaded = Loaded::empty(keyspace, data, compaction_slices)?;
+        for record in 0..data.records {
+            loaded.put(padded(record, data.key_bytes))?;
+        }
+        loaded.settle()?;
+        Ok(loaded)
+    }
+
+    fn empty(
+        keyspace: KeyspaceOptions,
+        data: &Data,
+        compaction_slices: Option<usize>,
+    ) -> Result<Loaded> {
+        let options = Options { compaction_slices, ..stepped_options(Some(keyspace), 256 << 20) };
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options)?;
         let mut rng = Rng::new(1);
@@ -110,40 +147,14 @@ impl Loaded {
     /// The same tree with a cache of next to nothing, so that block reads count what reads need,
     /// and with fresh counters.
     pub fn without_cache(self) -> Result<Loaded> {
-        let Loaded { store, storage, data, values, rng, records, unflushed } = self;
-        store.close()?;
-        let options = Options {
-            background: Background::Manual,
-            seed: Some(1),
-            wal_mode: WalMode::Write,
-            memory_budget_bytes: 1 << 20,
-            ..Options::default()
-        };
-        let store = Store::open_on(storage.clone(), options)?;
-        Ok(Loaded { store, storage, data, values, rng, records, unflushed })
-    }
-
-    /// Writes all records and does all jobs; level 0 stays as it is, which is the tree of a stack.
-    pub fn load(&mut self) -> Result<()> {
-        while self.records < self.data.records {
-            self.insert()?;
-        }
-        self.settle()
-    }
-
-    /// The same in ascending order.
-    pub fn load_ascending(&mut self) -> Result<()> {
-        while self.records < self.data.records {
-            let mut key = self.records.to_be_bytes().to_vec();
-            key.resize(self.data.key_bytes.max(8), 0);
-            self.put(key)?;
-        }
-        self.settle()
+        self.store.close()?;
+        let store = Store::open_on(self.storage.clone(), stepped_options(None, 1 << 20))?;
+        Ok(Loaded { store, ..self })
     }
 
     /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.
     pub fn insert(&mut self) -> Result<()> {
-        self.put(key(self.records, self.data.key_bytes))
+        self.put(self.key(self.records))
     }
 
     fn put(&mut self, key: Vec<u8>) -> Result<()> {
@@ -174,15 +185,7 @@ impl Loaded {
 
     /// Bytes of all live tables over key and value bytes of all records.
     pub fn space_amplification(&self) -> f64 {
-        let user = self.records * self.data.entry_bytes();
-        self.store.default_keyspace().shape().bytes() as f64 / user as f64
-    }
-
-    /// Bytes written to tables over key and value bytes written.
-    pub fn write_amplification(&self) -> f64 {
-        let counters = self.counters();
-        let written = counters.flush_bytes_written + counters.compaction_bytes_written;
-        written as f64 / counters.user_bytes_written.max(1) as f64
+        self.shape().bytes() as f64 / (self.records * self.data.entry_bytes()) as f64
     }
 
     /// All counters.
@@ -197,7 +200,7 @@ impl Loaded {
 
     /// The key of a record; numbers that were never written are absent keys, spread as evenly.
     pub fn key(&self, record: u64) -> Vec<u8> {
-        key(record, self.data.key_bytes)
+        mixed_key(record, self.data.key_bytes)
     }
 
     /// Gets that many absent keys; returns how many.
@@ -222,7 +225,7 @@ impl Loaded {
 
     /// Seeks that many times and reads `length` entries each.
     pub fn scan(&mut self, scans: u64, length: u64) -> Result<()> {
-        let mut cursor = self.store.default_keyspace().cursor(Default::default())?;
+        let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
         for _ in 0..scans {
             cursor.seek(&self.rng.next_u64().to_be_bytes())?;
             for _ in 0..length {
@@ -239,9 +242,34 @@ impl Loaded {
     fn settle(&mut self) -> Result<()> {
         self.unflushed = 0;
         self.store.flush()?;
-        while self.store.run_one_job()? {}
-        Ok(())
+        do_jobs(&self.store)
     }
+}
+
+/// Bytes written to tables over key and value bytes written.
+pub fn write_amplification(counters: &CounterValues) -> f64 {
+    table_bytes_written(counters) as f64 / counters.user_bytes_written.max(1) as f64
+}
+
+/// Bytes that flushes and compactions wrote.
+pub fn table_bytes_written(counters: &CounterValues) -> u64 {
+    counters.flush_bytes_written + counters.compaction_bytes_written
+}
+
+/// Reads the values of so many entries from a key on, with a cursor of its own. Returns their
+/// bytes.
+pub fn scan_values(store: &Store, key: &[u8], entries: u64) -> Result<u64> {
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default())?;
+    cursor.seek(key)?;
+    let mut bytes = 0;
+    for _ in 0..entries {
+        if !cursor.valid() {
+            break;
+        }
+        bytes += std::hint::black_box(cursor.value()).len() as u64;
+        cursor.next()?;
+    }
+    Ok(bytes)
 }
 
 /// What this thread, which does everything here, has spent on a processor: time that the machine
@@ -252,8 +280,12 @@ pub fn cpu_time() -> Duration {
 }
 
 /// A number as a key: eight mixed bytes, so that keys are spread evenly in no order, then zeros.
-fn key(record: u64, key_bytes: usize) -> Vec<u8> {
-    let mut key = mix64(record).to_be_bytes().to_vec();
+pub fn mixed_key(record: u64, key_bytes: usize) -> Vec<u8> {
+    padded(mix64(record), key_bytes)
+}
+
+fn padded(number: u64, key_bytes: usize) -> Vec<u8> {
+    let mut key = number.to_be_bytes().to_vec();
     key.resize(key_bytes.max(8), 0);
     key
 }

@@ -21,17 +21,19 @@ use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
 use runstone_flash::nand::Timing;
 
-use super::context::Context;
-use super::kvssd_runs::{Load, ModelOutcome, Outcome, run_device, run_engine, run_model};
+use super::context::{Context, Part};
+use super::kvssd_runs::{
+    Load, ModelOutcome, Outcome, rewriting, run_device, run_engine, run_model,
+};
+use super::numbers::{falls, is_within, percent_less, percent_more, rises, strokes};
 use super::report::PaperReport;
 
 /// Over-provisioning of the paper.
 const OVER_PROVISION_PERCENT: u32 = 5;
 
-pub(super) fn run(context: &Context<'_>) -> Result<PaperReport> {
-    let mut report = PaperReport::new("kvssd", context.scale);
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let lab = Lab { context, load: Load::uniform(context), done: RefCell::default() };
-    let parts: [(&str, KvSsdPart); 7] = [
+    let parts: [Part<Lab<'_>>; 7] = [
         ("layers", write_rows),
         ("throughput", throughput_rows),
         ("emulator", emulator_rows),
@@ -40,51 +42,64 @@ pub(super) fn run(context: &Context<'_>) -> Result<PaperReport> {
         ("latest", latest_rows),
         ("baselines", baseline_rows),
     ];
-    for (name, measure) in parts {
-        if context.wants(name) {
-            measure(&lab, &mut report)?;
-        }
-    }
+    context.measure(&lab, report, &parts)?;
     let Load { loads, operations, block_count, .. } = lab.load;
-    report.notes.push(format!(
+    let preset = Timing::PAPER.name;
+    report.note(&format!(
         "{loads} loads and {operations} operations on {block_count} blocks; simulated flash of \
-         preset {}",
-        Timing::PAPER.name
+         preset {preset}"
     ));
-    report.notes.push("LSM: the engine's log is on another device, counted apart".into());
-    report.notes.push("shared and split: where the block SSD puts the pages that it moves".into());
+    report.note("LSM: the engine's log is on another device, counted apart");
+    report.note("shared and split: where the block SSD puts the pages that it moves");
     if context.is_t1 {
-        report.notes.push(
+        report.note(
             "T1: an eighth of all sizes, but pages are a quarter, requests and headers whole: \
-             less read-modify-write, more bytes per user byte on the device"
-                .into(),
+             less read-modify-write, more bytes per user byte on the device",
         );
     }
-    Ok(report)
+    Ok(())
 }
 
-/// Measures some claims.
-type KvSsdPart = fn(&Lab<'_>, &mut PaperReport) -> Result<()>;
+/// A run that several parts look at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Run {
+    /// The engine on a block SSD that keeps what it moves apart.
+    Split,
+    /// The engine on one that does not.
+    Shared,
+    Nlsm,
+    /// rLSM(-).
+    Mixed,
+    Rlsm,
+}
 
 /// The family under the uniform distribution: each run is done once, when it is first asked for.
 struct Lab<'a> {
     context: &'a Context<'a>,
     load: Load,
-    done: RefCell<BTreeMap<&'static str, Outcome>>,
+    done: RefCell<BTreeMap<Run, Outcome>>,
 }
 
 impl Lab<'_> {
-    fn once(
-        &self,
-        name: &'static str,
-        measure: impl FnOnce() -> Result<Outcome>,
-    ) -> Result<Outcome> {
-        if let Some(found) = self.done.borrow().get(name) {
-            return Ok(*found);
+    fn runs<const N: usize>(&self, runs: [Run; N]) -> Result<[Outcome; N]> {
+        let mut outcomes = [Outcome::default(); N];
+        for (run, outcome) in runs.into_iter().zip(&mut outcomes) {
+            let found = self.done.borrow().get(&run).copied();
+            *outcome = found.map_or_else(|| self.measure(run), Ok)?;
+            self.done.borrow_mut().insert(run, *outcome);
         }
-        let outcome = measure()?;
-        self.done.borrow_mut().insert(name, outcome);
-        Ok(outcome)
+        Ok(outcomes)
+    }
+
+    fn measure(&self, run: Run) -> Result<Outcome> {
+        let (options, percent) = (self.options(), OVER_PROVISION_PERCENT);
+        match run {
+            Run::Split => self.engine(&self.load, GcFrontier::Split, percent),
+            Run::Shared => self.engine(&self.load, GcFrontier::Shared, percent),
+            Run::Nlsm => self.device(rewriting(options)),
+            Run::Mixed => self.device(KvSsdOptions { placement: Placement::Mixed, ..options }),
+            Run::Rlsm => self.device(options),
+        }
     }
 
     fn device(&self, options: KvSsdOptions) -> Result<Outcome> {
@@ -102,41 +117,13 @@ impl Lab<'_> {
         let over_provision_percent = OVER_PROVISION_PERCENT;
         KvSsdOptions { over_provision_percent, ..self.load.device_options() }
     }
-
-    fn split(&self) -> Result<Outcome> {
-        let engine = || self.engine(&self.load, GcFrontier::Split, OVER_PROVISION_PERCENT);
-        self.once("split", engine)
-    }
-
-    fn shared(&self) -> Result<Outcome> {
-        let engine = || self.engine(&self.load, GcFrontier::Shared, OVER_PROVISION_PERCENT);
-        self.once("shared", engine)
-    }
-
-    fn nlsm(&self) -> Result<Outcome> {
-        let placement = Placement::PerTable;
-        let options = KvSsdOptions { placement, threshold: 0, ..self.options() };
-        self.once("nlsm", || self.device(options))
-    }
-
-    fn mixed(&self) -> Result<Outcome> {
-        let options = KvSsdOptions { placement: Placement::Mixed, ..self.options() };
-        self.once("mixed", || self.device(options))
-    }
-
-    fn rlsm(&self) -> Result<Outcome> {
-        self.once("rlsm", || self.device(self.options()))
-    }
-}
-
-fn saved(from: f64, to: f64) -> f64 {
-    (1.0 - to / from) * 100.0
 }
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let (split, shared, nlsm) = (lab.split()?, lab.shared()?, lab.nlsm()?);
-    rewrite_rows(report, [split, shared, nlsm]);
-    let (mixed, rlsm) = (lab.mixed()?, lab.rlsm()?);
+    let runs = lab.runs([Run::Split, Run::Shared, Run::Nlsm])?;
+    rewrite_rows(report, runs);
+    let [split, shared, nlsm] = runs;
+    let [mixed, rlsm] = lab.runs([Run::Mixed, Run::Rlsm])?;
     remap_rows(report, [split, shared, nlsm, mixed, rlsm]);
     Ok(())
 }
@@ -147,7 +134,7 @@ fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
         "17.7 = 17.7",
         format!("{:.2} = {:.2}", split.compaction, nlsm.compaction),
         "within 5%",
-        (split.compaction / nlsm.compaction - 1.0).abs() <= 0.05,
+        is_within(0.05, split.compaction, nlsm.compaction),
     );
     report.judge(
         "read-modify-write, LSM -> nLSM (figure 5b)",
@@ -163,7 +150,7 @@ fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
         "2.5 to 7.5 -> at most 1.01",
         [split.gc, shared.gc].iter().all(|gc| (2.5..=7.5).contains(gc)) && nlsm.gc <= 1.01,
     );
-    let (least, most) = (saved(split.total(), nlsm.total()), saved(shared.total(), nlsm.total()));
+    let [least, most] = [split, shared].map(|lsm| percent_less(lsm.total(), nlsm.total()));
     report.judge(
         "all writes, nLSM against LSM (figure 5a)",
         "81% less",
@@ -174,7 +161,7 @@ fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
 }
 
 fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Outcome; 5]) {
-    let less = saved(nlsm.compaction, rlsm.compaction);
+    let less = percent_less(nlsm.compaction, rlsm.compaction);
     report.judge(
         "compaction, nLSM -> rLSM (figure 5b)",
         "38% less",
@@ -189,16 +176,15 @@ fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Out
         "rLSM lower, at most 1.10",
         rlsm.gc < mixed.gc && rlsm.gc <= 1.10,
     );
-    let less = saved(split.total(), rlsm.total());
+    let [less, most] = [split, shared].map(|lsm| percent_less(lsm.total(), rlsm.total()));
     report.judge(
         "all writes, LSM (split / shared) -> rLSM (figure 5a)",
         "93 -> 11.4, 88% less",
         format!(
-            "{:.1} / {:.1} -> {:.2}, {less:.0}% / {:.0}% less",
+            "{:.1} / {:.1} -> {:.2}, {less:.0}% / {most:.0}% less",
             split.total(),
             shared.total(),
             rlsm.total(),
-            saved(shared.total(), rlsm.total())
         ),
         "at least 80% less",
         less >= 80.0,
@@ -206,16 +192,16 @@ fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Out
 }
 
 fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let (split, shared, nlsm, rlsm) = (lab.split()?, lab.shared()?, lab.nlsm()?, lab.rlsm()?);
+    let [split, shared, nlsm, rlsm] = lab.runs([Run::Split, Run::Shared, Run::Nlsm, Run::Rlsm])?;
     let ratios = [split, shared].map(|lsm| rlsm.operations_per_s / lsm.operations_per_s);
     report.judge(
         "simulated throughput, rLSM / LSM (figure 6a)",
         "up to 4.47",
-        format!("{:.2} / {:.2}", ratios[0], ratios[1]),
+        strokes(ratios, 2),
         "3.5 to 6 with one of the frontiers",
         ratios.iter().any(|ratio| (3.5..=6.0).contains(ratio)),
     );
-    let more = (rlsm.pages_per_get / nlsm.pages_per_get - 1.0) * 100.0;
+    let more = percent_more(nlsm.pages_per_get, rlsm.pages_per_get);
     report.judge(
         "pages read per get, metadata included, nLSM -> rLSM (figure 6b)",
         "up to 11% more",
@@ -233,7 +219,7 @@ fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let rlsm = lab.rlsm()?;
+    let [rlsm] = lab.runs([Run::Rlsm])?;
     report.show(
         "the emulator: operations of rLSM per second of processor time",
         "-",
@@ -252,23 +238,24 @@ fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 fn threshold_row(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let mut compaction = Vec::new();
     for threshold in 1..=4 {
-        compaction.push(match threshold {
-            2 => lab.rlsm()?.compaction,
-            _ => lab.device(KvSsdOptions { threshold, ..lab.options() })?.compaction,
-        });
+        let outcome = match threshold {
+            2 => lab.runs([Run::Rlsm])?[0],
+            _ => lab.device(KvSsdOptions { threshold, ..lab.options() })?,
+        };
+        compaction.push(outcome.compaction);
     }
     report.judge(
         "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
         "falls, ever less",
-        joined(&compaction, 2),
+        strokes(&compaction, 2),
         "falls",
-        compaction.windows(2).all(|pair| pair[1] < pair[0]),
+        falls(&compaction),
     );
     Ok(())
 }
 
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let (mut lsm, mut rlsm) = (vec![lab.split()?.gc], vec![lab.rlsm()?.gc]);
+    let [mut lsm, mut rlsm] = lab.runs([Run::Split, Run::Rlsm])?.map(|run| vec![run.gc]);
     for percent in [10, 15] {
         lsm.push(lab.engine(&lab.load, GcFrontier::Split, percent)?.gc);
         let options = KvSsdOptions { over_provision_percent: percent, ..lab.options() };
@@ -277,15 +264,15 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.judge(
         "collection of LSM, 5 / 10 / 15 percent set aside (figure 7b)",
         "falls",
-        joined(&lsm, 2),
+        strokes(&lsm, 2),
         "falls",
-        lsm.windows(2).all(|pair| pair[1] < pair[0]),
+        falls(&lsm),
     );
     let (least, most) = rlsm.iter().fold((f64::MAX, 0.0), |(a, b), gc| (gc.min(a), gc.max(b)));
     report.judge(
         "collection of rLSM, 5 / 10 / 15 percent set aside (figure 7b)",
         "flat",
-        joined(&rlsm, 3),
+        strokes(&rlsm, 3),
         "within 5%",
         most <= least * 1.05,
     );
@@ -293,7 +280,7 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let (split, rlsm) = (lab.split()?, lab.rlsm()?);
+    let [split, rlsm] = lab.runs([Run::Split, Run::Rlsm])?;
     let load = Load::latest(lab.context);
     lab.context.say("rlsm, records of late");
     let latest = run_device(lab.context, &load, &lab.options())?;
@@ -315,7 +302,7 @@ fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// dLSM delays a merge until so many tables stand behind a compaction.
+/// dLSM delays a compaction until so many tables stand behind a compaction.
 const DELAYED_TABLES: usize = 20;
 
 /// The models after one workload.
@@ -341,19 +328,16 @@ impl Models {
     fn reads(&self) -> (String, [f64; 2]) {
         let plain = self.plain.pages_per_get;
         let [delayed, light] = [&self.delayed, &self.light].map(|model| model.pages_per_get);
-        let more = [delayed, light].map(|reads| (reads / plain - 1.0) * 100.0);
-        let [more_delayed, more_light] = more;
-        let text = format!(
-            "{plain:.2} -> {delayed:.2}, {more_delayed:+.0}% / {light:.2}, {more_light:+.0}%"
-        );
-        (text, more)
+        let more = [delayed, light].map(|reads| percent_more(plain, reads));
+        let [a, b] = more;
+        (format!("{plain:.2} -> {delayed:.2}, {a:+.0}% / {light:.2}, {b:+.0}%"), more)
     }
 }
 
 /// A model of the plain tree says what the models are worth beside the device. What a get reads
 /// more depends on how deep the tree is, so that is also measured at the paper's depth.
 fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let (nlsm, rlsm) = (lab.nlsm()?, lab.rlsm()?);
+    let [nlsm, rlsm] = lab.runs([Run::Nlsm, Run::Rlsm])?;
     lab.context.say("models of dLSM and lLSM");
     let models = Models::measure(&lab.load)?;
     let Models { plain, delayed, light } = &models;
@@ -362,16 +346,15 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
         "-",
         format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction),
         "within 15%: what the models are worth",
-        (plain.compaction / nlsm.compaction - 1.0).abs() <= 0.15,
+        is_within(0.15, plain.compaction, nlsm.compaction),
     );
+    let order = [light.compaction, rlsm.compaction, delayed.compaction, plain.compaction];
     report.judge(
         "compaction, lLSM < rLSM < dLSM < nLSM (figure 5b)",
         "yes",
-        joined(&[light.compaction, rlsm.compaction, delayed.compaction, plain.compaction], 2),
+        strokes(order, 2),
         "this order",
-        light.compaction < rlsm.compaction
-            && rlsm.compaction < delayed.compaction
-            && delayed.compaction < plain.compaction,
+        rises(&order),
     );
     let (text, more) = models.reads();
     report.judge(
@@ -399,9 +382,4 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
         1.0 < light.volume && light.volume <= 1.3,
     );
     Ok(())
-}
-
-fn joined(values: &[f64], digits: usize) -> String {
-    let values = values.iter().map(|value| format!("{value:.digits$}"));
-    values.collect::<Vec<_>>().join(" / ")
 }

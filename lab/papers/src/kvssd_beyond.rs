@@ -11,11 +11,11 @@
 
 use runstone::Result;
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{KvSsdOptions, Partitioner, Placement};
+use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
 
-use super::Part;
-use super::context::Context;
-use super::kvssd_runs::{Load, Outcome, run_device, run_engine};
+use super::context::{Context, Part};
+use super::kvssd_runs::{Load, Outcome, rewriting, run_device, run_engine};
+use super::numbers::{percent_more, strokes};
 use super::report::PaperReport;
 
 const OVER_PROVISION_PERCENT: u32 = 5;
@@ -23,57 +23,40 @@ const OVER_PROVISION_PERCENT: u32 = 5;
 const POLICIES: [&str; 6] =
     ["fragmented-leveling", "leveling", "garnering", "tiering", "adaptive-tiering", "universal"];
 
-pub(super) fn run(context: &Context<'_>) -> Result<PaperReport> {
-    let mut report = PaperReport::new("kvssd-beyond", context.scale);
-    let parts: [(&str, Part); 3] = [
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    report.note("block SSD: split frontiers, no trim, 5 percent set aside");
+    report.note("every run asserts that its layers explain all programs");
+    let parts: [Part<Context<'_>>; 3] = [
         ("policies", policy_rows),
         ("garnering", garnering_rows),
         ("global-range", global_range_rows),
     ];
-    for (name, measure) in parts {
-        if context.wants(name) {
-            measure(context, &mut report)?;
-        }
-    }
-    report.notes.push("block SSD: split frontiers, no trim, 5 percent set aside".into());
-    report.notes.push("every run asserts that its layers explain all programs".into());
-    Ok(report)
+    context.measure(context, report, &parts)
 }
 
 fn policy_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
+    let mut show = |claim: &str, here: String, run: &Outcome| {
+        let (speed, pages) = (run.operations_per_s, run.pages_per_get);
+        let why = format!("{speed:.0} operations per simulated second, {pages:.2} pages per get");
+        report.show(claim, "-", format!("{here} = {:.1}", run.total()), &why);
+    };
     for policy in POLICIES {
         context.say(&format!("{policy} on a block SSD"));
         let run = run_engine(context, &load, policy, GcFrontier::Split, OVER_PROVISION_PERCENT)?;
-        report.show(
-            &format!("{policy} on a block SSD: files x read-modify-write x collection"),
-            "-",
-            format!("{:.2} x {:.3} x {:.3} = {:.1}", run.compaction, run.rmw, run.gc, run.total()),
-            &format!(
-                "{:.0} operations per simulated second, {:.2} pages per get",
-                run.operations_per_s, run.pages_per_get
-            ),
-        );
+        let claim = format!("{policy} on a block SSD: files x read-modify-write x collection");
+        show(&claim, format!("{:.2} x {:.3} x {:.3}", run.compaction, run.rmw, run.gc), &run);
     }
-    let options = load.device_options();
-    let run = run_device(context, &load, &options)?;
-    report.show(
-        "rLSM on the same load: compaction x collection",
-        "-",
-        format!("{:.2} x {:.3} = {:.1}", run.compaction, run.gc, run.total()),
-        &format!(
-            "{:.0} operations per simulated second, {:.2} pages per get",
-            run.operations_per_s, run.pages_per_get
-        ),
-    );
+    let run = run_device(context, &load, &load.device_options())?;
+    let claim = "rLSM on the same load: compaction x collection";
+    show(claim, format!("{:.2} x {:.3}", run.compaction, run.gc), &run);
     Ok(())
 }
 
 /// The device with a compaction policy, by rewriting and by remapping.
 fn pair(context: &Context<'_>, load: &Load, policy: &str) -> Result<[Outcome; 2]> {
     let rlsm = KvSsdOptions { policy: policy.into(), ..load.device_options() };
-    let placement = Placement::PerTable;
-    let nlsm = KvSsdOptions { placement, threshold: 0, ..rlsm.clone() };
+    let nlsm = rewriting(rlsm.clone());
     context.say(&format!("nLSM and rLSM under {policy}"));
     Ok([run_device(context, load, &nlsm)?, run_device(context, load, &rlsm)?])
 }
@@ -84,8 +67,8 @@ fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let garnered = pair(context, &load, "garnering")?;
     let shown = |pick: fn(&Outcome) -> f64| {
         let line = |runs: &[Outcome; 2]| {
-            let more = (pick(&runs[1]) / pick(&runs[0]) - 1.0) * 100.0;
-            format!("{:.2} -> {:.2}, {more:+.0}%", pick(&runs[0]), pick(&runs[1]))
+            let [nlsm, rlsm] = runs.each_ref().map(pick);
+            format!("{nlsm:.2} -> {rlsm:.2}, {:+.0}%", percent_more(nlsm, rlsm))
         };
         format!("{} / {}", line(&leveled), line(&garnered))
     };
@@ -125,10 +108,7 @@ fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<
             let options = KvSsdOptions { threshold, cuts, ..load.device_options() };
             runs.push(run_device(context, &load, &options)?);
         }
-        let line = |pick: fn(&Outcome) -> f64, digits: usize| {
-            let values = runs.iter().map(|run| format!("{:.digits$}", pick(run)));
-            values.collect::<Vec<_>>().join(" / ")
-        };
+        let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
         report.judge(
             &format!("TH {threshold}: all writes, cut by size / Global-Range / grouped"),
             "-",

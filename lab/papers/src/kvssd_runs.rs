@@ -2,24 +2,23 @@
 //! each layer wrote. Not the paper's rows.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Error, Options, Result, Store, WalMode};
+use runstone::storage::{MemoryStorage, process};
+use runstone::{Error, Options, Result, Store};
 use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
-use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 
-use super::context::Context;
-use super::engine::plain_options;
-use super::log_apart::LogApart;
-use runstone::storage::process;
 use runstone_workloads::generators::Rng;
 use runstone_workloads::generators::keys::ycsb_key;
 use runstone_workloads::generators::zipfian::Latest;
+
+use super::context::Context;
+use super::engine::{do_jobs, plain_options, stepped_options};
+use super::log_apart::LogApart;
 
 const KEY_BYTES: u64 = 24;
 /// What a record takes in a page beside key and value: its slot.
@@ -43,7 +42,7 @@ pub(super) struct Load {
 }
 
 /// What a run wrote and read.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Outcome {
     pub(super) compaction: f64,
     pub(super) rmw: f64,
@@ -161,6 +160,11 @@ impl Load {
         }
     }
 
+    /// Bytes of so many pages.
+    fn bytes(&self, pages: u32) -> u64 {
+        u64::from(pages) * u64::from(self.page_bytes)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             block_count: self.block_count,
@@ -199,6 +203,11 @@ impl Load {
     }
 }
 
+/// nLSM, beside an rLSM of these options.
+pub(super) fn rewriting(rlsm: KvSsdOptions) -> KvSsdOptions {
+    KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..rlsm }
+}
+
 /// The workload on a device of its own.
 pub(super) fn run_device(
     context: &Context<'_>,
@@ -206,7 +215,7 @@ pub(super) fn run_device(
     options: &KvSsdOptions,
 ) -> Result<Outcome> {
     let geometry = load.geometry();
-    let (image, path) = scratch_image(context, &geometry)?;
+    let image = scratch_image(context, &geometry)?;
     let side = Box::new(MemoryImage::new());
     let cpu_s = process::cpu_seconds();
     let made = KvSsd::create(image, side, geometry, Timing::PAPER, options.clone());
@@ -220,7 +229,7 @@ pub(super) fn run_device(
         }
     })?;
     let (layers, counters) = (device.write_amplification(), device.counters());
-    let outcome = Outcome {
+    Ok(Outcome {
         compaction: layers.tree_bytes as f64 / layers.user_bytes as f64,
         rmw: 1.0,
         gc: layers.flash_bytes as f64 / layers.tree_bytes as f64,
@@ -229,27 +238,20 @@ pub(super) fn run_device(
         pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
         ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
             / geometry.data_bytes() as f64,
-    };
-    drop(device);
-    remove(path);
-    Ok(outcome)
+    })
 }
 
-/// The image of a device for one run, and its path if it is a file.
-fn scratch_image(
-    context: &Context<'_>,
-    geometry: &Geometry,
-) -> Result<(Box<dyn Image>, Option<PathBuf>)> {
+/// The image of a device for one run. A file has lost its name already, so that its space is free
+/// when the run is over.
+fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn Image>> {
     if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
-        return Ok((Box::new(MemoryImage::new()), None));
+        return Ok(Box::new(MemoryImage::new()));
     }
     let path = context.directory();
-    Ok((Box::new(FileImage::create(&path).map_err(failed)?), Some(path)))
-}
-
-/// What is left is removed with the scratch directory.
-fn remove(path: Option<PathBuf>) {
-    let _ = path.map(fs::remove_file);
+    let image = FileImage::create(&path).map_err(failed)?;
+    // One that cannot be removed goes with the scratch directory.
+    let _ = fs::remove_file(&path);
+    Ok(Box::new(image))
 }
 
 /// What a model says of the workload.
@@ -295,7 +297,7 @@ pub(super) fn run_engine(
     gc_frontier: GcFrontier,
     over_provision_percent: u32,
 ) -> Result<Outcome> {
-    let (image, path) = scratch_image(context, &load.geometry())?;
+    let image = scratch_image(context, &load.geometry())?;
     let cpu_s = process::cpu_seconds();
     let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
     let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
@@ -318,7 +320,7 @@ pub(super) fn run_engine(
         if unflushed == per_flush {
             unflushed = 0;
             store.flush()?;
-            while store.run_one_job()? {}
+            do_jobs(&store)?;
         }
         Ok(())
     })?;
@@ -334,29 +336,19 @@ pub(super) fn run_engine(
         ram_bytes_per_16_gb: 0.0,
     };
     store.close()?;
-    drop(storage);
-    remove(path);
     Ok(outcome)
 }
 
 /// The engine with the device's sizes, without filters and with next to no cache.
 fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
     let mut keyspace = plain_options(policy);
-    keyspace.shape.table_bytes = u64::from(load.table_pages) * u64::from(load.page_bytes);
-    keyspace.shape.base_bytes = u64::from(load.level1_pages) * u64::from(load.page_bytes);
+    keyspace.shape.table_bytes = load.bytes(load.table_pages);
+    keyspace.shape.base_bytes = load.bytes(load.level1_pages);
     keyspace.shape.l0_trigger = 4;
-    let options = Options {
-        background: Background::Manual,
-        seed: Some(1),
-        compaction_slices: Some(1),
-        wal_mode: WalMode::Write,
-        memory_budget_bytes: 48 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options =
+        Options { compaction_slices: Some(1), ..stepped_options(Some(keyspace), 48 << 20) };
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
-    let apart: Arc<dyn Storage> = Arc::new(apart);
-    Store::open_on(apart, options)
+    Store::open_on(Arc::new(apart), options)
 }
 
 /// An error of the flash, for a report that cannot go on.

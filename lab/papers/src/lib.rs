@@ -12,6 +12,7 @@ mod kvssd;
 mod kvssd_beyond;
 mod kvssd_runs;
 mod log_apart;
+mod numbers;
 mod partitioning;
 mod ptierdb;
 mod report;
@@ -26,24 +27,21 @@ pub struct Paper {
     /// One line for help: authors, title, year.
     pub doc: &'static str,
     /// Measures its claims.
-    run: fn(&Context<'_>) -> Result<PaperReport>,
+    run: fn(&Context<'_>, &mut PaperReport) -> Result<()>,
     /// Whether its workloads know the sizes of [`Scale::T1`].
     has_t1: bool,
 }
 
 impl Paper {
-    /// Measures its claims. Errors if it does not have the scale or the part that is asked for.
+    /// Measures its claims. Fails if it does not have the scale or the part that is asked for.
     pub fn measure(&self, context: &Context<'_>) -> Result<PaperReport> {
         if context.is_t1 && !self.has_t1 {
             let names = PAPERS.iter().filter(|paper| paper.has_t1).map(|paper| paper.name);
             let hint = format!("give a factor; these have it: {}", joined(names));
             return Err(Error::invalid(format!("paper {} has no scale t1", self.name), hint));
         }
-        let report = (self.run)(context)?;
-        if context.lacks_part() {
-            let what = format!("paper {} has no such part", self.name);
-            return Err(Error::invalid(what, "runstone help paper names the parts"));
-        }
+        let mut report = PaperReport::new(self.name, context.scale);
+        (self.run)(context, &mut report)?;
         Ok(report)
     }
 }
@@ -51,9 +49,6 @@ impl Paper {
 fn joined(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
-
-/// Measures some claims of a paper and adds their rows.
-type Part = fn(&Context<'_>, &mut PaperReport) -> Result<()>;
 
 /// Every paper, in the order of help.
 pub static PAPERS: &[Paper] = &[

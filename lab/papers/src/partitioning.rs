@@ -22,9 +22,11 @@ use runstone::policy::shape::Table;
 use runstone::storage::Category;
 use runstone::{CompactionInstall, KeyspaceOptions, Result};
 
-use super::engine::{Data, Loaded, plain_options};
+use super::context::Part;
+use super::engine::{Data, Loaded, plain_options, write_amplification};
+use super::numbers::{is_within, percent_less, strokes};
+use super::report::bars;
 use super::{Context, PaperReport};
-use runstone_plot::{Axis, BarChart, Bars, Chart};
 
 /// Slices that a compaction may have.
 const SLICES: usize = 16;
@@ -46,21 +48,21 @@ const COMPARED: [Partitioner; 5] = [
 ];
 
 /// Measures all claims.
-pub fn run(context: &Context<'_>) -> Result<PaperReport> {
-    let mut report = PaperReport::new("partitioning", context.scale);
-    report.notes.push(
+pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    report.note(
         "the critical path is the largest part of each compaction over all that compactions read, \
-         at W = 16; whole tables: the paper's sub-compactions; slices: the default here"
-            .into(),
+         at W = 16; whole tables: the paper's sub-compactions; slices: the default here",
     );
-    figures(&mut report);
-    universal(context, &mut report)?;
-    ratios(context, &mut report)?;
-    reads(context, &mut report)?;
-    borrowed_space(context, &mut report)?;
-    ascending(context, &mut report)?;
-    leveled(context, &mut report)?;
-    Ok(report)
+    let parts: [Part<Context<'_>>; 7] = [
+        ("figures", figures),
+        ("universal", universal),
+        ("ratios", ratios),
+        ("reads", reads),
+        ("borrowed-space", borrowed_space),
+        ("ascending", ascending),
+        ("leveled", leveled),
+    ];
+    context.measure(context, report, &parts)
 }
 
 /// Keys of one byte, each counting as one.
@@ -78,7 +80,7 @@ fn cuts_of(partitioner: Partitioner, keys: &[u8], most: u64) -> Vec<CutKey> {
     partitioner.rule().cuts(&input)
 }
 
-fn figures(report: &mut PaperReport) {
+fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let parts = |partitioner| {
         let runs: [&[u8]; 2] = [&[1, 3, 5, 7, 9, 11, 13], &[4, 6, 8, 10, 12, 14]];
         let mut tables = Vec::new();
@@ -116,6 +118,7 @@ fn figures(report: &mut PaperReport) {
         "exactly, in key order; the figure's own keys are not printed",
         local.starts_with(&[66, 129, 191]) && global.starts_with(&[63, 127, 191]),
     );
+    Ok(())
 }
 
 fn meta(id: u64, keys: &[u8]) -> Arc<Table> {
@@ -131,7 +134,7 @@ fn meta(id: u64, keys: &[u8]) -> Arc<Table> {
     })
 }
 
-/// What one partitioner did under universal compaction.
+/// What one partitioner did.
 struct Seen {
     counters: CounterValues,
     tables: usize,
@@ -144,8 +147,17 @@ impl Seen {
         Seen { counters: tree.counters(), tables: shape.tables().count(), bytes: shape.bytes() }
     }
 
+    /// Under universal compaction, whose runs wait in level 0.
+    fn universal(context: &Context<'_>, options: KeyspaceOptions) -> Result<Seen> {
+        Ok(Seen::of(&Loaded::of_runs(options, &data(context), Some(SLICES))?))
+    }
+
     fn critical(&self, bytes: u64) -> f64 {
         bytes as f64 / self.counters.sliced_bytes.max(1) as f64
+    }
+
+    fn critical_table(&self) -> f64 {
+        self.critical(self.counters.component_critical_bytes)
     }
 
     /// 1 if no compaction was split.
@@ -159,12 +171,14 @@ impl Seen {
     fn handled(&self) -> u64 {
         self.counters.compaction_bytes_written + self.counters.bytes_moved
     }
+
+    fn handled_mb(&self) -> f64 {
+        self.handled() as f64 / 1e6
+    }
 }
 
 fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let flushes = context.scaled(FLUSHES);
-    let data = data(flushes);
-    let total = (flushes * FLUSH_BYTES) as f64;
+    let total = (context.scaled(FLUSHES) * FLUSH_BYTES) as f64;
     // A table is at most a flush, as with the default options. Then the largest table that breaks
     // this, to show what it costs.
     let power = |fill: f64| (total / FLUSH_BYTES as f64 / fill).log2();
@@ -175,9 +189,7 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let mut seen = Vec::new();
         for partitioner in COMPARED {
             context.say(&format!("universal, {partitioner:?}, N / theta = {fill} x 2^{power}"));
-            let mut tree = Loaded::empty(stack(partitioner, theta), &data, Some(SLICES))?;
-            tree.load()?;
-            seen.push(Seen::of(&tree));
+            seen.push(Seen::universal(context, stack(partitioner, theta))?);
         }
         let at = format!(
             "theta = {:.2} flushes, N / theta = {fill} x 2^{power}",
@@ -185,12 +197,12 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         );
         if is_judged {
             judge_universal(report, &at, &seen);
-            report.draw(&format!("critical-path-{}", (fill * 100.0) as u32), chart(&at, &seen));
+            draw(report, &format!("critical-path-{}", (fill * 100.0) as u32), &at, &seen);
         } else {
             report.show(
                 &format!("critical path in slices, {NAMES}, {at}"),
                 "",
-                each(&seen, &|one| format!("{:.3}", one.critical_slice())),
+                strokes(seen.iter().map(Seen::critical_slice), 3),
                 "compactions of four flushes have four cells: tables larger than a flush limit it",
             );
         }
@@ -202,7 +214,6 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// and at the default of 1% the few percent that small tables cost by prefix make equal runs
 /// unequal.
 fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let data = data(context.scaled(FLUSHES));
     let mut here = Vec::new();
     for percent in [0, 1, 10] {
         let mut seen = Vec::new();
@@ -210,14 +221,12 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             context.say(&format!("universal, {partitioner:?}, size ratio of {percent}%"));
             let mut options = stack(partitioner, FLUSH_BYTES);
             options.shape.universal_ratio_percent = percent;
-            let mut tree = Loaded::empty(options, &data, Some(SLICES))?;
-            tree.load()?;
-            seen.push(Seen::of(&tree));
+            seen.push(Seen::universal(context, options)?);
         }
         here.push(format!(
             "{percent}%: {} M in {} compactions",
-            each(&seen, &|one| format!("{:.1}", one.handled() as f64 / 1e6)),
-            each(&seen, &|one| one.counters.compactions.to_string())
+            strokes(seen.iter().map(Seen::handled_mb), 1),
+            strokes(seen.iter().map(|one| one.counters.compactions as f64), 0)
         ));
     }
     report.show(
@@ -231,69 +240,59 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 
 const NAMES: &str = "size / local / global / grouped / prefix";
 
-fn each(seen: &[Seen], value: &dyn Fn(&Seen) -> String) -> String {
-    let values: Vec<String> = seen.iter().map(value).collect();
-    values.join(" / ")
-}
-
 fn judge_universal(report: &mut PaperReport, at: &str, seen: &[Seen]) {
     let [size, _, global, grouped, _] = seen else { return };
-    let here = |value: &dyn Fn(&Seen) -> String| each(seen, value);
+    let here = |value: fn(&Seen) -> f64, digits| strokes(seen.iter().map(value), digits);
     report.judge(
         &format!("tables at the end, {NAMES}, {at}"),
         "global +8% over size",
-        here(&|one| one.tables.to_string()),
+        here(|one| one.tables as f64, 0),
         "global 2^ceil of N / theta for each large run; grouped at most 25% over size",
         grouped.tables * 4 <= size.tables * 5,
     );
+    let megabytes = |value: fn(&Seen) -> f64| {
+        let texts = seen.iter().map(|one| format!("{:.1} M", value(one)));
+        texts.collect::<Vec<_>>().join(" / ")
+    };
     // The paper's claim is of its partitioners; why prefix differs is a row of its own.
     let handled: Vec<u64> = seen[..4].iter().map(Seen::handled).collect();
     let (least, most) = (handled.iter().min().unwrap_or(&0), handled.iter().max().unwrap_or(&0));
     report.judge(
         &format!("bytes written and moved by compactions, {NAMES}, {at}"),
         "write amplification unchanged but for moves",
-        here(&|one| format!("{:.1} M", one.handled() as f64 / 1e6)),
+        megabytes(Seen::handled_mb),
         "equal within 1%, prefix apart",
         (most - least) * 100 <= *most,
     );
     report.show(
         &format!("critical path by whole tables, {NAMES}, {at}"),
         "size: one sub-compaction",
-        here(&|one| format!("{:.2}", one.critical(one.counters.component_critical_bytes))),
+        here(Seen::critical_table, 2),
         "a flush that spans all keys joins everything, whatever the partitioner",
     );
     report.judge(
         &format!("critical path in slices, {NAMES}, {at}"),
         "throughput +8 to 30%",
-        here(&|one| format!("{:.3}", one.critical_slice())),
+        here(Seen::critical_slice, 3),
         "global and grouped at most 0.15, whole tables of size give 1.0",
         global.critical_slice() <= 0.15
             && grouped.critical_slice() <= 0.15
-            && size.critical(size.counters.component_critical_bytes) >= 0.95,
+            && size.critical_table() >= 0.95,
     );
     report.show(
         &format!("size of the store, {NAMES}, {at}"),
         "",
-        here(&|one| format!("{:.1} M", one.bytes as f64 / 1e6)),
+        megabytes(|one| one.bytes as f64 / 1e6),
         "the same data",
     );
 }
 
-fn chart(at: &str, seen: &[Seen]) -> Chart {
-    let bars = |name: &str, value: &dyn Fn(&Seen) -> f64| Bars {
-        name: name.into(),
-        values: seen.iter().map(value).collect(),
-    };
-    Chart::Bar(BarChart {
-        title: format!("Critical path of compactions, {at}"),
-        x: "partitioner".into(),
-        y: Axis::linear("largest part / all"),
-        categories: NAMES.split(" / ").map(String::from).collect(),
-        bars: vec![
-            bars("whole tables", &|one| one.critical(one.counters.component_critical_bytes)),
-            bars("slices", &Seen::critical_slice),
-        ],
-    })
+fn draw(report: &mut PaperReport, name: &str, at: &str, seen: &[Seen]) {
+    let title = format!("Critical path of compactions, {at}");
+    let by_tables = bars("whole tables", seen.iter().map(Seen::critical_table));
+    let by_slices = bars("slices", seen.iter().map(Seen::critical_slice));
+    let titles = [&title[..], "partitioner", "largest part / all"];
+    report.draw_bars(name, titles, NAMES.split(" / "), vec![by_tables, by_slices]);
 }
 
 /// One partitioner's reads: reads of table files per scan, tables and blocks per get, seconds of
@@ -306,18 +305,13 @@ struct Reads {
 }
 
 fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let data = data(context.scaled(FLUSHES));
     let mut trees = Vec::new();
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange] {
         context.say(&format!("reads, {partitioner:?}"));
-        let mut tree = Loaded::empty(stack(partitioner, FLUSH_BYTES), &data, Some(1))?;
-        tree.load()?;
+        let tree = Loaded::of_runs(stack(partitioner, FLUSH_BYTES), &data(context), Some(1))?;
         trees.push(tree.without_cache()?);
     }
-    let mut seen = Vec::new();
-    for tree in &mut trees {
-        seen.push(read(tree)?);
-    }
+    let seen = trees.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
     let [size, global] = &seen[..] else { return Ok(()) };
     report.judge(
         "file reads of a scan of 1,000 keys without a cache, size / global, theta = one flush",
@@ -334,8 +328,8 @@ fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             size.get_tables, size.get_blocks, global.get_tables, global.get_blocks
         ),
         "equal within 2%",
-        (global.get_blocks / size.get_blocks - 1.0).abs() <= 0.02
-            && (global.get_tables / size.get_tables - 1.0).abs() <= 0.02,
+        is_within(0.02, global.get_blocks, size.get_blocks)
+            && is_within(0.02, global.get_tables, size.get_tables),
     );
     // In turns, so that what else the machine does meets both; the least is the least disturbed.
     let mut least = [[f64::MAX; 2]; 2];
@@ -379,14 +373,12 @@ fn table_reads(tree: &Loaded) -> u64 {
 
 /// A compaction of everything holds inputs and outputs at once, or a part of them.
 fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let data = data(context.scaled(FLUSHES));
     let mut here = Vec::new();
     for install in [CompactionInstall::Atomic, CompactionInstall::Incremental] {
         context.say(&format!("space of a full compaction, {install:?}"));
         let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
         let options = KeyspaceOptions { compaction_install: install, ..options };
-        let mut tree = Loaded::empty(options, &data, Some(1))?;
-        tree.load()?;
+        let tree = Loaded::of_runs(options, &data(context), Some(1))?;
         let before = tree.store.metrics().table_bytes;
         tree.store.compact()?;
         let after = tree.store.metrics();
@@ -409,10 +401,9 @@ fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     context.say("ascending keys");
-    let data = data(context.scaled(FLUSHES / 4));
-    let mut tree = Loaded::empty(stack(Partitioner::GlobalRange, FLUSH_BYTES), &data, Some(1))?;
-    tree.load_ascending()?;
-    let counters = tree.counters();
+    let data = data_of(context.scaled(FLUSHES / 4));
+    let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
+    let counters = Loaded::ascending(options, &data, Some(1))?.counters();
     report.judge(
         "ascending keys: bytes rewritten, bytes moved",
         "100% moves",
@@ -427,33 +418,23 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (size_ratio, c, expected) in [(2, 1000, 24.5), (5, 1000, 18.9)] {
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
-        let data = data(context.scaled(FLUSHES));
         let tree = |partitioner, theta: u64| -> Result<Seen> {
-            let mut tree =
-                Loaded::empty(garnering(size_ratio, c, partitioner, theta), &data, Some(1))?;
-            tree.load()?;
-            Ok(Seen::of(&tree))
+            let options = garnering(size_ratio, c, partitioner, theta);
+            Ok(Seen::of(&Loaded::of_runs(options, &data(context), Some(1))?))
         };
         let global = tree(Partitioner::GlobalRange, FLUSH_BYTES / 2)?;
         let theta = global.bytes / global.tables.max(1) as u64;
         let size = tree(Partitioner::Size, theta)?;
-        let written = |one: &Seen| {
-            let counters = &one.counters;
-            let bytes = counters.flush_bytes_written + counters.compaction_bytes_written;
-            bytes as f64 / counters.user_bytes_written.max(1) as f64
-        };
-        let gain = 100.0 * (1.0 - written(&global) / written(&size));
+        let [by_size, by_range] = [&size, &global].map(|one| write_amplification(&one.counters));
+        let gain = percent_less(by_size, by_range);
         report.judge(
             &format!(
                 "write amplification of leveling, T = {size_ratio}, Size against Global-Range"
             ),
             &format!("not in the paper; modelled {expected}% less"),
             format!(
-                "{:.2} with {} tables -> {:.2} with {}: {gain:.1}% less",
-                written(&size),
-                size.tables,
-                written(&global),
-                global.tables
+                "{by_size:.2} with {} tables -> {by_range:.2} with {}: {gain:.1}% less",
+                size.tables, global.tables
             ),
             "at least 12% less",
             gain >= 12.0,
@@ -462,24 +443,20 @@ fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-fn data(flushes: u64) -> Data {
+fn data(context: &Context<'_>) -> Data {
+    data_of(context.scaled(FLUSHES))
+}
+
+fn data_of(flushes: u64) -> Data {
     let (key_bytes, value_bytes) = (16, 100);
     let records = flushes * FLUSH_BYTES / (key_bytes + value_bytes) as u64;
     Data { records, key_bytes, value_bytes, flush_bytes: FLUSH_BYTES }
 }
 
 fn stack(partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
-    KeyspaceOptions {
-        shape: PolicyOptions {
-            partitioner,
-            table_bytes: theta.max(MIN_TABLE_BYTES),
-            // A table of a prefix is cut at sixteen times this.
-            split_bytes: (theta / CAP_FACTOR).max(MIN_TABLE_BYTES),
-            ..PolicyOptions::default()
-        },
-        block_bytes: 1024,
-        ..plain_options("universal")
-    }
+    // A table of a prefix is cut at sixteen times this.
+    let split_bytes = (theta / CAP_FACTOR).max(MIN_TABLE_BYTES);
+    tree("universal", partitioner, theta, PolicyOptions { split_bytes, ..Default::default() })
 }
 
 fn garnering(
@@ -488,17 +465,23 @@ fn garnering(
     partitioner: Partitioner,
     theta: u64,
 ) -> KeyspaceOptions {
-    KeyspaceOptions {
-        shape: PolicyOptions {
-            size_ratio,
-            c_permille,
-            partitioner,
-            table_bytes: theta.max(MIN_TABLE_BYTES),
-            l0_trigger: 4,
-            base_bytes: 4 * FLUSH_BYTES * u64::from(size_ratio),
-            ..PolicyOptions::default()
-        },
-        block_bytes: 1024,
-        ..plain_options("garnering")
-    }
+    let shape = PolicyOptions {
+        size_ratio,
+        c_permille,
+        l0_trigger: 4,
+        base_bytes: 4 * FLUSH_BYTES * u64::from(size_ratio),
+        ..PolicyOptions::default()
+    };
+    tree("garnering", partitioner, theta, shape)
+}
+
+fn tree(
+    policy: &str,
+    partitioner: Partitioner,
+    theta: u64,
+    shape: PolicyOptions,
+) -> KeyspaceOptions {
+    let table_bytes = theta.max(MIN_TABLE_BYTES);
+    let shape = PolicyOptions { partitioner, table_bytes, ..shape };
+    KeyspaceOptions { shape, block_bytes: 1024, ..plain_options(policy) }
 }

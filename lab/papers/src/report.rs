@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use runstone_plot::Chart;
+use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 
 /// Whether a claim holds here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,9 +89,29 @@ impl PaperReport {
         self.push(claim, paper, here, why, Verdict::Shown);
     }
 
-    /// Adds a chart.
-    pub fn draw(&mut self, name: &str, chart: Chart) {
-        self.figures.push(Figure { name: name.into(), chart });
+    /// Adds what a reader should know of the method.
+    pub fn note(&mut self, text: &str) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a chart with one group of bars per category; `titles` are the chart's and its axes'.
+    pub fn draw_bars<C: Into<String>>(
+        &mut self,
+        name: &str,
+        titles: [&str; 3],
+        categories: impl IntoIterator<Item = C>,
+        bars: Vec<Bars>,
+    ) {
+        let ([title, x, y], categories) = (titles.map(String::from), categories.into_iter());
+        let categories = categories.map(C::into).collect();
+        let chart = BarChart { title, x, y: Axis::linear(y), categories, bars };
+        self.draw(name, Chart::Bar(chart));
+    }
+
+    /// Adds a chart of lines over an even vertical axis.
+    pub fn draw_lines(&mut self, name: &str, title: &str, x: Axis, y: &str, lines: Vec<Line>) {
+        let chart = LineChart { title: title.into(), x, y: Axis::linear(y), lines };
+        self.draw(name, Chart::Line(chart));
     }
 
     /// Whether a row falls short.
@@ -99,10 +119,24 @@ impl PaperReport {
         self.rows.iter().any(|row| row.verdict == Verdict::FallsShort)
     }
 
+    fn draw(&mut self, name: &str, chart: Chart) {
+        self.figures.push(Figure { name: name.into(), chart });
+    }
+
     fn push(&mut self, claim: &str, paper: &str, here: String, expected: &str, verdict: Verdict) {
         let (claim, paper, expected) = (claim.into(), paper.into(), expected.into());
         self.rows.push(PaperRow { claim, paper, here, expected, verdict });
     }
+}
+
+/// The bars of one colour.
+pub(super) fn bars(name: &str, values: impl IntoIterator<Item = f64>) -> Bars {
+    Bars { name: name.into(), values: values.into_iter().collect() }
+}
+
+/// A line through points.
+pub(super) fn line(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
+    Line { name: name.into(), points: points.into_iter().collect() }
 }
 
 #[cfg(test)]
@@ -117,7 +151,7 @@ mod tests {
         assert!(!report.falls_short());
         report.judge("c", "1", "2".into(), "3", false);
         assert!(report.falls_short());
-        report.notes.push("hidden".into());
+        report.note("hidden");
         let json = serde_json::to_value(&report).expect("plain data");
         let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
         assert_eq!(fields, ["paper", "rows", "scale"]);

@@ -1,19 +1,19 @@
 //! A store that is loaded and updated in phases, and what each phase cost.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use runstone::metrics::CounterValues;
+use runstone::storage::random::mix64;
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Event, EventListener, Options, ReadOptions, Result, Store, WalMode};
+use runstone::{Background, Event, EventListener, Options, Result, Store, WalMode};
 use runstone_flash::block::BlockStorage;
+use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
 
 use super::designs::{Design, KEY_BYTES, Workload};
-use crate::engine::cpu_time;
-use runstone::storage::random::mix64;
-use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
+use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options};
+use crate::numbers::mib;
 
 /// A flush is hundreds of operations.
 const OPERATIONS_PER_LOOK: u64 = 16;
@@ -99,6 +99,10 @@ impl Phase {
         self.part(self.io.written())
     }
 
+    pub(super) fn mib_per_second(&self) -> f64 {
+        mib(self.user_bytes) / self.took.as_secs_f64()
+    }
+
     pub(super) fn value_amplification(&self) -> f64 {
         self.part(self.io.value)
     }
@@ -114,14 +118,20 @@ impl Phase {
     }
 }
 
-/// The most that files took, looked at when a flush, compaction or collection ends: then its output
-/// exists beside what it replaces.
+/// The most that files took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeakBytes {
+    pub(super) values: u64,
+    pub(super) tables: u64,
+    pub(super) both: u64,
+}
+
+/// Looks at files when a flush, compaction or collection ends: then its output exists beside what
+/// it replaces.
 #[derive(Debug)]
-pub(super) struct Peak {
+struct Peak {
     storage: Arc<MemoryStorage>,
-    value_bytes: AtomicU64,
-    table_bytes: AtomicU64,
-    both_bytes: AtomicU64,
+    bytes: Mutex<PeakBytes>,
 }
 
 impl Peak {
@@ -133,21 +143,10 @@ impl Peak {
             those.map(|file| file.len_bytes).sum()
         };
         let (values, tables) = (sum(".values"), sum(".table"));
-        self.value_bytes.fetch_max(values, Relaxed);
-        self.table_bytes.fetch_max(tables, Relaxed);
-        self.both_bytes.fetch_max(values + tables, Relaxed);
-    }
-
-    pub(super) fn value_bytes(&self) -> u64 {
-        self.value_bytes.load(Relaxed)
-    }
-
-    pub(super) fn table_bytes(&self) -> u64 {
-        self.table_bytes.load(Relaxed)
-    }
-
-    pub(super) fn both_bytes(&self) -> u64 {
-        self.both_bytes.load(Relaxed)
+        let mut most = self.bytes.lock().expect("no holder panics");
+        most.values = most.values.max(values);
+        most.tables = most.tables.max(tables);
+        most.both = most.both.max(values + tables);
     }
 }
 
@@ -200,12 +199,7 @@ impl Bench {
     /// In memory, with jobs between the operations: bytes are functions of the options.
     pub(super) fn in_memory(design: &Design, workload: &Workload) -> Result<Bench> {
         let storage = Arc::new(MemoryStorage::new());
-        let peak = Arc::new(Peak {
-            storage: Arc::clone(&storage),
-            value_bytes: AtomicU64::new(0),
-            table_bytes: AtomicU64::new(0),
-            both_bytes: AtomicU64::new(0),
-        });
+        let peak = Arc::new(Peak { storage: storage.clone(), bytes: Mutex::default() });
         let listener = Some(Arc::clone(&peak) as Arc<dyn EventListener>);
         let options = Options { listener, ..stepped(design) };
         let store = Store::open_on(storage, options)?;
@@ -226,7 +220,12 @@ impl Bench {
 
     /// In a directory, with background threads.
     pub(super) fn on_files(design: &Design, workload: &Workload, path: &Path) -> Result<Bench> {
-        let options = Options { background: Background::Threads(2), ..common(design) };
+        let options = Options {
+            background: Background::Threads(2),
+            compaction_slices: None,
+            wal_mode: WalMode::default(),
+            ..stepped(design)
+        };
         Ok(Bench::new(Store::open(path, options)?, Clock::Wall(Instant::now()), workload))
     }
 
@@ -258,7 +257,7 @@ impl Bench {
         self.operations += 1;
         self.user_bytes += (KEY_BYTES + bytes) as u64;
         if !self.clock.has_threads() && self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
-            while self.store.run_one_job()? {}
+            do_jobs(&self.store)?;
         }
         Ok(())
     }
@@ -303,15 +302,7 @@ impl Bench {
     pub(super) fn scans(&mut self, count: u64, entries: u64) -> Result<Phase> {
         for _ in 0..count {
             let record = self.zipfian.next(&mut self.rng);
-            let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
-            cursor.seek(&key(record))?;
-            for _ in 0..entries {
-                if !cursor.valid() {
-                    break;
-                }
-                self.user_bytes += std::hint::black_box(cursor.value()).len() as u64;
-                cursor.next()?;
-            }
+            self.user_bytes += scan_values(&self.store, &key(record), entries)?;
             self.operations += 1;
         }
         self.phase()
@@ -334,34 +325,23 @@ impl Bench {
         })
     }
 
-    /// Only in memory.
-    pub(super) fn peak(&self) -> Option<&Peak> {
+    /// Nothing unless files are in memory.
+    pub(super) fn peak(&self) -> PeakBytes {
         match &self.clock {
-            Clock::Processor(peak) => Some(peak),
-            _ => None,
+            Clock::Processor(peak) => *peak.bytes.lock().expect("no holder panics"),
+            _ => PeakBytes::default(),
         }
-    }
-}
-
-fn common(design: &Design) -> Options {
-    Options {
-        seed: Some(1),
-        wal_segment_bytes: 64 << 10,
-        max_wal_bytes: 16 << 20,
-        memory_budget_bytes: design.memory_bytes,
-        io_uring: design.io_uring,
-        keyspace: Some(design.keyspace.clone()),
-        ..Options::default()
     }
 }
 
 /// Jobs run between the operations, one at a time.
 fn stepped(design: &Design) -> Options {
     Options {
-        background: Background::Manual,
         compaction_slices: Some(1),
-        wal_mode: WalMode::Write,
-        ..common(design)
+        wal_segment_bytes: 64 << 10,
+        max_wal_bytes: 16 << 20,
+        io_uring: design.io_uring,
+        ..stepped_options(Some(design.keyspace.clone()), design.memory_bytes)
     }
 }
 

@@ -8,8 +8,8 @@ use runstone_flash::nand::{Geometry, MemoryImage, PageType, Timing};
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
-use super::parameters::list;
 use crate::kvssd_runs::failed;
+use crate::numbers::{list, ratio};
 use crate::{Context, PaperReport};
 
 /// What a usual SSD maps: the block that file systems write.
@@ -35,8 +35,8 @@ impl Run {
         self.phase.per_second()
     }
 
-    fn against(&self, other: &Run) -> f64 {
-        self.per_second() / other.per_second()
+    fn against(&self, other: &Run) -> (String, f64) {
+        ratio(self.per_second(), other.per_second(), 0, " per simulated second")
     }
 
     /// Bytes that reached the device, that were programmed, and that were read, per byte of the
@@ -55,7 +55,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     let large = runs(context, &workload, LARGE_PAGE_BYTES)?;
     judge(report, &small);
     let speeds = list(large.iter().map(Run::per_second), 0);
-    let ratios = list([&large[0], &large[1]].map(|other| large[2].against(other)).into_iter(), 2);
+    let ratios = list([&large[0], &large[1]].map(|other| large[2].against(other).1), 2);
     report.show(
         "1: leveled, vLog (B), HashKV on one that maps 16 KiB and gathers nothing",
         "not measured",
@@ -79,10 +79,8 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
 
 fn judge(report: &mut PaperReport, [leveled, vlog, hashkv]: &[Run; 3]) {
     let mut row = |claim: &str, paper: &str, other: &Run, least: f64| {
-        let ratio = hashkv.against(other);
-        let (here, there) = (hashkv.per_second(), other.per_second());
-        let text = format!("{here:.0} / {there:.0} per simulated second = {ratio:.2}");
-        report.judge(claim, paper, text, &format!("at least {least}"), ratio >= least);
+        let (text, faster) = hashkv.against(other);
+        report.judge(claim, paper, text, &format!("at least {least}"), faster >= least);
     };
     row(
         "1: updates on a block SSD that maps 4 KiB, HashKV against leveled (figure 5a)",

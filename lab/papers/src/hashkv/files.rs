@@ -10,9 +10,9 @@ use rustix::fs::{Advice, fadvise};
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
-use super::parameters::list;
+use crate::numbers::{list, mib, percent_more};
+use crate::report::bars;
 use crate::{Context, PaperReport};
-use runstone_plot::{Axis, BarChart, Bars, Chart};
 
 pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
@@ -25,7 +25,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
             let path = context.directory();
             let mut bench = Bench::on_files(&on_files(design), &workload, &path)?;
             let phase = bench.through(2)?;
-            syncs[at] = phase.io.syncs as f64 / (phase.user_bytes as f64 / f64::from(1 << 20));
+            syncs[at] = phase.io.syncs as f64 / mib(phase.user_bytes);
             speeds[at].push(phase.per_second());
             drop(bench);
             remove(&path)?;
@@ -37,8 +37,8 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
         "6.3 to 7.9",
         format!(
             "{} / {} per second; medians {ratio:.2}; syncs per MiB {:.1} / {:.1}",
-            list(speeds[1].iter().copied(), 0),
-            list(speeds[0].iter().copied(), 0),
+            list(&speeds[1], 0),
+            list(&speeds[0], 0),
             syncs[1],
             syncs[0]
         ),
@@ -64,11 +64,7 @@ const SCANS: u64 = 8;
 const TURNS: usize = 3;
 
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let mut bars = ["inline", "vLog (B)", "HashKV", "HashKV, io_uring", "HashKV, none ahead"]
-        .map(|name| Bars { name: name.into(), values: Vec::new() });
-    let mut ratios = Vec::new();
-    let mut by_rings = Vec::new();
-    let mut one_by_one = Vec::new();
+    let mut speeds = Vec::new();
     let mut reads = Vec::new();
     for pair_bytes in PAIR_BYTES {
         let records = context.scaled(DATA_BYTES / pair_bytes as u64);
@@ -79,34 +75,33 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         let none_ahead = hashkv.clone().without_read_ahead();
         let designs = [Design::inline(), Design::vlog(&workload), hashkv, by_ring, none_ahead];
         let seen = scan_cold(context, &designs, &workload, (pair_bytes, 0))?;
-        let speeds = seen.each_ref().map(|phases| speed(phases));
-        bars.iter_mut().zip(speeds).for_each(|(bars, speed)| bars.values.push(speed));
-        ratios.push(speeds[2] / speeds[0]);
-        by_rings.push(speeds[3] / speeds[0]);
-        one_by_one.push(100.0 * (speeds[2] / speeds[4] - 1.0));
+        speeds.push(seen.each_ref().map(|phases| speed(phases)));
         let of = |design: usize| reads_of(&seen[design][TURNS - 1]);
         let ((count, mib), (leveled_count, leveled_mib)) = (of(2), of(0));
         reads.push(format!(
             "{pair_bytes} B {count:.0} / {leveled_count:.0} reads, {mib:.2} / {leveled_mib:.2} MiB",
         ));
     }
+    let against_leveled =
+        |design: usize| speeds.iter().map(move |speeds| speeds[design] / speeds[0]);
+    let ratios: Vec<f64> = against_leveled(2).collect();
     report.judge(
         "5: cold scans of 1 MiB on files, HashKV against leveled: 256 B, 1, 4 KiB (figure 9)",
         "0.30, 0.64, 1.94",
-        list(ratios.iter().copied(), 2),
+        list(&ratios, 2),
         "below 1 at 256 B, at least 0.6 at 1 KiB, at least 1 at 4 KiB",
         ratios[0] < 1.0 && ratios[1] >= 0.6 && ratios[2] >= 1.0,
     );
     report.show(
         "5: the same with io_uring",
         "not measured",
-        list(by_rings.iter().copied(), 2),
+        list(against_leveled(3), 2),
         "at least as fast",
     );
     report.show(
         "5: gain of read-ahead in %: 256 B, 1, 4 KiB (figure 9)",
         "+81% at 256 B",
-        list(one_by_one.iter().copied(), 0),
+        list(speeds.iter().map(|speeds| percent_more(speeds[4], speeds[2])), 0),
         "without it, each value is read when the scan comes to it",
     );
     report.show(
@@ -115,14 +110,14 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         reads.join("; "),
         "about one read per separated value: neighbours in key order are none in a group",
     );
-    let chart = BarChart {
-        title: "Cold scans of 1 MiB".into(),
-        x: "pair".into(),
-        y: Axis::linear("MiB per second"),
-        categories: PAIR_BYTES.iter().map(|bytes| format!("{bytes} B")).collect(),
-        bars: bars.to_vec(),
-    };
-    report.draw("figure-9", Chart::Bar(chart));
+    let names = ["inline", "vLog (B)", "HashKV", "HashKV, io_uring", "HashKV, none ahead"];
+    let of = |(at, name)| bars(name, speeds.iter().map(|speeds| speeds[at]));
+    report.draw_bars(
+        "figure-9",
+        ["Cold scans of 1 MiB", "pair", "MiB per second"],
+        PAIR_BYTES.map(|bytes| format!("{bytes} B")),
+        names.into_iter().enumerate().map(of).collect(),
+    );
     Ok(())
 }
 
@@ -161,7 +156,7 @@ fn reads_of(phase: &Phase) -> (f64, f64) {
 
 /// MiB per second, the median of the turns.
 fn speed(phases: &[Phase]) -> f64 {
-    median(&phases.iter().map(mib_per_second).collect::<Vec<_>>())
+    median(&phases.iter().map(Phase::mib_per_second).collect::<Vec<_>>())
 }
 
 /// Loads each design with pairs of so many bytes and updates it in so many phases; then all scan in
@@ -194,10 +189,6 @@ fn scan_cold<const N: usize>(
     }
     paths.iter().try_for_each(|path| remove(path))?;
     Ok(seen)
-}
-
-fn mib_per_second(phase: &Phase) -> f64 {
-    phase.user_bytes as f64 / f64::from(1 << 20) / phase.took.as_secs_f64()
 }
 
 /// Takes the files of a directory out of the page cache.

@@ -28,18 +28,17 @@ mod sizes;
 
 use runstone::Result;
 
-use super::{Context, PaperReport, Part};
+use super::context::Part;
+use super::{Context, PaperReport};
 
 /// Measures all claims, or those of the part that is asked for.
-pub fn run(context: &Context<'_>) -> Result<PaperReport> {
-    let mut report = PaperReport::new("hashkv", context.scale);
-    report.notes.push(
+pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    report.note(
         "updates follow YCSB's scrambled zipfian curve; unless a row says otherwise, a \
-         throughput is per second of processor time on files in memory"
-            .into(),
+         throughput is per second of processor time on files in memory",
     );
-    report.notes.push("bytes are per byte of keys and values written by the user".into());
-    let parts: [(&str, Part); 10] = [
+    report.note("bytes are per byte of keys and values written by the user");
+    let parts: [Part<Context<'_>>; 10] = [
         ("overall", overall::run),
         ("updates", files::updates),
         ("device", device::updates),
@@ -51,10 +50,5 @@ pub fn run(context: &Context<'_>) -> Result<PaperReport> {
         ("selective", sizes::selective),
         ("parameters", parameters::segments_and_cache),
     ];
-    for (name, measure) in parts {
-        if context.wants(name) {
-            measure(context, &mut report)?;
-        }
-    }
-    Ok(report)
+    context.measure(context, report, &parts)
 }

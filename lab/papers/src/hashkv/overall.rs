@@ -2,23 +2,39 @@
 
 use runstone::Result;
 
-use super::bench::{Bench, Phase};
+use super::bench::{Bench, PeakBytes, Phase};
 use super::designs::{Design, MAIN_BYTES, RECORDS, Workload};
+use crate::numbers::{mib, percent_less, ratio};
+use crate::report::bars;
 use crate::{Context, PaperReport};
-use runstone_plot::{Axis, BarChart, Bars, Chart};
 
 /// One design through P0 to P3.
 struct Run {
     name: &'static str,
-    phases: Vec<Phase>,
-    peak_value_bytes: u64,
-    peak_table_bytes: u64,
-    peak_bytes: u64,
+    load: Phase,
+    updates: [Phase; 3],
+    peak: PeakBytes,
 }
 
 impl Run {
+    fn measure(name: &'static str, design: &Design, workload: &Workload) -> Result<Run> {
+        let mut bench = Bench::in_memory(design, workload)?;
+        let load = bench.load()?;
+        let updates = [bench.update()?, bench.update()?, bench.update()?];
+        Ok(Run { name, load, updates, peak: bench.peak() })
+    }
+
     fn last(&self) -> &Phase {
-        &self.phases[self.phases.len() - 1]
+        &self.updates[2]
+    }
+
+    fn bytes(&self) -> String {
+        self.last().bytes_text()
+    }
+
+    /// How much faster the last updates were than another's, as text and as a number.
+    fn against(&self, other: &Run) -> (String, f64) {
+        ratio(self.last().per_second(), other.last().per_second(), 0, " per second")
     }
 }
 
@@ -37,51 +53,33 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let mut runs = Vec::new();
     for (name, design) in designs {
         context.say(&format!("experiment 1: {name}"));
-        runs.push(measure(name, &design, &workload)?);
+        runs.push(Run::measure(name, &design, &workload)?);
     }
-    let others = runs.split_off(4);
-    let [inline, vlog_a, vlog_b, hashkv] = &runs[..] else { return Ok(()) };
+    let [inline, vlog_a, vlog_b, hashkv, early, late, back] = &runs[..] else { return Ok(()) };
     judge_throughput(report, inline, [vlog_a, vlog_b], hashkv);
-    judge_triggers(report, inline, hashkv, &others[..2]);
-    show_pointers(report, hashkv, &others[2]);
+    judge_triggers(report, [inline, late], [hashkv, early]);
+    show_pointers(report, hashkv, back);
     judge_bytes(report, inline, [vlog_a, vlog_b], hashkv);
-    judge_space(report, &workload, &runs);
+    judge_space(report, &workload, &runs[..4]);
     judge_crash_consistency(report, inline, hashkv);
-    draw(report, &runs);
+    draw(report, &runs[..4]);
     Ok(())
 }
 
-fn measure(name: &'static str, design: &Design, workload: &Workload) -> Result<Run> {
-    let mut bench = Bench::in_memory(design, workload)?;
-    let mut phases = vec![bench.load()?];
-    for _ in 0..3 {
-        phases.push(bench.update()?);
-    }
-    let peak = |value: fn(&super::bench::Peak) -> u64| bench.peak().map_or(0, value);
-    Ok(Run {
-        name,
-        peak_value_bytes: peak(super::bench::Peak::value_bytes),
-        peak_table_bytes: peak(super::bench::Peak::table_bytes),
-        peak_bytes: peak(super::bench::Peak::both_bytes),
-        phases,
-    })
-}
-
 /// How much of the ratio is owed to the number of level-0 tables that start a compaction.
-fn judge_triggers(report: &mut PaperReport, inline: &Run, hashkv: &Run, others: &[Run]) {
-    let [hashkv_early, inline_late] = others else { return };
-    let ratio = |a: &Run, b: &Run| a.last().per_second() / b.last().per_second();
+fn judge_triggers(report: &mut PaperReport, [inline, late]: [&Run; 2], [hashkv, early]: [&Run; 2]) {
+    let (_, faster) = early.against(inline);
     report.judge(
         "1: the same, both with a level-0 trigger of 4 tables",
         "6.3 to 7.9",
-        format!("{:.2}; HashKV {}", ratio(hashkv_early, inline), hashkv_early.last().bytes_text()),
+        format!("{faster:.2}; HashKV {}", early.bytes()),
         "at least 3",
-        ratio(hashkv_early, inline) >= 3.0,
+        faster >= 3.0,
     );
     report.show(
         "1: the same, both with a level-0 trigger of 16 tables",
         "6.3 to 7.9",
-        format!("{:.2}; leveled {}", ratio(hashkv, inline_late), inline_late.last().bytes_text()),
+        format!("{:.2}; leveled {}", hashkv.against(late).1, late.bytes()),
         "16 tables of pairs are more than all of level 1, of pointers a seventh",
     );
 }
@@ -89,72 +87,65 @@ fn judge_triggers(report: &mut PaperReport, inline: &Run, hashkv: &Run, others: 
 /// Stable pointers beside the paper's own scheme.
 fn show_pointers(report: &mut PaperReport, stable: &Run, back: &Run) {
     let written = back.last().counters.value_pointers_written;
-    let mib = |run: &Run| run.peak_value_bytes as f64 / f64::from(1 << 20);
     report.show(
         "1: pointers written back by collections against stable ones (section 3.3)",
         "not measured",
         format!(
-            "{:.2} pointers per update; {:.0} / {:.0} per second = {:.2}; bytes {} / {}; peak of \
-             the value file {:.1} / {:.1} MiB",
+            "{:.2} pointers per update; {}; bytes {} / {}; peak of the value file {:.1} / {:.1} \
+             MiB",
             written as f64 / back.last().operations as f64,
-            back.last().per_second(),
-            stable.last().per_second(),
-            back.last().per_second() / stable.last().per_second(),
-            back.last().bytes_text(),
-            stable.last().bytes_text(),
-            mib(back),
-            mib(stable),
+            back.against(stable).0,
+            back.bytes(),
+            stable.bytes(),
+            mib(back.peak.values),
+            mib(stable.peak.values),
         ),
         "0.9 to 1.5 pointers per update by the specification's model",
     );
 }
 
 fn judge_throughput(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv: &Run) {
-    let speed = |run: &Run| run.last().per_second();
-    let text = |other: &Run| {
-        let ratio = speed(hashkv) / speed(other);
-        format!("{:.0} / {:.0} per second = {ratio:.2}", speed(hashkv), speed(other))
-    };
     let [vlog_a, vlog_b] = vlogs;
-    report.judge(
+    let mut row = |claim: &str, paper: &str, other: &Run, least: f64| {
+        let (text, faster) = hashkv.against(other);
+        report.judge(claim, paper, text, &format!("at least {least}"), faster >= least);
+    };
+    row(
         "1: updates, HashKV against vLog (A), without filters (figure 5a)",
         "3.7 to 4.6",
-        text(vlog_a),
-        "at least 3",
-        speed(hashkv) / speed(vlog_a) >= 3.0,
+        vlog_a,
+        3.0,
     );
-    report.judge(
+    row(
         "1: updates, HashKV against vLog (B), with filters (figure 5a)",
         "not measured",
-        text(vlog_b),
-        "at least 1.2",
-        speed(hashkv) / speed(vlog_b) >= 1.2,
+        vlog_b,
+        1.2,
     );
-    report.judge(
+    row(
         "1: updates, HashKV against leveled, level-0 triggers of 16 and 4 tables (figure 5a)",
         "6.3 to 7.9",
-        text(inline),
-        "at least 3",
-        speed(hashkv) / speed(inline) >= 3.0,
+        inline,
+        3.0,
     );
-    let load = |run: &Run| run.phases[0].per_second();
+    let against = |other: &Run| hashkv.load.per_second() / other.load.per_second();
     report.show(
         "1: load, HashKV against leveled and vLog (B) (figure 5a)",
         "17.1, 0.92",
-        format!("{:.2}, {:.2}", load(hashkv) / load(inline), load(hashkv) / load(vlog_b)),
+        format!("{:.2}, {:.2}", against(inline), against(vlog_b)),
         "processor time: no device waits",
     );
 }
 
 fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv: &Run) {
     let less = |part: fn(&Phase) -> f64, other: &Run| {
-        100.0 * (1.0 - part(hashkv.last()) / part(other.last()))
+        percent_less(part(other.last()), part(hashkv.last()))
     };
     let all = less(Phase::amplification, inline);
     report.judge(
         "1: bytes of updates, HashKV against leveled (figure 5b)",
         "-71.5%",
-        format!("{} / {}: -{all:.1}%", hashkv.last().bytes_text(), inline.last().bytes_text()),
+        format!("{} / {}: -{all:.1}%", hashkv.bytes(), inline.bytes()),
         "at least 60% fewer",
         all >= 60.0,
     );
@@ -179,30 +170,27 @@ fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv:
             "{:+.1}%, {:+.1}%; vLog (A) {}, (B) {}",
             -less(Phase::amplification, vlog_a),
             -less(Phase::amplification, vlog_b),
-            vlog_a.last().bytes_text(),
-            vlog_b.last().bytes_text()
+            vlog_a.bytes(),
+            vlog_b.bytes()
         ),
         "a tree without seek compactions does not write on look-ups",
     );
 }
 
 fn judge_space(report: &mut PaperReport, workload: &Workload, runs: &[Run]) {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let data = workload.data_bytes(1);
     let text = |run: &Run| {
-        let (values, tables) = (mib(run.peak_value_bytes), mib(run.peak_table_bytes));
-        format!("{} {:.1} ({values:.1} + {tables:.1})", run.name, mib(run.peak_bytes))
+        let PeakBytes { values, tables, both } = run.peak;
+        format!("{} {:.1} ({:.1} + {:.1})", run.name, mib(both), mib(values), mib(tables))
     };
-    for run in runs.iter().filter(|run| run.name == "HashKV") {
-        let bound = data * 13 / 10 + MAIN_BYTES * 13 / 10;
-        report.judge(
-            "1: peak of the value file, HashKV",
-            "not measured",
-            format!("{:.1} MiB of {:.1} MiB data", mib(run.peak_value_bytes), mib(data)),
-            &format!("at most (1 + r) data + one group with its reserve = {:.1} MiB", mib(bound)),
-            run.peak_value_bytes <= bound,
-        );
-    }
+    let (values, bound) = (runs[3].peak.values, data * 13 / 10 + MAIN_BYTES * 13 / 10);
+    report.judge(
+        "1: peak of the value file, HashKV",
+        "not measured",
+        format!("{:.1} MiB of {:.1} MiB data", mib(values), mib(data)),
+        &format!("at most (1 + r) data + one group with its reserve = {:.1} MiB", mib(bound)),
+        values <= bound,
+    );
     report.show(
         "1: peak of value file and tables, MiB (figure 5c)",
         "very similar",
@@ -241,48 +229,29 @@ fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run)
 }
 
 fn draw(report: &mut PaperReport, runs: &[Run]) {
-    let names: Vec<String> = runs.iter().map(|run| run.name.to_string()).collect();
-    let of = |run: &Run| Bars {
-        name: run.name.into(),
-        values: run.phases.iter().map(|phase| phase.per_second() / 1000.0).collect(),
+    let names = || runs.iter().map(|run| run.name);
+    let speeds = |run: &Run| {
+        let phases = std::iter::once(&run.load).chain(&run.updates);
+        bars(run.name, phases.map(|phase| phase.per_second() / 1000.0))
     };
-    let chart = BarChart {
-        title: "Throughput".into(),
-        x: "phase".into(),
-        y: Axis::linear("1000 operations per second of processor time"),
-        categories: (0..4).map(|phase| format!("P{phase}")).collect(),
-        bars: runs.iter().map(of).collect(),
+    report.draw_bars(
+        "figure-5a",
+        ["Throughput", "phase", "1000 operations per second of processor time"],
+        ["P0", "P1", "P2", "P3"],
+        runs.iter().map(speeds).collect(),
+    );
+    let part = |name, of: fn(&Phase) -> u64| {
+        bars(name, runs.iter().map(|run| run.last().part(of(run.last()))))
     };
-    report.draw("figure-5a", Chart::Bar(chart));
-    let part = |name: &str, of: fn(&Phase) -> u64| Bars {
-        name: name.into(),
-        values: runs.iter().map(|run| run.last().part(of(run.last()))).collect(),
-    };
-    let chart = BarChart {
-        title: "Bytes written in P3".into(),
-        x: "design".into(),
-        y: Axis::linear("bytes per byte of the user"),
-        categories: names.clone(),
-        bars: vec![
-            part("values", |phase| phase.io.value),
-            part("tables", |phase| phase.io.table),
-            part("log", |phase| phase.io.wal),
-        ],
-    };
-    report.draw("figure-5b", Chart::Bar(chart));
-    let mib = |name: &str, of: fn(&Run) -> u64| Bars {
-        name: name.into(),
-        values: runs.iter().map(|run| of(run) as f64 / f64::from(1 << 20)).collect(),
-    };
-    let chart = BarChart {
-        title: "Peak of the files".into(),
-        x: "design".into(),
-        y: Axis::linear("MiB"),
-        categories: names,
-        bars: vec![
-            mib("values", |run| run.peak_value_bytes),
-            mib("tables", |run| run.peak_table_bytes),
-        ],
-    };
-    report.draw("figure-5c", Chart::Bar(chart));
+    let parts = vec![
+        part("values", |phase| phase.io.value),
+        part("tables", |phase| phase.io.table),
+        part("log", |phase| phase.io.wal),
+    ];
+    let titles = ["Bytes written in P3", "design", "bytes per byte of the user"];
+    report.draw_bars("figure-5b", titles, names(), parts);
+    let peak =
+        |name, of: fn(&PeakBytes) -> u64| bars(name, runs.iter().map(|run| mib(of(&run.peak))));
+    let peaks = vec![peak("values", |peak| peak.values), peak("tables", |peak| peak.tables)];
+    report.draw_bars("figure-5c", ["Peak of the files", "design", "MiB"], names(), peaks);
 }

@@ -5,8 +5,10 @@ use runstone::Result;
 
 use super::bench::{Bench, Phase};
 use super::designs::{CACHE_BYTES, Design, MAIN_BYTES, RECORDS, SLOT_BYTES, Workload};
+use crate::numbers::{list, mib, percent_more};
+use crate::report::line;
 use crate::{Context, PaperReport};
-use runstone_plot::{Axis, Chart, Line, LineChart};
+use runstone_plot::{Axis, Line};
 
 const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
 
@@ -34,32 +36,41 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     report.judge(
         "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV against vLog (B) (figure 6a)",
         "3.1 to 4.7",
-        list(speeds.iter().copied(), 2),
+        list(&speeds, 2),
         "at least 1.2 at each; vLog (B) has filters",
         speeds.iter().all(|ratio| *ratio >= 1.2),
     );
     let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
-    let falls = values.windows(2).all(|pair| pair[1] <= pair[0]);
+    let falls = values.is_sorted_by(|before, after| after <= before);
     report.judge(
         "2: value bytes of updates at these reserves (figure 6b)",
         "falls",
         format!(
             "{}; vLog {}",
-            list(values.iter().copied(), 2),
+            list(&values, 2),
             list(vlog.iter().map(Phase::value_amplification), 2)
         ),
         "falls, from 4.2 to 5.4 down to at most 1.3",
         falls && (4.2..=5.4).contains(&values[0]) && values[values.len() - 1] <= 1.3,
     );
     let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
-        let points = |phases: &[Phase]| {
-            RESERVES.iter().map(|r| f64::from(*r) / 10.0).zip(phases.iter().map(value)).collect()
+        let of = |(name, phases): &(&str, Vec<Phase>)| {
+            line(name, percents(&RESERVES).zip(phases.iter().map(value)))
         };
-        seen.iter().map(|(name, phases)| line(name, points(phases))).collect()
+        seen.iter().map(of).collect()
     };
-    draw(report, "figure-6a", "Updates", "reserve, %", lines(|phase| phase.per_second() / 1e3));
-    draw(report, "figure-6b", "Bytes of updates", "reserve, %", lines(Phase::amplification));
+    let x = Axis::linear("reserve, %");
+    let (y, speeds) = ("1000 per second of processor time", lines(|one| one.per_second() / 1e3));
+    report.draw_lines("figure-6a", "Updates", x.clone(), y, speeds);
+    report.draw_lines("figure-6b", "Bytes of updates", x, BYTES, lines(Phase::amplification));
     Ok(())
+}
+
+/// The vertical axis of bytes.
+const BYTES: &str = "bytes per byte of the user";
+
+fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
+    permilles.iter().map(|permille| f64::from(*permille) / 10.0)
 }
 
 /// The first is the paper's for its features; the last has room for the cold stream beside that.
@@ -76,10 +87,9 @@ impl Hotness {
     fn of(design: &Design, workload: &Workload) -> Result<Hotness> {
         let mut bench = Bench::in_memory(design, workload)?;
         let update = bench.through(3)?;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let cold = |file: &runstone::ValueUsage| file.cold.map_or(0, |cold| cold.bytes);
         let cold_bytes = bench.store.default_keyspace().value_usage().iter().map(cold).sum();
-        let peak_mib = mib(bench.peak().map_or(0, |peak| peak.value_bytes()));
+        let peak_mib = mib(bench.peak().values);
         Ok(Hotness { update, peak_mib, cold_mib: mib(cold_bytes) })
     }
 }
@@ -94,9 +104,9 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         cooling.push(Hotness::of(&design.with_cold_stream(), &workload)?);
     }
     let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
-    let gain = 100.0 * (last.update.per_second() / first.update.per_second() - 1.0);
+    let gain = percent_more(first.update.per_second(), last.update.per_second());
     let (before, after) = (first.update.amplification(), last.update.amplification());
-    let fewer = 100.0 * (after / before - 1.0);
+    let fewer = percent_more(before, after);
     report.judge(
         "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
         "+113% to +121%, bytes -43%",
@@ -132,10 +142,11 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         "cold bytes always count as space",
     );
     let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
-        let reserves = HOTNESS_RESERVES.iter().map(|permille| f64::from(*permille) / 10.0);
-        line(name, reserves.zip(seen.iter().map(|one| one.update.amplification())).collect())
+        let bytes = seen.iter().map(|one| one.update.amplification());
+        line(name, percents(&HOTNESS_RESERVES).zip(bytes))
     });
-    draw(report, "figure-10", "Bytes of updates", "reserve, %", lines.into());
+    let x = Axis::linear("reserve, %");
+    report.draw_lines("figure-10", "Bytes of updates", x, BYTES, lines.into());
     Ok(())
 }
 
@@ -203,7 +214,7 @@ pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport
 fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) {
     let change = |phases: &[Phase]| {
         let [first, .., last] = phases else { return 0.0 };
-        100.0 * (last.amplification() / first.amplification() - 1.0)
+        percent_more(first.amplification(), last.amplification())
     };
     let (at_20, at_50) = (change(&seen[0]), change(&seen[1]));
     let [least, .., most] = sweep.kib;
@@ -221,35 +232,9 @@ fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) 
         (sweep.holds)(at_20, at_50),
     );
     let lines = seen.iter().zip(["20% reserve", "50% reserve"]).map(|(phases, name)| {
-        let points = sweep.kib.iter().zip(phases);
-        line(
-            name,
-            points.map(|(kib, phase)| ((*kib << 10) as f64, phase.amplification())).collect(),
-        )
+        let bytes = phases.iter().map(Phase::amplification);
+        line(name, sweep.kib.iter().map(|kib| (*kib << 10) as f64).zip(bytes))
     });
-    let chart = LineChart {
-        title: format!("Bytes of updates: {name}"),
-        x: Axis::bytes(name),
-        y: Axis::linear("bytes per byte of the user"),
-        lines: lines.collect(),
-    };
-    report.draw(&format!("figure-12{figure}"), Chart::Line(chart));
-}
-
-fn draw(report: &mut PaperReport, figure: &str, title: &str, x: &str, lines: Vec<Line>) {
-    let unit = match title {
-        "Updates" => "1000 per second of processor time",
-        _ => "bytes per byte of the user",
-    };
-    let chart = LineChart { title: title.into(), x: Axis::linear(x), y: Axis::linear(unit), lines };
-    report.draw(figure, Chart::Line(chart));
-}
-
-fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
-    Line { name: name.into(), points }
-}
-
-/// Numbers, separated.
-pub(super) fn list(numbers: impl Iterator<Item = f64>, digits: usize) -> String {
-    numbers.map(|number| format!("{number:.digits$}")).collect::<Vec<_>>().join(", ")
+    let (figure, title) = (format!("figure-12{figure}"), format!("Bytes of updates: {name}"));
+    report.draw_lines(&figure, &title, Axis::bytes(name), BYTES, lines.collect());
 }

@@ -5,9 +5,10 @@ use runstone::Result;
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, Workload};
-use super::parameters::list;
+use crate::numbers::{list, percent_more, rises};
+use crate::report::{bars, line};
 use crate::{Context, PaperReport};
-use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
+use runstone_plot::Axis;
 
 const DATA_BYTES: u64 = 64 << 20;
 const PAIR_BYTES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
@@ -76,20 +77,20 @@ fn judge_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     report.judge(
         &format!("4: updates, HashKV against leveled: {sizes} (figure 8a)"),
         "below 1 at 256 B, 15.5 at 4 KiB",
-        list(inline.iter().copied(), 2),
+        list(&inline, 2),
         "rises to 4 KiB and is above 1 there",
-        inline[0] < inline[1] && inline[1] < inline[2] && inline[2] > 1.0,
+        rises(&inline[..3]) && inline[2] > 1.0,
     );
     report.judge(
         &format!("4: updates, HashKV against vLog (B): {sizes} (figure 8a)"),
         "2.2 to 5.1 up to 4 KiB, 0.89 at 64 KiB",
-        list(vlog.iter().copied(), 2),
+        list(&vlog, 2),
         "falls from 256 B to 64 KiB",
         vlog[0] > vlog[4],
     );
     let fewer = |other: usize| {
         let bytes = |cell: &Cell| cell.update.amplification();
-        list(rows.iter().map(|row| 100.0 * (bytes(&row[2]) / bytes(&row[other]) - 1.0)), 0)
+        list(rows.iter().map(|row| percent_more(bytes(&row[other]), bytes(&row[2]))), 0)
     };
     report.show(
         &format!("4: bytes of updates in %, HashKV against leveled, vLog (B): {sizes} (figure 8b)"),
@@ -106,64 +107,35 @@ fn judge_scans(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     report.judge(
         "5: scans of 100 values that are cached, HashKV against leveled: 256 B, 1, 4 KiB",
         "not measured",
-        list(ratios.iter().copied(), 2),
+        list(&ratios, 2),
         "at least 0.6 at 1 KiB, at least 1 at 4 KiB",
         ratios[1] >= 0.6 && ratios[2] >= 1.0,
     );
 }
 
 fn show_crossover(report: &mut PaperReport, rows: &[[Cell; 3]]) {
-    let of = |value: fn(&Cell) -> f64, digits: usize| {
+    let mut show = |what: &str, value: fn(&Cell) -> f64, digits: usize| {
         let column = |design: usize| list(rows.iter().map(|row| value(&row[design])), digits);
-        format!("inline {}; vLog {}; HashKV {}", column(0), column(1), column(2))
+        let here = format!("inline {}; vLog {}; HashKV {}", column(0), column(1), column(2));
+        let claim = format!("{what}: 256 B, 1, 4, 16, 64 KiB");
+        report.show(&claim, "", here, "for the choice of separate_at");
     };
-    let sizes = "256 B, 1, 4, 16, 64 KiB";
-    report.show(
-        &format!("bytes written per byte updated: {sizes}"),
-        "",
-        of(|cell| cell.update.amplification(), 2),
-        "for the choice of separate_at",
-    );
-    report.show(
-        &format!("us per update: {sizes}"),
-        "",
-        of(|cell| cell.update.us(), 1),
-        "for the choice of separate_at",
-    );
-    report.show(
-        &format!("us per get: {sizes}"),
-        "",
-        of(|cell| cell.get_us, 1),
-        "for the choice of separate_at",
-    );
-    report.show(
-        &format!("us per scan of 100 entries: {sizes}"),
-        "",
-        of(|cell| cell.scan_us, 0),
-        "for the choice of separate_at",
-    );
+    show("bytes written per byte updated", |cell| cell.update.amplification(), 2);
+    show("us per update", |cell| cell.update.us(), 1);
+    show("us per get", |cell| cell.get_us, 1);
+    show("us per scan of 100 entries", |cell| cell.scan_us, 0);
 }
 
 fn draw_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     let mut draw = |figure: &str, title: &str, unit: &str, value: fn(&Phase) -> f64| {
-        let line = |(design, name): (usize, &str)| Line {
-            name: name.into(),
-            points: PAIR_BYTES
-                .iter()
-                .zip(rows)
-                .map(|(bytes, row)| (*bytes as f64, value(&row[design].update)))
-                .collect(),
+        let bytes = || PAIR_BYTES.map(|bytes| bytes as f64).into_iter();
+        let of = |(design, name): (usize, &str)| {
+            line(name, bytes().zip(rows.iter().map(|row| value(&row[design].update))))
         };
-        let chart = LineChart {
-            title: title.into(),
-            x: Axis::bytes("pair"),
-            y: Axis::linear(unit),
-            lines: (0..).zip(["inline", "vLog (B)", "HashKV"]).map(line).collect(),
-        };
-        report.draw(figure, Chart::Line(chart));
+        let lines = ["inline", "vLog (B)", "HashKV"].into_iter().enumerate().map(of).collect();
+        report.draw_lines(figure, title, Axis::bytes("pair"), unit, lines);
     };
-    let mib = |phase: &Phase| phase.user_bytes as f64 / 1048576.0 / phase.took.as_secs_f64();
-    draw("figure-8a", "Updates", "MiB per second of processor time", mib);
+    draw("figure-8a", "Updates", "MiB per second of processor time", Phase::mib_per_second);
     draw("figure-8b", "Bytes of updates", "bytes per byte of the user", Phase::amplification);
 }
 
@@ -173,12 +145,11 @@ const SMALL_BYTES: usize = 40;
 const SEPARATE_AT: u32 = 128;
 
 pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let mut bars = Vec::new();
+    let mut series = Vec::new();
     for (large_bytes, paper) in
         [(1 << 10, "+23% to +118%, more with small pairs"), (4 << 10, "+19% to +52%")]
     {
-        let mut all = Bars { name: format!("{large_bytes}, all apart"), values: Vec::new() };
-        let mut some = Bars { name: format!("{large_bytes}, selective"), values: Vec::new() };
+        let (mut all, mut some) = (Vec::new(), Vec::new());
         let (mut speeds, mut bytes) = (Vec::new(), Vec::new());
         for (name, small, large) in SHARES {
             context.say(&format!("experiment 7: small to large {name}, {large_bytes} bytes"));
@@ -189,28 +160,31 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let design = Design::hashkv(&workload).with_reserve(200);
             let selective = design.clone().separating_at(&workload, SEPARATE_AT);
             let [apart, selected] = in_turns([&design, &selective], &workload)?;
-            speeds.push(100.0 * (selected.per_second() / apart.per_second() - 1.0));
-            bytes.push(100.0 * (selected.amplification() / apart.amplification() - 1.0));
-            all.values.push(apart.per_second() / 1000.0);
-            some.values.push(selected.per_second() / 1000.0);
+            speeds.push(percent_more(apart.per_second(), selected.per_second()));
+            bytes.push(percent_more(apart.amplification(), selected.amplification()));
+            all.push(apart.per_second() / 1000.0);
+            some.push(selected.per_second() / 1000.0);
         }
         report.judge(
             &format!("7: gain of selective separation in %, large {large_bytes} (figure 11)"),
             paper,
-            format!("{}; bytes {}", list(speeds.iter().copied(), 1), list(bytes.into_iter(), 1)),
+            format!("{}; bytes {}", list(&speeds, 1), list(&bytes, 1)),
             "small to large 1:2, 1:1, 2:1: a gain that rises",
-            speeds[0] > 0.0 && speeds.windows(2).all(|pair| pair[1] > pair[0]),
+            speeds[0] > 0.0 && rises(&speeds),
         );
-        bars.extend([all, some]);
+        series.push(bars(&format!("{large_bytes}, all apart"), all));
+        series.push(bars(&format!("{large_bytes}, selective"), some));
     }
-    let chart = BarChart {
-        title: "Selective separation".into(),
-        x: "small to large pairs".into(),
-        y: Axis::linear("1000 updates per second of processor time"),
-        categories: SHARES.iter().map(|(name, ..)| (*name).to_string()).collect(),
-        bars,
-    };
-    report.draw("figure-11", Chart::Bar(chart));
+    report.draw_bars(
+        "figure-11",
+        [
+            "Selective separation",
+            "small to large pairs",
+            "1000 updates per second of processor time",
+        ],
+        SHARES.map(|(name, ..)| name),
+        series,
+    );
     Ok(())
 }
 

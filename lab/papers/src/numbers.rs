@@ -1,0 +1,58 @@
+//! The numbers of rows: how they are written, and the comparisons that verdicts rest on. In one
+//! place, so that all papers write and judge alike.
+
+use std::borrow::Borrow;
+
+/// Numbers, separated by commas.
+pub(super) fn list(values: impl IntoIterator<Item = impl Borrow<f64>>, digits: usize) -> String {
+    joined(values, digits, ", ")
+}
+
+/// Numbers, separated by strokes.
+pub(super) fn strokes(values: impl IntoIterator<Item = impl Borrow<f64>>, digits: usize) -> String {
+    joined(values, digits, " / ")
+}
+
+fn joined(
+    values: impl IntoIterator<Item = impl Borrow<f64>>,
+    digits: usize,
+    between: &str,
+) -> String {
+    let texts = values.into_iter().map(|value| format!("{:.digits$}", value.borrow()));
+    texts.collect::<Vec<_>>().join(between)
+}
+
+/// Two numbers with their ratio, `A / B unit = R`; and the ratio.
+pub(super) fn ratio(a: f64, b: f64, digits: usize, unit: &str) -> (String, f64) {
+    (format!("{a:.digits$} / {b:.digits$}{unit} = {:.2}", a / b), a / b)
+}
+
+/// How many percent less `to` is than `from`.
+pub(super) fn percent_less(from: f64, to: f64) -> f64 {
+    (1.0 - to / from) * 100.0
+}
+
+/// How many percent more `to` is than `from`.
+pub(super) fn percent_more(from: f64, to: f64) -> f64 {
+    (to / from - 1.0) * 100.0
+}
+
+/// Bytes in MiB.
+pub(super) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Whether each number is smaller than the one before.
+pub(super) fn falls(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[1] < pair[0])
+}
+
+/// Whether each number is larger than the one before.
+pub(super) fn rises(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[1] > pair[0])
+}
+
+/// Whether a number differs from another by at most this share of the other.
+pub(super) fn is_within(share: f64, value: f64, other: f64) -> bool {
+    (value / other - 1.0).abs() <= share
+}
