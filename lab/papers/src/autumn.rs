@@ -23,12 +23,45 @@ use runstone_workloads::generators::{Latest, Rng};
 use super::context::Part;
 use super::engine::{Data, Loaded, plain_options, write_amplification};
 use super::numbers::{falls, is_within, percent_less, rises, strokes};
-use super::report::line;
+use super::report::{line, rows};
 use super::{Context, PaperReport};
 
 const POLICY: &str = "garnering";
 /// `l0_share_percent` of the paper's system: level 0 does not wait.
 const AT_TRIGGER: u32 = 0;
+
+rows! {
+    LEVELS = "levels of 80 GB, c = 1 / 0.8 / 0.4 (4.3)",
+        "5 / 4 / almost 3 (a 4th of one table)" => "5 / 4 / 3, or 4 as in the paper";
+    RUNS_SOUGHT = "runs that a seek positions, c = 1 / 0.8 / 0.4 (4.2.2)",
+        "range reads get faster as c falls" => "falls with c";
+    WRITTEN = "write amplification, c = 1 / 0.8 / 0.4 (4.2.2)",
+        "lower c gives worse write performance" => "rises as c falls";
+    HITS = "YCSB D: hits in level 1, c = 1 / 0.8 / 0.4 (4.3)",
+        "9% / 33% / 40%" => "rises as c falls";
+    SPACE = "space amplification after the load, c = 1 / 0.8 / 0.4 (4.3)",
+        "87.42 / 87.49 / 87.61 GB, within 0.3%" => "within 1% of each other";
+    SWEPT_WRITTEN = "write amplification, c = 1 / 0.8 / 0.6 / 0.4 (figure 3a)",
+        "random writes get slower as c falls" => "higher at 0.4 than at 1, T = 3 and 5";
+    SWEPT_WAITING = "the same where level 0 waits (figure 3a)",
+        "" => "our default";
+    SWEPT_SOUGHT = "runs that a seek positions, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
+        "small range reads get faster as c falls and as T rises"
+        => "lower at 0.4 than at 1, T = 3 and 5; at c = 1 lower for T = 5";
+    OPTIMAL = "optimal filters against uniform, {} (3)",
+        "fewer reads in vain for the same memory" => "fewer, with at most 5% more filter memory";
+    WAITING = "the same where level 0 waits, and by the simulator",
+        "" => "our default: level 0 waits until it holds half of what it would rewrite";
+    ABSENT = "gets without filters, c = 0.8 against leveling, T = 2 (figure 2b)",
+        "119.9 -> 97.5 us, 19% less"
+        => "level 1 of 256 KiB: tables probed by zero-result gets at least 15% fewer";
+    ABSENT_OWN = "gets without filters, c = 0.8 against leveling, T = 2 (figure 2b)",
+        "119.9 -> 97.5 us, 19% less" => "the paper's level 1 of 10 MB";
+    SWEPT_SIMULATED = "the same by the simulator (figure 3a)",
+        "" => "level 0 is compacted at its trigger";
+    VAIN = "reads in vain of a zero-result get, {} (3)",
+        "the sum of the filters' false-positive rates" => "within 10% of sum(p)";
+}
 
 /// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -180,50 +213,23 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let (levels, sought, written) =
         (of(|seen| seen.levels), of(|seen| seen.sought), of(|seen| seen.written));
     report.judge(
-        "levels of 80 GB, c = 1 / 0.8 / 0.4 (4.3)",
-        "5 / 4 / almost 3 (a 4th of one table)",
+        LEVELS,
         strokes(&levels, 0),
-        "5 / 4 / 3, or 4 as in the paper",
         levels[..2] == [5.0, 4.0] && (3.0..=4.0).contains(&levels[2]),
     );
-    report.judge(
-        "runs that a seek positions, c = 1 / 0.8 / 0.4 (4.2.2)",
-        "range reads get faster as c falls",
-        strokes(&sought, 2),
-        "falls with c",
-        falls(&sought),
-    );
-    report.judge(
-        "write amplification, c = 1 / 0.8 / 0.4 (4.2.2)",
-        "lower c gives worse write performance",
-        strokes(&written, 2),
-        "rises as c falls",
-        rises(&written),
-    );
+    report.judge(RUNS_SOUGHT, strokes(&sought, 2), falls(&sought));
+    report.judge(WRITTEN, strokes(&written, 2), rises(&written));
     let here = format!(
         "{}; simulator {}, at the trigger {}",
         strokes(column(&waiting, |seen| seen.written), 2),
         strokes(column(&waiting, |seen| seen.simulated), 2),
         strokes(of(|seen| seen.simulated), 2)
     );
-    let why = "our default: level 0 waits until it holds half of what it would rewrite";
-    report.show("the same where level 0 waits, and by the simulator", "", here, why);
-    report.judge(
-        "YCSB D: hits in level 1, c = 1 / 0.8 / 0.4 (4.3)",
-        "9% / 33% / 40%",
-        strokes(&hits, 1) + " %",
-        "rises as c falls",
-        rises(&hits),
-    );
+    report.show(WAITING, here);
+    report.judge(HITS, strokes(&hits, 1) + " %", rises(&hits));
     let space = of(|seen| seen.space);
     let least = space.iter().copied().fold(f64::INFINITY, f64::min);
-    report.judge(
-        "space amplification after the load, c = 1 / 0.8 / 0.4 (4.3)",
-        "87.42 / 87.49 / 87.61 GB, within 0.3%",
-        strokes(&space, 4),
-        "within 1% of each other",
-        space.iter().all(|space| *space <= least * 1.01),
-    );
+    report.judge(SPACE, strokes(&space, 4), space.iter().all(|space| *space <= least * 1.01));
     Ok(())
 }
 
@@ -233,8 +239,6 @@ const WHOLE_DATABASE_TEXT: &str = "80 MiB of YCSB records";
 /// the sizes of `OptimizeForSmallDb`, level 1 of 10 MB and tables of 2 MB, where level 0 brings
 /// nearly a whole level 1 at once and the few levels have holes.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let claim = "gets without filters, c = 0.8 against leveling, T = 2 (figure 2b)";
-    let paper = "119.9 -> 97.5 us, 19% less";
     let own = Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, ..FIGURE_2 };
     let mut seen = Vec::new();
     for setting in [FIGURE_2, own] {
@@ -244,9 +248,8 @@ fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         seen.push((format!("{leveling:.2} -> {probes:.2} tables probed, {less:.0}% less"), less));
     }
     let [(small, less), (own, _)] = <[_; 2]>::try_from(seen).expect("two settings");
-    let expected = "level 1 of 256 KiB: tables probed by zero-result gets at least 15% fewer";
-    report.judge(claim, paper, small, expected, less >= 15.0);
-    report.show(claim, paper, own, "the paper's level 1 of 10 MB");
+    report.judge(ABSENT, small, less >= 15.0);
+    report.show(ABSENT_OWN, own);
     Ok(())
 }
 
@@ -286,21 +289,15 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         seen.iter().map(move |(_, seen)| (value(&seen[0]), value(&seen[SWEEP.len() - 1])))
     };
     report.judge(
-        "write amplification, c = 1 / 0.8 / 0.6 / 0.4 (figure 3a)",
-        "random writes get slower as c falls",
+        SWEPT_WRITTEN,
         text(&seen, |seen| seen.written),
-        "higher at 0.4 than at 1, T = 3 and 5",
         ends(|seen| seen.written).all(|(first, last)| last > first),
     );
-    let here = text(&waiting, |seen| seen.written);
-    report.show("the same where level 0 waits (figure 3a)", "", here, "our default");
-    let (here, why) = (text(&seen, |seen| seen.simulated), "level 0 is compacted at its trigger");
-    report.show("the same by the simulator (figure 3a)", "", here, why);
+    report.show(SWEPT_WAITING, text(&waiting, |seen| seen.written));
+    report.show(SWEPT_SIMULATED, text(&seen, |seen| seen.simulated));
     report.judge(
-        "runs that a seek positions, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
-        "small range reads get faster as c falls and as T rises",
+        SWEPT_SOUGHT,
         text(&seen, |seen| seen.sought),
-        "lower at 0.4 than at 1, T = 3 and 5; at c = 1 lower for T = 5",
         ends(|seen| seen.sought).all(|(first, last)| last < first)
             && seen[1].1[0].sought < seen[0].1[0].sought,
     );
@@ -341,9 +338,7 @@ fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let few = Setting { c_permille: 800, base_bytes: 10 << 18, table_bytes: 2 << 18, ..figure };
     for bits in [2, 5] {
         let seen = vain_reads(context, &few, bits, FilterAllocation::Uniform)?;
-        let claim =
-            format!("reads in vain of a zero-result get, {bits} filter bits per key, uniform (3)");
-        seen.judge(report, &claim);
+        seen.judge(report, &format!("{bits} filter bits per key, uniform"));
     }
     for c_permille in [1000, 800] {
         let setting = Setting { c_permille, ..figure };
@@ -351,20 +346,17 @@ fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             let optimal = vain_reads(context, &setting, bits, FilterAllocation::Optimal)?;
             let uniform = vain_reads(context, &setting, bits, FilterAllocation::Uniform)?;
             let at = format!("{bits} filter bits per key, c = {}", decimal(c_permille));
-            let claim = format!("reads in vain of a zero-result get, {at}");
-            optimal.judge(report, &format!("{claim}, optimal (3)"));
-            uniform.judge(report, &format!("{claim}, uniform (3)"));
+            optimal.judge(report, &format!("{at}, optimal"));
+            uniform.judge(report, &format!("{at}, uniform"));
             let (more, less) = (uniform.blocks, optimal.blocks);
             report.judge(
-                &format!("optimal filters against uniform, {at} (3)"),
-                "fewer reads in vain for the same memory",
+                OPTIMAL.of(&[&at]),
                 format!(
                     "{less:.3} / {more:.3} blocks, {:.0}% less; {:.2} / {:.2} bits per key held",
                     percent_less(more, less),
                     optimal.bits_per_key,
                     uniform.bits_per_key
                 ),
-                "fewer, with at most 5% more filter memory",
                 less < more && optimal.bits_per_key <= 1.05 * uniform.bits_per_key,
             );
         }
@@ -382,15 +374,10 @@ struct VainReads {
 }
 
 impl VainReads {
-    fn judge(&self, report: &mut PaperReport, claim: &str) {
+    fn judge(&self, report: &mut PaperReport, filters: &str) {
         let VainReads { blocks, sum_of_rates, .. } = self;
-        report.judge(
-            claim,
-            "the sum of the filters' false-positive rates",
-            format!("{blocks:.3} blocks, sum(p) = {sum_of_rates:.3}"),
-            "within 10% of sum(p)",
-            is_within(0.1, *blocks, *sum_of_rates),
-        );
+        let here = format!("{blocks:.3} blocks, sum(p) = {sum_of_rates:.3}");
+        report.judge(VAIN.of(&[&filters]), here, is_within(0.1, *blocks, *sum_of_rates));
     }
 }
 

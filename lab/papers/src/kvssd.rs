@@ -26,10 +26,57 @@ use super::kvssd_runs::{
     Load, ModelOutcome, Outcome, rewriting, run_device, run_engine, run_model,
 };
 use super::numbers::{falls, is_within, percent_less, percent_more, rises, strokes};
-use super::report::PaperReport;
+use super::report::{PaperReport, rows};
 
 /// Over-provisioning of the paper.
 const OVER_PROVISION_PERCENT: u32 = 5;
+
+rows! {
+    COMPACTION_NLSM = "compaction, LSM = nLSM (figure 5b)",
+        "17.7 = 17.7" => "within 5%";
+    READ_MODIFY_WRITE = "read-modify-write, LSM -> nLSM (figure 5b)",
+        "1.5 -> 1" => "1.40 to 1.55 -> 1";
+    COLLECTION_NLSM = "collection, LSM (split / shared) -> nLSM (figure 5b)",
+        "3.6 -> 1" => "2.5 to 7.5 -> at most 1.01";
+    WRITES_NLSM = "all writes, nLSM against LSM (figure 5a)",
+        "81% less" => "at least 70% less";
+    COMPACTION_RLSM = "compaction, nLSM -> rLSM (figure 5b)",
+        "38% less" => "27 to 40% less";
+    COLLECTION_RLSM = "collection, rLSM(-) -> rLSM (figure 5b)",
+        "1.19 -> 1.04 (14% less)" => "rLSM lower, at most 1.10";
+    WRITES_RLSM = "all writes, LSM (split / shared) -> rLSM (figure 5a)",
+        "93 -> 11.4, 88% less" => "at least 80% less";
+    THROUGHPUT = "simulated throughput, rLSM / LSM (figure 6a)",
+        "up to 4.47" => "3.5 to 6 with one of the frontiers";
+    PAGES_PER_GET = "pages read per get, metadata included, nLSM -> rLSM (figure 6b)",
+        "up to 11% more" => "less than 12% more";
+    PAGES_PER_GET_LSM = "pages read per get, LSM",
+        "-" => "no filters; the engine keeps indexes in memory";
+    EMULATOR = "the emulator: operations of rLSM per second of processor time",
+        "-" => "the goal is 300,000; not the same everywhere";
+    RAM = "RAM of the device: tree, lists, counters (III-E)",
+        "2 MB per 16 GB" => "scaled from this device";
+    THRESHOLDS = "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
+        "falls, ever less" => "falls";
+    PROVISION_LSM = "collection of LSM, 5 / 10 / 15 percent set aside (figure 7b)",
+        "falls" => "falls";
+    PROVISION_RLSM = "collection of rLSM, 5 / 10 / 15 percent set aside (figure 7b)",
+        "flat" => "within 5%";
+    LATEST_RLSM = "all writes of rLSM, Latest < Uniform (figure 5a)",
+        "yes" => "lower";
+    LATEST_LSM = "all writes of LSM, Latest < Uniform (figure 5a)",
+        "yes" => "lower";
+    MODEL = "compaction, model of nLSM / nLSM",
+        "-" => "within 15%: what the models are worth";
+    ORDER = "compaction, lLSM < rLSM < dLSM < nLSM (figure 5b)",
+        "yes" => "this order";
+    MODEL_PAGES = "pages read per get, nLSM -> dLSM / lLSM (figure 6b)",
+        "up to 19% more; lLSM worst" => "dLSM at most 19% more, lLSM most";
+    MODEL_PAGES_DEEP = "the same at the paper's depth, one level more",
+        "up to 19% more; lLSM worst" => "not the specified workload";
+    VOLUME = "volume that lLSM needs, times the device's (V-B)",
+        "more than 1, about 1.3 is enough" => "more than 1, at most 1.3";
+}
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let lab = Lab { context, load: Load::uniform(context), done: RefCell::default() };
@@ -130,63 +177,45 @@ fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 
 fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
     report.judge(
-        "compaction, LSM = nLSM (figure 5b)",
-        "17.7 = 17.7",
+        COMPACTION_NLSM,
         format!("{:.2} = {:.2}", split.compaction, nlsm.compaction),
-        "within 5%",
         is_within(0.05, split.compaction, nlsm.compaction),
     );
     report.judge(
-        "read-modify-write, LSM -> nLSM (figure 5b)",
-        "1.5 -> 1",
+        READ_MODIFY_WRITE,
         format!("{:.3} -> {:.3}", split.rmw, nlsm.rmw),
-        "1.40 to 1.55 -> 1",
         (1.40..=1.55).contains(&split.rmw) && nlsm.rmw == 1.0,
     );
     report.judge(
-        "collection, LSM (split / shared) -> nLSM (figure 5b)",
-        "3.6 -> 1",
+        COLLECTION_NLSM,
         format!("{:.2} / {:.2} -> {:.3}", split.gc, shared.gc, nlsm.gc),
-        "2.5 to 7.5 -> at most 1.01",
         [split.gc, shared.gc].iter().all(|gc| (2.5..=7.5).contains(gc)) && nlsm.gc <= 1.01,
     );
     let [least, most] = [split, shared].map(|lsm| percent_less(lsm.total(), nlsm.total()));
-    report.judge(
-        "all writes, nLSM against LSM (figure 5a)",
-        "81% less",
-        format!("{least:.0}% / {most:.0}% less"),
-        "at least 70% less",
-        least >= 70.0,
-    );
+    report.judge(WRITES_NLSM, format!("{least:.0}% / {most:.0}% less"), least >= 70.0);
 }
 
 fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Outcome; 5]) {
     let less = percent_less(nlsm.compaction, rlsm.compaction);
     report.judge(
-        "compaction, nLSM -> rLSM (figure 5b)",
-        "38% less",
+        COMPACTION_RLSM,
         format!("{:.2} -> {:.2}, {less:.0}% less", nlsm.compaction, rlsm.compaction),
-        "27 to 40% less",
         (27.0..=40.0).contains(&less),
     );
     report.judge(
-        "collection, rLSM(-) -> rLSM (figure 5b)",
-        "1.19 -> 1.04 (14% less)",
+        COLLECTION_RLSM,
         format!("{:.3} -> {:.3}", mixed.gc, rlsm.gc),
-        "rLSM lower, at most 1.10",
         rlsm.gc < mixed.gc && rlsm.gc <= 1.10,
     );
     let [less, most] = [split, shared].map(|lsm| percent_less(lsm.total(), rlsm.total()));
     report.judge(
-        "all writes, LSM (split / shared) -> rLSM (figure 5a)",
-        "93 -> 11.4, 88% less",
+        WRITES_RLSM,
         format!(
             "{:.1} / {:.1} -> {:.2}, {less:.0}% / {most:.0}% less",
             split.total(),
             shared.total(),
             rlsm.total(),
         ),
-        "at least 80% less",
         less >= 80.0,
     );
 }
@@ -195,43 +224,24 @@ fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [split, shared, nlsm, rlsm] = lab.runs([Run::Split, Run::Shared, Run::Nlsm, Run::Rlsm])?;
     let ratios = [split, shared].map(|lsm| rlsm.operations_per_s / lsm.operations_per_s);
     report.judge(
-        "simulated throughput, rLSM / LSM (figure 6a)",
-        "up to 4.47",
+        THROUGHPUT,
         strokes(ratios, 2),
-        "3.5 to 6 with one of the frontiers",
         ratios.iter().any(|ratio| (3.5..=6.0).contains(ratio)),
     );
     let more = percent_more(nlsm.pages_per_get, rlsm.pages_per_get);
     report.judge(
-        "pages read per get, metadata included, nLSM -> rLSM (figure 6b)",
-        "up to 11% more",
+        PAGES_PER_GET,
         format!("{:.2} -> {:.2}, {more:+.0}%", nlsm.pages_per_get, rlsm.pages_per_get),
-        "less than 12% more",
         more < 12.0,
     );
-    report.show(
-        "pages read per get, LSM",
-        "-",
-        format!("{:.2}", split.pages_per_get),
-        "no filters; the engine keeps indexes in memory",
-    );
+    report.show(PAGES_PER_GET_LSM, format!("{:.2}", split.pages_per_get));
     Ok(())
 }
 
 fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [rlsm] = lab.runs([Run::Rlsm])?;
-    report.show(
-        "the emulator: operations of rLSM per second of processor time",
-        "-",
-        format!("{:.0}", rlsm.emulated_per_cpu_s),
-        "the goal is 300,000; not the same everywhere",
-    );
-    report.show(
-        "RAM of the device: tree, lists, counters (III-E)",
-        "2 MB per 16 GB",
-        format!("{:.2} MB per 16 GB", rlsm.ram_bytes_per_16_gb / f64::from(1 << 20)),
-        "scaled from this device",
-    );
+    report.show(EMULATOR, format!("{:.0}", rlsm.emulated_per_cpu_s));
+    report.show(RAM, format!("{:.2} MB per 16 GB", rlsm.ram_bytes_per_16_gb / f64::from(1 << 20)));
     Ok(())
 }
 
@@ -244,13 +254,7 @@ fn threshold_row(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
         };
         compaction.push(outcome.compaction);
     }
-    report.judge(
-        "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
-        "falls, ever less",
-        strokes(&compaction, 2),
-        "falls",
-        falls(&compaction),
-    );
+    report.judge(THRESHOLDS, strokes(&compaction, 2), falls(&compaction));
     Ok(())
 }
 
@@ -261,21 +265,9 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
         let options = KvSsdOptions { over_provision_percent: percent, ..lab.options() };
         rlsm.push(lab.device(options)?.gc);
     }
-    report.judge(
-        "collection of LSM, 5 / 10 / 15 percent set aside (figure 7b)",
-        "falls",
-        strokes(&lsm, 2),
-        "falls",
-        falls(&lsm),
-    );
+    report.judge(PROVISION_LSM, strokes(&lsm, 2), falls(&lsm));
     let (least, most) = rlsm.iter().fold((f64::MAX, 0.0), |(a, b), gc| (gc.min(a), gc.max(b)));
-    report.judge(
-        "collection of rLSM, 5 / 10 / 15 percent set aside (figure 7b)",
-        "flat",
-        strokes(&rlsm, 3),
-        "within 5%",
-        most <= least * 1.05,
-    );
+    report.judge(PROVISION_RLSM, strokes(&rlsm, 3), most <= least * 1.05);
     Ok(())
 }
 
@@ -285,18 +277,14 @@ fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     lab.context.say("rlsm, records of late");
     let latest = run_device(lab.context, &load, &lab.options())?;
     report.judge(
-        "all writes of rLSM, Latest < Uniform (figure 5a)",
-        "yes",
+        LATEST_RLSM,
         format!("{:.2} < {:.2}", latest.total(), rlsm.total()),
-        "lower",
         latest.total() < rlsm.total(),
     );
     let latest = lab.engine(&load, GcFrontier::Split, OVER_PROVISION_PERCENT)?;
     report.judge(
-        "all writes of LSM, Latest < Uniform (figure 5a)",
-        "yes",
+        LATEST_LSM,
         format!("{:.1} < {:.1}", latest.total(), split.total()),
-        "lower",
         latest.total() < split.total(),
     );
     Ok(())
@@ -342,44 +330,19 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let models = Models::measure(&lab.load)?;
     let Models { plain, delayed, light } = &models;
     report.judge(
-        "compaction, model of nLSM / nLSM",
-        "-",
+        MODEL,
         format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction),
-        "within 15%: what the models are worth",
         is_within(0.15, plain.compaction, nlsm.compaction),
     );
     let order = [light.compaction, rlsm.compaction, delayed.compaction, plain.compaction];
-    report.judge(
-        "compaction, lLSM < rLSM < dLSM < nLSM (figure 5b)",
-        "yes",
-        strokes(order, 2),
-        "this order",
-        rises(&order),
-    );
+    report.judge(ORDER, strokes(order, 2), rises(&order));
     let (text, more) = models.reads();
-    report.judge(
-        "pages read per get, nLSM -> dLSM / lLSM (figure 6b)",
-        "up to 19% more; lLSM worst",
-        text,
-        "dLSM at most 19% more, lLSM most",
-        more[0] <= 19.0 && more[0] < more[1],
-    );
+    report.judge(MODEL_PAGES, text, more[0] <= 19.0 && more[0] < more[1]);
     // T1 is that deep itself.
     if !lab.context.is_t1 {
         let deep = Models::measure(&Load::as_deep_as_the_paper(lab.context))?;
-        report.show(
-            "the same at the paper's depth, one level more",
-            "up to 19% more; lLSM worst",
-            deep.reads().0,
-            "not the specified workload",
-        );
+        report.show(MODEL_PAGES_DEEP, deep.reads().0);
     }
-    report.judge(
-        "volume that lLSM needs, times the device's (V-B)",
-        "more than 1, about 1.3 is enough",
-        format!("{:.2}", light.volume),
-        "more than 1, at most 1.3",
-        1.0 < light.volume && light.volume <= 1.3,
-    );
+    report.judge(VOLUME, format!("{:.2}", light.volume), 1.0 < light.volume && light.volume <= 1.3);
     Ok(())
 }

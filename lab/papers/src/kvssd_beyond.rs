@@ -16,12 +16,27 @@ use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
 use super::context::{Context, Part};
 use super::kvssd_runs::{Load, Outcome, rewriting, run_device, run_engine};
 use super::numbers::{percent_more, strokes};
-use super::report::PaperReport;
+use super::report::{PaperReport, rows};
 
 const OVER_PROVISION_PERCENT: u32 = 5;
 
 const POLICIES: [&str; 6] =
     ["fragmented-leveling", "leveling", "garnering", "tiering", "adaptive-tiering", "universal"];
+
+rows! {
+    WRITES = "all writes, nLSM -> rLSM, fragmented leveling / Garnering",
+        "-" => "remapping saves under both";
+    PAGES = "pages read per get, nLSM -> rLSM, fragmented leveling / Garnering",
+        "-" => "metadata included";
+    SPEED = "operations per simulated second of rLSM, fragmented leveling / Garnering",
+        "-" => "reads and writes";
+    CUT_WRITES = "TH {}: all writes, cut by size / Global-Range / grouped",
+        "-" => "Global-Range, the default, lowest";
+    LAYERS = "{}: {}",
+        "-" => "{} operations per simulated second, {} pages per get";
+    CUT_PAGES = "TH {}: pages read per get, the same",
+        "-" => "operations per simulated second {}";
+}
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note("block SSD: split frontiers, no trim, 5 percent set aside");
@@ -36,20 +51,21 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 fn policy_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
-    let mut show = |claim: &str, here: String, run: &Outcome| {
-        let (speed, pages) = (run.operations_per_s, run.pages_per_get);
-        let why = format!("{speed:.0} operations per simulated second, {pages:.2} pages per get");
-        report.show(claim, "-", format!("{here} = {:.1}", run.total()), &why);
+    let mut show = |what: &str, layers: &str, here: String, run: &Outcome| {
+        let (speed, pages) = (format!("{:.0}", run.operations_per_s), run.pages_per_get);
+        let row = LAYERS.of(&[&what, &layers, &speed, &format!("{pages:.2}")]);
+        report.show(row, format!("{here} = {:.1}", run.total()));
     };
     for policy in POLICIES {
         context.say(&format!("{policy} on a block SSD"));
         let run = run_engine(context, &load, policy, GcFrontier::Split, OVER_PROVISION_PERCENT)?;
-        let claim = format!("{policy} on a block SSD: files x read-modify-write x collection");
-        show(&claim, format!("{:.2} x {:.3} x {:.3}", run.compaction, run.rmw, run.gc), &run);
+        let here = format!("{:.2} x {:.3} x {:.3}", run.compaction, run.rmw, run.gc);
+        let what = format!("{policy} on a block SSD");
+        show(&what, "files x read-modify-write x collection", here, &run);
     }
     let run = run_device(context, &load, &load.device_options())?;
-    let claim = "rLSM on the same load: compaction x collection";
-    show(claim, format!("{:.2} x {:.3}", run.compaction, run.gc), &run);
+    let here = format!("{:.2} x {:.3}", run.compaction, run.gc);
+    show("rLSM on the same load", "compaction x collection", here, &run);
     Ok(())
 }
 
@@ -73,23 +89,14 @@ fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         format!("{} / {}", line(&leveled), line(&garnered))
     };
     report.judge(
-        "all writes, nLSM -> rLSM, fragmented leveling / Garnering",
-        "-",
+        WRITES,
         shown(Outcome::total),
-        "remapping saves under both",
         leveled[1].total() < leveled[0].total() && garnered[1].total() < garnered[0].total(),
     );
+    report.show(PAGES, shown(|run| run.pages_per_get));
     report.show(
-        "pages read per get, nLSM -> rLSM, fragmented leveling / Garnering",
-        "-",
-        shown(|run| run.pages_per_get),
-        "metadata included",
-    );
-    report.show(
-        "operations per simulated second of rLSM, fragmented leveling / Garnering",
-        "-",
+        SPEED,
         format!("{:.0} / {:.0}", leveled[1].operations_per_s, garnered[1].operations_per_s),
-        "reads and writes",
     );
     Ok(())
 }
@@ -110,18 +117,12 @@ fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<
         }
         let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
         report.judge(
-            &format!("TH {threshold}: all writes, cut by size / Global-Range / grouped"),
-            "-",
+            CUT_WRITES.of(&[&threshold]),
             line(Outcome::total, 2),
-            "Global-Range, the default, lowest",
             runs[1].total() < runs[0].total().min(runs[2].total()),
         );
-        report.show(
-            &format!("TH {threshold}: pages read per get, the same"),
-            "-",
-            line(|run| run.pages_per_get, 2),
-            &format!("operations per simulated second {}", line(|run| run.operations_per_s, 0)),
-        );
+        let speeds = line(|run| run.operations_per_s, 0);
+        report.show(CUT_PAGES.of(&[&threshold, &speeds]), line(|run| run.pages_per_get, 2));
     }
     Ok(())
 }

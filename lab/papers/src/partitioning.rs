@@ -25,7 +25,7 @@ use runstone::{CompactionInstall, KeyspaceOptions, Result};
 use super::context::Part;
 use super::engine::{Data, Loaded, plain_options, write_amplification};
 use super::numbers::{is_within, percent_less, strokes};
-use super::report::bars;
+use super::report::{bars, rows};
 use super::{Context, PaperReport};
 
 /// Slices that a compaction may have.
@@ -46,6 +46,47 @@ const COMPARED: [Partitioner; 5] = [
     Partitioner::GroupedGlobalRange,
     Partitioner::Prefix,
 ];
+
+rows! {
+    FIGURE_2 = "sub-compactions and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
+        "Size 1, 0; Global-Range 2, 1" => "exactly";
+    FIGURE_3 = "cuts of 8-bit keys from 4 to 254 (figure 3)",
+        "Local 129, 66, 191; Global 127, 63, 191"
+        => "exactly, in key order; the figure's own keys are not printed";
+    LARGE_TABLES = "critical path in slices, {}, {}",
+        "" => "compactions of four flushes have four cells: tables larger than a flush limit it";
+    RATIOS =
+        "bytes of compactions by the ratio of universal compaction, size / prefix, theta = a flush",
+        ""
+        => "by prefix, tables of small runs are small; what they cost by themselves is a few \
+            percent";
+    TABLES = "tables at the end, {}, {}",
+        "global +8% over size"
+        => "global 2^ceil of N / theta for each large run; grouped at most 25% over size";
+    BYTES = "bytes written and moved by compactions, {}, {}",
+        "write amplification unchanged but for moves" => "equal within 1%, prefix apart";
+    CRITICAL_TABLE = "critical path by whole tables, {}, {}",
+        "size: one sub-compaction"
+        => "a flush that spans all keys joins everything, whatever the partitioner";
+    CRITICAL_SLICE = "critical path in slices, {}, {}",
+        "throughput +8 to 30%" => "global and grouped at most 0.15, whole tables of size give 1.0";
+    SIZE = "size of the store, {}, {}",
+        "" => "the same data";
+    SCAN_READS =
+        "file reads of a scan of 1,000 keys without a cache, size / global, theta = one flush",
+        "scans somewhat slower" => "at most 10% more";
+    GETS_THAT_HIT = "tables and blocks of a get that hits, size / global, theta = one flush",
+        "point reads unchanged" => "equal within 2%";
+    READ_TIME = "time of these scans and gets, global / size",
+        "" => "by the clock: the counters above are what is judged";
+    BORROWED =
+        "peak of table files over live bytes in a compaction of everything, atomic / incremental",
+        "groups give back their space one by one" => "atomic about 2; incremental at most 1.25";
+    ASCENDING = "ascending keys: bytes rewritten, bytes moved",
+        "100% moves" => "no byte rewritten";
+    LEVELED = "write amplification of leveling, T = {}, Size against Global-Range",
+        "not in the paper; modelled {}% less" => "at least 12% less";
+}
 
 /// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -96,10 +137,8 @@ fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     };
     let (size, global) = (parts(Partitioner::Size), parts(Partitioner::GlobalRange));
     report.judge(
-        "sub-compactions and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
-        "Size 1, 0; Global-Range 2, 1",
+        FIGURE_2,
         format!("Size {}, {}; Global-Range {}, {}", size.0, size.1, global.0, global.1),
-        "exactly",
         size == (1, 0) && global == (2, 1),
     );
     let spread = |from: u8, to: u8| (0..10u8).map(move |i| from + i * ((to - from) / 10));
@@ -112,10 +151,8 @@ fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     };
     let (local, global) = (lasts(Partitioner::LocalRange), lasts(Partitioner::GlobalRange));
     report.judge(
-        "cuts of 8-bit keys from 4 to 254 (figure 3)",
-        "Local 129, 66, 191; Global 127, 63, 191",
+        FIGURE_3,
         format!("Local {local:?}; Global {global:?}"),
-        "exactly, in key order; the figure's own keys are not printed",
         local.starts_with(&[66, 129, 191]) && global.starts_with(&[63, 127, 191]),
     );
     Ok(())
@@ -200,10 +237,8 @@ fn universal(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             draw(report, &format!("critical-path-{}", (fill * 100.0) as u32), &at, &seen);
         } else {
             report.show(
-                &format!("critical path in slices, {NAMES}, {at}"),
-                "",
+                LARGE_TABLES.of(&[&NAMES, &at]),
                 strokes(seen.iter().map(Seen::critical_slice), 3),
-                "compactions of four flushes have four cells: tables larger than a flush limit it",
             );
         }
     }
@@ -229,12 +264,7 @@ fn ratios(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             strokes(seen.iter().map(|one| one.counters.compactions as f64), 0)
         ));
     }
-    report.show(
-        "bytes of compactions by the ratio of universal compaction, size / prefix, theta = a flush",
-        "",
-        here.join("; "),
-        "by prefix, tables of small runs are small; what they cost by themselves is a few percent",
-    );
+    report.show(RATIOS, here.join("; "));
     Ok(())
 }
 
@@ -244,10 +274,8 @@ fn judge_universal(report: &mut PaperReport, at: &str, seen: &[Seen]) {
     let [size, _, global, grouped, _] = seen else { return };
     let here = |value: fn(&Seen) -> f64, digits| strokes(seen.iter().map(value), digits);
     report.judge(
-        &format!("tables at the end, {NAMES}, {at}"),
-        "global +8% over size",
+        TABLES.of(&[&NAMES, &at]),
         here(|one| one.tables as f64, 0),
-        "global 2^ceil of N / theta for each large run; grouped at most 25% over size",
         grouped.tables * 4 <= size.tables * 5,
     );
     let megabytes = |value: fn(&Seen) -> f64| {
@@ -258,33 +286,19 @@ fn judge_universal(report: &mut PaperReport, at: &str, seen: &[Seen]) {
     let handled: Vec<u64> = seen[..4].iter().map(Seen::handled).collect();
     let (least, most) = (handled.iter().min().unwrap_or(&0), handled.iter().max().unwrap_or(&0));
     report.judge(
-        &format!("bytes written and moved by compactions, {NAMES}, {at}"),
-        "write amplification unchanged but for moves",
+        BYTES.of(&[&NAMES, &at]),
         megabytes(Seen::handled_mb),
-        "equal within 1%, prefix apart",
         (most - least) * 100 <= *most,
     );
-    report.show(
-        &format!("critical path by whole tables, {NAMES}, {at}"),
-        "size: one sub-compaction",
-        here(Seen::critical_table, 2),
-        "a flush that spans all keys joins everything, whatever the partitioner",
-    );
+    report.show(CRITICAL_TABLE.of(&[&NAMES, &at]), here(Seen::critical_table, 2));
     report.judge(
-        &format!("critical path in slices, {NAMES}, {at}"),
-        "throughput +8 to 30%",
+        CRITICAL_SLICE.of(&[&NAMES, &at]),
         here(Seen::critical_slice, 3),
-        "global and grouped at most 0.15, whole tables of size give 1.0",
         global.critical_slice() <= 0.15
             && grouped.critical_slice() <= 0.15
             && size.critical_table() >= 0.95,
     );
-    report.show(
-        &format!("size of the store, {NAMES}, {at}"),
-        "",
-        megabytes(|one| one.bytes as f64 / 1e6),
-        "the same data",
-    );
+    report.show(SIZE.of(&[&NAMES, &at]), megabytes(|one| one.bytes as f64 / 1e6));
 }
 
 fn draw(report: &mut PaperReport, name: &str, at: &str, seen: &[Seen]) {
@@ -314,20 +328,16 @@ fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let seen = trees.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
     let [size, global] = &seen[..] else { return Ok(()) };
     report.judge(
-        "file reads of a scan of 1,000 keys without a cache, size / global, theta = one flush",
-        "scans somewhat slower",
+        SCAN_READS,
         format!("{:.1} / {:.1}", size.scan_reads, global.scan_reads),
-        "at most 10% more",
         global.scan_reads <= 1.10 * size.scan_reads,
     );
     report.judge(
-        "tables and blocks of a get that hits, size / global, theta = one flush",
-        "point reads unchanged",
+        GETS_THAT_HIT,
         format!(
             "{:.3} and {:.3} / {:.3} and {:.3}",
             size.get_tables, size.get_blocks, global.get_tables, global.get_blocks
         ),
-        "equal within 2%",
         is_within(0.02, global.get_blocks, size.get_blocks)
             && is_within(0.02, global.get_tables, size.get_tables),
     );
@@ -340,10 +350,8 @@ fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         }
     }
     report.show(
-        "time of these scans and gets, global / size",
-        "",
+        READ_TIME,
         format!("{:.2} and {:.2}", least[1][0] / least[0][0], least[1][1] / least[0][1]),
-        "by the clock: the counters above are what is judged",
     );
     Ok(())
 }
@@ -390,10 +398,8 @@ fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     }
     let [(atomic, _), (incremental, parts)] = here[..] else { return Ok(()) };
     report.judge(
-        "peak of table files over live bytes in a compaction of everything, atomic / incremental",
-        "groups give back their space one by one",
+        BORROWED,
         format!("{atomic:.2} / {incremental:.2}, in {parts} edits of parts"),
-        "atomic about 2; incremental at most 1.25",
         incremental <= 1.25,
     );
     Ok(())
@@ -405,10 +411,8 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
     let counters = Loaded::ascending(options, &data, Some(1))?.counters();
     report.judge(
-        "ascending keys: bytes rewritten, bytes moved",
-        "100% moves",
+        ASCENDING,
         format!("{} rewritten, {} moved", counters.compaction_bytes_written, counters.bytes_moved),
-        "no byte rewritten",
         counters.compaction_bytes_written == 0 && counters.bytes_moved > 0,
     );
     Ok(())
@@ -428,15 +432,11 @@ fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let [by_size, by_range] = [&size, &global].map(|one| write_amplification(&one.counters));
         let gain = percent_less(by_size, by_range);
         report.judge(
-            &format!(
-                "write amplification of leveling, T = {size_ratio}, Size against Global-Range"
-            ),
-            &format!("not in the paper; modelled {expected}% less"),
+            LEVELED.of(&[&size_ratio, &expected]),
             format!(
                 "{by_size:.2} with {} tables -> {by_range:.2} with {}: {gain:.1}% less",
                 size.tables, global.tables
             ),
-            "at least 12% less",
             gain >= 12.0,
         );
     }

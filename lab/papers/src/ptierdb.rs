@@ -31,7 +31,7 @@ use super::engine::{
     write_amplification,
 };
 use super::numbers::{falls, list, ratio, rises, strokes};
-use super::report::bars;
+use super::report::{bars, rows};
 use super::{Context, PaperReport};
 
 /// What the paper's sizes are divided by in table I and figure 7, and in figures 2 and 6.
@@ -58,6 +58,48 @@ const TURNS: u64 = 40;
 /// The mixes of the first run, with percentages of updates and read-modify-writes.
 const MIXES: [(&str, u64, u64); 5] =
     [("A", 50, 0), ("B", 5, 0), ("C", 0, 0), ("F", 0, 50), ("D", 5, 0)];
+
+rows! {
+    WRITTEN_ORDER = "write amplification: tiered < PTierDB < leveled (table I)",
+        "4.91 < 12.34 < 25.34" => "in this order";
+    WRITTEN_RATIO = "write amplification of PTierDB against leveled (table I)",
+        "0.49" => "at most 0.50";
+    WRITTEN_LAZY = "write amplification of lazy leveling (table I)",
+        "7.3" => "between tiered and leveled";
+    SIZE_TIERED = "size of tiered against leveled (table I)",
+        "14.84 / 7.91 GB = 1.88" => "about 1.9: 1.4 to 2.4";
+    SIZE_FLUSHED = "size of all that tiered flushed, against leveled: a tree that never compacts",
+        "not measured" => "no tree can hold more";
+    SIZE_PEAK = "largest size over the bytes of all records: leveled, tiered, PTierDB",
+        "not measured" => "at any time from a tenth of the load on";
+    SIZE_PTIERDB = "size of PTierDB against leveled (table I)",
+        "8.1 / 7.91 GB = 1.02" => "at most 1.10";
+    PROBES_C = "tables probed per get in YCSB C, PTierDB against leveled",
+        "not measured" => "at most 1.10";
+    MIX_LATENCY = "average latency of YCSB {} with files in memory",
+        "not measured" => "processor time: there a byte written costs a copy";
+    MIX_WRITTEN = "MB written in A, B, C, F, D: PTierDB; leveled; last level",
+        "not measured" => "what reads trigger is in B and C";
+    MIX_PROBES = "tables probed per get in A, B, C, F, D, in this order",
+        "not measured" => "filters asked included";
+    BLOCKS_C = "data blocks per get in YCSB C: PTierDB, leveled, tiered",
+        "not measured" => "with filters of 10 bits hardly a block is read in vain";
+    FIGURE_2_WRITTEN = "write amplification: leveling, lazy leveling, tiering (figure 2)",
+        "leveling worst, lazy leveling between" => "falls in this order";
+    FIGURE_2_BLOCKS = "data blocks per get: leveling, lazy leveling, tiering (figure 2)",
+        "leveling best, lazy leveling between" => "rises in this order";
+    FIGURE_6B = "blocks per get without filters, tiered against PTierDB (figure 6b)",
+        "reads 1.5 to 2 times as fast" => "at least 1.5";
+    FIGURE_6A = "write amplification of the writes, PTierDB against tiered (figure 6a)",
+        "close to tiered" => "at most 1.30";
+    FIGURE_6A_APART = "the writes of {} taken apart, per byte of the user (figure 6a)",
+        "" => "in brackets what is left of the bytes that compactions read";
+    SCANS_SETTLED =
+        "scans of 100 entries, PTierDB against leveling, after intra-level merges (figure 7e)",
+        "not slower" => "at most 1.30 (processor time)";
+    MIX_LATENCY_FILES = "average latency of YCSB {}, PTierDB against leveled (figure 7)",
+        "lower" => "below 1 (processor time, on files)";
+}
 
 /// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -138,53 +180,26 @@ fn judge_writes(report: &mut PaperReport, runs: &[FirstRun; 5]) {
     let [of_leveled, of_tiered, of_lazy, of_every, of_last] =
         runs.each_ref().map(FirstRun::write_amplification);
     report.judge(
-        "write amplification: tiered < PTierDB < leveled (table I)",
-        "4.91 < 12.34 < 25.34",
+        WRITTEN_ORDER,
         format!(
             "{of_tiered:.2} < {of_every:.2}, with the last level {of_last:.2} < {of_leveled:.2}"
         ),
-        "in this order",
         rises(&[of_tiered, of_every, of_leveled]),
     );
     report.judge(
-        "write amplification of PTierDB against leveled (table I)",
-        "0.49",
+        WRITTEN_RATIO,
         format!("{:.2}, with the last level {:.2}", of_every / of_leveled, of_last / of_leveled),
-        "at most 0.50",
         of_every / of_leveled <= 0.5,
     );
-    report.show(
-        "write amplification of lazy leveling (table I)",
-        "7.3",
-        format!("{of_lazy:.2}"),
-        "between tiered and leveled",
-    );
+    report.show(WRITTEN_LAZY, format!("{of_lazy:.2}"));
     let size = |run: &FirstRun| run.live_bytes as f64 / leveled.live_bytes as f64;
-    report.judge(
-        "size of tiered against leveled (table I)",
-        "14.84 / 7.91 GB = 1.88",
-        format!("{:.2}", size(tiered)),
-        "about 1.9: 1.4 to 2.4",
-        (1.4..=2.4).contains(&size(tiered)),
-    );
+    report.judge(SIZE_TIERED, format!("{:.2}", size(tiered)), (1.4..=2.4).contains(&size(tiered)));
     let flushed = tiered.sum(|counters| counters.flush_bytes_written);
-    report.show(
-        "size of all that tiered flushed, against leveled: a tree that never compacts",
-        "not measured",
-        format!("{:.2}", flushed as f64 / leveled.live_bytes as f64),
-        "no tree can hold more",
-    );
-    report.show(
-        "largest size over the bytes of all records: leveled, tiered, PTierDB",
-        "not measured",
-        list([leveled, tiered, every].map(|run| run.peak_space), 2),
-        "at any time from a tenth of the load on",
-    );
+    report.show(SIZE_FLUSHED, format!("{:.2}", flushed as f64 / leveled.live_bytes as f64));
+    report.show(SIZE_PEAK, list([leveled, tiered, every].map(|run| run.peak_space), 2));
     report.judge(
-        "size of PTierDB against leveled (table I)",
-        "8.1 / 7.91 GB = 1.02",
+        SIZE_PTIERDB,
         format!("{:.2}, with the last level {:.2}", size(every), size(last)),
-        "at most 1.10",
         size(every) <= 1.1,
     );
 }
@@ -194,44 +209,23 @@ fn judge_reads(report: &mut PaperReport, runs: &[FirstRun; 5]) {
     let probes = |run: &FirstRun| run.mixes[2].tables_per_get();
     let (text, more) = ratio(probes(every), probes(leveled), 2, "");
     report.judge(
-        "tables probed per get in YCSB C, PTierDB against leveled",
-        "not measured",
+        PROBES_C,
         format!("{text}; last level {:.2}, tiered {:.2}", probes(last), probes(tiered)),
-        "at most 1.10",
         more <= 1.1,
     );
     for (at, (mix, ..)) in MIXES.iter().enumerate() {
         let took = |run: &FirstRun| run.mixes[at].us_per_operation;
         let (text, _) = ratio(took(every), took(leveled), 2, " us");
-        report.show(
-            &format!("average latency of YCSB {mix} with files in memory"),
-            "not measured",
-            format!("{text}; last level {:.2} us", took(last)),
-            "processor time: there a byte written costs a copy",
-        );
+        report.show(MIX_LATENCY.of(&[&mix]), format!("{text}; last level {:.2} us", took(last)));
     }
     let per_mix = |value: fn(&Phase) -> f64| {
         let of = |run: &FirstRun| list(run.mixes.iter().map(value), 2);
         format!("{}; {}; {}", of(every), of(leveled), of(last))
     };
-    report.show(
-        "MB written in A, B, C, F, D: PTierDB; leveled; last level",
-        "not measured",
-        per_mix(|phase| table_bytes_written(&phase.counters) as f64 / 1e6),
-        "what reads trigger is in B and C",
-    );
-    report.show(
-        "tables probed per get in A, B, C, F, D, in this order",
-        "not measured",
-        per_mix(Phase::tables_per_get),
-        "filters asked included",
-    );
-    report.show(
-        "data blocks per get in YCSB C: PTierDB, leveled, tiered",
-        "not measured",
-        list([every, leveled, tiered].map(|run| run.mixes[2].blocks_per_get()), 3),
-        "with filters of 10 bits hardly a block is read in vain",
-    );
+    report.show(MIX_WRITTEN, per_mix(|phase| table_bytes_written(&phase.counters) as f64 / 1e6));
+    report.show(MIX_PROBES, per_mix(Phase::tables_per_get));
+    report
+        .show(BLOCKS_C, list([every, leveled, tiered].map(|run| run.mixes[2].blocks_per_get()), 3));
 }
 
 fn draw(report: &mut PaperReport, runs: &[FirstRun]) {
@@ -271,20 +265,8 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         written.push(write_amplification(&all.counters));
         blocks.push(all.blocks_per_get());
     }
-    report.judge(
-        "write amplification: leveling, lazy leveling, tiering (figure 2)",
-        "leveling worst, lazy leveling between",
-        strokes(&written, 2),
-        "falls in this order",
-        falls(&written),
-    );
-    report.judge(
-        "data blocks per get: leveling, lazy leveling, tiering (figure 2)",
-        "leveling best, lazy leveling between",
-        strokes(&blocks, 4),
-        "rises in this order",
-        blocks.is_sorted(),
-    );
+    report.judge(FIGURE_2_WRITTEN, strokes(&written, 2), falls(&written));
+    report.judge(FIGURE_2_BLOCKS, strokes(&blocks, 4), blocks.is_sorted());
     Ok(())
 }
 
@@ -315,28 +297,11 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     }
     let [(tiered_writes, tiered_reads), (writes, reads)] = seen[..] else { return Ok(()) };
     let (text, faster) = ratio(tiered_reads, reads, 2, "");
-    report.judge(
-        "blocks per get without filters, tiered against PTierDB (figure 6b)",
-        "reads 1.5 to 2 times as fast",
-        text,
-        "at least 1.5",
-        faster >= 1.5,
-    );
+    report.judge(FIGURE_6B, text, faster >= 1.5);
     let (text, more) = ratio(writes, tiered_writes, 2, "");
-    report.judge(
-        "write amplification of the writes, PTierDB against tiered (figure 6a)",
-        "close to tiered",
-        text,
-        "at most 1.30",
-        more <= 1.3,
-    );
+    report.judge(FIGURE_6A, text, more <= 1.3);
     for (name, part) in ["tiered", "PTierDB"].into_iter().zip(parts) {
-        report.show(
-            &format!("the writes of {name} taken apart, per byte of the user (figure 6a)"),
-            "",
-            part,
-            "in brackets what is left of the bytes that compactions read",
-        );
+        report.show(FIGURE_6A_APART.of(&[&name]), part);
     }
     Ok(())
 }
@@ -398,10 +363,8 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     };
     let (text, more) = ratio(took[1], took[0], 1, " us");
     report.judge(
-        "scans of 100 entries, PTierDB against leveling, after intra-level merges (figure 7e)",
-        "not slower",
+        SCANS_SETTLED,
         format!("{text}; runs sought {:.1} / {:.1}", sought(&trees[1]), sought(&trees[0])),
-        "at most 1.30 (processor time)",
         more <= 1.3,
     );
     Ok(())
@@ -423,10 +386,8 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let (worked, more) = of(|phase| phase.us_per_operation);
         let (waited, _) = of(|phase| phase.wall_us);
         report.judge(
-            &format!("average latency of YCSB {mix}, PTierDB against leveled (figure 7)"),
-            "lower",
+            MIX_LATENCY_FILES.of(&[&mix]),
             format!("{worked}; by the clock {waited}"),
-            "below 1 (processor time, on files)",
             more < 1.0,
         );
     }

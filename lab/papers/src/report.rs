@@ -1,6 +1,9 @@
 //! What reproducing a paper yields: rows of claim, paper, here, expectation and verdict; figures;
 //! notes. In JSON the rows only.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use serde::Serialize;
 
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
@@ -30,7 +33,43 @@ impl Verdict {
     }
 }
 
-/// A claim.
+/// A claim of a paper before it is measured. The texts of one that is measured several times have
+/// a `{}` where they differ.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) claim: Cow<'static, str>,
+    pub(super) paper: Cow<'static, str>,
+    pub(super) expected: Cow<'static, str>,
+}
+
+impl Row {
+    /// The row with a text for each `{}`, in their order.
+    pub(super) fn of(mut self, texts: &[&dyn Display]) -> Row {
+        let mut texts = texts.iter();
+        for part in [&mut self.claim, &mut self.paper, &mut self.expected] {
+            for _ in 0..part.matches("{}").count() {
+                let text = texts.next().map(ToString::to_string).unwrap_or_default();
+                *part = part.replacen("{}", &text, 1).into();
+            }
+        }
+        self
+    }
+}
+
+/// The rows of a paper: a name, what is claimed with its place in the paper, what the paper
+/// measured, and what is expected here or, where nothing is, what the reader should know.
+macro_rules! rows {
+    ($($name:ident = $claim:literal, $paper:literal => $expected:literal;)+) => {
+        $(const $name: $crate::report::Row = $crate::report::Row {
+            claim: std::borrow::Cow::Borrowed($claim),
+            paper: std::borrow::Cow::Borrowed($paper),
+            expected: std::borrow::Cow::Borrowed($expected),
+        };)+
+    };
+}
+pub(super) use rows;
+
+/// A claim that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaperRow {
     /// What is claimed, with its place in the paper.
@@ -79,14 +118,13 @@ impl PaperReport {
     }
 
     /// Adds a claim that either holds or falls short.
-    pub fn judge(&mut self, claim: &str, paper: &str, here: String, expected: &str, holds: bool) {
-        let verdict = if holds { Verdict::Holds } else { Verdict::FallsShort };
-        self.push(claim, paper, here, expected, verdict);
+    pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, holds: bool) {
+        self.push(row, here.into(), if holds { Verdict::Holds } else { Verdict::FallsShort });
     }
 
     /// Adds a number of which nothing is expected.
-    pub fn show(&mut self, claim: &str, paper: &str, here: String, why: &str) {
-        self.push(claim, paper, here, why, Verdict::Shown);
+    pub(super) fn show(&mut self, row: Row, here: impl Into<String>) {
+        self.push(row, here.into(), Verdict::Shown);
     }
 
     /// Adds what a reader should know of the method.
@@ -123,8 +161,8 @@ impl PaperReport {
         self.figures.push(Figure { name: name.into(), chart });
     }
 
-    fn push(&mut self, claim: &str, paper: &str, here: String, expected: &str, verdict: Verdict) {
-        let (claim, paper, expected) = (claim.into(), paper.into(), expected.into());
+    fn push(&mut self, row: Row, here: String, verdict: Verdict) {
+        let [claim, paper, expected] = [row.claim, row.paper, row.expected].map(Cow::into_owned);
         self.rows.push(PaperRow { claim, paper, here, expected, verdict });
     }
 }
@@ -143,13 +181,19 @@ pub(super) fn line(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> 
 mod tests {
     use super::*;
 
+    rows! {
+        A = "a", "1" => "3";
+        B = "b {}", "1" => "of {}";
+    }
+
     #[test]
     fn json_has_the_rows_only() {
         let mut report = PaperReport::new("x", 0.5);
-        report.judge("a", "1", "2".into(), "3", true);
-        report.show("b", "1", "2".into(), "");
+        report.judge(A, "2", true);
+        report.show(B.of(&[&"text", &3]), "2");
+        assert_eq!((&report.rows[1].claim[..], &report.rows[1].expected[..]), ("b text", "of 3"));
         assert!(!report.falls_short());
-        report.judge("c", "1", "2".into(), "3", false);
+        report.judge(A, "2", false);
         assert!(report.falls_short());
         report.note("hidden");
         let json = serde_json::to_value(&report).expect("plain data");

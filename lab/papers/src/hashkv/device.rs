@@ -10,6 +10,7 @@ use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::kvssd_runs::failed;
 use crate::numbers::{list, ratio};
+use crate::report::{Row, rows};
 use crate::{Context, PaperReport};
 
 /// What a usual SSD maps: the block that file systems write.
@@ -20,6 +21,20 @@ const LARGE_PAGE_BYTES: u32 = 16 << 10;
 const BLOCK_BYTES: u32 = 2 << 20;
 /// At the scale of the expectations and below; larger scales have larger devices.
 const DEVICE_BYTES: u32 = 320 << 20;
+
+rows! {
+    LARGE_PAGES = "1: leveled, vLog (B), HashKV on one that maps 16 KiB and gathers nothing",
+        "not measured"
+        => "a flush writes 13 KiB to each group: whole pages are read and programmed for parts";
+    DEVICE_BYTES_MOVED = "1: bytes written to a device of {} pages, programmed, and read",
+        "not measured apart" => "log and manifest included";
+    AGAINST_LEVELED =
+        "1: updates on a block SSD that maps 4 KiB, HashKV against leveled (figure 5a)",
+        "6.3 to 7.9" => "at least {}";
+    AGAINST_VLOG =
+        "1: updates on a block SSD that maps 4 KiB, HashKV against vLog (B) (figure 5a)",
+        "not measured" => "at least {}";
+}
 
 /// P3 of one design.
 struct Run {
@@ -56,44 +71,28 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     judge(report, &small);
     let speeds = list(large.iter().map(Run::per_second), 0);
     let ratios = list([&large[0], &large[1]].map(|other| large[2].against(other).1), 2);
-    report.show(
-        "1: leveled, vLog (B), HashKV on one that maps 16 KiB and gathers nothing",
-        "not measured",
-        format!("{speeds} per simulated second; HashKV against both {ratios}"),
-        "a flush writes 13 KiB to each group: whole pages are read and programmed for parts",
-    );
+    report
+        .show(LARGE_PAGES, format!("{speeds} per simulated second; HashKV against both {ratios}"));
     for (runs, page) in [(&small, "4 KiB"), (&large, "16 KiB")] {
         let bytes = |run: &Run| {
             let [written, programmed, read] = run.bytes();
             format!("{} {written:.2}, {programmed:.2}, {read:.2}", run.name)
         };
         report.show(
-            &format!("1: bytes written to a device of {page} pages, programmed, and read"),
-            "not measured apart",
+            DEVICE_BYTES_MOVED.of(&[&page]),
             runs.iter().map(bytes).collect::<Vec<_>>().join("; "),
-            "log and manifest included",
         );
     }
     Ok(())
 }
 
 fn judge(report: &mut PaperReport, [leveled, vlog, hashkv]: &[Run; 3]) {
-    let mut row = |claim: &str, paper: &str, other: &Run, least: f64| {
+    let mut judge = |row: Row, other: &Run, least: f64| {
         let (text, faster) = hashkv.against(other);
-        report.judge(claim, paper, text, &format!("at least {least}"), faster >= least);
+        report.judge(row.of(&[&least]), text, faster >= least);
     };
-    row(
-        "1: updates on a block SSD that maps 4 KiB, HashKV against leveled (figure 5a)",
-        "6.3 to 7.9",
-        leveled,
-        3.0,
-    );
-    row(
-        "1: updates on a block SSD that maps 4 KiB, HashKV against vLog (B) (figure 5a)",
-        "not measured",
-        vlog,
-        1.2,
-    );
+    judge(AGAINST_LEVELED, leveled, 3.0);
+    judge(AGAINST_VLOG, vlog, 1.2);
 }
 
 fn runs(context: &Context<'_>, workload: &Workload, page_bytes: u32) -> Result<[Run; 3]> {

@@ -11,8 +11,26 @@ use rustix::fs::{Advice, fadvise};
 use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::numbers::{list, mib, percent_more};
-use crate::report::bars;
+use crate::report::{bars, rows};
 use crate::{Context, PaperReport};
+
+rows! {
+    UPDATES = "1: updates on files, HashKV against leveled, two threads, in turns (figure 5a)",
+        "6.3 to 7.9" => "at least 3";
+    COLD_SCANS =
+        "5: cold scans of 1 MiB on files, HashKV against leveled: 256 B, 1, 4 KiB (figure 9)",
+        "0.30, 0.64, 1.94" => "below 1 at 256 B, at least 0.6 at 1 KiB, at least 1 at 4 KiB";
+    BY_RING = "5: the same with io_uring",
+        "not measured" => "at least as fast";
+    READ_AHEAD = "5: gain of read-ahead in %: 256 B, 1, 4 KiB (figure 9)",
+        "+81% at 256 B" => "without it, each value is read when the scan comes to it";
+    READS = "5: reads per scan, HashKV / leveled",
+        "not measured"
+        => "about one read per separated value: neighbours in key order are none in a group";
+    AFTER_UPDATES =
+        "5: cold scans of 1 KiB pairs after updates, HashKV and written back against leveled",
+        "not measured" => "fewer reads where collections put neighbours together";
+}
 
 pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
@@ -33,8 +51,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     }
     let ratio = median(&speeds[1]) / median(&speeds[0]);
     report.judge(
-        "1: updates on files, HashKV against leveled, two threads, in turns (figure 5a)",
-        "6.3 to 7.9",
+        UPDATES,
         format!(
             "{} / {} per second; medians {ratio:.2}; syncs per MiB {:.1} / {:.1}",
             list(&speeds[1], 0),
@@ -42,7 +59,6 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
             syncs[1],
             syncs[0]
         ),
-        "at least 3",
         ratio >= 3.0,
     );
     Ok(())
@@ -86,30 +102,14 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         |design: usize| speeds.iter().map(move |speeds| speeds[design] / speeds[0]);
     let ratios: Vec<f64> = against_leveled(2).collect();
     report.judge(
-        "5: cold scans of 1 MiB on files, HashKV against leveled: 256 B, 1, 4 KiB (figure 9)",
-        "0.30, 0.64, 1.94",
+        COLD_SCANS,
         list(&ratios, 2),
-        "below 1 at 256 B, at least 0.6 at 1 KiB, at least 1 at 4 KiB",
         ratios[0] < 1.0 && ratios[1] >= 0.6 && ratios[2] >= 1.0,
     );
-    report.show(
-        "5: the same with io_uring",
-        "not measured",
-        list(against_leveled(3), 2),
-        "at least as fast",
-    );
-    report.show(
-        "5: gain of read-ahead in %: 256 B, 1, 4 KiB (figure 9)",
-        "+81% at 256 B",
-        list(speeds.iter().map(|speeds| percent_more(speeds[4], speeds[2])), 0),
-        "without it, each value is read when the scan comes to it",
-    );
-    report.show(
-        "5: reads per scan, HashKV / leveled",
-        "not measured",
-        reads.join("; "),
-        "about one read per separated value: neighbours in key order are none in a group",
-    );
+    report.show(BY_RING, list(against_leveled(3), 2));
+    report
+        .show(READ_AHEAD, list(speeds.iter().map(|speeds| percent_more(speeds[4], speeds[2])), 0));
+    report.show(READS, reads.join("; "));
     let names = ["inline", "vLog (B)", "HashKV", "HashKV, io_uring", "HashKV, none ahead"];
     let of = |(at, name)| bars(name, speeds.iter().map(|speeds| speeds[at]));
     report.draw_bars(
@@ -133,8 +133,7 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
     let [inline, stable, back] = seen.each_ref().map(|phases| speed(phases));
     let reads = seen.each_ref().map(|phases| reads_of(&phases[TURNS - 1]).0);
     report.show(
-        "5: cold scans of 1 KiB pairs after updates, HashKV and written back against leveled",
-        "not measured",
+        AFTER_UPDATES,
         format!(
             "{:.2}, {:.2}; reads per scan {:.0}, {:.0}, leveled {:.0}",
             stable / inline,
@@ -143,7 +142,6 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
             reads[2],
             reads[0]
         ),
-        "fewer reads where collections put neighbours together",
     );
     Ok(())
 }

@@ -5,8 +5,40 @@ use runstone::Result;
 use super::bench::{Bench, PeakBytes, Phase};
 use super::designs::{Design, MAIN_BYTES, RECORDS, Workload};
 use crate::numbers::{mib, percent_less, ratio};
-use crate::report::bars;
+use crate::report::{Row, bars, rows};
 use crate::{Context, PaperReport};
+
+rows! {
+    SAME_EARLY = "1: the same, both with a level-0 trigger of 4 tables",
+        "6.3 to 7.9" => "at least 3";
+    SAME_LATE = "1: the same, both with a level-0 trigger of 16 tables",
+        "6.3 to 7.9" => "16 tables of pairs are more than all of level 1, of pointers a seventh";
+    POINTERS = "1: pointers written back by collections against stable ones (section 3.3)",
+        "not measured" => "0.9 to 1.5 pointers per update by the specification's model";
+    LOAD = "1: load, HashKV against leveled and vLog (B) (figure 5a)",
+        "17.1, 0.92" => "processor time: no device waits";
+    BYTES = "1: bytes of updates, HashKV against leveled (figure 5b)",
+        "-71.5%" => "at least 60% fewer";
+    VALUE_BYTES = "1: value bytes of updates, HashKV against vLog (B)",
+        "not measured apart" => "2% to 12% fewer";
+    BYTES_VLOG = "1: bytes of updates, HashKV against vLog (A), (B) (figure 5b)",
+        "-49.6%" => "a tree without seek compactions does not write on look-ups";
+    PEAK_ALL = "1: peak of value file and tables, MiB (figure 5c)",
+        "very similar" => "outputs counted beside their inputs";
+    MANIFEST = "8: bytes of the manifest, of all others (table 1)",
+        "+4.2%" => "at most 10%";
+    SYNCS = "8: syncs in P3 (table 1)",
+        "-6.5% throughput" => "a flush syncs values, table and manifest; none can be left out";
+    AGAINST_VLOG_A = "1: updates, HashKV against vLog (A), without filters (figure 5a)",
+        "3.7 to 4.6" => "at least {}";
+    AGAINST_VLOG_B = "1: updates, HashKV against vLog (B), with filters (figure 5a)",
+        "not measured" => "at least {}";
+    AGAINST_LEVELED =
+        "1: updates, HashKV against leveled, level-0 triggers of 16 and 4 tables (figure 5a)",
+        "6.3 to 7.9" => "at least {}";
+    PEAK_VALUES = "1: peak of the value file, HashKV",
+        "not measured" => "at most (1 + r) data + one group with its reserve = {} MiB";
+}
 
 /// One design through P0 to P3.
 struct Run {
@@ -69,27 +101,15 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 /// How much of the ratio is owed to the number of level-0 tables that start a compaction.
 fn judge_triggers(report: &mut PaperReport, [inline, late]: [&Run; 2], [hashkv, early]: [&Run; 2]) {
     let (_, faster) = early.against(inline);
-    report.judge(
-        "1: the same, both with a level-0 trigger of 4 tables",
-        "6.3 to 7.9",
-        format!("{faster:.2}; HashKV {}", early.bytes()),
-        "at least 3",
-        faster >= 3.0,
-    );
-    report.show(
-        "1: the same, both with a level-0 trigger of 16 tables",
-        "6.3 to 7.9",
-        format!("{:.2}; leveled {}", hashkv.against(late).1, late.bytes()),
-        "16 tables of pairs are more than all of level 1, of pointers a seventh",
-    );
+    report.judge(SAME_EARLY, format!("{faster:.2}; HashKV {}", early.bytes()), faster >= 3.0);
+    report.show(SAME_LATE, format!("{:.2}; leveled {}", hashkv.against(late).1, late.bytes()));
 }
 
 /// Stable pointers beside the paper's own scheme.
 fn show_pointers(report: &mut PaperReport, stable: &Run, back: &Run) {
     let written = back.last().counters.value_pointers_written;
     report.show(
-        "1: pointers written back by collections against stable ones (section 3.3)",
-        "not measured",
+        POINTERS,
         format!(
             "{:.2} pointers per update; {}; bytes {} / {}; peak of the value file {:.1} / {:.1} \
              MiB",
@@ -100,41 +120,20 @@ fn show_pointers(report: &mut PaperReport, stable: &Run, back: &Run) {
             mib(back.peak.values),
             mib(stable.peak.values),
         ),
-        "0.9 to 1.5 pointers per update by the specification's model",
     );
 }
 
 fn judge_throughput(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv: &Run) {
     let [vlog_a, vlog_b] = vlogs;
-    let mut row = |claim: &str, paper: &str, other: &Run, least: f64| {
+    let mut judge = |row: Row, other: &Run, least: f64| {
         let (text, faster) = hashkv.against(other);
-        report.judge(claim, paper, text, &format!("at least {least}"), faster >= least);
+        report.judge(row.of(&[&least]), text, faster >= least);
     };
-    row(
-        "1: updates, HashKV against vLog (A), without filters (figure 5a)",
-        "3.7 to 4.6",
-        vlog_a,
-        3.0,
-    );
-    row(
-        "1: updates, HashKV against vLog (B), with filters (figure 5a)",
-        "not measured",
-        vlog_b,
-        1.2,
-    );
-    row(
-        "1: updates, HashKV against leveled, level-0 triggers of 16 and 4 tables (figure 5a)",
-        "6.3 to 7.9",
-        inline,
-        3.0,
-    );
+    judge(AGAINST_VLOG_A, vlog_a, 3.0);
+    judge(AGAINST_VLOG_B, vlog_b, 1.2);
+    judge(AGAINST_LEVELED, inline, 3.0);
     let against = |other: &Run| hashkv.load.per_second() / other.load.per_second();
-    report.show(
-        "1: load, HashKV against leveled and vLog (B) (figure 5a)",
-        "17.1, 0.92",
-        format!("{:.2}, {:.2}", against(inline), against(vlog_b)),
-        "processor time: no device waits",
-    );
+    report.show(LOAD, format!("{:.2}, {:.2}", against(inline), against(vlog_b)));
 }
 
 fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv: &Run) {
@@ -143,29 +142,24 @@ fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv:
     };
     let all = less(Phase::amplification, inline);
     report.judge(
-        "1: bytes of updates, HashKV against leveled (figure 5b)",
-        "-71.5%",
+        BYTES,
         format!("{} / {}: -{all:.1}%", hashkv.bytes(), inline.bytes()),
-        "at least 60% fewer",
         all >= 60.0,
     );
     let [vlog_a, vlog_b] = vlogs;
     let values = less(Phase::value_amplification, vlog_b);
     report.judge(
-        "1: value bytes of updates, HashKV against vLog (B)",
-        "not measured apart",
+        VALUE_BYTES,
         format!(
             "{:.2} / {:.2}: {:+.1}%",
             hashkv.last().value_amplification(),
             vlog_b.last().value_amplification(),
             -values
         ),
-        "2% to 12% fewer",
         (2.0..=12.0).contains(&values),
     );
     report.show(
-        "1: bytes of updates, HashKV against vLog (A), (B) (figure 5b)",
-        "-49.6%",
+        BYTES_VLOG,
         format!(
             "{:+.1}%, {:+.1}%; vLog (A) {}, (B) {}",
             -less(Phase::amplification, vlog_a),
@@ -173,7 +167,6 @@ fn judge_bytes(report: &mut PaperReport, inline: &Run, vlogs: [&Run; 2], hashkv:
             vlog_a.bytes(),
             vlog_b.bytes()
         ),
-        "a tree without seek compactions does not write on look-ups",
     );
 }
 
@@ -184,19 +177,9 @@ fn judge_space(report: &mut PaperReport, workload: &Workload, runs: &[Run]) {
         format!("{} {:.1} ({:.1} + {:.1})", run.name, mib(both), mib(values), mib(tables))
     };
     let (values, bound) = (runs[3].peak.values, data * 13 / 10 + MAIN_BYTES * 13 / 10);
-    report.judge(
-        "1: peak of the value file, HashKV",
-        "not measured",
-        format!("{:.1} MiB of {:.1} MiB data", mib(values), mib(data)),
-        &format!("at most (1 + r) data + one group with its reserve = {:.1} MiB", mib(bound)),
-        values <= bound,
-    );
-    report.show(
-        "1: peak of value file and tables, MiB (figure 5c)",
-        "very similar",
-        runs.iter().map(text).collect::<Vec<_>>().join("; "),
-        "outputs counted beside their inputs",
-    );
+    let here = format!("{:.1} MiB of {:.1} MiB data", mib(values), mib(data));
+    report.judge(PEAK_VALUES.of(&[&format!("{:.1}", mib(bound))]), here, values <= bound);
+    report.show(PEAK_ALL, runs.iter().map(text).collect::<Vec<_>>().join("; "));
 }
 
 /// Nothing of it can be switched off here, so its parts are counted.
@@ -206,10 +189,8 @@ fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run)
         100.0 * io.manifest as f64 / (io.written() - io.manifest) as f64
     };
     report.judge(
-        "8: bytes of the manifest, of all others (table 1)",
-        "+4.2%",
+        MANIFEST,
         format!("+{:.2}%; leveled +{:.2}%", share(hashkv), share(inline)),
-        "at most 10%",
         share(hashkv) <= 10.0,
     );
     let syncs = |run: &Run| {
@@ -220,12 +201,7 @@ fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run)
             phase.io.syncs, counters.flushes, counters.compactions, counters.value_collections
         )
     };
-    report.show(
-        "8: syncs in P3 (table 1)",
-        "-6.5% throughput",
-        format!("{}; leveled {}", syncs(hashkv), syncs(inline)),
-        "a flush syncs values, table and manifest; none can be left out",
-    );
+    report.show(SYNCS, format!("{}; leveled {}", syncs(hashkv), syncs(inline)));
 }
 
 fn draw(report: &mut PaperReport, runs: &[Run]) {

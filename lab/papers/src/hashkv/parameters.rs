@@ -6,9 +6,25 @@ use runstone::Result;
 use super::bench::{Bench, Phase};
 use super::designs::{CACHE_BYTES, Design, MAIN_BYTES, RECORDS, SLOT_BYTES, Workload};
 use crate::numbers::{list, mib, percent_more};
-use crate::report::line;
+use crate::report::{line, rows};
 use crate::{Context, PaperReport};
 use runstone_plot::{Axis, Line};
+
+rows! {
+    RESERVE = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV against vLog (B) (figure 6a)",
+        "3.1 to 4.7" => "at least 1.2 at each; vLog (B) has filters";
+    RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
+        "falls" => "falls, from 4.2 to 5.4 down to at most 1.3";
+    COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
+        "+113% to +121%, bytes -43%" => "more updates, fewer bytes";
+    COLD_BYTES =
+        "6: value bytes at equal space, reserves of 20, 50, 100%: without, with a cold stream",
+        "not measured" => "plain reserve wins; off by default";
+    COLD_SPEED = "6: updates at equal space, with a cold stream against without; value file, MiB",
+        "not measured" => "cold bytes always count as space";
+    SWEPT = "9: bytes of updates, {} {} to {} KiB (figure 12{})",
+        "{}" => "{}";
+}
 
 const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
 
@@ -33,24 +49,16 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
     let speeds: Vec<f64> =
         hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
-    report.judge(
-        "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV against vLog (B) (figure 6a)",
-        "3.1 to 4.7",
-        list(&speeds, 2),
-        "at least 1.2 at each; vLog (B) has filters",
-        speeds.iter().all(|ratio| *ratio >= 1.2),
-    );
+    report.judge(RESERVE, list(&speeds, 2), speeds.iter().all(|ratio| *ratio >= 1.2));
     let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
     let falls = values.is_sorted_by(|before, after| after <= before);
     report.judge(
-        "2: value bytes of updates at these reserves (figure 6b)",
-        "falls",
+        RESERVE_BYTES,
         format!(
             "{}; vLog {}",
             list(&values, 2),
             list(vlog.iter().map(Phase::value_amplification), 2)
         ),
-        "falls, from 4.2 to 5.4 down to at most 1.3",
         falls && (4.2..=5.4).contains(&values[0]) && values[values.len() - 1] <= 1.3,
     );
     let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
@@ -108,14 +116,12 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     let (before, after) = (first.update.amplification(), last.update.amplification());
     let fewer = percent_more(before, after);
     report.judge(
-        "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
-        "+113% to +121%, bytes -43%",
+        COLD_STREAM,
         format!(
             "{gain:+.0}%; bytes {before:.2}, {after:.2} = {fewer:+.0}%; \
              value file {:.0}, {:.0} MiB, cold {:.0}",
             first.peak_mib, last.peak_mib, last.cold_mib
         ),
-        "more updates, fewer bytes",
         gain > 0.0 && fewer < 0.0,
     );
     let column =
@@ -123,23 +129,19 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     let values = |one: &Hotness| one.update.value_amplification();
     let pairs = plain.iter().zip(&cooling);
     report.judge(
-        "6: value bytes at equal space, reserves of 20, 50, 100%: without, with a cold stream",
-        "not measured",
+        COLD_BYTES,
         format!("{}; {}", column(&plain, values, 2), column(&cooling, values, 2)),
-        "plain reserve wins; off by default",
         pairs.clone().all(|(plain, cooling)| values(plain) <= values(cooling)),
     );
     let speeds = pairs.map(|(a, b)| b.update.per_second() / a.update.per_second());
     report.show(
-        "6: updates at equal space, with a cold stream against without; value file, MiB",
-        "not measured",
+        COLD_SPEED,
         format!(
             "{}; {}; {}",
             list(speeds, 2),
             column(&plain, |one| one.peak_mib, 0),
             column(&cooling, |one| one.peak_mib, 0)
         ),
-        "cold bytes always count as space",
     );
     let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
         let bytes = seen.iter().map(|one| one.update.amplification());
@@ -220,16 +222,15 @@ fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) 
     let [least, .., most] = sweep.kib;
     let name = sweep.name;
     let figure = sweep.figure;
+    let Sweep { paper, expected, holds, .. } = sweep;
     report.judge(
-        &format!("9: bytes of updates, {name} {least} to {most} KiB (figure 12{figure})"),
-        sweep.paper,
+        SWEPT.of(&[&name, &least, &most, &figure, paper, expected]),
         format!(
             "20%: {} = {at_20:+.1}%; 50%: {} = {at_50:+.1}%",
             list(seen[0].iter().map(Phase::amplification), 2),
             list(seen[1].iter().map(Phase::amplification), 2)
         ),
-        sweep.expected,
-        (sweep.holds)(at_20, at_50),
+        holds(at_20, at_50),
     );
     let lines = seen.iter().zip(["20% reserve", "50% reserve"]).map(|(phases, name)| {
         let bytes = phases.iter().map(Phase::amplification);

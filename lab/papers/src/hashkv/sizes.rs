@@ -6,12 +6,30 @@ use runstone::Result;
 use super::bench::{Bench, Phase};
 use super::designs::{Design, Workload};
 use crate::numbers::{list, percent_more, rises};
-use crate::report::{bars, line};
+use crate::report::{bars, line, rows};
 use crate::{Context, PaperReport};
 use runstone_plot::Axis;
 
 const DATA_BYTES: u64 = 64 << 20;
 const PAIR_BYTES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+
+rows! {
+    PAIRS_LEVELED = "4: updates, HashKV against leveled: 256 B, 1, 4, 16, 64 KiB (figure 8a)",
+        "below 1 at 256 B, 15.5 at 4 KiB" => "rises to 4 KiB and is above 1 there";
+    PAIRS_VLOG = "4: updates, HashKV against vLog (B): 256 B, 1, 4, 16, 64 KiB (figure 8a)",
+        "2.2 to 5.1 up to 4 KiB, 0.89 at 64 KiB" => "falls from 256 B to 64 KiB";
+    PAIRS_BYTES =
+        "4: bytes of updates in %, HashKV against leveled, vLog (B): 256 B, 1, 4, 16, 64 KiB \
+         (figure 8b)",
+        "-43 to -79, -4 to -71" => "large values leave space unused in slots";
+    CACHED_SCANS =
+        "5: scans of 100 values that are cached, HashKV against leveled: 256 B, 1, 4 KiB",
+        "not measured" => "at least 0.6 at 1 KiB, at least 1 at 4 KiB";
+    CROSSOVER = "{}: 256 B, 1, 4, 16, 64 KiB",
+        "" => "for the choice of separate_at";
+    SELECTIVE = "7: gain of selective separation in %, large {} (figure 11)",
+        "{}" => "small to large 1:2, 1:1, 2:1: a gain that rises";
+}
 
 /// What one design did with one size.
 struct Cell {
@@ -73,52 +91,27 @@ fn judge_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
         rows.iter().map(|row| speed(&row[2]) / speed(&row[other])).collect()
     };
     let (inline, vlog) = (ratios(0), ratios(1));
-    let sizes = "256 B, 1, 4, 16, 64 KiB";
-    report.judge(
-        &format!("4: updates, HashKV against leveled: {sizes} (figure 8a)"),
-        "below 1 at 256 B, 15.5 at 4 KiB",
-        list(&inline, 2),
-        "rises to 4 KiB and is above 1 there",
-        rises(&inline[..3]) && inline[2] > 1.0,
-    );
-    report.judge(
-        &format!("4: updates, HashKV against vLog (B): {sizes} (figure 8a)"),
-        "2.2 to 5.1 up to 4 KiB, 0.89 at 64 KiB",
-        list(&vlog, 2),
-        "falls from 256 B to 64 KiB",
-        vlog[0] > vlog[4],
-    );
+    report.judge(PAIRS_LEVELED, list(&inline, 2), rises(&inline[..3]) && inline[2] > 1.0);
+    report.judge(PAIRS_VLOG, list(&vlog, 2), vlog[0] > vlog[4]);
     let fewer = |other: usize| {
         let bytes = |cell: &Cell| cell.update.amplification();
         list(rows.iter().map(|row| percent_more(bytes(&row[other]), bytes(&row[2]))), 0)
     };
-    report.show(
-        &format!("4: bytes of updates in %, HashKV against leveled, vLog (B): {sizes} (figure 8b)"),
-        "-43 to -79, -4 to -71",
-        format!("{}; {}", fewer(0), fewer(1)),
-        "large values leave space unused in slots",
-    );
+    report.show(PAIRS_BYTES, format!("{}; {}", fewer(0), fewer(1)));
 }
 
 /// The claim of the specification's issue; cold scans of files have a row of their own.
 fn judge_scans(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     let ratios = rows.iter().map(|row| row[0].scan_us / row[2].scan_us);
     let ratios: Vec<f64> = ratios.take(3).collect();
-    report.judge(
-        "5: scans of 100 values that are cached, HashKV against leveled: 256 B, 1, 4 KiB",
-        "not measured",
-        list(&ratios, 2),
-        "at least 0.6 at 1 KiB, at least 1 at 4 KiB",
-        ratios[1] >= 0.6 && ratios[2] >= 1.0,
-    );
+    report.judge(CACHED_SCANS, list(&ratios, 2), ratios[1] >= 0.6 && ratios[2] >= 1.0);
 }
 
 fn show_crossover(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     let mut show = |what: &str, value: fn(&Cell) -> f64, digits: usize| {
         let column = |design: usize| list(rows.iter().map(|row| value(&row[design])), digits);
         let here = format!("inline {}; vLog {}; HashKV {}", column(0), column(1), column(2));
-        let claim = format!("{what}: 256 B, 1, 4, 16, 64 KiB");
-        report.show(&claim, "", here, "for the choice of separate_at");
+        report.show(CROSSOVER.of(&[&what]), here);
     };
     show("bytes written per byte updated", |cell| cell.update.amplification(), 2);
     show("us per update", |cell| cell.update.us(), 1);
@@ -166,10 +159,8 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             some.push(selected.per_second() / 1000.0);
         }
         report.judge(
-            &format!("7: gain of selective separation in %, large {large_bytes} (figure 11)"),
-            paper,
+            SELECTIVE.of(&[&large_bytes, &paper]),
             format!("{}; bytes {}", list(&speeds, 1), list(&bytes, 1)),
-            "small to large 1:2, 1:1, 2:1: a gain that rises",
             speeds[0] > 0.0 && rises(&speeds),
         );
         series.push(bars(&format!("{large_bytes}, all apart"), all));
