@@ -1,8 +1,9 @@
-//! Two writers of a store against one. Each round fills most of one memtable, and what that sets
-//! off is waited for before the next, so that no flush or compact runs meanwhile: the second core
-//! is idle but for the next log segments and chunks. What is left of that, waiting for a core, is
-//! told apart. Both depend on how far apart the two cores are, which a host may change from one
-//! minute to the next: how long a cache line takes from one to the other is printed beside.
+//! Two writers of a store against one. A round fills most of one memtable. The next round waits for
+//! the flushes and compactions that follow, so none runs beside a writer: the second core prepares
+//! the next log segments and chunks and is idle otherwise. The time that writers still wait for a
+//! core is reported apart. The rates depend on how far apart the two cores are, which a host may
+//! change from one minute to the next; so the time that a cache line takes from one core to the
+//! other is printed as well.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::*};

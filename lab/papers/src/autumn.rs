@@ -3,9 +3,9 @@
 //! in figure 3, and its own in figure 2; they scale together, so that the ratio of data to level 1,
 //! which decides the shape, stays what it is.
 //!
-//! Latencies of the paper appear as what causes them: runs that a seek positions, tables that a get
-//! probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet one
-//! run per level, but for YCSB D, which writes as it reads.
+//! Not the paper's latencies but their causes are counted: runs that a seek positions, tables that
+//! a get probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet
+//! one run per level, but for YCSB D, which writes as it reads.
 //!
 //! What is judged compacts level 0 at its trigger, as the paper's system does. Our default lets it
 //! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
@@ -381,7 +381,7 @@ impl VainReads {
     }
 }
 
-/// Gets of absent keys from the tree with filters of so many bits.
+/// Gets of absent keys from the tree with filters of `bits` bits per key.
 fn vain_reads(
     context: &Context<'_>,
     setting: &Setting,

@@ -1,4 +1,4 @@
-//! What a paper gets to run with: a scale, a scratch directory, somebody who hears of its progress.
+//! What a paper runs with: a scale, a scratch directory, and a function that reports progress.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use runstone::{Error, Result};
 
 use super::report::PaperReport;
 
-/// Hears what a paper does now.
+/// Reports what a paper does now.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
 /// A part of a paper: its name, and what measures its claims and adds their rows. `L` is what the
@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
 
 impl Drop for Context<'_> {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the directory for temporary files.
+        // What cannot be removed stays until the directory for temporary files is cleaned.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }

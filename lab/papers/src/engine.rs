@@ -18,7 +18,7 @@ use runstone_workloads::generators::{Rng, ValueGenerator};
 /// Memory of a memtable: never reached, since flushes come by count.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
 
-/// Level 0 is emptied once in so many flushes, whatever its trigger here.
+/// Level 0 is empty at least once in this many flushes, whatever its trigger.
 const MOST_EXTRA_FLUSHES: u64 = 64;
 
 /// What a tree is loaded with.
@@ -92,45 +92,17 @@ pub fn do_jobs(store: &Store) -> Result<()> {
 }
 
 impl Loaded {
-    /// Makes a store and writes all records, and a few more until level 0 is empty: how many runs
-    /// wait there at the end is chance, and they would count as much as the levels below. Then
-    /// nothing is left to be compacted.
+    /// Makes a store and writes all records, and a few more until level 0 is empty: the number of
+    /// runs that wait there at the end is chance, and each would count as much as a level. Then
+    /// nothing is left to compact.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
-        let mut loaded = Loaded::of_runs(keyspace, data, None)?;
+        let mut loaded = Loaded::empty(keyspace, data, None)?.load()?;
         loaded.insert_until_calm()?;
         Ok(loaded)
     }
 
-    /// Makes a store whose compactions have so many slices, writes all records and does all jobs.
-    /// Level 0 stays as it is, which is the tree of a policy that stacks runs.
-    pub fn of_runs(
-        keyspace: KeyspaceOptions,
-        data: &Data,
-        compaction_slices: Option<usize>,
-    ) -> Result<Loaded> {
-        let mut loaded = Loaded::empty(keyspace, data, compaction_slices)?;
-        while loaded.records < loaded.data.records {
-            loaded.insert()?;
-        }
-        loaded.settle()?;
-        Ok(loaded)
-    }
-
-    /// The same in ascending order.
-    pub fn ascending(
-        keyspace: KeyspaceOptions,
-        data: &Data,
-        compaction_slices: Option<usize>,
-    ) -> Result<Loaded> {
-        let mut loaded = Loaded::empty(keyspace, data, compaction_slices)?;
-        for record in 0..data.records {
-            loaded.put(padded(record, data.key_bytes))?;
-        }
-        loaded.settle()?;
-        Ok(loaded)
-    }
-
-    fn empty(
+    /// Makes a store whose compactions have that many slices.
+    pub fn empty(
         keyspace: KeyspaceOptions,
         data: &Data,
         compaction_slices: Option<usize>,
@@ -142,6 +114,25 @@ impl Loaded {
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
         Ok(Loaded { store, storage, data, values, rng, records: 0, unflushed: 0 })
+    }
+
+    /// Writes all records and does all jobs. Level 0 stays as it is, which is the tree of a policy
+    /// that stacks runs.
+    pub fn load(mut self) -> Result<Loaded> {
+        while self.records < self.data.records {
+            self.insert()?;
+        }
+        self.settle()?;
+        Ok(self)
+    }
+
+    /// The same in ascending order.
+    pub fn load_ascending(mut self) -> Result<Loaded> {
+        while self.records < self.data.records {
+            self.put(padded(self.records, self.data.key_bytes))?;
+        }
+        self.settle()?;
+        Ok(self)
     }
 
     /// The same tree with a cache of next to nothing, so that block reads count what reads need,
@@ -256,7 +247,7 @@ pub fn table_bytes_written(counters: &CounterValues) -> u64 {
     counters.flush_bytes_written + counters.compaction_bytes_written
 }
 
-/// Reads the values of so many entries from a key on, with a cursor of its own. Returns their
+/// Reads the values of `entries` entries from a key on, with a cursor of its own. Returns their
 /// bytes.
 pub fn scan_values(store: &Store, key: &[u8], entries: u64) -> Result<u64> {
     let mut cursor = store.default_keyspace().cursor(ReadOptions::default())?;
@@ -272,8 +263,8 @@ pub fn scan_values(store: &Store, key: &[u8], entries: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// What this thread, which does everything here, has spent on a processor: time that the machine
-/// gives to others is not the policy's.
+/// Processor time of this thread, which does everything here: time that the machine gives to
+/// others does not count.
 pub fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -7,7 +7,6 @@
 //!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
-//!
 //! 4. dLSM and lLSM are exact models of trees that count pages, with the same operations.
 //!
 //! Counters and simulated time only, but for the row that says how fast the emulator is.
@@ -23,13 +22,11 @@ use runstone_flash::nand::Timing;
 
 use super::context::{Context, Part};
 use super::kvssd_runs::{
-    Load, ModelOutcome, Outcome, rewriting, run_device, run_engine, run_model,
+    Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine,
+    run_model,
 };
 use super::numbers::{falls, is_within, percent_less, percent_more, rises, strokes};
 use super::report::{PaperReport, rows};
-
-/// Over-provisioning of the paper.
-const OVER_PROVISION_PERCENT: u32 = 5;
 
 rows! {
     COMPACTION_NLSM = "compaction, LSM = nLSM (figure 5b)",
@@ -290,7 +287,7 @@ fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// dLSM delays a compaction until so many tables stand behind a compaction.
+/// dLSM delays a compaction of at most this many tables.
 const DELAYED_TABLES: usize = 20;
 
 /// The models after one workload.

@@ -14,11 +14,9 @@ use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
 
 use super::context::{Context, Part};
-use super::kvssd_runs::{Load, Outcome, rewriting, run_device, run_engine};
+use super::kvssd_runs::{Load, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine};
 use super::numbers::{percent_more, strokes};
 use super::report::{PaperReport, rows};
-
-const OVER_PROVISION_PERCENT: u32 = 5;
 
 const POLICIES: [&str; 6] =
     ["fragmented-leveling", "leveling", "garnering", "tiering", "adaptive-tiering", "universal"];

@@ -20,6 +20,8 @@ use super::context::Context;
 use super::engine::{do_jobs, plain_options, stepped_options};
 use super::log_apart::LogApart;
 
+/// Over-provisioning of the paper.
+pub(super) const OVER_PROVISION_PERCENT: u32 = 5;
 const KEY_BYTES: u64 = 24;
 /// What a record takes in a page beside key and value: its slot.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
@@ -160,7 +162,7 @@ impl Load {
         }
     }
 
-    /// Bytes of so many pages.
+    /// Bytes of `pages` pages.
     fn bytes(&self, pages: u32) -> u64 {
         u64::from(pages) * u64::from(self.page_bytes)
     }

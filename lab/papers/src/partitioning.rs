@@ -186,7 +186,7 @@ impl Seen {
 
     /// Under universal compaction, whose runs wait in level 0.
     fn universal(context: &Context<'_>, options: KeyspaceOptions) -> Result<Seen> {
-        Ok(Seen::of(&Loaded::of_runs(options, &data(context), Some(SLICES))?))
+        Ok(Seen::of(&Loaded::empty(options, &data(context), Some(SLICES))?.load()?))
     }
 
     fn critical(&self, bytes: u64) -> f64 {
@@ -322,7 +322,8 @@ fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut trees = Vec::new();
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange] {
         context.say(&format!("reads, {partitioner:?}"));
-        let tree = Loaded::of_runs(stack(partitioner, FLUSH_BYTES), &data(context), Some(1))?;
+        let tree =
+            Loaded::empty(stack(partitioner, FLUSH_BYTES), &data(context), Some(1))?.load()?;
         trees.push(tree.without_cache()?);
     }
     let seen = trees.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
@@ -386,7 +387,7 @@ fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         context.say(&format!("space of a full compaction, {install:?}"));
         let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
         let options = KeyspaceOptions { compaction_install: install, ..options };
-        let tree = Loaded::of_runs(options, &data(context), Some(1))?;
+        let tree = Loaded::empty(options, &data(context), Some(1))?.load()?;
         let before = tree.store.metrics().table_bytes;
         tree.store.compact()?;
         let after = tree.store.metrics();
@@ -409,7 +410,7 @@ fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     context.say("ascending keys");
     let data = data_of(context.scaled(FLUSHES / 4));
     let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
-    let counters = Loaded::ascending(options, &data, Some(1))?.counters();
+    let counters = Loaded::empty(options, &data, Some(1))?.load_ascending()?.counters();
     report.judge(
         ASCENDING,
         format!("{} rewritten, {} moved", counters.compaction_bytes_written, counters.bytes_moved),
@@ -424,7 +425,7 @@ fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
         let tree = |partitioner, theta: u64| -> Result<Seen> {
             let options = garnering(size_ratio, c, partitioner, theta);
-            Ok(Seen::of(&Loaded::of_runs(options, &data(context), Some(1))?))
+            Ok(Seen::of(&Loaded::empty(options, &data(context), Some(1))?.load()?))
         };
         let global = tree(Partitioner::GlobalRange, FLUSH_BYTES / 2)?;
         let theta = global.bytes / global.tables.max(1) as u64;

@@ -10,7 +10,7 @@
 //! 4. Figure 7: the mixes of 1 with files on the disk.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
-//! compacting; files are in memory but for 4, so that counters are functions of the options.
+//! compactions; files are in memory but for 4, so that counters are functions of the options.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -94,8 +94,7 @@ rows! {
         "close to tiered" => "at most 1.30";
     FIGURE_6A_APART = "the writes of {} taken apart, per byte of the user (figure 6a)",
         "" => "in brackets what is left of the bytes that compactions read";
-    SCANS_SETTLED =
-        "scans of 100 entries, PTierDB against leveling, after intra-level merges (figure 7e)",
+    SCANS_SETTLED = "scans of 100 entries once settled, PTierDB against leveling (figure 7e)",
         "not slower" => "at most 1.30 (processor time)";
     MIX_LATENCY_FILES = "average latency of YCSB {}, PTierDB against leveled (figure 7)",
         "lower" => "below 1 (processor time, on files)";
@@ -105,7 +104,7 @@ rows! {
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
         "leveled is fragmented leveling, as LevelDB does it; latencies are processor time per \
-         operation, compacting included",
+         operation, compactions included",
     );
     let parts: [Part<Context<'_>>; 5] = [
         ("files", on_files),
@@ -168,7 +167,7 @@ fn table_one(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
             last
         }),
     ];
-    let runs = first_runs(context, policies, Media::Memory)?;
+    let runs = first_runs(context, policies, || None)?;
     judge_writes(report, &runs);
     judge_reads(report, &runs);
     draw(report, &runs);
@@ -257,7 +256,7 @@ fn baselines(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let mut options = options(policy, 6, FIGURES_DIVISOR);
         // With filters hardly any block is read in vain, whatever the policy.
         options.filter_bits_per_key_x10 = 0;
-        let mut tree = Tree::new(options, 240)?;
+        let mut tree = Tree::in_memory(options, 240)?;
         let records = context.scaled(1_000_000);
         tree.load(records)?;
         tree.mix(&ScrambledZipfian::new(records), records, 50, 0)?;
@@ -280,7 +279,7 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         let mut options = options(policy, 10, FIGURES_DIVISOR);
         // Reads are compared by tables: filters would hide what overlaps.
         options.filter_bits_per_key_x10 = 0;
-        let mut tree = Tree::new(options, VALUE_BYTES)?;
+        let mut tree = Tree::in_memory(options, VALUE_BYTES)?;
         tree.records = operations;
         let mut written = HashSet::new();
         for _ in 0..operations {
@@ -334,18 +333,20 @@ fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
     )
 }
 
-/// Of the tables' entries. What is in memory is among the distinct keys, not among the entries.
+/// The share of the tables' entries that is obsolete. What is in memory counts among the distinct
+/// keys, not among the entries.
 fn obsolete_share(entries: u64, distinct: u64) -> f64 {
     entries.saturating_sub(distinct) as f64 / entries.max(1) as f64
 }
 
-/// The second run of the paper, mix E: scans of 100 once intra-level merges have settled.
+/// The second run of the paper, mix E: scans of 100 entries when the compactions inside levels
+/// are done.
 fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let records = context.scaled(RECORDS / 4);
     let mut trees = Vec::new();
     for policy in ["leveling", "adaptive-tiering"] {
         context.say(&format!("scans of 100 entries: {policy}"));
-        let mut tree = Tree::new(options(policy, 10, DIVISOR), VALUE_BYTES)?;
+        let mut tree = Tree::in_memory(options(policy, 10, DIVISOR), VALUE_BYTES)?;
         tree.load(records)?;
         tree.uniform_gets(4 * records)?;
         trees.push(tree);
@@ -377,7 +378,7 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ("leveled", options("fragmented-leveling", 10, DIVISOR)),
         ("PTierDB", options("adaptive-tiering", 10, DIVISOR)),
     ];
-    let runs = first_runs(context, policies, Media::Files)?;
+    let runs = first_runs(context, policies, || Some(context.directory()))?;
     let [leveled, ptierdb] = &runs;
     for (at, (mix, ..)) in MIXES.iter().enumerate() {
         let of = |value: fn(&Phase) -> f64| {
@@ -394,26 +395,16 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Where the files of a tree are.
-#[derive(Clone, Copy)]
-enum Media {
-    Memory,
-    Files,
-}
-
-/// In turns, so that what disturbs the machine disturbs all.
+/// The policies take turns, so that what disturbs the machine disturbs all of them.
 fn first_runs<const N: usize>(
     context: &Context<'_>,
     policies: [(&'static str, KeyspaceOptions); N],
-    media: Media,
+    directory: impl Fn() -> Option<PathBuf>,
 ) -> Result<[FirstRun; N]> {
     let records = context.scaled(RECORDS);
     let mut trees = Vec::new();
     for (name, options) in policies {
-        let mut tree = match media {
-            Media::Memory => Tree::new(options, VALUE_BYTES)?,
-            Media::Files => Tree::on_files(options, VALUE_BYTES, context.directory())?,
-        };
+        let mut tree = Tree::open(options, VALUE_BYTES, directory())?;
         tree.peak_from = records / 10;
         trees.push((name, tree, Vec::new()));
     }
@@ -446,7 +437,7 @@ fn first_runs<const N: usize>(
 /// Does a number of operations to one tree.
 type Step = Box<dyn FnMut(&mut Tree, u64) -> Result<()>>;
 
-/// A phase of so many operations on each tree, a part of it at a time.
+/// A phase of `operations` operations on each tree. The trees take turns.
 fn in_turns(
     trees: &mut [(&str, Tree, Vec<Phase>)],
     operations: u64,
@@ -499,8 +490,8 @@ struct Reason {
     written_bytes: u64,
 }
 
-/// Words of the reasons of adaptive tiering and tiering, and what they stand for. The first that
-/// fits.
+/// Words of the reasons of adaptive tiering and tiering, and what they stand for. The first match
+/// counts.
 const REASONS: [(&str, &str); 7] = [
     ("compaction and split", "compaction and split of level 0"),
     ("accesses of", "inside a level, by accesses"),
@@ -549,27 +540,24 @@ struct Tree {
     /// Keys are those of the numbers below this.
     records: u64,
     operations: u64,
-    /// Most bytes of tables over key and value bytes of all records.
+    /// The most bytes of tables over key and value bytes of all records.
     peak_space: f64,
-    /// No peak before so many records: a small tree is all level 0.
+    /// The peak counts from this number of records on: a small tree is all level 0.
     peak_from: u64,
     before: CounterValues,
 }
 
 impl Tree {
-    fn new(keyspace: KeyspaceOptions, value_bytes: usize) -> Result<Tree> {
-        let (reasons, options) = Tree::options(keyspace);
-        let store = Store::open_on(Arc::new(MemoryStorage::new()), options)?;
-        Ok(Tree::of(store, reasons, value_bytes))
+    fn in_memory(keyspace: KeyspaceOptions, value_bytes: usize) -> Result<Tree> {
+        Tree::open(keyspace, value_bytes, None)
     }
 
-    fn on_files(keyspace: KeyspaceOptions, value_bytes: usize, path: PathBuf) -> Result<Tree> {
-        let (reasons, options) = Tree::options(keyspace);
-        let store = Store::open(path, options)?;
-        Ok(Tree::of(store, reasons, value_bytes))
-    }
-
-    fn options(keyspace: KeyspaceOptions) -> (Arc<Reasons>, Options) {
+    /// In memory, or in a directory.
+    fn open(
+        keyspace: KeyspaceOptions,
+        value_bytes: usize,
+        directory: Option<PathBuf>,
+    ) -> Result<Tree> {
         let reasons = Arc::new(Reasons::default());
         let options = Options {
             listener: Some(reasons.clone()),
@@ -577,14 +565,14 @@ impl Tree {
             max_wal_bytes: 16 << 20,
             ..stepped_options(Some(keyspace), 64 << 20)
         };
-        (reasons, options)
-    }
-
-    fn of(store: Store, reasons: Arc<Reasons>, value_bytes: usize) -> Tree {
+        let store = match directory {
+            Some(path) => Store::open(path, options)?,
+            None => Store::open_on(Arc::new(MemoryStorage::new()), options)?,
+        };
         let mut rng = Rng::new(7);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
         let before = store.metrics().counters;
-        Tree {
+        Ok(Tree {
             store,
             reasons,
             values,
@@ -595,7 +583,7 @@ impl Tree {
             peak_space: 0.0,
             peak_from: u64::MAX,
             before,
-        }
+        })
     }
 
     fn load(&mut self, records: u64) -> Result<()> {
@@ -669,7 +657,7 @@ impl Tree {
         self.look()
     }
 
-    /// All jobs that are due, now and then.
+    /// Does the jobs that are due, once in some operations.
     fn look(&mut self) -> Result<()> {
         self.operations += 1;
         if self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {

@@ -1,7 +1,7 @@
 //! One store in one process: the phases, the clocks, and what the kernel says afterwards.
 //!
-//! Only puts are timed one by one, for their tail; two looks at the clock would be a twentieth of a
-//! fast get. One hit in 64 is compared with what was loaded.
+//! Only puts are timed one by one, for their tail: reading the clock twice would add a twentieth to
+//! a fast get. One hit in 64 is compared with what was loaded.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,11 +20,11 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 
 const SEED: u64 = 20_261_120;
 const COMPARED_EVERY: u64 = 64;
-/// The host's share is looked at once in so many puts, and at each that is the longest so far.
+/// Stolen time is read once in this many puts, and after each that is the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
 /// Keys that the queue holds.
 const QUEUED: u64 = 1000;
-/// So many times the space of a store is looked at while it is updated.
+/// How often the space of a store is measured while it is updated.
 const SPACE_LOOKS: u64 = 200;
 
 /// Does what the plan says; the answer is a line of JSON.

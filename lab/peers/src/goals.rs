@@ -21,17 +21,11 @@ pub struct Judged {
     pub met: bool,
 }
 
-#[derive(Clone, Copy)]
-enum Against {
-    /// The one of this name.
-    Peer(&'static str),
-    /// Whichever is better; all must be there.
-    Better,
-}
-
+/// The store `own` against another, or against whichever of two is better.
 struct Goal {
+    own: &'static str,
     what: &'static str,
-    against: Against,
+    against: &'static str,
     at_least: bool,
     bound: f64,
     field: fn(&Measured) -> f64,
@@ -39,41 +33,47 @@ struct Goal {
 
 const fn at_least(
     what: &'static str,
-    against: Against,
+    against: &'static str,
     bound: f64,
     field: fn(&Measured) -> f64,
 ) -> Goal {
-    Goal { what, against, at_least: true, bound, field }
+    Goal { own: "runstone", what, against, at_least: true, bound, field }
 }
 
 const fn at_most(what: &'static str, bound: f64, field: fn(&Measured) -> f64) -> Goal {
-    Goal { what, against: Against::Peer("rocksdb"), at_least: false, bound, field }
+    Goal { at_least: false, ..at_least(what, "rocksdb", bound, field) }
 }
 
-const ROCKSDB: Against = Against::Peer("rocksdb");
-const FJALL: Against = Against::Peer("fjall");
+/// RocksDB or fjall; both must be there.
+const BETTER: &str = "the better";
 
 static GOALS: &[Goal] = &[
-    at_least("load", ROCKSDB, 2.0, |run| run.loads_per_second),
-    at_least("load", FJALL, 1.6, |run| run.loads_per_second),
-    at_least("hits", ROCKSDB, 2.0, |run| run.hits_per_second),
-    at_least("hits", FJALL, 1.5, |run| run.hits_per_second),
-    at_least("misses", ROCKSDB, 3.0, |run| run.misses_per_second),
-    at_least("misses", FJALL, 1.2, |run| run.misses_per_second),
-    at_least("scans", Against::Better, 1.3, |run| run.scans_per_second),
+    at_least("load", "rocksdb", 2.0, |run| run.loads_per_second),
+    at_least("load", "fjall", 1.6, |run| run.loads_per_second),
+    at_least("hits", "rocksdb", 2.0, |run| run.hits_per_second),
+    at_least("hits", "fjall", 1.5, |run| run.hits_per_second),
+    at_least("misses", "rocksdb", 3.0, |run| run.misses_per_second),
+    at_least("misses", "fjall", 1.2, |run| run.misses_per_second),
+    at_least("scans", BETTER, 1.3, |run| run.scans_per_second),
     at_most("bytes written", 1.0, |run| run.written_bytes as f64),
     at_most("bytes on disk", 1.0, |run| run.disk_bytes as f64),
 ];
 
-/// Goals of scenarios: ours, what, against whom, at least, which number.
-type ScenarioGoal = (&'static str, &'static str, &'static str, f64, fn(&Measured) -> f64);
-
-static SCENARIO_GOALS: &[ScenarioGoal] = &[
-    ("runstone-universal", "compacted per cpu s", "rocksdb-universal", 1.0, |run| {
-        run.compacted_per_cpu_second()
-    }),
-    ("runstone-hashkv", "updates", "rocksdb-blobdb", 1.3, |run| run.updates_per_second),
-    ("runstone-hashkv", "updates", "rocksdb-blobdb-tight", 1.3, |run| run.updates_per_second),
+static SCENARIO_GOALS: &[Goal] = &[
+    Goal {
+        own: "runstone-universal",
+        ..at_least("compacted per cpu s", "rocksdb-universal", 1.0, |run| {
+            run.compacted_per_cpu_second()
+        })
+    },
+    Goal {
+        own: "runstone-hashkv",
+        ..at_least("updates", "rocksdb-blobdb", 1.3, |run| run.updates_per_second)
+    },
+    Goal {
+        own: "runstone-hashkv",
+        ..at_least("updates", "rocksdb-blobdb-tight", 1.3, |run| run.updates_per_second)
+    },
 ];
 
 /// The slowest put, in milliseconds.
@@ -81,35 +81,29 @@ const WORST_PUT_MS: f64 = 10.0;
 /// Peak memory over budget.
 const PEAK_OVER_BUDGET: f64 = 1.1;
 
-/// Judges what can be judged with the stores that ran.
+/// Judges what can be judged with the stores that ran and what they did.
 pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
-    let find = |name: &str| medians.iter().find(|median| median.name == name);
-    let scenarios = SCENARIO_GOALS.iter().filter_map(|(own, what, against, bound, field)| {
-        let (own, reference) = (field(&find(own)?.measured), field(&find(against)?.measured));
-        (own > 0.0).then(|| verdict(what, against, own / reference, *bound, true))
-    });
-    let scenarios: Vec<Judged> = scenarios.collect();
-    let Some(own) = find("runstone").map(|median| &median.measured) else { return scenarios };
-    let mut judged: Vec<Judged> = GOALS
-        .iter()
-        .filter_map(|goal| {
-            let field = |median: &Median| (goal.field)(&median.measured);
-            let (against, reference) = match goal.against {
-                Against::Peer(name) => (name, field(find(name)?)),
-                Against::Better => {
-                    ("the better", field(find("rocksdb")?).max(field(find("fjall")?)))
-                }
-            };
-            let value = (goal.field)(own) / reference;
-            Some(verdict(goal.what, against, value, goal.bound, goal.at_least))
-        })
-        .collect();
-    judged.push(verdict("worst put, ms", "-", own.put_worst_ms, WORST_PUT_MS, false));
-    let own_worst_ms = own.put_own_worst_ms;
-    judged.push(verdict("the same, not stolen", "-", own_worst_ms, WORST_PUT_MS, false));
-    let peak = own.peak_bytes as f64 / setup.budget_bytes() as f64;
-    judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
-    judged.extend(scenarios);
+    let find = |name: &str| {
+        medians.iter().find(|median| median.name == name).map(|median| &median.measured)
+    };
+    let ratio = |goal: &Goal| {
+        let of = |name: &str| find(name).map(goal.field);
+        let own = of(goal.own).filter(|own| *own > 0.0)?;
+        let other = match goal.against {
+            BETTER => of("rocksdb")?.max(of("fjall")?),
+            name => of(name)?,
+        };
+        Some(verdict(goal.what, goal.against, own / other, goal.bound, goal.at_least))
+    };
+    let mut judged: Vec<Judged> = GOALS.iter().filter_map(ratio).collect();
+    if let Some(own) = find("runstone") {
+        let peak = own.peak_bytes as f64 / setup.budget_bytes() as f64;
+        let (worst, own_worst) = (own.put_worst_ms, own.put_own_worst_ms);
+        judged.push(verdict("worst put, ms", "-", worst, WORST_PUT_MS, false));
+        judged.push(verdict("the same, not stolen", "-", own_worst, WORST_PUT_MS, false));
+        judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
+    }
+    judged.extend(SCENARIO_GOALS.iter().filter_map(ratio));
     judged
 }
 

@@ -40,7 +40,7 @@ pub struct Setup {
     /// Threads that load.
     #[arg(long, default_value_t = 1)]
     pub writers: u64,
-    /// Flush so many runs while loading, then time the compaction of all into one; 0 flushes when
+    /// Flush this many runs while loading, then time the compaction of all into one; 0 flushes when
     /// memtables are full. For stores that compact nothing before: runstone-universal,
     /// rocksdb-universal.
     #[arg(long, default_value_t = 0)]
@@ -48,7 +48,7 @@ pub struct Setup {
     /// Zipfian updates at the end.
     #[arg(long, default_value_t = 0)]
     pub updates: u64,
-    /// Then a queue: put a key behind all others, take the first, delete it, so many times.
+    /// Then a queue: this many times put a key behind all others, take the first and delete it.
     #[arg(long, default_value_t = 0)]
     pub pops: u64,
     /// Let compactions finish between the load and the reads.

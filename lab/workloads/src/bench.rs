@@ -12,12 +12,12 @@ use crate::generators::{Rng, ValueGenerator};
 use crate::latency::Latency;
 use crate::spec::BenchSpec;
 
-/// Workers report progress in lumps of this many operations.
+/// Workers report progress once in this many operations.
 const PROGRESS_LUMP: u64 = 1024;
 /// Workers look at the clock for the end of the run once in this many calls.
 const CLOCK_LUMP: u64 = 64;
 
-/// Hears how far a benchmark is. Called from all threads.
+/// Is told how far a benchmark is. Called from all threads.
 pub trait Progress: Sync {
     /// A benchmark begins; `total` is 0 when time ends it.
     fn start(&self, name: &str, total: u64);
@@ -27,7 +27,7 @@ pub trait Progress: Sync {
     fn finish(&self);
 }
 
-/// Tells nobody.
+/// Ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
@@ -45,7 +45,7 @@ pub struct Bench<'a> {
     pub spec: &'a BenchSpec,
     /// Name of the benchmark; part of its seed.
     pub name: &'static str,
-    /// Hears how far it is.
+    /// Is told how far it is.
     pub progress: &'a dyn Progress,
 }
 
@@ -75,7 +75,7 @@ pub struct Tally {
     pub elapsed: Duration,
     /// The same summed over the threads.
     pub busy: Duration,
-    /// Something to say beside the numbers.
+    /// A remark beside the numbers.
     pub note: String,
     /// A longer text that is the result, as of `stats`.
     pub text: Option<String>,
@@ -135,7 +135,7 @@ impl Bench<'_> {
         Ok(tally)
     }
 
-    /// Tells how far an operation is that has one part.
+    /// Reports progress of an operation that one thread does.
     pub fn advance(&self, operations: u64) {
         self.progress.advance(operations);
     }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 /// Longer ones are counted as this long: an hour.
 const MOST_NANOS: u64 = 3_600_000_000_000;
 
-/// Latencies of one thread, or of several compacted.
+/// Latencies of one thread, or of several together.
 #[derive(Clone, Debug)]
 pub struct Latency {
     nanos: Histogram<u64>,

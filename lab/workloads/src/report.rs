@@ -49,7 +49,7 @@ pub struct BenchmarkReport {
     pub bytes_written: u64,
     /// What the store read meanwhile.
     pub bytes_read: u64,
-    /// Something to say beside the numbers; often empty.
+    /// A remark beside the numbers; often empty.
     pub note: String,
     /// The latency histogram, if asked for, or the text of `stats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use runstone::metrics::CounterValues;
+use runstone::metrics::{CounterValues, IoCounters};
 use runstone::storage::random::mix64;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Event, EventListener, Options, Result, Store, WalMode};
@@ -15,59 +15,8 @@ use super::designs::{Design, KEY_BYTES, Workload};
 use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options};
 use crate::numbers::mib;
 
-/// A flush is hundreds of operations.
+/// Operations between two looks for jobs; a flush is hundreds of operations.
 const OPERATIONS_PER_LOOK: u64 = 16;
-
-/// What a store moved to and from its files.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Io {
-    pub(super) wal: u64,
-    pub(super) table: u64,
-    pub(super) value: u64,
-    pub(super) manifest: u64,
-    /// Syncs of all files.
-    pub(super) syncs: u64,
-    /// Reads of tables and value files, and their bytes.
-    pub(super) reads: u64,
-    pub(super) read_bytes: u64,
-}
-
-impl Io {
-    fn of(store: &Store) -> Io {
-        let mut io = Io::default();
-        for one in store.metrics().io {
-            io.syncs += one.syncs;
-            match one.category {
-                "wal" => io.wal = one.written_bytes,
-                "table" => io.table = one.written_bytes,
-                "value" => io.value = one.written_bytes,
-                "manifest" => io.manifest = one.written_bytes,
-                _ => {}
-            }
-            if matches!(one.category, "table" | "value") {
-                io.reads += one.reads;
-                io.read_bytes += one.read_bytes;
-            }
-        }
-        io
-    }
-
-    fn since(&self, before: &Io) -> Io {
-        Io {
-            wal: self.wal - before.wal,
-            table: self.table - before.table,
-            value: self.value - before.value,
-            manifest: self.manifest - before.manifest,
-            syncs: self.syncs - before.syncs,
-            reads: self.reads - before.reads,
-            read_bytes: self.read_bytes - before.read_bytes,
-        }
-    }
-
-    pub(super) fn written(&self) -> u64 {
-        self.wal + self.table + self.value + self.manifest
-    }
-}
 
 /// What a phase did.
 #[derive(Clone, Debug)]
@@ -75,14 +24,35 @@ pub(super) struct Phase {
     pub(super) operations: u64,
     pub(super) took: Duration,
     pub(super) counters: CounterValues,
-    pub(super) io: Io,
     /// Bytes of keys and values.
     pub(super) user_bytes: u64,
+    /// The store's when the phase began and when it ended.
+    io: [Vec<IoCounters>; 2],
 }
 
+/// Categories of files that are compared.
+pub(super) const ALL: &[&str] = &["wal", "table", "value", "manifest", "other"];
+pub(super) const DATA: &[&str] = &["table", "value"];
+
 impl Phase {
+    /// A counter, summed over categories of files.
+    pub(super) fn io(&self, categories: &[&str], of: fn(&IoCounters) -> u64) -> u64 {
+        let [before, after] = self.io.each_ref().map(|all| -> u64 {
+            all.iter().filter(|one| categories.contains(&one.category)).map(of).sum()
+        });
+        after - before
+    }
+
+    pub(super) fn written(&self, categories: &[&str]) -> u64 {
+        self.io(categories, |io| io.written_bytes)
+    }
+
     pub(super) fn per_second(&self) -> f64 {
         self.operations as f64 / self.took.as_secs_f64()
+    }
+
+    pub(super) fn mib_per_second(&self) -> f64 {
+        mib(self.user_bytes) / self.took.as_secs_f64()
     }
 
     pub(super) fn us(&self) -> f64 {
@@ -94,27 +64,25 @@ impl Phase {
         bytes as f64 / self.user_bytes as f64
     }
 
-    /// All bytes written per byte of the user.
-    pub(super) fn amplification(&self) -> f64 {
-        self.part(self.io.written())
+    /// Bytes written to a category of files per byte of the user.
+    pub(super) fn written_part(&self, category: &str) -> f64 {
+        self.part(self.written(&[category]))
     }
 
-    pub(super) fn mib_per_second(&self) -> f64 {
-        mib(self.user_bytes) / self.took.as_secs_f64()
+    /// All bytes written per byte of the user.
+    pub(super) fn amplification(&self) -> f64 {
+        self.part(self.written(ALL))
     }
 
     pub(super) fn value_amplification(&self) -> f64 {
-        self.part(self.io.value)
+        self.written_part("value")
     }
 
     pub(super) fn bytes_text(&self) -> String {
-        format!(
-            "{:.2} (values {:.2}, tables {:.2}, log {:.2})",
-            self.amplification(),
-            self.value_amplification(),
-            self.part(self.io.table),
-            self.part(self.io.wal)
-        )
+        let [values, tables, log] =
+            ["value", "table", "wal"].map(|category| self.written_part(category));
+        let all = self.amplification();
+        format!("{all:.2} (values {values:.2}, tables {tables:.2}, log {log:.2})")
     }
 }
 
@@ -158,7 +126,7 @@ impl EventListener for Peak {
     }
 }
 
-/// How time is told, and with it who runs the jobs.
+/// Which clock counts, and with it who runs the jobs.
 enum Clock {
     /// The processor's, with files in memory and jobs between operations.
     Processor(Arc<Peak>),
@@ -190,7 +158,7 @@ pub(super) struct Bench {
     values: ValueGenerator,
     workload: Workload,
     zipfian: ScrambledZipfian,
-    seen: (CounterValues, Io, Duration),
+    seen: (CounterValues, Vec<IoCounters>, Duration),
     operations: u64,
     user_bytes: u64,
 }
@@ -239,7 +207,7 @@ impl Bench {
             values,
             workload: workload.clone(),
             zipfian: ScrambledZipfian::new(workload.records),
-            seen: (CounterValues::default(), Io::default(), Duration::ZERO),
+            seen: Default::default(),
             operations: 0,
             user_bytes: 0,
         };
@@ -247,8 +215,9 @@ impl Bench {
         bench
     }
 
-    fn look(&self) -> (CounterValues, Io, Duration) {
-        (self.store.metrics().counters, Io::of(&self.store), self.clock.now())
+    fn look(&self) -> (CounterValues, Vec<IoCounters>, Duration) {
+        let metrics = self.store.metrics();
+        (metrics.counters, metrics.io, self.clock.now())
     }
 
     fn put(&mut self, record: u64) -> Result<()> {
@@ -298,7 +267,7 @@ impl Bench {
         self.phase()
     }
 
-    /// Scans of so many entries, from popular records.
+    /// Scans of `entries` entries each, from popular records.
     pub(super) fn scans(&mut self, count: u64, entries: u64) -> Result<Phase> {
         for _ in 0..count {
             let record = self.zipfian.next(&mut self.rng);
@@ -308,20 +277,19 @@ impl Bench {
         self.phase()
     }
 
-    /// What was done since the last phase ended; work that threads still do counts.
+    /// What was done since the last phase ended, work that threads still have to do included.
     pub(super) fn phase(&mut self) -> Result<Phase> {
         if self.clock.has_threads() {
             self.store.wait_idle()?;
         }
-        let now = self.look();
-        let (counters, io, since) = std::mem::replace(&mut self.seen, now);
-        let now = &self.seen;
+        let (counters, io, now) = self.look();
+        let seen = std::mem::replace(&mut self.seen, (counters.clone(), io.clone(), now));
         Ok(Phase {
             operations: std::mem::take(&mut self.operations),
-            took: now.2 - since,
-            counters: now.0.since(&counters),
-            io: now.1.since(&io),
+            took: now - seen.2,
+            counters: counters.since(&seen.0),
             user_bytes: std::mem::take(&mut self.user_bytes),
+            io: [seen.1, io],
         })
     }
 

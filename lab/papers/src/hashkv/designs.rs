@@ -8,7 +8,7 @@ use crate::engine::plain_options;
 /// The specification's sizes are divided by this.
 const DIVISOR: u64 = 8;
 pub(super) const KEY_BYTES: usize = 24;
-/// What the paper counts to a pair beside key and value.
+/// Bytes that the paper counts as part of a pair, beside key and value.
 const METADATA_BYTES: usize = 8;
 /// Header of a record.
 const HEADER_BYTES: u64 = 18;
@@ -24,10 +24,10 @@ pub(super) const SLOT_BYTES: u32 = 128 << 10;
 /// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
 /// of whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would
 /// be compacted with 28 times their size.
-const POINTER_TABLES: u32 = 16;
-/// As LevelDB has it.
-const TABLES: u32 = 4;
-/// A slot takes at least so many pairs.
+pub(super) const POINTER_TABLES: u32 = 16;
+/// The same where all values are in the tree, as in LevelDB.
+pub(super) const TABLES: u32 = 4;
+/// The fewest pairs that fit into a slot.
 const PAIRS_PER_SLOT: u64 = 8;
 
 /// Records and the sizes of their values, which take turns.
@@ -38,7 +38,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// Pairs of so many bytes, as the paper counts them.
+    /// Pairs of that many bytes, as the paper counts them.
     pub(super) fn of_pairs(records: u64, pair_bytes: usize) -> Workload {
         Workload::of_mix(records, &[pair_bytes])
     }
@@ -92,7 +92,8 @@ impl Design {
 
     /// Hash groups of 8 MiB, 30% reserve.
     pub(super) fn hashkv(workload: &Workload) -> Design {
-        let values = ValueOptions {
+        let mut design = Design::inline().compacting_at(POINTER_TABLES);
+        design.keyspace.values = ValueOptions {
             placement: ValuePlacement::HashGrouped,
             separate_at: 1,
             reserve_permille: 300,
@@ -100,17 +101,14 @@ impl Design {
             vlog_chunk_bytes: CACHE_BYTES,
             ..ValueOptions::default()
         };
-        let mut design = Design::inline();
-        design.keyspace.values = values;
-        design.keyspace.shape.l0_trigger = POINTER_TABLES;
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
     /// A value log in the same space.
     pub(super) fn vlog(workload: &Workload) -> Design {
-        let mut design = Design::hashkv(workload);
-        design.keyspace.values.placement = ValuePlacement::Vlog;
-        design
+        let vlog =
+            |keyspace: &mut KeyspaceOptions| keyspace.values.placement = ValuePlacement::Vlog;
+        Design::hashkv(workload).with(vlog)
     }
 
     /// Groups and slots of these sizes, with room for the values that are separated.
@@ -126,56 +124,35 @@ impl Design {
         self
     }
 
-    pub(super) fn with_reserve(mut self, permille: u32) -> Design {
-        self.keyspace.values.reserve_permille = permille;
+    /// With other options.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut KeyspaceOptions)) -> Design {
+        change(&mut self.keyspace);
         self
     }
 
-    /// What is not updated moves to the cold stream.
-    pub(super) fn with_cold_stream(mut self) -> Design {
-        self.keyspace.values.cold_stream = true;
-        self
+    pub(super) fn with_reserve(self, permille: u32) -> Design {
+        self.with(|keyspace| keyspace.values.reserve_permille = permille)
     }
 
     /// Collections write pointers into the tree, as the paper's do.
-    pub(super) fn writing_back(mut self) -> Design {
-        self.keyspace.values.gc_pointers = GcPointers::Writeback;
-        self
-    }
-
-    /// Scans read each value when they come to it.
-    pub(super) fn without_read_ahead(mut self) -> Design {
-        self.keyspace.values.scan_ahead_bytes = 0;
-        self
-    }
-
-    pub(super) fn with_cache(mut self, bytes: u64) -> Design {
-        self.keyspace.write_buffer_bytes = bytes;
-        self
+    pub(super) fn writing_back(self) -> Design {
+        self.with(|keyspace| keyspace.values.gc_pointers = GcPointers::Writeback)
     }
 
     /// Smaller values stay in the tree.
-    pub(super) fn separating_at(mut self, workload: &Workload, bytes: u32) -> Design {
-        self.keyspace.values.separate_at = bytes;
-        self.sized(workload, MAIN_BYTES, SLOT_BYTES)
+    pub(super) fn separating_at(self, workload: &Workload, bytes: u32) -> Design {
+        let design = self.with(|keyspace| keyspace.values.separate_at = bytes);
+        design.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
-    /// Compactions as often, by tables, as the tree with inline values does.
-    pub(super) fn compacting_like_leveldb(mut self) -> Design {
-        self.keyspace.shape.l0_trigger = TABLES;
-        self
-    }
-
-    /// Waits as long, by tables, as the trees of pointers do.
-    pub(super) fn compacting_late(mut self) -> Design {
-        self.keyspace.shape.l0_trigger = POINTER_TABLES;
-        self
+    /// Another number of level-0 tables starts a compaction.
+    pub(super) fn compacting_at(self, tables: u32) -> Design {
+        self.with(|keyspace| keyspace.shape.l0_trigger = tables)
     }
 
     /// As the paper's LevelDB ran: no filters, hardly any cache.
-    pub(super) fn without_filters(mut self) -> Design {
-        self.keyspace.filter_bits_per_key_x10 = 0;
-        self.memory_bytes = 1 << 20;
-        self
+    pub(super) fn without_filters(self) -> Design {
+        let design = Design { memory_bytes: 1 << 20, ..self };
+        design.with(|keyspace| keyspace.filter_bits_per_key_x10 = 0)
     }
 }

@@ -1,6 +1,6 @@
-//! On real files, by the clock: updates with background threads (experiment 1), and scans of what
-//! the page cache does not hold (experiment 5). In turns, so that what disturbs the machine
-//! disturbs all.
+//! On real files, by the clock: updates with background threads (experiment 1), and scans of files
+//! that are not in the page cache (experiment 5). The designs take turns, so that what disturbs the
+//! machine disturbs all of them.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use runstone::{Error, Result};
 use rustix::fs::{Advice, fadvise};
 
-use super::bench::{Bench, Phase};
+use super::bench::{ALL, Bench, DATA, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::numbers::{list, mib, percent_more};
 use crate::report::{bars, rows};
@@ -43,7 +43,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
             let path = context.directory();
             let mut bench = Bench::on_files(&on_files(design), &workload, &path)?;
             let phase = bench.through(2)?;
-            syncs[at] = phase.io.syncs as f64 / mib(phase.user_bytes);
+            syncs[at] = phase.io(ALL, |io| io.syncs) as f64 / mib(phase.user_bytes);
             speeds[at].push(phase.per_second());
             drop(bench);
             remove(&path)?;
@@ -64,7 +64,8 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// Back-pressure, six and twelve times the trigger: without it a phase ends in debt.
+/// With back-pressure from six and twelve times the trigger on. Without it a phase ends with
+/// compactions that it did not pay for.
 fn on_files(design: &Design) -> Design {
     let mut design = design.clone();
     design.keyspace.l0_slowdown_runs = 6 * design.keyspace.shape.l0_trigger;
@@ -88,7 +89,7 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         context.say(&format!("experiment 5: pairs of {pair_bytes} bytes"));
         let hashkv = Design::hashkv(&workload);
         let by_ring = Design { io_uring: true, ..hashkv.clone() };
-        let none_ahead = hashkv.clone().without_read_ahead();
+        let none_ahead = hashkv.clone().with(|keyspace| keyspace.values.scan_ahead_bytes = 0);
         let designs = [Design::inline(), Design::vlog(&workload), hashkv, by_ring, none_ahead];
         let seen = scan_cold(context, &designs, &workload, (pair_bytes, 0))?;
         speeds.push(seen.each_ref().map(|phases| speed(phases)));
@@ -149,7 +150,8 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
 /// Reads of a scan, and MiB that it reads.
 fn reads_of(phase: &Phase) -> (f64, f64) {
     let per_scan = |count: u64| count as f64 / phase.operations as f64;
-    (per_scan(phase.io.reads), per_scan(phase.io.read_bytes) / f64::from(1 << 20))
+    let bytes = phase.io(DATA, |io| io.read_bytes);
+    (per_scan(phase.io(DATA, |io| io.reads)), per_scan(bytes) / f64::from(1 << 20))
 }
 
 /// MiB per second, the median of the turns.
@@ -157,8 +159,8 @@ fn speed(phases: &[Phase]) -> f64 {
     median(&phases.iter().map(Phase::mib_per_second).collect::<Vec<_>>())
 }
 
-/// Loads each design with pairs of so many bytes and updates it in so many phases; then all scan in
-/// turns, each time from a page cache without their files.
+/// Loads a store of each design with pairs of `pair_bytes` and updates it in `updates` phases. Then
+/// the stores are scanned in turns, each time with their files out of the page cache.
 fn scan_cold<const N: usize>(
     context: &Context<'_>,
     designs: &[Design; N],
@@ -194,7 +196,7 @@ fn forget_pages(path: &Path) -> Result<()> {
     let forget = || -> std::io::Result<()> {
         for entry in std::fs::read_dir(path)? {
             let file = File::open(entry?.path())?;
-            // Only clean pages go.
+            // Only clean pages leave the cache.
             file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }

@@ -1,7 +1,7 @@
 //! HashKV: hash-grouped values beside a value log and beside values in the tree (Chan et al.), on
 //! the engine. The specification's scaled run divided by eight: 131,072 pairs of 24 + 992 bytes,
 //! 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
-//! flush has as many records for a group, and a group as many slots.
+//! flush then brings a group as many records as there, and a group has as many slots.
 //!
 //! A run loads all pairs in random order (P0), then updates as many three times (P1 to P3), chosen
 //! by YCSB's scrambled zipfian curve. What is compared is P3: by then every design pays its
@@ -16,7 +16,7 @@
 //!
 //! Except in `files` and `device`, files are in memory and jobs run between operations, so that
 //! bytes are functions of the options; a throughput is operations per second of processor time,
-//! compacting and collecting included.
+//! compactions and collections included.
 
 mod bench;
 mod designs;

@@ -2,8 +2,8 @@
 
 use runstone::Result;
 
-use super::bench::{Bench, PeakBytes, Phase};
-use super::designs::{Design, MAIN_BYTES, RECORDS, Workload};
+use super::bench::{ALL, Bench, PeakBytes, Phase};
+use super::designs::{Design, MAIN_BYTES, POINTER_TABLES, RECORDS, TABLES, Workload};
 use crate::numbers::{mib, percent_less, ratio};
 use crate::report::{Row, bars, rows};
 use crate::{Context, PaperReport};
@@ -75,11 +75,11 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let designs = [
         ("inline", Design::inline()),
         // Without filters a look-up reads every table: more of them would slow it down.
-        ("vLog (A)", Design::vlog(&workload).without_filters().compacting_like_leveldb()),
+        ("vLog (A)", Design::vlog(&workload).without_filters().compacting_at(TABLES)),
         ("vLog (B)", Design::vlog(&workload)),
         ("HashKV", Design::hashkv(&workload)),
-        ("HashKV, 4 tables", Design::hashkv(&workload).compacting_like_leveldb()),
-        ("inline, 16 tables", Design::inline().compacting_late()),
+        ("HashKV, 4 tables", Design::hashkv(&workload).compacting_at(TABLES)),
+        ("inline, 16 tables", Design::inline().compacting_at(POINTER_TABLES)),
         ("HashKV, written back", Design::hashkv(&workload).writing_back()),
     ];
     let mut runs = Vec::new();
@@ -185,8 +185,8 @@ fn judge_space(report: &mut PaperReport, workload: &Workload, runs: &[Run]) {
 /// Nothing of it can be switched off here, so its parts are counted.
 fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run) {
     let share = |run: &Run| {
-        let io = &run.last().io;
-        100.0 * io.manifest as f64 / (io.written() - io.manifest) as f64
+        let [manifest, all] = [&["manifest"], ALL].map(|files| run.last().written(files));
+        100.0 * manifest as f64 / (all - manifest) as f64
     };
     report.judge(
         MANIFEST,
@@ -198,7 +198,10 @@ fn judge_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run)
         let counters = &phase.counters;
         format!(
             "{} ({} flushes, {} compactions, {} collections)",
-            phase.io.syncs, counters.flushes, counters.compactions, counters.value_collections
+            phase.io(ALL, |io| io.syncs),
+            counters.flushes,
+            counters.compactions,
+            counters.value_collections
         )
     };
     report.show(SYNCS, format!("{}; leveled {}", syncs(hashkv), syncs(inline)));
@@ -216,14 +219,9 @@ fn draw(report: &mut PaperReport, runs: &[Run]) {
         ["P0", "P1", "P2", "P3"],
         runs.iter().map(speeds).collect(),
     );
-    let part = |name, of: fn(&Phase) -> u64| {
-        bars(name, runs.iter().map(|run| run.last().part(of(run.last()))))
-    };
-    let parts = vec![
-        part("values", |phase| phase.io.value),
-        part("tables", |phase| phase.io.table),
-        part("log", |phase| phase.io.wal),
-    ];
+    let part =
+        |name, files: &str| bars(name, runs.iter().map(|run| run.last().written_part(files)));
+    let parts = vec![part("values", "value"), part("tables", "table"), part("log", "wal")];
     let titles = ["Bytes written in P3", "design", "bytes per byte of the user"];
     report.draw_bars("figure-5b", titles, names(), parts);
     let peak =

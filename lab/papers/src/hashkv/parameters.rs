@@ -109,7 +109,8 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         context.say(&format!("experiment 6: reserve {}%", permille / 10));
         let design = Design::hashkv(&workload).with_reserve(permille);
         plain.push(Hotness::of(&design, &workload)?);
-        cooling.push(Hotness::of(&design.with_cold_stream(), &workload)?);
+        let design = design.with(|keyspace| keyspace.values.cold_stream = true);
+        cooling.push(Hotness::of(&design, &workload)?);
     }
     let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
     let gain = percent_more(first.update.per_second(), last.update.per_second());
@@ -188,7 +189,7 @@ const SWEEPS: [Sweep; 3] = [
         name: "write cache",
         figure: 'f',
         kib: [64, CACHE_BYTES >> 10, 1 << 10],
-        with: |design, _, bytes| design.with_cache(bytes),
+        with: |design, _, bytes| design.with(|keyspace| keyspace.write_buffer_bytes = bytes),
         paper: "-16.3% at 20%",
         expected: "-10% or less at both",
         holds: |at_20, at_50| at_20 <= -10.0 && at_50 <= -10.0,

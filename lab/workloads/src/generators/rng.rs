@@ -18,7 +18,7 @@ impl Rng {
         Rng { state: [0, 1, 2, 3].map(|i: u64| mix64(seed.wrapping_add(step.wrapping_mul(i)))) }
     }
 
-    /// A number that names one stream of a seed: one per benchmark and thread.
+    /// One of the streams of a seed: one per benchmark and thread.
     pub fn stream(seed: u64, name: &str, thread: u64) -> Rng {
         let name_hash = super::fnv1a_64_bytes(name.as_bytes());
         Rng::new(mix64(seed ^ name_hash).wrapping_add(thread))

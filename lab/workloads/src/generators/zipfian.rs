@@ -15,7 +15,7 @@ const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 /// `zeta(SCRAMBLED_ITEMS)` at theta 0.99, as in YCSB: summing it would take minutes.
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// So many terms are summed in half a second.
+/// The most terms that are summed, which takes half a second.
 const SUMMED_ITEMS: u64 = 1 << 24;
 
 /// Item 0 is the most popular.

@@ -48,10 +48,16 @@ pub static WORKLOADS: &[Workload] = &[
     workload("compact", "rewrite everything into its smallest form", maintenance::compact),
     workload("stats", "print what the store cost so far", maintenance::stats),
     workload("ycsb-load", "insert the records of the YCSB table", ycsb::load),
-    workload("ycsb-a", "50% reads, 50% updates, zipfian", ycsb::a),
-    workload("ycsb-b", "95% reads, 5% updates, zipfian", ycsb::b),
-    workload("ycsb-c", "reads only, zipfian", ycsb::c),
-    workload("ycsb-d", "95% reads of the latest records, 5% inserts", ycsb::d),
-    workload("ycsb-e", "95% scans of 1 to scan-length records, 5% inserts", ycsb::e),
-    workload("ycsb-f", "50% reads, 50% read-modify-writes, zipfian", ycsb::f),
+    workload("ycsb-a", "50% reads, 50% updates, zipfian", |bench| ycsb::run(bench, &ycsb::A)),
+    workload("ycsb-b", "95% reads, 5% updates, zipfian", |bench| ycsb::run(bench, &ycsb::B)),
+    workload("ycsb-c", "reads only, zipfian", |bench| ycsb::run(bench, &ycsb::C)),
+    workload("ycsb-d", "95% reads of the latest records, 5% inserts", |bench| {
+        ycsb::run(bench, &ycsb::D)
+    }),
+    workload("ycsb-e", "95% scans of 1 to scan-length records, 5% inserts", |bench| {
+        ycsb::run(bench, &ycsb::E)
+    }),
+    workload("ycsb-f", "50% reads, 50% read-modify-writes, zipfian", |bench| {
+        ycsb::run(bench, &ycsb::F)
+    }),
 ];

@@ -4,7 +4,7 @@
 use runstone::Result;
 use runstone::kv::Direction;
 
-use crate::bench::{Bench, End, Tally};
+use crate::bench::{Bench, End, Tally, Worker};
 
 /// seekrandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
@@ -13,20 +13,31 @@ pub fn random(bench: &Bench<'_>) -> Result<Tally> {
         let mut key = Vec::new();
         while worker.meter.take(1).is_some() {
             keys.encode(worker.rng.below(spec.num), &mut key);
-            let (mut entries, mut bytes, mut met) = (0, 0, None);
-            worker.meter.time(1, || {
-                bench.store.scan(Some(&key), Direction::Forward, &mut |found, value| {
-                    if entries == 0 && found == key {
-                        met = Some(0);
-                    }
-                    entries += 1;
-                    bytes += found.len() + value.len();
-                    entries < spec.scan_length
-                })
-            })?;
-            worker.meter.looked_up(met, 0);
-            worker.meter.tally.user_bytes += bytes as u64;
+            read_on(bench, worker, &key, spec.scan_length)?;
         }
         Ok(())
     })
+}
+
+/// Reads `length` entries from a key on. The key counts as found if it is the first entry.
+pub(super) fn read_on(
+    bench: &Bench<'_>,
+    worker: &mut Worker<'_>,
+    key: &[u8],
+    length: u64,
+) -> Result<()> {
+    let (mut entries, mut bytes, mut met) = (0, 0, None);
+    worker.meter.time(1, || {
+        bench.store.scan(Some(key), Direction::Forward, &mut |found, value| {
+            if entries == 0 && found == key {
+                met = Some(0);
+            }
+            entries += 1;
+            bytes += found.len() + value.len();
+            entries < length
+        })
+    })?;
+    worker.meter.looked_up(met, 0);
+    worker.meter.tally.user_bytes += bytes as u64;
+    Ok(())
 }

@@ -3,22 +3,22 @@
 //! operation.
 //!
 //! Popularity: A, B, C, E, F scrambled zipfian over the records that exist and those that inserts
-//! will add, drawn again until the record exists or [`MOST_DRAWS`] did not; D latest. Inserts begin
-//! at the record count.
+//! will add; a record that does not exist is drawn again, at most [`MOST_DRAWS`] times. D: latest.
+//! Inserts begin at the record count.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use runstone::Result;
-use runstone::kv::Direction;
 
+use super::seek::read_on;
 use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
 
-/// So many records are drawn until one exists. Where nearly none does, as if a duration ends far
-/// more operations than it has time for, another is folded onto those that do.
+/// The most records drawn until one exists. Where hardly any exists, since a duration ends a run of
+/// far more operations than it has time for, the next draw is taken modulo those that do.
 const MOST_DRAWS: usize = 1024;
 
 /// ycsb-load.
@@ -33,39 +33,9 @@ pub fn load(bench: &Bench<'_>) -> Result<Tally> {
     })
 }
 
-/// 50% reads, 50% updates.
-pub fn a(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { reads: 50, updates: 50, ..Mix::default() })
-}
-
-/// 95% reads, 5% updates.
-pub fn b(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { reads: 95, updates: 5, ..Mix::default() })
-}
-
-/// Reads only.
-pub fn c(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { reads: 100, ..Mix::default() })
-}
-
-/// 95% reads of the latest, 5% inserts.
-pub fn d(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { reads: 95, inserts: 5, latest: true, ..Mix::default() })
-}
-
-/// 95% short scans, 5% inserts.
-pub fn e(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { scans: 95, inserts: 5, ..Mix::default() })
-}
-
-/// 50% reads, 50% read-modify-writes.
-pub fn f(bench: &Bench<'_>) -> Result<Tally> {
-    run(bench, &Mix { reads: 50, modifies: 50, ..Mix::default() })
-}
-
 /// Percentages that add up to 100.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mix {
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
     reads: u64,
     updates: u64,
     inserts: u64,
@@ -74,7 +44,22 @@ struct Mix {
     latest: bool,
 }
 
-fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
+const NONE: Mix = Mix { reads: 0, updates: 0, inserts: 0, scans: 0, modifies: 0, latest: false };
+/// Updates as often as reads.
+pub const A: Mix = Mix { reads: 50, updates: 50, ..NONE };
+/// Few updates.
+pub const B: Mix = Mix { reads: 95, updates: 5, ..NONE };
+/// Reads only.
+pub const C: Mix = Mix { reads: 100, ..NONE };
+/// Reads of the latest, few inserts.
+pub const D: Mix = Mix { reads: 95, inserts: 5, latest: true, ..NONE };
+/// Short scans, few inserts.
+pub const E: Mix = Mix { scans: 95, inserts: 5, ..NONE };
+/// Read-modify-writes as often as reads.
+pub const F: Mix = Mix { reads: 50, modifies: 50, ..NONE };
+
+/// One of the mixes.
+pub fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
     debug_assert_eq!(mix.reads + mix.updates + mix.inserts + mix.scans + mix.modifies, 100);
     let (records, operations) = (bench.spec.ycsb_records(), bench.spec.ycsb_operations());
     let inserted = Inserted::new(records);
@@ -125,7 +110,8 @@ fn step(
     } else if falls(mix.updates) {
         put(bench, worker, key)
     } else if falls(mix.scans) {
-        scan(bench, worker, key)
+        let length = 1 + worker.rng.below(bench.spec.scan_length);
+        read_on(bench, worker, key, length)
     } else {
         modify(bench, worker, key)
     }
@@ -149,24 +135,6 @@ fn modify(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> 
     })?;
     worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
     worker.meter.looked_up(old.map(|old| old.len()), key.len());
-    Ok(())
-}
-
-fn scan(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
-    let length = 1 + worker.rng.below(bench.spec.scan_length);
-    let (mut entries, mut bytes, mut met) = (0, 0, None);
-    worker.meter.time(1, || {
-        bench.store.scan(Some(key), Direction::Forward, &mut |found, value| {
-            if entries == 0 && found == key {
-                met = Some(0);
-            }
-            entries += 1;
-            bytes += found.len() + value.len();
-            entries < length
-        })
-    })?;
-    worker.meter.looked_up(met, 0);
-    worker.meter.tally.user_bytes += bytes as u64;
     Ok(())
 }
 

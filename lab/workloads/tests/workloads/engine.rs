@@ -1,5 +1,5 @@
 //! Every workload on the store itself, in memory, with buffers so small that it flushes and
-//! compactions.
+//! compacts.
 
 use std::sync::Arc;
 
