@@ -42,6 +42,12 @@ pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
+/// Whether numbers differ by at most this share of the least.
+pub(super) fn are_within(share: f64, values: &[f64]) -> bool {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    values.iter().all(|value| *value <= least * (1.0 + share))
+}
+
 /// Whether each number is smaller than the one before.
 pub(super) fn falls(values: &[f64]) -> bool {
     values.windows(2).all(|pair| pair[1] < pair[0])

@@ -40,6 +40,8 @@ pub(super) struct Row {
     pub(super) claim: Cow<'static, str>,
     pub(super) paper: Cow<'static, str>,
     pub(super) expected: Cow<'static, str>,
+    /// Whether the numbers that were measured are as expected; `None` where nothing is.
+    pub(super) holds: Option<fn(&[f64]) -> bool>,
 }
 
 impl Row {
@@ -57,17 +59,33 @@ impl Row {
 }
 
 /// The rows of a paper: a name, what is claimed with its place in the paper, what the paper
-/// measured, and what is expected here or, where nothing is, what the reader should know.
+/// measured, what is expected here, and when it holds: `by` a function of all numbers or `if` a
+/// condition on named ones. A row without either is shown, and tells the reader something instead
+/// of an expectation.
 macro_rules! rows {
-    ($($name:ident = $claim:literal, $paper:literal => $expected:literal;)+) => {
+    ($($name:ident = $claim:literal, $paper:literal => $expected:literal
+        $(by $rule:ident)? $(if |$($number:ident),+| $holds:expr)?;)+) => {
         $(const $name: $crate::report::Row = $crate::report::Row {
             claim: std::borrow::Cow::Borrowed($claim),
             paper: std::borrow::Cow::Borrowed($paper),
             expected: std::borrow::Cow::Borrowed($expected),
+            holds: $crate::report::rule!($(by $rule)? $(if |$($number),+| $holds)?),
         };)+
     };
 }
 pub(super) use rows;
+
+macro_rules! rule {
+    () => { None };
+    (by $rule:ident) => { Some($rule) };
+    (if |$($number:ident),+| $holds:expr) => {
+        Some(|numbers: &[f64]| {
+            let &[$($number),+] = numbers else { panic!("the row is about other numbers") };
+            $holds
+        })
+    };
+}
+pub(super) use rule;
 
 /// A claim that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,8 +135,9 @@ impl PaperReport {
         PaperReport { paper: paper.into(), scale, rows, figures, notes }
     }
 
-    /// Adds a claim that either holds or falls short.
-    pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, holds: bool) {
+    /// Adds a claim that holds or falls short by these numbers.
+    pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
+        let holds = row.holds.expect("a row that is judged says when it holds")(numbers);
         self.push(row, here.into(), if holds { Verdict::Holds } else { Verdict::FallsShort });
     }
 
@@ -182,18 +201,18 @@ mod tests {
     use super::*;
 
     rows! {
-        A = "a", "1" => "3";
+        A = "a", "1" => "3" if |number| number >= 3.0;
         B = "b {}", "1" => "of {}";
     }
 
     #[test]
     fn json_has_the_rows_only() {
         let mut report = PaperReport::new("x", 0.5);
-        report.judge(A, "2", true);
+        report.judge(A, "3", &[3.0]);
         report.show(B.of(&[&"text", &3]), "2");
         assert_eq!((&report.rows[1].claim[..], &report.rows[1].expected[..]), ("b text", "of 3"));
         assert!(!report.falls_short());
-        report.judge(A, "2", false);
+        report.judge(A, "2", &[2.0]);
         assert!(report.falls_short());
         report.note("hidden");
         let json = serde_json::to_value(&report).expect("plain data");

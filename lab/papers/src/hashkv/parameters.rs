@@ -6,24 +6,40 @@ use runstone::Result;
 use super::bench::{Bench, Phase};
 use super::designs::{CACHE_BYTES, Design, MAIN_BYTES, RECORDS, SLOT_BYTES, Workload};
 use crate::numbers::{list, mib, percent_more};
-use crate::report::{line, rows};
+use crate::report::{Row, line, rows};
 use crate::{Context, PaperReport};
 use runstone_plot::{Axis, Line};
 
 rows! {
     RESERVE = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV against vLog (B) (figure 6a)",
-        "3.1 to 4.7" => "at least 1.2 at each; vLog (B) has filters";
+        "3.1 to 4.7" => "at least 1.2 at each; vLog (B) has filters"
+        if |at_10, at_30, at_50, at_70, at_90|
+            [at_10, at_30, at_50, at_70, at_90].iter().all(|faster| *faster >= 1.2);
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
-        "falls" => "falls, from 4.2 to 5.4 down to at most 1.3";
+        "falls" => "falls, from 4.2 to 5.4 down to at most 1.3"
+        if |at_10, at_30, at_50, at_70, at_90|
+            [at_90, at_70, at_50, at_30, at_10].is_sorted()
+                && (4.2..=5.4).contains(&at_10)
+                && at_90 <= 1.3;
     COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
-        "+113% to +121%, bytes -43%" => "more updates, fewer bytes";
+        "+113% to +121%, bytes -43%" => "more updates, fewer bytes"
+        if |gain, fewer| gain > 0.0 && fewer < 0.0;
     COLD_BYTES =
         "6: value bytes at equal space, reserves of 20, 50, 100%: without, with a cold stream",
-        "not measured" => "plain reserve wins; off by default";
+        "not measured" => "plain reserve wins; off by default"
+        if |plain_20, plain_50, plain_100, cold_20, cold_50, cold_100|
+            plain_20 <= cold_20 && plain_50 <= cold_50 && plain_100 <= cold_100;
     COLD_SPEED = "6: updates at equal space, with a cold stream against without; value file, MiB",
         "not measured" => "cold bytes always count as space";
-    SWEPT = "9: bytes of updates, {} {} to {} KiB (figure 12{})",
-        "{}" => "{}";
+    MAIN_SEGMENTS = "9: bytes of updates, main segments {} to {} KiB (figure 12d)",
+        "bytes fall" => "-5% or less at 20%, falls at 50%"
+        if |at_20, at_50| at_20 <= -5.0 && at_50 < 0.0;
+    LOG_SEGMENTS = "9: bytes of updates, log segments {} to {} KiB (figure 12e)",
+        "+10.4% at 20%, about 0 at 50%" => "rises at 20%, by less at 50%"
+        if |at_20, at_50| at_20 > 0.0 && at_50 < at_20;
+    WRITE_CACHE = "9: bytes of updates, write cache {} to {} KiB (figure 12f)",
+        "-16.3% at 20%" => "-10% or less at both"
+        if |at_20, at_50| at_20 <= -10.0 && at_50 <= -10.0;
 }
 
 const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
@@ -49,9 +65,8 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
     let speeds: Vec<f64> =
         hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
-    report.judge(RESERVE, list(&speeds, 2), speeds.iter().all(|ratio| *ratio >= 1.2));
+    report.judge(RESERVE, list(&speeds, 2), &speeds);
     let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
-    let falls = values.is_sorted_by(|before, after| after <= before);
     report.judge(
         RESERVE_BYTES,
         format!(
@@ -59,7 +74,7 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
             list(&values, 2),
             list(vlog.iter().map(Phase::value_amplification), 2)
         ),
-        falls && (4.2..=5.4).contains(&values[0]) && values[values.len() - 1] <= 1.3,
+        &values,
     );
     let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
         let of = |(name, phases): &(&str, Vec<Phase>)| {
@@ -123,18 +138,18 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
              value file {:.0}, {:.0} MiB, cold {:.0}",
             first.peak_mib, last.peak_mib, last.cold_mib
         ),
-        gain > 0.0 && fewer < 0.0,
+        &[gain, fewer],
     );
     let column =
         |seen: &[Hotness], of: fn(&Hotness) -> f64, digits| list(seen.iter().map(of), digits);
     let values = |one: &Hotness| one.update.value_amplification();
-    let pairs = plain.iter().zip(&cooling);
     report.judge(
         COLD_BYTES,
         format!("{}; {}", column(&plain, values, 2), column(&cooling, values, 2)),
-        pairs.clone().all(|(plain, cooling)| values(plain) <= values(cooling)),
+        &plain.iter().chain(&cooling).map(values).collect::<Vec<_>>(),
     );
-    let speeds = pairs.map(|(a, b)| b.update.per_second() / a.update.per_second());
+    let speeds =
+        plain.iter().zip(&cooling).map(|(a, b)| b.update.per_second() / a.update.per_second());
     report.show(
         COLD_SPEED,
         format!(
@@ -155,44 +170,35 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
 
 /// One parameter of experiment 9.
 struct Sweep {
+    row: Row,
     name: &'static str,
     figure: char,
     kib: [u64; 3],
     with: fn(Design, &Workload, u64) -> Design,
-    paper: &'static str,
-    expected: &'static str,
-    /// Change of bytes from the least to the largest, in percent, at reserves of 20% and 50%.
-    holds: fn(f64, f64) -> bool,
 }
 
 const SWEEPS: [Sweep; 3] = [
     Sweep {
+        row: MAIN_SEGMENTS,
         name: "main segments",
         figure: 'd',
         // 16, 64 and 256 log segments, as in the paper.
         kib: [512, 2 << 10, MAIN_BYTES >> 10],
         with: |design, workload, bytes| design.sized(workload, bytes, SLOT_BYTES / 4),
-        paper: "bytes fall",
-        expected: "-5% or less at 20%, falls at 50%",
-        holds: |at_20, at_50| at_20 <= -5.0 && at_50 < 0.0,
     },
     Sweep {
+        row: LOG_SEGMENTS,
         name: "log segments",
         figure: 'e',
         kib: [32, SLOT_BYTES as u64 >> 10, 512],
         with: |design, workload, bytes| design.sized(workload, MAIN_BYTES, bytes as u32),
-        paper: "+10.4% at 20%, about 0 at 50%",
-        expected: "rises at 20%, by less at 50%",
-        holds: |at_20, at_50| at_20 > 0.0 && at_50 < at_20,
     },
     Sweep {
+        row: WRITE_CACHE,
         name: "write cache",
         figure: 'f',
         kib: [64, CACHE_BYTES >> 10, 1 << 10],
         with: |design, _, bytes| design.with(|keyspace| keyspace.write_buffer_bytes = bytes),
-        paper: "-16.3% at 20%",
-        expected: "-10% or less at both",
-        holds: |at_20, at_50| at_20 <= -10.0 && at_50 <= -10.0,
     },
 ];
 
@@ -220,23 +226,20 @@ fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) 
         percent_more(first.amplification(), last.amplification())
     };
     let (at_20, at_50) = (change(&seen[0]), change(&seen[1]));
-    let [least, .., most] = sweep.kib;
-    let name = sweep.name;
-    let figure = sweep.figure;
-    let Sweep { paper, expected, holds, .. } = sweep;
+    let Sweep { row, name, figure, kib: [least, .., most], .. } = sweep;
     report.judge(
-        SWEPT.of(&[&name, &least, &most, &figure, paper, expected]),
+        row.clone().of(&[least, most]),
         format!(
             "20%: {} = {at_20:+.1}%; 50%: {} = {at_50:+.1}%",
             list(seen[0].iter().map(Phase::amplification), 2),
             list(seen[1].iter().map(Phase::amplification), 2)
         ),
-        holds(at_20, at_50),
+        &[at_20, at_50],
     );
     let lines = seen.iter().zip(["20% reserve", "50% reserve"]).map(|(phases, name)| {
         let bytes = phases.iter().map(Phase::amplification);
         line(name, sweep.kib.iter().map(|kib| (*kib << 10) as f64).zip(bytes))
     });
     let (figure, title) = (format!("figure-12{figure}"), format!("Bytes of updates: {name}"));
-    report.draw_lines(&figure, &title, Axis::bytes(name), BYTES, lines.collect());
+    report.draw_lines(&figure, &title, Axis::bytes(*name), BYTES, lines.collect());
 }
