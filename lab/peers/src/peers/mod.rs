@@ -28,35 +28,29 @@ pub struct Peer {
     /// Where the bytes written are read from.
     pub written_from: WrittenFrom,
     /// Makes or opens a store.
-    pub open: fn(&Path, &Setup) -> Result<Box<dyn KvStore>>,
+    pub open: Open,
+}
+
+type Open = fn(&Path, &Setup) -> Result<Box<dyn KvStore>>;
+
+const fn own(name: &'static str, open: Open) -> Peer {
+    Peer { name, written_from: WrittenFrom::Store, open }
+}
+
+const fn other(name: &'static str, open: Open) -> Peer {
+    Peer { name, written_from: WrittenFrom::Process, open }
 }
 
 /// Every store.
 pub static PEERS: &[Peer] = &[
-    Peer { name: "runstone", written_from: WrittenFrom::Store, open: runstone_store::open },
-    Peer { name: "rocksdb", written_from: WrittenFrom::Process, open: rocksdb::open },
-    Peer {
-        name: "runstone-universal",
-        written_from: WrittenFrom::Store,
-        open: runstone_store::open_universal,
-    },
-    Peer {
-        name: "rocksdb-universal",
-        written_from: WrittenFrom::Process,
-        open: rocksdb::open_universal,
-    },
-    Peer {
-        name: "runstone-hashkv",
-        written_from: WrittenFrom::Store,
-        open: runstone_store::open_hashkv,
-    },
-    Peer { name: "rocksdb-blobdb", written_from: WrittenFrom::Process, open: rocksdb::open_blobdb },
-    Peer {
-        name: "rocksdb-blobdb-tight",
-        written_from: WrittenFrom::Process,
-        open: rocksdb::open_blobdb_tight,
-    },
-    Peer { name: "fjall", written_from: WrittenFrom::Process, open: fjall::open },
+    own("runstone", runstone_store::open),
+    other("rocksdb", rocksdb::open),
+    own("runstone-universal", runstone_store::open_universal),
+    other("rocksdb-universal", rocksdb::open_universal),
+    own("runstone-hashkv", runstone_store::open_hashkv),
+    other("rocksdb-blobdb", rocksdb::open_blobdb),
+    other("rocksdb-blobdb-tight", rocksdb::open_blobdb_tight),
+    other("fjall", fjall::open),
 ];
 
 /// The store of a name.
