@@ -14,6 +14,7 @@ use crossbeam_skiplist::SkipMap;
 use runstone::storage::{Access, Category, PosixStorage, Storage, StorageFile};
 use runstone::unstable::Memtable;
 use runstone_workloads::generators::Rng;
+use runstone_workloads::median;
 use skiplist::Skiplist;
 
 const ENTRIES: u64 = 500_000;
@@ -92,11 +93,6 @@ fn measure(map: &dyn Map, keys: &[[u8; 16]], absent: &[[u8; 16]], writers: usize
     let miss = started.elapsed();
     assert_eq!(found, 0);
     [insert, hit, miss].map(|took| took.as_nanos() as f64 / keys.len() as f64)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn memtables() {

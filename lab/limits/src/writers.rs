@@ -12,8 +12,9 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use runstone::storage::process;
 use runstone::{KeyspaceOptions, Options, Store};
+use runstone_workloads::median;
 
-use crate::{VALUE, keys_from, median};
+use crate::{VALUE, keys_from};
 
 const PUTS: usize = 400_000;
 const WARM_UPS: usize = 4;

@@ -189,9 +189,10 @@ impl Loaded {
         self.store.default_keyspace().shape()
     }
 
-    /// The key of a record; numbers that were never written are absent keys, spread as evenly.
+    /// The key of a record: eight mixed bytes, so that keys are spread evenly in no order, then
+    /// zeros. Numbers that were never written give absent keys, spread as evenly.
     pub fn key(&self, record: u64) -> Vec<u8> {
-        mixed_key(record, self.data.key_bytes)
+        padded(mix64(record), self.data.key_bytes)
     }
 
     /// Gets that many absent keys; returns how many.
@@ -268,11 +269,6 @@ pub fn scan_values(store: &Store, key: &[u8], entries: u64) -> Result<u64> {
 pub fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// A number as a key: eight mixed bytes, so that keys are spread evenly in no order, then zeros.
-pub fn mixed_key(record: u64, key_bytes: usize) -> Vec<u8> {
-    padded(mix64(record), key_bytes)
 }
 
 fn padded(number: u64, key_bytes: usize) -> Vec<u8> {

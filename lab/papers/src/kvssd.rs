@@ -274,7 +274,7 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [split, rlsm] = lab.runs([Run::Split, Run::Rlsm])?;
     let load = Load::latest(lab.context);
-    lab.context.say("rlsm, records of late");
+    lab.context.say("rLSM, recent records");
     let latest = run_device(lab.context, &load, &lab.options())?;
     report.judge(
         LATEST_RLSM,

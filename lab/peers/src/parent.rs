@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use runstone_workloads::median;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -41,7 +42,8 @@ pub fn compare(
     let runs = all_rounds(engines, rounds, setup, &root);
     fs::remove_dir_all(&root)?;
     let by_engine = runs?;
-    let of = |name: &String| Ok(Median { name: name.clone(), measured: median(&by_engine[name])? });
+    let of =
+        |name: &String| Ok(Median { name: name.clone(), measured: medians(&by_engine[name])? });
     let medians = engines.iter().map(of).collect::<Result<Vec<Median>>>()?;
     let goals = goals::judge(&medians, setup);
     let runs = (0..rounds)
@@ -110,35 +112,25 @@ fn child<T: DeserializeOwned>(plan: &Plan) -> Result<T> {
 }
 
 /// The median of each number; what is no number is the first run's.
-fn median(runs: &[Measured]) -> Result<Measured> {
+fn medians(runs: &[Measured]) -> Result<Measured> {
     let values: serde_json::Result<Vec<Value>> = runs.iter().map(serde_json::to_value).collect();
-    Ok(serde_json::from_value(median_value(&values?))?)
+    Ok(serde_json::from_value(median_of(&values?))?)
 }
 
-fn median_value(values: &[Value]) -> Value {
+fn median_of(values: &[Value]) -> Value {
     match &values[0] {
         Value::Object(fields) => {
             let of = |name: &String| {
                 let each: Vec<Value> = values.iter().map(|value| value[name].clone()).collect();
-                (name.clone(), median_value(&each))
+                (name.clone(), median_of(&each))
             };
             Value::Object(fields.keys().map(of).collect())
         }
         Value::Number(first) => {
-            let middle = middle(values.iter().filter_map(Value::as_f64).collect());
+            let middle = median(values.iter().filter_map(Value::as_f64).collect());
             if first.is_u64() { json!(middle as u64) } else { json!(middle) }
         }
         first => first.clone(),
-    }
-}
-
-/// The middle one; of an even number, the mean of the middle two.
-fn middle(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_unstable_by(f64::total_cmp);
-    match numbers.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => numbers[count / 2],
-        count => (numbers[count / 2 - 1] + numbers[count / 2]) / 2.0,
     }
 }
 
@@ -147,12 +139,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_of_odd_and_even_counts() {
-        assert_eq!(middle(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(middle(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    fn each_number_has_a_median() {
         let runs: Vec<Measured> =
             [5, 9, 7].map(|bytes| Measured { peak_bytes: bytes, ..Measured::default() }).to_vec();
-        let of_all = median(&runs).expect("plain data");
+        let of_all = medians(&runs).expect("plain data");
         assert_eq!((of_all.peak_bytes, of_all.hits_per_second), (7, 0.0));
     }
 }

@@ -11,7 +11,7 @@ pub mod workloads;
 
 pub use bench::{NoProgress, Progress};
 pub use latency::Latency;
-pub use report::{BenchReport, BenchmarkReport, MetricsReport};
+pub use report::{BenchReport, BenchmarkReport, MetricsReport, median};
 pub use runner::run;
 pub use spec::BenchSpec;
 pub use workloads::{WORKLOADS, Workload};

@@ -179,10 +179,28 @@ fn ratio(of: f64, to: f64) -> f64 {
     if to > 0.0 { of / to } else { 0.0 }
 }
 
+/// The middle number; of an even count, the mean of the middle two; 0 without numbers.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let half = numbers.len() / 2;
+    match numbers.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => numbers[half],
+        _ => (numbers[half - 1] + numbers[half]) / 2.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn medians_of_odd_and_even_counts() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
 
     #[test]
     fn the_line_is_that_of_db_bench() {

@@ -11,7 +11,7 @@ use crate::generators::{KeyCodec, KeyFormat};
 const MOST_BATCH: u64 = 1 << 20;
 /// Each thread has a buffer of 1 MiB or more for values.
 const MOST_THREADS: u64 = 1024;
-/// More than a century: a clock ends somewhere, too.
+/// More than a century: a clock cannot reach every duration.
 const MOST_SECONDS: u64 = 1 << 32;
 
 /// The numbers of a run. Counts are totals that the threads share (db_bench counts per thread).
@@ -33,7 +33,7 @@ pub struct BenchSpec {
     pub batch_size: u64,
     /// Whether every write is synced.
     pub sync: bool,
-    /// Of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Ends the benchmarks that draw keys at random after this long instead of by count.
     pub duration: Option<Duration>,

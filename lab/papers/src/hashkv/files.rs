@@ -6,6 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use runstone::{Error, Result};
+use runstone_workloads::median;
 use rustix::fs::{Advice, fadvise};
 
 use super::bench::{ALL, Bench, DATA, Phase};
@@ -50,7 +51,8 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
             remove(&path)?;
         }
     }
-    let ratio = median(&speeds[1]) / median(&speeds[0]);
+    let [inline, hashkv] = speeds.each_ref().map(|speeds| median(speeds.clone()));
+    let ratio = hashkv / inline;
     report.judge(
         UPDATES,
         format!(
@@ -153,7 +155,7 @@ fn reads_of(phase: &Phase) -> (f64, f64) {
 
 /// MiB per second, the median of the turns.
 fn speed(phases: &[Phase]) -> f64 {
-    median(&phases.iter().map(Phase::mib_per_second).collect::<Vec<_>>())
+    median(phases.iter().map(Phase::mib_per_second).collect())
 }
 
 /// Loads a store of each design with pairs of `pair_bytes` and updates it in `updates` phases. Then
@@ -209,14 +211,4 @@ fn remove(path: &Path) -> Result<()> {
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
     let what = format!("cannot {what} {}: {error}", path.display());
     Error::invalid(what, "set TMPDIR to a directory that takes files")
-}
-
-fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 => (sorted[half - 1] + sorted[half]) / 2.0,
-        _ => sorted[half],
-    }
 }
