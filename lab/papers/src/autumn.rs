@@ -71,7 +71,6 @@ rows! {
         if |blocks, sum| is_within(0.1, blocks, sum);
 }
 
-/// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
         "reads are counted when all jobs are done and level 0 is empty; c = 1 is leveling, in the \

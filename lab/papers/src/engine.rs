@@ -28,7 +28,6 @@ pub struct Data {
     pub records: u64,
     /// Bytes of a key; at least 8.
     pub key_bytes: usize,
-    /// Bytes of a value.
     pub value_bytes: usize,
     /// Key and value bytes per flush.
     pub flush_bytes: u64,
@@ -47,7 +46,6 @@ impl Data {
 
 /// A store with its load.
 pub struct Loaded {
-    /// The store.
     pub store: Store,
     storage: Arc<MemoryStorage>,
     data: Data,
@@ -169,7 +167,6 @@ impl Loaded {
         Ok(())
     }
 
-    /// Records present.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -179,12 +176,10 @@ impl Loaded {
         self.shape().bytes() as f64 / (self.records * self.data.entry_bytes()) as f64
     }
 
-    /// All counters.
     pub fn counters(&self) -> CounterValues {
         self.store.metrics().counters
     }
 
-    /// The tree.
     pub fn shape(&self) -> Shape {
         self.store.default_keyspace().shape()
     }

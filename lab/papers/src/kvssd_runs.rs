@@ -135,7 +135,6 @@ impl Load {
         Load { is_latest: true, ..Load::uniform(context) }
     }
 
-    /// The model's sizes.
     fn model_sizes(&self) -> ModelSizes {
         ModelSizes {
             page_records: self.records_per_page() as u32,

@@ -100,7 +100,6 @@ rows! {
         "not in the paper; modelled {}% less" => "at least 12% less" if |gain| gain >= 12.0;
 }
 
-/// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
         "the critical path is the largest part of each compaction over all that compactions read, \

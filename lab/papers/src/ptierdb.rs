@@ -101,7 +101,6 @@ rows! {
         "lower" => "below 1 (processor time, on files)" if |ratio| ratio < 1.0;
 }
 
-/// Measures all claims.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
         "leveled is fragmented leveling, as LevelDB does it; latencies are processor time per \

@@ -7,17 +7,13 @@ use crate::plan::{Measured, Median, Setup};
 /// A goal and how it went.
 #[derive(Debug, Serialize)]
 pub struct Judged {
-    /// What is compared.
     pub what: &'static str,
-    /// Against whom.
     pub against: &'static str,
     /// The ratio, or the number itself where there is nobody to compare with.
     pub value: f64,
-    /// The bound.
     pub bound: f64,
     /// Whether the bound is a lower one.
     pub at_least: bool,
-    /// Whether it is met.
     pub met: bool,
 }
 
@@ -76,9 +72,7 @@ static SCENARIO_GOALS: &[Goal] = &[
     },
 ];
 
-/// The slowest put, in milliseconds.
 const WORST_PUT_MS: f64 = 10.0;
-/// Peak memory over budget.
 const PEAK_OVER_BUDGET: f64 = 1.1;
 
 /// Judges what can be judged with the stores that ran and what they did.

@@ -17,7 +17,6 @@ use crate::plan::{Measured, Median, Opened, Plan, Setup, Task};
 /// Everything measured, and what follows from it.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The terms.
     pub setup: Setup,
     /// Cache and memtable.
     pub budget_bytes: u64,

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Size of every key.
 pub const KEY_BYTES: usize = 16;
 
 /// Stores that keep values apart do so from this size on.
@@ -98,13 +97,9 @@ pub enum Task {
 /// The order to a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// Which store.
     pub engine: String,
-    /// What to do.
     pub task: Task,
-    /// Directory of the store.
     pub path: PathBuf,
-    /// The terms.
     pub setup: Setup,
 }
 
@@ -115,19 +110,15 @@ pub struct Measured {
     pub engine: String,
     /// Puts of all writers.
     pub loads_per_second: f64,
-    /// Median put.
     pub put_p50_us: f64,
     /// 999 of 1000 puts were faster.
     pub put_p999_us: f64,
-    /// The slowest put.
     pub put_worst_ms: f64,
     /// The longest put around which the host of a virtual machine took no processor time away.
     pub put_own_worst_ms: f64,
     /// Waiting for compactions after the load; 0 unless asked for.
     pub settle_seconds: f64,
-    /// Gets that hit.
     pub hits_per_second: f64,
-    /// Gets that miss.
     pub misses_per_second: f64,
     /// Scans of the length asked.
     pub scans_per_second: f64,
@@ -173,6 +164,5 @@ pub struct Opened {
 pub struct Median {
     /// As given on the command line.
     pub name: String,
-    /// Medians.
     pub measured: Measured,
 }

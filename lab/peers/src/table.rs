@@ -4,7 +4,6 @@ use crate::goals::Judged;
 use crate::parent::Comparison;
 use crate::plan::{Measured, Setup};
 
-/// Renders everything.
 pub fn render(comparison: &Comparison) -> String {
     let columns = columns(&comparison.setup);
     let head = columns.iter().map(|(name, _)| name.to_string()).collect();

@@ -31,7 +31,6 @@ use runstone::Result;
 use super::context::Part;
 use super::{Context, PaperReport};
 
-/// Measures all claims, or those of the part that is asked for.
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
         "updates follow YCSB's scrambled zipfian curve; unless a row says otherwise, a \

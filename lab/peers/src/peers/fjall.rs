@@ -17,7 +17,6 @@ const NAME: &str = "fjall";
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Makes or opens a store.
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let database = Database::builder(path)
         .cache_size(setup.cache_bytes)

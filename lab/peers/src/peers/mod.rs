@@ -21,11 +21,8 @@ pub enum WrittenFrom {
     Store,
 }
 
-/// A store to compare.
 pub struct Peer {
-    /// Its name.
     pub name: &'static str,
-    /// Where the bytes written are read from.
     pub written_from: WrittenFrom,
     /// Makes or opens a store.
     pub open: Open,
@@ -41,7 +38,6 @@ const fn other(name: &'static str, open: Open) -> Peer {
     Peer { name, written_from: WrittenFrom::Process, open }
 }
 
-/// Every store.
 pub static PEERS: &[Peer] = &[
     own("runstone", runstone_store::open),
     other("rocksdb", rocksdb::open),
@@ -53,7 +49,6 @@ pub static PEERS: &[Peer] = &[
     other("fjall", fjall::open),
 ];
 
-/// The store of a name.
 pub fn find(name: &str) -> Result<&'static Peer> {
     PEERS.iter().find(|peer| peer.name == name).ok_or_else(|| {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();

@@ -14,7 +14,6 @@ use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 const NAME: &str = "RocksDB";
 
-/// Makes or opens a store.
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &options(setup))
 }

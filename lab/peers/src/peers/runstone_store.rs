@@ -8,7 +8,6 @@ use runstone::{Background, KeyspaceOptions, Options, Result, Store};
 
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
-/// Makes or opens a store.
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut keyspace = match &setup.runstone_toml {
         Some(text) => KeyspaceOptions::from_toml(text)?,
