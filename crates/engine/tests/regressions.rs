@@ -202,6 +202,40 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
     }
 }
 
+/// Every keyspace took 64 KiB although it held nothing, so that many of them filled the budget.
+/// Then a memtable of one or two entries was flushed for each write, one at a time and for ever.
+#[test]
+fn hundreds_of_keyspaces_share_a_small_budget() {
+    const KEYSPACES: usize = 500;
+    const PUTS: usize = 100_000;
+    for background in [Background::Manual, Background::Threads(2)] {
+        let mut keyspace = KeyspaceOptions::default();
+        keyspace.write_buffer_bytes = 1 << 20;
+        let options = Options {
+            memory_budget_bytes: 8 << 20,
+            wal_mode: WalMode::Write,
+            background,
+            keyspace: Some(keyspace.clone()),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
+        let before = store.metrics().memory.memtable_bytes;
+        let open = |n: usize| store.open_keyspace(&format!("k{n}"), Some(keyspace.clone()));
+        let keyspaces: Vec<_> = (0..KEYSPACES).map(|n| open(n).expect("new")).collect();
+        assert_eq!(store.metrics().memory.memtable_bytes, before, "an idle keyspace takes nothing");
+        for i in 0..PUTS {
+            keyspaces[i % KEYSPACES].put(i.to_be_bytes(), [7; 100]).expect("put");
+        }
+        let flushes = store.metrics().counters.flushes as usize;
+        assert!(flushes > KEYSPACES, "{flushes}: the budget was full several times");
+        assert!(flushes < PUTS / 10, "{flushes} flushes of {PUTS} writes");
+        for i in (0..PUTS).step_by(7) {
+            let found = keyspaces[i % KEYSPACES].get(i.to_be_bytes()).expect("get");
+            assert!(found.is_some(), "{i}");
+        }
+    }
+}
+
 /// Under a small budget, memtables were flushed too late and then too often: writers stopped for a
 /// quarter of a second until the first flush was over, with small memtables waiting behind it.
 #[test]

@@ -1,7 +1,7 @@
 //! A keyspace of an open store: the state that all handles to it share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -39,13 +39,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) view: ArcSwap<View>,
     /// Held to replace the view.
     pub(crate) view_lock: Mutex<()>,
-    pub(crate) pressure_permille: AtomicU32,
     pub(crate) dropped: AtomicBool,
     pub(crate) dead_ranges: DeadRanges,
-    /// Grows when anything changes that a policy looks at: tree, options, heat.
-    pub(crate) changes: AtomicU64,
-    /// `changes` when the policy last had nothing to do and no compaction ran.
-    pub(crate) quiet_at: AtomicU64,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
     /// The files that hold its values.
@@ -91,11 +86,8 @@ impl KeyspaceCore {
                 version: Arc::new(version),
             }),
             view_lock: Mutex::new(()),
-            pressure_permille: AtomicU32::new(0),
             dropped: AtomicBool::new(false),
             dead_ranges: DeadRanges::default(),
-            changes: AtomicU64::new(1),
-            quiet_at: AtomicU64::new(0),
             prefixer: Mutex::new(prefixer),
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
@@ -132,7 +124,6 @@ impl KeyspaceCore {
             immutable: old.immutable[..keep].to_vec(),
             version: Arc::clone(&version),
         }));
-        self.changes.fetch_add(1, AcqRel);
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
     }
 

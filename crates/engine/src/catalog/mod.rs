@@ -1,6 +1,7 @@
 //! The keyspaces of an open store, their state, and the manifest that describes them.
 //!
 //! - [`keyspace`]: the state that all handles to a keyspace share.
+//! - [`keyspaces`]: which there are, and which hold writes that are only in the log.
 //! - [`settle`]: brings a keyspace in line with its options.
 //! - [`install`]: appends edits to the manifest, and makes the versions that follow.
 //! - [`files`]: removes and forgets files outside the manifest.
@@ -10,6 +11,7 @@ pub(crate) mod dead_ranges;
 mod files;
 mod install;
 pub(crate) mod keyspace;
+pub(crate) mod keyspaces;
 pub(crate) mod settle;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ use crate::table::handle::TableContext;
 use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;
 use keyspace::KeyspaceCore;
+use keyspaces::{Keyspaces, Unflushed};
 
 /// The manifest, and the state that it last recorded.
 #[derive(Debug)]
@@ -49,7 +52,8 @@ pub(crate) struct Catalog {
     pub(crate) env: Arc<Env>,
     pub(crate) tables: Arc<TableContext>,
     pub(crate) pool: Arc<ChunkPool>,
-    pub(crate) keyspaces: RwLock<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
+    pub(crate) keyspaces: RwLock<Keyspaces>,
+    pub(crate) unflushed: Unflushed,
     pub(crate) manifest: Mutex<ManifestState>,
 }
 
@@ -65,6 +69,7 @@ impl Catalog {
             tables,
             pool,
             keyspaces: RwLock::default(),
+            unflushed: Unflushed::default(),
             manifest: Mutex::new(manifest),
         }
     }
@@ -75,7 +80,13 @@ impl Catalog {
     }
 
     pub(crate) fn find_keyspace(&self, name: &str) -> Option<Arc<KeyspaceCore>> {
-        self.keyspaces.read().values().find(|keyspace| keyspace.name == name).cloned()
+        self.keyspaces.read().find(name).cloned()
+    }
+
+    /// Removes a keyspace that the manifest no longer names.
+    pub(crate) fn remove_keyspace(&self, keyspace: &KeyspaceCore) {
+        self.keyspaces.write().remove(keyspace);
+        self.unflushed.remove(keyspace.id);
     }
 
     /// A new memtable. It gets a filter if the memtable before was at least half full, because then
@@ -94,14 +105,8 @@ impl Catalog {
 
     /// Whether another keyspace holds writes that are only in the log.
     pub(crate) fn others_unflushed(&self, keyspace: &KeyspaceCore) -> bool {
-        let keyspaces = self.keyspaces.read();
-        keyspaces.values().any(|other| other.id != keyspace.id && other.holds_writes())
-    }
-
-    /// The keyspaces that hold writes which are only in the log.
-    pub(crate) fn unflushed_keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
-        let keyspaces = self.keyspaces.read();
-        keyspaces.values().filter(|keyspace| keyspace.holds_writes()).cloned().collect()
+        let holds = |other: &Arc<KeyspaceCore>| other.id != keyspace.id && other.holds_writes();
+        self.unflushed.find_map(|other| holds(other).then_some(())).is_some()
     }
 
     /// Whether each keyspace is gone, or has no memtable with a number up to `last_seq` that waits

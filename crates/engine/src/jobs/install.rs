@@ -137,8 +137,12 @@ impl Installer {
         Ok(())
     }
 
-    fn swap_version(&self, keyspace: &KeyspaceCore, version: Version, flushed: usize) {
+    fn swap_version(&self, keyspace: &Arc<KeyspaceCore>, version: Version, flushed: usize) {
         keyspace.swap_version(version, flushed);
-        self.pressure.refresh(keyspace);
+        self.schedule.stir(keyspace.id);
+        if flushed > 0 {
+            self.catalog.unflushed.remove_if_flushed(keyspace);
+        }
+        self.pressure.refresh([keyspace]);
     }
 }

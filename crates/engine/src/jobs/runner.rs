@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::event::check_outside;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::keyspaces::Keyspaces;
 use crate::jobs::collection::Collector;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::flush::Flusher;
@@ -135,19 +136,17 @@ impl Runner {
         if !self.preparer.may_start(claims) {
             return None;
         }
-        let keyspaces = self.catalog.keyspaces.read();
         let flushing = |id| {
             claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
         };
-        let from = |turn| keyspaces.range(turn..).chain(keyspaces.range(..turn)).map(|(_, k)| k);
-        let flush = from(claims.turns.flush).find(|keyspace| {
+        let flush = self.catalog.unflushed.find_from(claims.turns.flush, |keyspace| {
             self.flush_is_due(keyspace)
                 && !flushing(keyspace.id)
                 && !claims.frozen.contains(&keyspace.id)
                 && !keyspace.dropped.load(Relaxed)
         });
         if let Some(keyspace) = flush {
-            return Some(Job::Flush(Arc::clone(keyspace)));
+            return Some(Job::Flush(keyspace));
         }
         // On a machine without a core for a third busy thread, flushes and compactions prepare what
         // is wanted themselves. This thread does it only if they have not come to it in time.
@@ -160,12 +159,13 @@ impl Runner {
         if !compactions {
             return None;
         }
-        let collect =
-            from(claims.turns.collect).find(|keyspace| self.collection_is_due(claims, keyspace));
-        if let Some(keyspace) = collect {
+        let keyspaces = self.catalog.keyspaces.read();
+        let turn = claims.turns.collect;
+        let mut all = keyspaces.range(turn..).chain(keyspaces.range(..turn)).map(|(_, k)| k);
+        if let Some(keyspace) = all.find(|keyspace| self.collection_is_due(claims, keyspace)) {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
-        from(claims.turns.compaction).find_map(|keyspace| self.next_compaction(claims, keyspace))
+        self.next_compaction(claims, &keyspaces)
     }
 
     /// Whether a memtable of the keyspace waits and may be flushed now.
@@ -177,7 +177,7 @@ impl Runner {
     /// Writes all memtables to tables, and returns when those are durable.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
-        let keyspaces = self.catalog.unflushed_keyspaces();
+        let keyspaces = self.catalog.unflushed.all();
         let last_seq = self.committer.rotate(&keyspaces, |_| true);
         self.wait_until(|| self.catalog.are_flushed(&keyspaces, last_seq))
     }
@@ -193,15 +193,30 @@ impl Runner {
             && store.wants_collection(&keyspace.options.load().values, 0, &self.visibility.points())
     }
 
-    fn next_compaction(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
-        if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&keyspace.id) {
-            return None;
+    fn next_compaction(&self, claims: &mut Claims, keyspaces: &Keyspaces) -> Option<Job> {
+        let (turn, unsettled) = (claims.turns.compaction, &claims.unsettled);
+        let ids: Vec<_> = unsettled.range(turn..).chain(unsettled.range(..turn)).copied().collect();
+        for id in ids {
+            let Some(keyspace) = keyspaces.get(&id) else {
+                claims.unsettled.remove(&id);
+                continue;
+            };
+            if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&id) {
+                continue;
+            }
+            if let Some(job) = self.compaction_of(claims, keyspace) {
+                return Some(job);
+            }
+            // When one that runs ends, others may become possible.
+            let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
+            if !claims.running.iter().any(|(_, claim)| own(claim)) {
+                claims.unsettled.remove(&id);
+            }
         }
-        // Read before the view that it counts changes of.
-        let changes = keyspace.changes.load(Acquire);
-        if keyspace.quiet_at.load(Relaxed) == changes {
-            return None;
-        }
+        None
+    }
+
+    fn compaction_of(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
         let running = claims.running.iter().filter_map(|(_, claim)| match claim {
@@ -220,12 +235,7 @@ impl Runner {
         }
         let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
-        let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape);
-        let own = |claim: &Claim| matches!(claim, Claim::Compaction(id, _) if *id == keyspace.id);
-        if plan.is_none() && !claims.running.iter().any(|(_, claim)| own(claim)) {
-            keyspace.quiet_at.store(changes, Relaxed);
-        }
-        let plan = plan?;
+        let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape)?;
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 

@@ -12,8 +12,8 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -28,9 +28,11 @@ pub const CHUNK_BYTES: usize = 2 << 20;
 /// The number of chunks kept ready, with or without writers. When fewer are left the background
 /// makes more, so a larger stock would not help a writer that returns.
 const READY_CHUNKS: usize = 2;
-/// Size of an arena's first chunk, and all that an idle keyspace takes. An arena with a small limit
-/// takes at least this much later.
-const FIRST_CHUNK_BYTES: usize = 64 << 10;
+/// Size of an arena's first chunk. Each later one doubles what the arena has, so that thousands of
+/// keyspaces take little more than they hold. An arena that has grown takes full chunks.
+const FIRST_CHUNK_BYTES: usize = 4 << 10;
+/// An arena with a small limit takes chunks of at least this size in the end.
+const LEAST_FULL_CHUNK_BYTES: usize = 64 << 10;
 /// An arena with a small limit takes chunks of this fraction of it.
 const CHUNKS_PER_LIMIT: usize = 8;
 /// An allocation above this fraction of a chunk gets a chunk of its own, so that it wastes no
@@ -133,6 +135,9 @@ pub struct ChunkPool {
     short: AtomicBool,
     bell: Arc<Bell>,
     filters: Arc<FilterPool>,
+    /// Bytes of the chunks of all arenas now, and of all chunks that arenas ever took.
+    in_use_bytes: AtomicU64,
+    taken_bytes: AtomicU64,
     cache: Option<Arc<Cache>>,
 }
 
@@ -143,7 +148,33 @@ impl ChunkPool {
         let limit = limit_bytes / CHUNK_BYTES;
         let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
         let filters = FilterPool::new(cache.clone());
-        Arc::new(ChunkPool { free, stale, limit, short, bell, filters, cache })
+        let (in_use_bytes, taken_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(ChunkPool {
+            free,
+            stale,
+            limit,
+            short,
+            bell,
+            filters,
+            in_use_bytes,
+            taken_bytes,
+            cache,
+        })
+    }
+
+    /// Bytes of the chunks of all memtables, those included that only readers still hold.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.in_use_bytes.load(Relaxed)
+    }
+
+    /// Bytes of all chunks that memtables ever took.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Relaxed)
+    }
+
+    fn note_taken(&self, chunk: &Chunk) {
+        self.in_use_bytes.fetch_add(chunk.capacity as u64, Relaxed);
+        self.taken_bytes.fetch_add(chunk.capacity as u64, Relaxed);
     }
 
     /// A filter for a memtable that takes its chunks here, if one is ready.
@@ -239,6 +270,13 @@ struct Slab {
     left: usize,
 }
 
+impl Default for Slab {
+    /// No memory.
+    fn default() -> Slab {
+        Slab { next: std::ptr::null_mut(), left: 0 }
+    }
+}
+
 // SAFETY: the memory behind `next` belongs to the arena and to nobody else (obligation 2).
 unsafe impl Send for Slab {}
 
@@ -256,29 +294,30 @@ pub struct Arena {
     /// Bytes of all chunks but the current one.
     closed_bytes: AtomicUsize,
     limit_bytes: usize,
-    /// Size of its chunks after the first.
+    /// Size of its chunks once it has grown.
     chunk_bytes: usize,
     /// Whether the limit was reached. A flag, because the chunk's counter is the first writer's.
     full: AtomicBool,
     /// Number of the first writer; 0 before there is one.
     first_writer: AtomicUsize,
-    slabs: [CachePadded<Mutex<Slab>>; SLABS],
+    /// Made for the second writer: an idle memtable has none.
+    slabs: OnceLock<Box<[CachePadded<Mutex<Slab>>; SLABS]>>,
     pool: Arc<ChunkPool>,
 }
 
 impl Arena {
     /// An empty arena that is full at `limit_bytes`; the first allocation takes a chunk.
     pub fn new(pool: Arc<ChunkPool>, limit_bytes: usize) -> Arena {
-        let slab = || CachePadded::new(Mutex::new(Slab { next: std::ptr::null_mut(), left: 0 }));
         Arena {
             current: AtomicPtr::new(std::ptr::null_mut()),
             chunks: Mutex::default(),
             closed_bytes: AtomicUsize::new(0),
             limit_bytes,
-            chunk_bytes: (limit_bytes / CHUNKS_PER_LIMIT).clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES),
+            chunk_bytes: (limit_bytes / CHUNKS_PER_LIMIT)
+                .clamp(LEAST_FULL_CHUNK_BYTES, CHUNK_BYTES),
             full: AtomicBool::new(false),
             first_writer: AtomicUsize::new(0),
-            slabs: std::array::from_fn(|_| slab()),
+            slabs: OnceLock::new(),
             pool,
         }
     }
@@ -316,7 +355,8 @@ impl Arena {
         }
         let writer = thread_number();
         if padded <= SLAB_PART_BYTES && !self.is_first_writer(writer) {
-            let mut slab = self.slabs[writer % SLABS].lock();
+            let slabs = self.slabs.get_or_init(Box::default);
+            let mut slab = slabs[writer % SLABS].lock();
             if slab.left < padded {
                 *slab = Slab { next: self.alloc_in_chunk(SLAB_BYTES), left: SLAB_BYTES };
             }
@@ -353,7 +393,7 @@ impl Arena {
                     return unsafe { chunk.base.add(at) };
                 }
             }
-            self.grow(chunk_ptr);
+            self.grow(chunk_ptr, len);
         }
     }
 
@@ -366,22 +406,22 @@ impl Arena {
         }
     }
 
-    fn grow(&self, full: *mut Chunk) {
+    /// Replaces the chunk that has no room for `len` more bytes.
+    fn grow(&self, full: *mut Chunk, len: usize) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Relaxed) != full {
             return;
         }
         // SAFETY: as in `alloc_in_chunk`.
-        let mut chunk = match unsafe { full.as_ref() } {
-            None => self.pool.allocate(FIRST_CHUNK_BYTES),
-            Some(full) => {
-                self.closed_bytes.fetch_add(full.capacity, Relaxed);
-                match self.chunk_bytes {
-                    CHUNK_BYTES => self.pool.take(),
-                    smaller => self.pool.allocate(smaller),
-                }
-            }
+        let closed = unsafe { full.as_ref() }.map_or(0, |full| full.capacity);
+        let taken = self.closed_bytes.fetch_add(closed, Relaxed) + closed;
+        let is_grown = taken >= self.chunk_bytes / LARGE_PART;
+        let doubled = taken.max(FIRST_CHUNK_BYTES).max(2 * len).next_power_of_two();
+        let mut chunk = match if is_grown { self.chunk_bytes } else { doubled } {
+            CHUNK_BYTES => self.pool.take(),
+            smaller => self.pool.allocate(smaller),
         };
+        self.pool.note_taken(&chunk);
         self.current.store(&raw mut *chunk, Release);
         chunks.push(chunk);
     }
@@ -389,6 +429,7 @@ impl Arena {
     fn alloc_large(&self, len: usize) -> *mut u8 {
         let chunk = self.pool.allocate(len);
         let base = chunk.base;
+        self.pool.note_taken(&chunk);
         self.closed_bytes.fetch_add(len, Relaxed);
         self.note_taken(0);
         self.chunks.lock().push(chunk);
@@ -404,6 +445,7 @@ fn align_up(at: *mut u8, align: usize) -> *mut u8 {
 impl Drop for Arena {
     fn drop(&mut self) {
         for chunk in self.chunks.get_mut().drain(..) {
+            self.pool.in_use_bytes.fetch_sub(chunk.capacity as u64, Relaxed);
             self.pool.give(chunk);
         }
     }

@@ -280,11 +280,16 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// An empty tree in `arena`.
+    /// An empty tree in `arena`, which takes no memory before the first insert.
     pub fn new(arena: Arena) -> Tree {
-        let tree = Tree { root: AtomicPtr::new(null_mut()), arena };
-        tree.root.store(tree.new_node(0), Release);
-        tree
+        Tree { root: AtomicPtr::new(null_mut()), arena }
+    }
+
+    /// Makes the first leaf. A second writer that does the same wastes one node.
+    #[cold]
+    fn plant(&self) {
+        let leaf = self.new_node(0);
+        let _ = self.root.compare_exchange(null_mut(), leaf, AcqRel, Acquire);
     }
 
     /// Bytes taken from the arena.
@@ -348,7 +353,9 @@ impl Tree {
     }
 
     fn try_lower_bound(&self, target: Target<'_>) -> Result<Option<&Record>, Restart> {
-        let (leaf, version) = self.descend(|node| node.child_index(target))?;
+        let Some((leaf, version)) = self.descend(|node| node.child_index(target))? else {
+            return Ok(None);
+        };
         let at = leaf.lower_bound(target)?;
         // The high fence is itself a record: the first one of the next leaf.
         let record = if at < leaf.count() { &leaf.keys[at] } else { &leaf.high }.load(Acquire);
@@ -363,8 +370,8 @@ impl Tree {
     fn descend(
         &self,
         choose: impl Fn(&Node) -> Result<usize, Restart>,
-    ) -> Result<(&Node, u64), Restart> {
-        let (mut node, mut version) = self.read_root()?;
+    ) -> Result<Option<(&Node, u64)>, Restart> {
+        let Some((mut node, mut version)) = self.read_root()? else { return Ok(None) };
         while !node.is_leaf() {
             let child = node.children()[choose(node)?].load(Acquire);
             node.latch.check(version)?;
@@ -376,20 +383,24 @@ impl Tree {
             }
             (node, version) = (child, child_version);
         }
-        Ok((node, version))
+        Ok(Some((node, version)))
     }
 
-    fn read_root(&self) -> Result<(&Node, u64), Restart> {
+    /// The root, unless the tree is empty.
+    fn read_root(&self) -> Result<Option<(&Node, u64)>, Restart> {
         let root = self.root.load(Acquire);
-        // SAFETY: the root is never null and never freed (obligation 1).
-        let node = unsafe { &*root };
+        // SAFETY: the root is null or never freed (obligation 1).
+        let Some(node) = (unsafe { root.as_ref() }) else { return Ok(None) };
         let version = node.latch.read();
-        if self.root.load(Acquire) == root { Ok((node, version)) } else { Err(Restart) }
+        if self.root.load(Acquire) == root { Ok(Some((node, version))) } else { Err(Restart) }
     }
 
     /// The leaf that covers the target and has room for one more, and its version.
     fn find_leaf(&self, target: Target<'_>) -> Result<(&Node, u64), Restart> {
-        let (mut node, mut version) = self.read_root()?;
+        let Some((mut node, mut version)) = self.read_root()? else {
+            self.plant();
+            return Err(Restart);
+        };
         let mut parent = None;
         loop {
             if node.count() == CAP {
@@ -695,8 +706,11 @@ impl Position {
         tree: &Tree,
         choose: impl Fn(&Node) -> Result<usize, Restart>,
     ) -> Result<(), Restart> {
-        let (leaf, version) = tree.descend(choose)?;
         self.records.clear();
+        let Some((leaf, version)) = tree.descend(choose)? else {
+            (self.low, self.high) = (std::ptr::null(), std::ptr::null());
+            return Ok(());
+        };
         let count = leaf.count();
         self.records.extend(leaf.keys[..count].iter().map(|key| key.load(Acquire).cast_const()));
         self.low = leaf.low.load(Acquire);

@@ -73,15 +73,18 @@ impl Memtable {
 
     /// Announces entries from a batch of `batch_len` writes, logged in WAL segment `segment`,
     /// before they are inserted. Called under the commit lock, so a memtable that was replaced gets
-    /// no new announcement.
-    pub fn announce(&self, first_seq: SeqNo, batch_len: u64, segment: u64) {
+    /// no new announcement. Returns whether they are the first.
+    #[must_use]
+    pub fn announce(&self, first_seq: SeqNo, batch_len: u64, segment: u64) -> bool {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
         let announced = &*self.announced;
-        if announced.first_segment.load(Relaxed) == u64::MAX {
+        let is_first = self.is_empty();
+        if is_first {
             announced.first_segment.store(segment, Relaxed);
             announced.min_seq.store(first_seq, Relaxed);
         }
         announced.max_seq.store(first_seq + batch_len - 1, Relaxed);
+        is_first
     }
 
     /// Inserts one entry.

@@ -1,7 +1,6 @@
 //! Point reads: memtables, then the levels, then the value file. They take no lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use crate::base::env::Env;
@@ -174,8 +173,7 @@ impl Reader {
             (Counter::blocks_read, stats.block_reads),
         ]);
         if stats.hot {
-            keyspace.changes.fetch_add(1, AcqRel);
-            self.schedule.wake();
+            self.schedule.stir(keyspace.id);
         }
         if let Some(started) = started {
             self.env.metrics.get_ns.record(started.elapsed());

@@ -56,6 +56,9 @@ pub(crate) struct Claims {
     pub(crate) exclusive: BTreeSet<KeyspaceId>,
     /// Keyspaces whose options are changing. None of their jobs starts.
     pub(crate) frozen: BTreeSet<KeyspaceId>,
+    /// Keyspaces whose policy may have something to do: their tree, options or heat changed since
+    /// it last had nothing to do.
+    pub(crate) unsettled: BTreeSet<KeyspaceId>,
     /// No job starts before this time, after one found the disk full.
     pub(crate) retry_at: Option<Instant>,
     /// The keyspace at which the search for the next job of each kind begins. It is the one after
@@ -118,6 +121,12 @@ impl Schedule {
     /// look.
     pub(crate) fn wake(&self) {
         drop(self.claims.lock());
+        self.wake.notify_all();
+    }
+
+    /// Wakes the workers, because something changed that a keyspace's policy looks at.
+    pub(crate) fn stir(&self, id: KeyspaceId) {
+        self.claims.lock().unsettled.insert(id);
         self.wake.notify_all();
     }
 

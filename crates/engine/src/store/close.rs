@@ -25,7 +25,7 @@ impl Engine {
     }
 
     fn flush_at_close(&self) -> Result<()> {
-        let keyspaces = self.catalog.unflushed_keyspaces();
+        let keyspaces = self.catalog.unflushed.all();
         self.committer.rotate(&keyspaces, |_| true);
         for keyspace in &keyspaces {
             while self.runner.flusher.flush_oldest(keyspace)? {}

@@ -83,11 +83,10 @@ impl Engine {
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             keyspace.options.store(Arc::new(options));
-            keyspace.changes.fetch_add(1, AcqRel);
             Ok::<(), Error>(())
         })?;
-        self.pressure.refresh(keyspace);
-        self.schedule.wake();
+        self.pressure.refresh([keyspace]);
+        self.schedule.stir(keyspace.id);
         Ok(())
     }
 
@@ -111,7 +110,7 @@ impl Engine {
         manifest.append(&changes)?;
         made.values.store(Arc::new(values));
         manifest.next_keyspace += 1;
-        self.catalog.keyspaces.write().insert(id, Arc::new(made));
+        self.catalog.keyspaces.write().insert(Arc::new(made));
         Ok(())
     }
 
@@ -152,10 +151,10 @@ impl Engine {
         }
         manifest.flushed.remove(&keyspace.id);
         manifest.log_start = log_start;
-        self.catalog.keyspaces.write().remove(&keyspace.id);
+        self.catalog.remove_keyspace(&keyspace);
         drop(manifest);
         // Its pressure on writers ends with it.
-        self.pressure.refresh_all();
+        self.pressure.refresh([&keyspace]);
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());
         let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();

@@ -192,7 +192,7 @@ fn assemble(
         if !options.read_only {
             settle_placement(&made, &tables, &env.next_file)?;
         }
-        catalog.keyspaces.write().insert(*id, Arc::new(made));
+        catalog.keyspaces.write().insert(Arc::new(made));
     }
     let wal = (Wal::new(Arc::clone(&wal_files), random), wal_files);
     Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
@@ -239,7 +239,9 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
         // The new policy reshapes levels that another policy left behind.
         keyspace.options.load().check()?;
     }
-    inner.pressure.refresh_all();
+    let keyspaces = inner.catalog.all();
+    inner.pressure.refresh(&keyspaces);
+    keyspaces.iter().for_each(|keyspace| inner.schedule.stir(keyspace.id));
     let threads = match inner.env.options.background {
         Background::Threads(count) if !inner.env.options.read_only => {
             runner::start(&inner.runner, count).map_err(|error| {

@@ -77,7 +77,9 @@ fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Re
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
-        active.announce(seq, 1, 0);
+        if active.announce(seq, 1, 0) {
+            inner.catalog.unflushed.add(keyspace);
+        }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
         inner.visibility.publisher.set_visible(seq);
         if active.is_full() && !inner.env.options.read_only {
@@ -118,6 +120,7 @@ fn spill(
     let version = Arc::clone(&keyspace.view.load().version);
     let active = Arc::new(inner.catalog.new_memtable(&options, None));
     keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version }));
+    inner.catalog.unflushed.remove_if_flushed(keyspace);
     Ok(())
 }
 

@@ -220,10 +220,8 @@ impl Committer {
     /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
     #[inline]
     fn relieve(&self) {
-        if self.cache.take_memtables_grew()
-            && let Some((keyspace, memtable)) = self.pressure.memtable_to_flush()
-        {
-            self.rotate_if_active(&keyspace, &memtable);
+        if self.cache.take_memtables_grew() {
+            self.flush_early();
         }
         if self.env.bell.answer() {
             self.schedule.wake();
@@ -377,7 +375,9 @@ impl Committer {
         state.next_seq += batch.len();
         let announce = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
-            view.active.announce(first_seq, batch.len(), segment);
+            if view.active.announce(first_seq, batch.len(), segment) {
+                self.catalog.unflushed.add(keyspace);
+            }
             view
         };
         let views = Views::of(keyspaces, announce);

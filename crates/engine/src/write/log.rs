@@ -62,7 +62,7 @@ impl Committer {
     ) -> (u64, SeqNo) {
         let commit = self.state.lock();
         let mut needed: Option<u64> = None;
-        for other in self.catalog.keyspaces.read().values() {
+        self.catalog.unflushed.for_each(|other| {
             let view = other.view.load();
             for memtable in std::iter::once(&view.active).chain(&view.immutable) {
                 let is_needed = !settled(other, memtable);
@@ -70,7 +70,7 @@ impl Committer {
                     needed = Some(needed.map_or(segment, |least| least.min(segment)));
                 }
             }
-        }
+        });
         commit.wal.floor(needed, commit.next_seq)
     }
 

@@ -7,16 +7,20 @@
 //! memtables' share of the memory budget. Before writers are slowed down for that one, the largest
 //! memtable is flushed, full or not. Metrics and events show the state: which limit, since when.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use runstone_policy::policy::compaction_debt_bytes;
 
 use crate::base::env::Env;
 use crate::base::error::Result;
 use crate::base::event::Event;
+use crate::base::key::KeyspaceId;
 use crate::base::metrics::Counter;
 use crate::base::options::{KeyspaceOptions, MAPPED_SEGMENTS, Options, WalMode};
 use crate::base::throttle::Pressure;
@@ -27,6 +31,9 @@ use crate::memtable::Memtable;
 use crate::schedule::Relief;
 use crate::visibility::snapshot::Visibility;
 
+/// Memtables are looked at each time they have taken this fraction of their limit.
+const LOOKS_PER_LIMIT: u64 = 64;
+
 const RESERVE_PINNED: &str = "snapshots hold the reserve for values";
 
 /// Measures how near the store is to its limits, and slows writers down.
@@ -35,6 +42,12 @@ pub(crate) struct BackPressure {
     env: Arc<Env>,
     catalog: Arc<Catalog>,
     visibility: Arc<Visibility>,
+    /// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
+    pressed: Mutex<BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
+    /// The memtables' memory when it was last measured.
+    buffers: Mutex<Buffers>,
+    /// What memtables had ever taken when some were last chosen for a flush.
+    looked_at_bytes: AtomicU64,
 }
 
 /// The fraction of the way from `slowdown` to `stop`, in thousandths.
@@ -84,20 +97,28 @@ fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
 }
 
 /// The memory of all memtables.
+#[derive(Clone, Copy, Debug, Default)]
 struct Buffers {
     used_bytes: u64,
-    /// Whether a flush will release some of it.
-    is_any_waiting: bool,
-    /// The largest active memtable, preferably of a keyspace where no other memtable waits.
-    largest: Option<Largest>,
+    /// What the flushes that wait or run will release.
+    waiting_bytes: u64,
+    /// What memtables had ever taken when this was measured.
+    measured_at_bytes: u64,
 }
 
-struct Largest {
+impl Buffers {
+    /// The pressure on writers; zero while no flush would release anything.
+    fn permille(&self, options: &Options) -> u32 {
+        let (soft, hard) = buffer_limits(options);
+        if self.waiting_bytes == 0 { 0 } else { fraction(self.used_bytes, soft, hard) }
+    }
+}
+
+/// A memtable that may be flushed early.
+struct Candidate {
+    bytes: u64,
     keyspace: Arc<KeyspaceCore>,
     memtable: Arc<Memtable>,
-    bytes: u64,
-    /// Whether no memtable of its keyspace waits before it, so that its flush can begin at once.
-    is_first: bool,
 }
 
 /// The two limits on memtable memory: half and three quarters of the budget, less the mapped
@@ -123,43 +144,47 @@ impl BackPressure {
             env: Arc::clone(env),
             catalog: Arc::clone(catalog),
             visibility: Arc::clone(visibility),
+            pressed: Mutex::default(),
+            buffers: Mutex::default(),
+            looked_at_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Measures the pressure of a keyspace again, after its view changed or it was dropped.
-    pub(crate) fn refresh(&self, keyspace: &KeyspaceCore) {
+    /// Measures the pressure of keyspaces again, after their views changed or they were dropped.
+    pub(crate) fn refresh<'a>(&self, keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>) {
+        let mut worst = None;
         let changed = self.env.throttle.refresh(|| {
-            let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
-            let pressure = pressure.max(self.reserve_pressure(keyspace));
-            keyspace.pressure_permille.store(pressure.permille, Relaxed);
-            let others = self.catalog.keyspaces.read();
-            // Nobody flushes or compacts a keyspace that was dropped meanwhile, so it exerts no
-            // pressure.
-            let pressure =
-                if others.contains_key(&keyspace.id) { pressure } else { Pressure::NONE };
-            let worst = others
-                .values()
-                .filter(|other| other.id != keyspace.id)
-                .map(|other| other.pressure_permille.load(Relaxed))
-                .max()
-                .unwrap_or(0);
-            drop(others);
-            let others = Pressure { permille: worst, cause: "another keyspace" };
+            let mut pressed = self.pressed.lock();
+            for keyspace in keyspaces {
+                let pressure = self.pressure_of(keyspace);
+                match pressure.permille {
+                    0 => pressed.remove(&keyspace.id),
+                    _ => pressed.insert(keyspace.id, (Arc::clone(keyspace), pressure)),
+                };
+            }
+            let all = pressed.values().max_by_key(|(_, pressure)| pressure.permille);
+            let (keyspace, pressure) = all.cloned().unzip();
+            worst = keyspace;
             let buffers = Pressure {
                 permille: self.buffer_permille(),
                 cause: "memtables fill their share of the memory budget",
             };
-            [others, buffers].into_iter().fold(pressure, Pressure::max)
+            pressure.unwrap_or(Pressure::NONE).max(buffers)
         });
         if let Some(Pressure { permille, cause }) = changed {
-            let keyspace = keyspace.name.clone();
+            let keyspace = worst.map_or(String::new(), |keyspace| keyspace.name.clone());
             self.env.emit(|| Event::Pressure { keyspace, permille, cause });
         }
     }
 
-    /// Measures the pressure of every keyspace again.
-    pub(crate) fn refresh_all(&self) {
-        self.catalog.all().iter().for_each(|keyspace| self.refresh(keyspace));
+    /// The pressure of one keyspace. Nobody flushes or compacts a keyspace that was dropped, so it
+    /// exerts none.
+    fn pressure_of(&self, keyspace: &KeyspaceCore) -> Pressure {
+        if !self.catalog.keyspaces.read().contains_key(&keyspace.id) {
+            return Pressure::NONE;
+        }
+        let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
+        pressure.max(self.reserve_pressure(keyspace))
     }
 
     /// Slows a writer down, or holds it until pressure falls. Without pressure it costs one load.
@@ -187,7 +212,9 @@ impl BackPressure {
         let throttle = &self.env.throttle;
         if throttle.cause() == RESERVE_PINNED {
             // A snapshot is dropped without a change of any view.
-            self.refresh_all();
+            let pressed: Vec<_> =
+                self.pressed.lock().values().map(|(keyspace, _)| Arc::clone(keyspace)).collect();
+            self.refresh(&pressed);
             permille = throttle.permille();
         }
         if self.env.is_manual() {
@@ -216,24 +243,47 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Returns the memtable to flush early, after memtables have grown. If none waits, the flush of
-    /// the largest begins once that takes half of the limit for all, so that the other half lasts
-    /// until the flush is done; a later start ends in a stop. Once all together reach the limit,
-    /// the largest is flushed too, unless others wait and it is still small.
-    pub(crate) fn memtable_to_flush(&self) -> Option<(Arc<KeyspaceCore>, Arc<Memtable>)> {
+    /// Returns the memtables to flush early, after memtables have grown.
+    ///
+    /// If none waits, the flush of the largest begins once it takes half of the limit for all, so
+    /// that the other half lasts until the flush is done; a later start ends in a stop. Once all
+    /// together reach the limit, the largest are flushed until those that wait take a quarter of
+    /// it. There may be thousands of small ones, and one flush at a time would never catch up.
+    pub(crate) fn memtables_to_flush(&self) -> Vec<(Arc<KeyspaceCore>, Arc<Memtable>)> {
         let (soft, _) = buffer_limits(&self.env.options);
-        let Buffers { used_bytes, is_any_waiting, largest } = self.buffers();
-        let Largest { keyspace, memtable, bytes, is_first } = largest?;
-        let least_bytes = if is_any_waiting { soft / 4 } else { 0 };
-        let is_wanted = used_bytes >= soft && bytes >= least_bytes;
-        let is_half = !is_any_waiting && bytes >= soft / 2;
-        if is_first && (is_wanted || is_half) {
-            return Some((keyspace, memtable));
+        // With many memtables, most growth is small and changes nothing.
+        let looked_at = self.looked_at_bytes.load(Relaxed);
+        let taken = self.catalog.pool.taken_bytes();
+        if taken.saturating_sub(looked_at) < soft / LOOKS_PER_LIMIT {
+            return Vec::new();
         }
-        if used_bytes >= soft {
-            self.refresh(&keyspace);
+        self.looked_at_bytes.store(taken, Relaxed);
+        let mut candidates = Vec::new();
+        let Buffers { used_bytes, mut waiting_bytes, .. } =
+            self.measure_buffers(|view, keyspace| {
+                if view.immutable.is_empty() && !view.active.is_empty() {
+                    candidates.push(Candidate {
+                        bytes: view.active.reserved_bytes() as u64,
+                        keyspace: Arc::clone(keyspace),
+                        memtable: Arc::clone(&view.active),
+                    });
+                }
+            });
+        candidates.sort_by_key(|candidate| Reverse(candidate.bytes));
+        let mut chosen = Vec::new();
+        for Candidate { bytes, keyspace, memtable } in candidates {
+            let is_half = waiting_bytes == 0 && bytes >= soft / 2;
+            let is_wanted = used_bytes >= soft && (waiting_bytes < soft / 4 || bytes >= soft / 4);
+            if !is_half && !is_wanted {
+                break;
+            }
+            waiting_bytes += bytes;
+            chosen.push((keyspace, memtable));
         }
-        None
+        if chosen.is_empty() && used_bytes >= soft {
+            self.refresh([]);
+        }
+        chosen
     }
 
     /// The pressure from garbage that snapshots keep from being collected. It begins when that
@@ -255,47 +305,44 @@ impl BackPressure {
         Pressure { permille, cause: RESERVE_PINNED }
     }
 
-    fn buffers(&self) -> Buffers {
-        let mut buffers = Buffers { used_bytes: 0, is_any_waiting: false, largest: None };
-        for keyspace in self.catalog.keyspaces.read().values() {
+    /// Measures all memtables; `look` sees the view of each keyspace that has any.
+    fn measure_buffers(&self, mut look: impl FnMut(&View, &Arc<KeyspaceCore>)) -> Buffers {
+        let measured_at_bytes = self.catalog.pool.taken_bytes();
+        let mut buffers = Buffers { measured_at_bytes, ..Buffers::default() };
+        self.catalog.unflushed.for_each(|keyspace| {
             let view = keyspace.view.load();
-            let is_first = view.immutable.is_empty();
-            buffers.is_any_waiting |= !is_first;
             let waiting = view.immutable.iter().map(|memtable| memtable.reserved_bytes() as u64);
-            let bytes = view.active.reserved_bytes() as u64;
-            buffers.used_bytes += waiting.sum::<u64>() + bytes;
-            let rank = |largest: &Largest| (largest.is_first, largest.bytes);
-            if !view.active.is_empty()
-                && buffers.largest.as_ref().map(rank) < Some((is_first, bytes))
-            {
-                let (keyspace, memtable) = (Arc::clone(keyspace), Arc::clone(&view.active));
-                buffers.largest = Some(Largest { keyspace, memtable, bytes, is_first });
-            }
-        }
+            let waiting: u64 = waiting.sum();
+            buffers.waiting_bytes += waiting;
+            buffers.used_bytes += waiting + view.active.reserved_bytes() as u64;
+            look(&view, keyspace);
+        });
+        *self.buffers.lock() = buffers;
         buffers
     }
 
-    /// The pressure from memtable memory; zero while no flush would release any.
+    /// The pressure from memtable memory, measured again after a change of any view.
     fn buffer_permille(&self) -> u32 {
-        let (soft, hard) = buffer_limits(&self.env.options);
-        let buffers = self.buffers();
-        match buffers.is_any_waiting {
-            true => fraction(buffers.used_bytes, soft, hard),
-            false => 0,
+        let (soft, _) = buffer_limits(&self.env.options);
+        if self.catalog.pool.in_use_bytes() < soft {
+            *self.buffers.lock() = Buffers::default();
+            return 0;
         }
+        self.measure_buffers(|_, _| {}).permille(&self.env.options)
     }
 
-    /// Measures the memtables' part again, because they fill between two changes of a view.
+    /// The memtables' part of the pressure as of now: they fill between two changes of a view. O(1)
+    /// however many keyspaces there are, because each delayed write asks.
     fn memtables_permille(&self) -> u32 {
-        let keyspaces = self.catalog.keyspaces.read();
-        let parts = keyspaces.values().map(|keyspace| {
-            memtable_permille(&keyspace.view.load(), &keyspace.options.load()).min(999)
-        });
-        let fullest = parts.max().unwrap_or(0);
-        // The lock is taken again below, and a thread that waits to write-lock it could come
-        // between.
-        drop(keyspaces);
-        fullest.max(self.buffer_permille().min(999))
+        let mut buffers = *self.buffers.lock();
+        let taken = self.catalog.pool.taken_bytes();
+        buffers.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
+        let mut fullest = buffers.permille(&self.env.options);
+        for (keyspace, _) in self.pressed.lock().values() {
+            let own = memtable_permille(&keyspace.view.load(), &keyspace.options.load());
+            fullest = fullest.max(own);
+        }
+        fullest.min(999)
     }
 
     fn count_stall(&self, counter: Counter, started: Instant) {

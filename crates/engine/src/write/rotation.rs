@@ -1,6 +1,7 @@
 //! Replaces memtables: one that is full, those that hold a log which is too long, or all for a
 //! flush.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::base::key::SeqNo;
@@ -9,6 +10,17 @@ use crate::memtable::Memtable;
 use crate::write::commit::Committer;
 
 impl Committer {
+    /// Begins the flushes that keep memtables within their part of the budget.
+    pub(super) fn flush_early(&self) {
+        let (keyspaces, memtables): (Vec<_>, Vec<_>) =
+            self.pressure.memtables_to_flush().into_iter().unzip();
+        if !keyspaces.is_empty() {
+            let chosen: HashSet<_> = memtables.iter().map(Arc::as_ptr).collect();
+            self.rotate(&keyspaces, |active| chosen.contains(&Arc::as_ptr(active)));
+            self.schedule.wake();
+        }
+    }
+
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
     pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceCore>, memtable: &Arc<Memtable>) {
         if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
@@ -50,7 +62,7 @@ impl Committer {
             commit.next_seq - 1
         };
         reached!(MemtableReplaced);
-        keyspaces.iter().for_each(|keyspace| self.pressure.refresh(keyspace));
+        self.pressure.refresh(keyspaces);
         last_seq
     }
 
@@ -62,7 +74,7 @@ impl Committer {
             let waiting = view.immutable.last().and_then(|memtable| memtable.first_segment());
             waiting.or(view.active.first_segment())
         };
-        let keyspaces: Vec<_> = self.catalog.all();
+        let keyspaces = self.catalog.unflushed.all();
         let first = keyspaces.iter().filter_map(oldest).min();
         let idle = |keyspace: &Arc<KeyspaceCore>| {
             oldest(keyspace) == first && keyspace.view.load().immutable.is_empty()

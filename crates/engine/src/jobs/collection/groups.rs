@@ -238,7 +238,7 @@ impl Collector {
     /// Runs steps 3 to 6.
     pub(super) fn collect_closed(
         &self,
-        keyspace: &KeyspaceCore,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         closed: ClosedGroup,
     ) -> Result<()> {
@@ -302,14 +302,14 @@ impl Collector {
             bytes_after: after,
             bytes_written: written,
         });
-        self.pressure.refresh(keyspace);
+        self.pressure.refresh([keyspace]);
         store.shrink(false)
     }
 
     /// Runs step 6. If the edit is not logged, the copies give their slots back.
     fn install_collection(
         &self,
-        keyspace: &KeyspaceCore,
+        keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         mut edit: ValueEdit,
         copied: &mut Copied,

@@ -116,7 +116,7 @@ impl Collector {
     /// Runs step 1. Returns the input of `commit_relocations`, and the bytes appended.
     fn move_to_end(
         &self,
-        keyspace: &KeyspaceCore,
+        keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
@@ -161,7 +161,11 @@ impl Collector {
     }
 
     /// Runs the second half of step 3: removes the condemned segments that no snapshot needs.
-    pub(crate) fn free_condemned(&self, keyspace: &KeyspaceCore, store: &ValueFile) -> Result<()> {
+    pub(crate) fn free_condemned(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        store: &ValueFile,
+    ) -> Result<()> {
         let points = self.visibility.points();
         let mut remove = Vec::new();
         let mut forgotten = Vec::new();
@@ -196,7 +200,7 @@ impl Collector {
             state.end_pass(store.slot_bytes);
         }
         drop(state);
-        self.pressure.refresh(keyspace);
+        self.pressure.refresh([keyspace]);
         store.shrink(false)
     }
 }
