@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, Store, WalMode,
-    WriteOptions,
+    Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Store,
+    ValuePlacement, WalMode, WriteOptions,
 };
 
 fn options() -> Options {
@@ -45,7 +45,7 @@ fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
 
 /// A handle outlives its store. Work started through it after `close` went on without the lock.
 #[test]
-fn a_handle_of_a_closed_store_reads_and_does_no_more() {
+fn a_handle_of_a_closed_store_does_no_more() {
     let storage = MemoryStorage::new();
     let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
     let keyspace = store.default_keyspace().clone();
@@ -55,7 +55,7 @@ fn a_handle_of_a_closed_store_reads_and_does_no_more() {
     store.close().expect("close");
     assert!(matches!(keyspace.put("a", "b"), Err(Error::Closed)));
     assert!(matches!(keyspace.compact(), Err(Error::Closed)));
-    assert_eq!(keyspace.get(7u32.to_be_bytes()).expect("get").as_deref(), Some(&[7; 100][..]));
+    assert!(matches!(keyspace.get(7u32.to_be_bytes()), Err(Error::Closed)));
     let again = Store::open_on(Arc::new(storage), options()).expect("the lock is free");
     assert!(again.verify().expect("verify").is_clean());
 }
@@ -96,6 +96,72 @@ fn a_checkpoint_never_splits_a_batch() {
         }
         done.store(true, Relaxed);
     });
+}
+
+/// A handle that outlived its store said that a file was missing, and one that outlived its
+/// keyspace went on reading what was dropped.
+#[test]
+fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), options()).expect("open");
+    let (kept, dropped) = (store.default_keyspace().clone(), store.open_keyspace("gone", None));
+    let dropped = dropped.expect("new");
+    for keyspace in [&kept, &dropped] {
+        keyspace.put("key", "value").expect("put");
+    }
+    store.drop_keyspace("gone").expect("drop");
+    let is_unknown = |error: &Error| matches!(error, Error::UnknownKeyspace { .. });
+    assert!(dropped.get("key").is_err_and(|error| is_unknown(&error)));
+    assert!(dropped.cursor(ReadOptions::default()).is_err_and(|error| is_unknown(&error)));
+    store.close().expect("close");
+    assert!(matches!(kept.get("key"), Err(Error::Closed)));
+    assert!(matches!(kept.multi_get(&["key"]), Err(Error::Closed)));
+    assert!(matches!(kept.cursor(ReadOptions::default()), Err(Error::Closed)));
+    assert!(matches!(kept.put("key", "value"), Err(Error::Closed)));
+}
+
+/// A variable of a thread that writes when it is dropped.
+struct Farewell(runstone::Keyspace);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.put("last", vec![7; 3000]).expect("put");
+        assert_eq!(self.0.get("last").expect("get").as_deref(), Some(&[7; 3000][..]));
+        assert!(self.0.get("flushed").expect("get").is_some());
+    }
+}
+
+thread_local! {
+    static FAREWELL: std::cell::RefCell<Option<Farewell>> = const { std::cell::RefCell::new(None) };
+}
+
+/// The buffers that the store keeps for a thread were gone by then, and the process aborted.
+#[test]
+fn a_thread_that_ends_may_still_use_the_store() {
+    for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
+        let mut options = options();
+        if let Some(keyspace) = &mut options.keyspace {
+            keyspace.values.placement = placement;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), options).expect("open");
+        let keyspace = store.default_keyspace().clone();
+        std::thread::scope(|scope| {
+            let farewell = Farewell(keyspace.clone());
+            let thread = scope.spawn(|| {
+                // Made before the store's own variables, so it goes after them.
+                FAREWELL.set(Some(farewell));
+                keyspace.put("flushed", vec![8; 3000]).expect("put");
+                store.flush().expect("flush");
+                assert!(keyspace.get("flushed").expect("get").is_some());
+            });
+            // The end of the scope would not wait for the thread's variables.
+            thread.join().expect("no panic");
+        });
+        assert!(keyspace.get("last").expect("get").is_some());
+        drop(keyspace);
+        store.close().expect("close");
+    }
 }
 
 /// A keyspace at its stop limit held the writers of all others for ever when it was dropped.

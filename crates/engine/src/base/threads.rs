@@ -1,7 +1,9 @@
-//! Numbers for threads, which spread shared state over cache lines, and the bell that calls
-//! background threads.
+//! Numbers for threads, which spread shared state over cache lines; buffers of threads; and the
+//! bell that calls background threads.
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::LocalKey;
 
 /// A thread that finds work for the background, but cannot wake anybody where it is, rings the
 /// bell. The next writer that has released its locks answers it.
@@ -19,6 +21,28 @@ impl Bell {
     pub(crate) fn answer(&self) -> bool {
         self.0.load(Relaxed) && self.0.swap(false, Relaxed)
     }
+}
+
+/// Takes the thread's own buffer; [`keep`] gives it back. A thread that is ending has none any
+/// more, but a destructor of one of its variables may still use the store: it gets a new one.
+pub(crate) fn take<T: Default>(own: &'static LocalKey<Cell<T>>) -> T {
+    own.try_with(Cell::take).unwrap_or_default()
+}
+
+/// Keeps a buffer for the thread's next [`take`].
+pub(crate) fn keep<T>(own: &'static LocalKey<Cell<T>>, buffer: T) {
+    // It is freed if the thread is ending.
+    let _ = own.try_with(|cell| cell.set(buffer));
+}
+
+/// Lends the thread's own buffer to work that borrows nothing of the thread, see [`take`].
+#[inline]
+pub(crate) fn lend<T: Default, R>(
+    own: &'static LocalKey<RefCell<T>>,
+    mut work: impl FnMut(&mut T) -> R,
+) -> R {
+    let lent = own.try_with(|buffer| work(&mut buffer.borrow_mut()));
+    lent.unwrap_or_else(|_| work(&mut T::default()))
 }
 
 /// A number of the calling thread, from 1 on: the same at every call, never another thread's.

@@ -40,6 +40,8 @@ pub(crate) struct KeyspaceCore {
     /// Held to replace the view.
     pub(crate) view_lock: Mutex<()>,
     pub(crate) dropped: AtomicBool,
+    /// Set when the store has closed: its files may belong to another process now.
+    pub(crate) closed: AtomicBool,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
@@ -87,6 +89,7 @@ impl KeyspaceCore {
             }),
             view_lock: Mutex::new(()),
             dropped: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             values: ArcSwap::from_pointee(values),
@@ -100,6 +103,15 @@ impl KeyspaceCore {
             true => Err(Error::UnknownKeyspace { name: self.name.clone() }),
             false => Ok(()),
         }
+    }
+
+    /// Refuses to read a keyspace that is dropped or closed.
+    #[inline]
+    pub(crate) fn check_readable(&self) -> Result<()> {
+        if self.closed.load(Acquire) {
+            return Err(Error::Closed);
+        }
+        self.check_exists()
     }
 
     /// Whether no memtable with a number up to `last_seq` waits for its flush.

@@ -10,6 +10,7 @@ use super::{
     FIRST, FRAGMENT_HEADER_BYTES, FRAME_BYTES, FULL, HEADER_BYTES, LAST, LogHeader, LogKind,
     LogResult, MIDDLE, checksum,
 };
+use crate::base::threads;
 
 /// A larger scratch buffer is freed after use.
 const KEPT_SCRATCH_BYTES: usize = 1 << 20;
@@ -57,7 +58,7 @@ impl LogWriter {
         thread_local! {
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
-        SCRATCH.with_borrow_mut(|scratch| {
+        threads::lend(&SCRATCH, |scratch| {
             scratch.clear();
             let end = self.encode(parts, scratch);
             self.file.write_at(self.position, scratch)?;

@@ -163,6 +163,7 @@ impl Cursor {
         keyspace: &Arc<KeyspaceCore>,
         options: ReadOptions,
     ) -> Result<Cursor> {
+        keyspace.check_readable()?;
         if let Some(snapshot) = &options.snapshot {
             reader.check_snapshot(snapshot)?;
         }

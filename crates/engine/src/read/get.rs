@@ -159,6 +159,7 @@ impl Reader {
     }
 
     fn get_in(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {
+        keyspace.check_readable()?;
         let started = sampled().then(Instant::now);
         let mut stats = ProbeStats::default();
         let value = self.get_value(keyspace, view, key, seq, &mut stats)?;

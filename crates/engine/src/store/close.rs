@@ -1,5 +1,7 @@
 //! The orderly end of a store.
 
+use std::sync::atomic::Ordering::Release;
+
 use crate::base::error::Result;
 use crate::store::engine::Engine;
 
@@ -20,6 +22,9 @@ impl Engine {
             false => self.flush_at_close(),
         };
         self.runner.purge();
+        for keyspace in self.catalog.keyspaces.read().values() {
+            keyspace.closed.store(true, Release);
+        }
         *self.lock.lock() = None;
         outcome
     }

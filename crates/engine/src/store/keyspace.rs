@@ -1,7 +1,7 @@
 //! The handle to a keyspace: an ordered map inside a store, with its own tree and options. Batches
 //! and snapshots span all keyspaces of a store.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use runstone_policy::policy::LevelTarget;
@@ -10,6 +10,7 @@ use runstone_policy::shape::Shape;
 use crate::base::error::Result;
 use crate::base::key::{KeyspaceId, Kind};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
+use crate::base::threads;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::read::cursor::{Cursor, ReadOptions, Scan};
 use crate::store::engine::Engine;
@@ -90,11 +91,11 @@ impl Keyspace {
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
         thread_local! {
-            static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
+            static BATCH: Cell<Batch> = Cell::new(Batch::new());
         }
         check_sizes(key.len(), value.len())?;
         // Taken, not borrowed: the commit may call a listener, and that may write to another store.
-        let mut batch = BATCH.take();
+        let mut batch = threads::take(&BATCH);
         batch.clear();
         batch.push(kind, self.inner.id, key, value)?;
         let outcome = self.store.committer.commit(
@@ -104,7 +105,7 @@ impl Keyspace {
             &*self.store.runner,
         );
         batch.shrink();
-        BATCH.set(batch);
+        threads::keep(&BATCH, batch);
         outcome
     }
 

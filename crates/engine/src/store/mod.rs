@@ -87,8 +87,8 @@ impl Store {
         self.keyspace(name)
     }
 
-    /// Drops a keyspace and its files. A write through an old handle fails with
-    /// [`Error::UnknownKeyspace`].
+    /// Drops a keyspace and its files. An old handle neither reads nor writes any more: it fails
+    /// with [`Error::UnknownKeyspace`]. Cursors that are open go on.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.drop_keyspace(name)
     }

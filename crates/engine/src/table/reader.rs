@@ -13,6 +13,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{Reader, u32_at, u64_at};
 use crate::base::error::{Error, Result};
+use crate::base::threads;
 use crate::cache::{Cache, CacheKey, Cached, Reservation};
 use crate::format::block::{Block, Found};
 use crate::format::frame;
@@ -323,11 +324,11 @@ impl TableReader {
         }
         check_inside(&self.name, self.file_len, offset, len)?;
         // Taken, not borrowed: a storage may lie on another store, and read that meanwhile.
-        let mut scratch = STORED.take();
+        let mut scratch = threads::take(&STORED);
         scratch.resize(SCRATCH_BYTES as usize, 0);
         let stored = &mut scratch[..len as usize];
         let raw = self.file.read_at(offset, stored).map_err(Error::from).and_then(|_| open(stored));
-        STORED.set(scratch);
+        threads::keep(&STORED, scratch);
         raw
     }
 

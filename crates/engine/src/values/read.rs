@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of, seq_of};
+use crate::base::threads;
 use crate::cache::{CacheKey, Cached};
 use crate::format::record::{HEADER_BYTES, Pointer, Record};
 use crate::table::iterator::Access;
@@ -131,11 +132,11 @@ pub(crate) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> 
     if len > SCRATCH_BYTES {
         return work(&mut vec![0; len]);
     }
-    let mut scratch = SCRATCH.take();
+    let mut scratch = threads::take(&SCRATCH);
     if scratch.len() < len {
         scratch.resize(len, 0);
     }
     let outcome = work(&mut scratch[..len]);
-    SCRATCH.set(scratch);
+    threads::keep(&SCRATCH, scratch);
     outcome
 }

@@ -29,7 +29,7 @@ use crate::base::codec::put_varint;
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
 use crate::base::options::{READY_SEGMENTS, WalMode};
-use crate::base::threads::Bell;
+use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
 use crate::log::{LogHeader, LogKind, LogWriter};
 
@@ -332,7 +332,7 @@ impl Wal {
         thread_local! {
             static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
-        HEAD.with_borrow_mut(|head| {
+        threads::lend(&HEAD, |head| {
             head.clear();
             put_varint(head, first_seq);
             put_varint(head, unsynced);
