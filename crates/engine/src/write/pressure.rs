@@ -10,8 +10,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -152,7 +151,7 @@ impl BackPressure {
 
     /// Measures the pressure of keyspaces again, after their views changed or they were dropped.
     pub(crate) fn refresh<'a>(&self, keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>) {
-        let mut worst = None;
+        let mut named = None;
         let changed = self.env.throttle.refresh(|| {
             let mut pressed = self.pressed.lock();
             for keyspace in keyspaces {
@@ -164,15 +163,17 @@ impl BackPressure {
             }
             let all = pressed.values().max_by_key(|(_, pressure)| pressure.permille);
             let (keyspace, pressure) = all.cloned().unzip();
-            worst = keyspace;
+            let pressure = pressure.unwrap_or(Pressure::NONE);
             let buffers = Pressure {
                 permille: self.buffer_permille(),
                 cause: "memtables fill their share of the memory budget",
             };
-            pressure.unwrap_or(Pressure::NONE).max(buffers)
+            // The memtables' pressure is the whole store's.
+            named = keyspace.filter(|_| pressure.permille >= buffers.permille);
+            pressure.max(buffers)
         });
         if let Some(Pressure { permille, cause }) = changed {
-            let keyspace = worst.map_or(String::new(), |keyspace| keyspace.name.clone());
+            let keyspace = named.map_or(String::new(), |keyspace| keyspace.name.clone());
             self.env.emit(|| Event::Pressure { keyspace, permille, cause });
         }
     }
