@@ -109,12 +109,16 @@ fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
     for keyspace in [&kept, &dropped] {
         keyspace.put("key", "value").expect("put");
     }
+    let before = store.snapshot();
     store.drop_keyspace("gone").expect("drop");
     let is_unknown = |error: &Error| matches!(error, Error::UnknownKeyspace { .. });
     assert!(dropped.get("key").is_err_and(|error| is_unknown(&error)));
     assert!(dropped.cursor(ReadOptions::default()).is_err_and(|error| is_unknown(&error)));
+    assert!(dropped.iter().is_err_and(|error| is_unknown(&error)));
+    assert!(dropped.get_at("key", &before).expect("a snapshot is stable").is_some());
     store.close().expect("close");
     assert!(matches!(kept.get("key"), Err(Error::Closed)));
+    assert!(matches!(kept.get_at("key", &before), Err(Error::Closed)));
     assert!(matches!(kept.multi_get(&["key"]), Err(Error::Closed)));
     assert!(matches!(kept.cursor(ReadOptions::default()), Err(Error::Closed)));
     assert!(matches!(kept.put("key", "value"), Err(Error::Closed)));

@@ -105,12 +105,17 @@ impl KeyspaceCore {
         }
     }
 
-    /// Refuses to read a keyspace that is dropped or closed.
+    /// Refuses a keyspace whose store has closed.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses to read a keyspace as of now that is dropped or closed. A snapshot goes on seeing
+    /// what was dropped after it was taken (P5).
     #[inline]
     pub(crate) fn check_readable(&self) -> Result<()> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
+        self.check_open()?;
         self.check_exists()
     }
 

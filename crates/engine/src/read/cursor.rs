@@ -163,9 +163,12 @@ impl Cursor {
         keyspace: &Arc<KeyspaceCore>,
         options: ReadOptions,
     ) -> Result<Cursor> {
-        keyspace.check_readable()?;
-        if let Some(snapshot) = &options.snapshot {
-            reader.check_snapshot(snapshot)?;
+        match &options.snapshot {
+            None => keyspace.check_readable()?,
+            Some(snapshot) => {
+                keyspace.check_open()?;
+                reader.check_snapshot(snapshot)?;
+            }
         }
         let before = reader.visibility.now();
         let Moment { view, values, held } = reader.moment(keyspace, options.snapshot.as_ref());
@@ -722,6 +725,7 @@ impl Scan {
         mut options: ReadOptions,
     ) -> Result<Scan> {
         if options.snapshot.is_none() {
+            keyspace.check_readable()?;
             // Both ends must see the same moment.
             options.snapshot = Some(reader.visibility.snapshot());
         }

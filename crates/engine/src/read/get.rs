@@ -62,6 +62,7 @@ impl Reader {
     /// Looks up a key. The value borrows its block from the cache where that saves a copy.
     #[inline]
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
+        keyspace.check_readable()?;
         // The view is loaded before the number. Whatever compactions dropped from the view is
         // shadowed by writes that were visible when the view was made.
         let view = keyspace.view.load();
@@ -86,6 +87,7 @@ impl Reader {
         key: &[u8],
         snapshot: &Snapshot,
     ) -> Result<Option<Value>> {
+        keyspace.check_open()?;
         self.check_snapshot(snapshot)?;
         self.get_registered(keyspace, key, snapshot.seq())
     }
@@ -121,6 +123,7 @@ impl Reader {
         keyspace: &KeyspaceCore,
         keys: &[K],
     ) -> Result<Vec<Option<Value>>> {
+        keyspace.check_readable()?;
         let Moment { view, held, .. } = self.moment(keyspace, None);
         let now = || self.visibility.now();
         let seq = held.as_ref().map_or_else(now, Snapshot::seq);
@@ -159,7 +162,6 @@ impl Reader {
     }
 
     fn get_in(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {
-        keyspace.check_readable()?;
         let started = sampled().then(Instant::now);
         let mut stats = ProbeStats::default();
         let value = self.get_value(keyspace, view, key, seq, &mut stats)?;

@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Drops a keyspace and its files. An old handle neither reads nor writes any more: it fails
-    /// with [`Error::UnknownKeyspace`]. Cursors that are open go on.
+    /// with [`Error::UnknownKeyspace`]. Snapshots and cursors from before the drop go on.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.drop_keyspace(name)
     }
