@@ -4,6 +4,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::base::threads;
+
 /// A known way to get it wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -181,7 +183,7 @@ pub(crate) fn is_on(bug: Bug) -> bool {
 
 /// This thread is at a place: takes the step that waits for it.
 pub(crate) fn at(place: Waypoint) {
-    let due = STEP.with_borrow_mut(|step| step.take_if(|(wanted, _)| *wanted == place));
+    let due = threads::lend(&STEP, |step| step.take_if(|(wanted, _)| *wanted == place));
     if let Some((_, step)) = due {
         step();
     }
