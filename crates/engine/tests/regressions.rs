@@ -139,7 +139,8 @@ thread_local! {
     static FAREWELL: std::cell::RefCell<Option<Farewell>> = const { std::cell::RefCell::new(None) };
 }
 
-/// The buffers that the store keeps for a thread were gone by then, and the process aborted.
+/// A put from the destructor of a thread's variable found the store's buffers of that thread
+/// destroyed, and the process aborted.
 #[test]
 fn a_thread_that_ends_may_still_use_the_store() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {

@@ -153,14 +153,37 @@ impl Default for PolicyOptions {
 
 /// Why a policy refuses its options. `option` is the name of the field of [`PolicyOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum OptionError {
+    /// A number is below the least that is allowed.
     #[error("option {option} is {value}, but must be at least {min}")]
-    TooSmall { option: &'static str, value: u64, min: u64 },
+    TooSmall {
+        /// Name of the field of [`PolicyOptions`].
+        option: &'static str,
+        /// What it was.
+        value: u64,
+        /// The least value allowed.
+        min: u64,
+    },
+    /// A number is above the most that is allowed.
     #[error("option {option} is {value}, but must be at most {max}")]
-    TooLarge { option: &'static str, value: u64, max: u64 },
+    TooLarge {
+        /// Name of the field of [`PolicyOptions`].
+        option: &'static str,
+        /// What it was.
+        value: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+    /// A number is neither 0 nor as large as the least that makes sense.
     #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
-    TooSmallButNotZero { option: &'static str, value: u64, min: u64 },
+    TooSmallButNotZero {
+        /// Name of the field of [`PolicyOptions`].
+        option: &'static str,
+        /// What it was.
+        value: u64,
+        /// The least value allowed but for 0.
+        min: u64,
+    },
 }
 
 impl OptionError {

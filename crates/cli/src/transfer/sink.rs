@@ -201,7 +201,7 @@ struct DirectorySink {
     force: bool,
     /// Directory or files of the store, which are never written into.
     store: Vec<PathBuf>,
-    /// The directory made last. Keys come in order, so most files need no new one.
+    /// The directory that was made last. Keys come in order, so most files lie in it.
     made: PathBuf,
 }
 

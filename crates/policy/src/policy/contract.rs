@@ -59,11 +59,14 @@ pub trait CompactionPolicy: Send + Sync {
 
 /// The arguments of [`CompactionPolicy::pick`].
 #[derive(Clone, Copy)]
-#[allow(missing_docs)]
 pub struct Job<'a> {
+    /// The tree.
     pub shape: &'a Shape,
+    /// What running jobs use of it.
     pub busy: &'a Busy,
+    /// How often its tables were read.
     pub heat: &'a Heat,
+    /// The options of the keyspace.
     pub options: &'a PolicyOptions,
 }
 

@@ -218,10 +218,12 @@ impl RunSlot {
 
 /// A table placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Placement {
+    /// Target level.
     pub level: u32,
+    /// Target run.
     pub slot: RunSlot,
+    /// The table.
     pub table: Arc<Table>,
 }
 

@@ -27,11 +27,14 @@ pub struct Plan {
 
 /// A table that changes level or run, untouched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Move {
+    /// Which table.
     pub table: TableId,
+    /// Where it is.
     pub from_level: u32,
+    /// Where it goes.
     pub to_level: u32,
+    /// Into which run.
     pub slot: RunSlot,
 }
 
@@ -164,10 +167,12 @@ fn range_of<'a>(level: u32, tables: impl Iterator<Item = &'a Arc<Table>>) -> Opt
 
 /// A closed range of user keys that a running job writes into a level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub struct BusyRange {
+    /// Output level of the job.
     pub level: u32,
+    /// Smallest key that it may write.
     pub min_key: Box<[u8]>,
+    /// Largest key that it may write.
     pub max_key: Box<[u8]>,
 }
 

@@ -30,8 +30,8 @@ pub enum OnMissing {
 
 /// A status other than success.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum NvmeError {
+    /// The device is full.
     #[error("capacity exceeded")]
     CapacityExceeded,
     /// The value is longer than the device takes, or a list's buffer has no room for its count.
@@ -40,12 +40,16 @@ pub enum NvmeError {
     /// The key has not 1 to 16 bytes.
     #[error("invalid key size")]
     InvalidKeySize,
+    /// There is no such key.
     #[error("the key does not exist")]
     KeyNotExist,
+    /// There is such a key.
     #[error("the key exists")]
     KeyExists,
+    /// What is stored cannot be read.
     #[error("unrecovered: {0}")]
     Unrecovered(Error),
+    /// The device failed otherwise.
     #[error("internal: {0}")]
     Internal(Error),
 }

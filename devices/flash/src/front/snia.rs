@@ -29,33 +29,44 @@ const DOOMED: u8 = 2;
 
 /// What the API refuses, after SNIA's names.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum SniaError {
+    /// The key has not 4 to 255 bytes, or more than the device takes.
     #[error("a key of {0} bytes: it has 4 to 255, and what the device takes")]
     KeyLengthInvalid(usize),
+    /// The value is longer than 2 MiB, or than the device takes.
     #[error("a value of {0} bytes: it has at most 2 MiB, and what the device takes")]
     ValueLengthInvalid(usize),
+    /// There is no such key.
     #[error("the key does not exist")]
     KeyNotExist,
+    /// The key exists, and the store must not overwrite.
     #[error("the key exists, and must not be overwritten")]
     UpdateNotAllowed,
+    /// The offset is past the end of the value.
     #[error("offset {0} is past the end of the value")]
     ValueOffsetInvalid(usize),
+    /// The buffer holds less than what is to be handed over.
     #[error("the buffer is too small: {0} bytes are needed")]
     BufferSmall(usize),
+    /// There is such a key space already.
     #[error("the key space exists")]
     KeySpaceExist,
+    /// There is no such key space.
     #[error("the key space does not exist")]
     KeySpaceNotExist,
+    /// The name is empty or longer than a key.
     #[error("a name of a key space has 1 to 255 bytes, and what the device takes")]
     KeySpaceNameInvalid,
+    /// Too many iterators are open.
     #[error("no more iterators: close one")]
     IteratorMax,
+    /// There is no such iterator.
     #[error("the iterator does not exist")]
     IteratorNotExist,
     /// The device is full, or iterators hold as much of a key's history as it can keep.
     #[error("the device is full")]
     CapacityExceeded,
+    /// The device failed otherwise.
     #[error("{0}")]
     Device(Error),
 }

@@ -52,10 +52,19 @@ pub use verify::Verified;
 
 /// One write of an atomic group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Write<'a> {
-    Put { key: &'a [u8], value: &'a [u8] },
-    Delete { key: &'a [u8] },
+    /// Stores a value.
+    Put {
+        /// Key.
+        key: &'a [u8],
+        /// Value.
+        value: &'a [u8],
+    },
+    /// Removes a key.
+    Delete {
+        /// Key.
+        key: &'a [u8],
+    },
 }
 
 impl<'a> Write<'a> {

@@ -23,11 +23,14 @@ pub struct FaultPlan {
 
 /// How often each fault happened: a test whose faults never fired tested nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct FiredFaults {
+    /// Power cuts.
     pub power_cuts: u64,
+    /// Failed programs.
     pub failed_programs: u64,
+    /// Failed erases.
     pub failed_erases: u64,
+    /// Uncorrectable reads.
     pub uncorrectable_reads: u64,
 }
 
