@@ -4,8 +4,8 @@
 //! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest
 //! -> commit -> `view_lock` of a keyspace -> the throttle's refresh -> the pressed keyspaces ->
 //! the list of keyspaces -> leaf locks (unflushed keyspaces, snapshots, purge list, throttle,
-//! syncer). The schedule's lock is a leaf for everyone but the runner, which loads views (lock-free)
-//! and takes the list of keyspaces under it.
+//! syncer). The schedule's lock is a leaf for everyone but the runner. The runner loads views
+//! (lock-free) and takes the list of keyspaces under it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
