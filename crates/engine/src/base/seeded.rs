@@ -37,6 +37,8 @@ pub enum Bug {
     DeadRangesProvedByNumber,
     /// Walks jump over a dead range whatever they were to see.
     DeadRangesForAllSnapshots,
+    /// A cursor that seeks behind the versions of a key passes those that its snapshot sees.
+    VersionsSkippedForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.
     GetDoesNotLookAgain,
     /// A flush logs its table first and the values that it points to in a record of its own.

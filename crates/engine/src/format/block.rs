@@ -606,6 +606,8 @@ impl BlockCursor {
 
 /// A trailer that sorts before every version of its key.
 pub const BEFORE_ALL_VERSIONS: u64 = u64::MAX;
+/// A trailer that comes after every version of its key, as no version has the number 0.
+pub const AFTER_ALL_VERSIONS: u64 = 0;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
 use crate::read::get::{Moment, Reader};
 use crate::read::merge::MergeIter;
@@ -91,6 +91,10 @@ impl ReadOptions {
     }
 }
 
+/// Versions of one key that a cursor steps over before it seeks behind the others. A seek costs as
+/// much as some ten steps. The number is small in builds that seek bugs, so that few versions do.
+const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     Nowhere,
@@ -140,6 +144,7 @@ pub struct Cursor {
     hidden_passed: u64,
     /// The entries passed on the way to the current one.
     walk: Walk,
+    versions: Versions,
     /// Keeps memtables and tables alive.
     _view: Arc<View>,
     /// Entries read ahead while the walk goes forward and values are separated.
@@ -190,6 +195,7 @@ impl Cursor {
             steps: 0,
             hidden_passed: 0,
             walk: Walk::default(),
+            versions: Versions::default(),
             _view: view,
             ahead: ReadAhead::default(),
             access,
@@ -428,26 +434,33 @@ impl Cursor {
                     _ => return Err(unsupported_kind(trailer)),
                 }
             }
-            self.pass_up(is_spent)?;
+            self.pass_up(is_spent, skipping)?;
         }
         self.end_walk(true);
         Ok(false)
     }
 
-    /// Steps past a hidden entry, or jumps over the dead range that it lies in. Not inlined, so
-    /// that walks without hidden entries stay fast.
+    /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that it is
+    /// among. Not inlined, so that walks without hidden entries stay fast.
     #[inline(never)]
-    fn pass_up(&mut self, is_spent: bool) -> Result<()> {
+    fn pass_up(&mut self, is_spent: bool, skipping: bool) -> Result<()> {
         self.hidden_passed += 1;
+        let Some((key, _)) = self.merge.current() else { return Ok(()) };
         // Versions of a key that was shown belong to no dead range.
         let is_inside = !is_spent || !self.walk.is_empty();
         if is_inside
-            && let Some((key, _)) = self.merge.current()
             && self.walk.pass_up(key)
             && let Some(range) = self.keyspace.dead_ranges.over(key, &self.sees)
         {
             self.walk.jump_up(&range);
             return self.merge.seek(&range.high, BEFORE_ALL_VERSIONS);
+        }
+        if self.versions.pass(key) {
+            // Either the key is decided, or its first visible version decides.
+            let is_decided =
+                skipping && key == &self.saved_key[..] || seeded!(VersionsSkippedForAllSnapshots);
+            let next = if is_decided { AFTER_ALL_VERSIONS } else { seek_trailer(self.seq) };
+            return self.merge.skip_versions(&self.versions.key, next);
         }
         self.merge.step()
     }
@@ -518,13 +531,20 @@ impl Cursor {
                 };
             }
             entries += 1;
-            self.merge.step()?;
+            // A key's first entry is not counted: most keys have only one.
+            if entries > 1 && self.versions.pass(key) {
+                let visible = seek_trailer(self.seq);
+                self.merge.skip_versions(&self.versions.key, visible)?;
+            } else {
+                self.merge.step()?;
+            }
         }
         self.end_walk(false);
         if let Some((trailer, pointer)) = pointer {
             self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
         }
         if self.saved_value.is_some() {
+            self.hidden_passed += entries.saturating_sub(1);
             self.place = Position::Backward;
         }
         Ok(())
@@ -571,6 +591,26 @@ impl Drop for Cursor {
             (Counter::iterated, self.steps),
             (Counter::hidden_passed, self.hidden_passed),
         ]);
+    }
+}
+
+/// Counts the versions of a key that a walk passes in a row.
+#[derive(Debug, Default)]
+struct Versions {
+    key: Vec<u8>,
+    passed: u64,
+}
+
+impl Versions {
+    /// Passes a version. Returns whether to seek behind the others.
+    fn pass(&mut self, key: &[u8]) -> bool {
+        if self.key != key {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.passed = 0;
+        }
+        self.passed += 1;
+        self.passed.is_multiple_of(PATIENCE)
     }
 }
 

@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 
 use crate::base::error::Result;
 use crate::base::key::{HeadRule, compare};
+use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
 use crate::values::Value;
@@ -24,6 +25,8 @@ pub struct MergeIter {
     heads: Vec<u64>,
     live: Vec<bool>,
     tree: Vec<u32>,
+    /// Room for the winners of a whole tournament.
+    winners: Vec<u32>,
     winner: u32,
     reverse: bool,
 }
@@ -39,6 +42,7 @@ impl MergeIter {
             heads: vec![0; count],
             live: vec![false; count],
             tree: vec![0; count.max(1)],
+            winners: vec![0; 2 * count],
             winner: 0,
             reverse: false,
         }
@@ -83,6 +87,32 @@ impl MergeIter {
         }
         self.note(winner);
         self.replay(winner);
+        Ok(())
+    }
+
+    /// Skips versions of `key` that nobody asks for, with a seek in each stream that stands on one.
+    /// Forward, these are the versions before the internal key. Backward, they are those behind the
+    /// first one at or after the internal key, or all versions if those that are left come before.
+    /// The merge may stay where it is.
+    pub fn skip_versions(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        for i in 0..self.sources.len() {
+            let source = &mut self.sources[i];
+            let on_key = source.current().filter(|(found, _)| *found == key);
+            let Some((_, at)) = on_key else { continue };
+            match (self.reverse, at.cmp(&trailer)) {
+                (false, Ordering::Greater) | (true, Ordering::Less) => {
+                    source.approach(key)?;
+                    source.finish_seek(key, trailer)?;
+                }
+                (true, Ordering::Greater) => {
+                    source.approach(key)?;
+                    source.finish_seek_before(key, BEFORE_ALL_VERSIONS)?;
+                }
+                _ => continue,
+            }
+            self.note(i);
+        }
+        self.build();
         Ok(())
     }
 
@@ -168,16 +198,15 @@ impl MergeIter {
         if count == 0 {
             return;
         }
-        let mut winners: Vec<u32> = vec![0; 2 * count];
-        for (i, winner) in winners[count..].iter_mut().enumerate() {
+        for (i, winner) in self.winners[count..].iter_mut().enumerate() {
             *winner = i as u32;
         }
         for node in (1..count).rev() {
-            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
+            let (a, b) = (self.winners[2 * node], self.winners[2 * node + 1]);
             let first = self.wins(a as usize, b as usize);
-            (winners[node], self.tree[node]) = if first { (a, b) } else { (b, a) };
+            (self.winners[node], self.tree[node]) = if first { (a, b) } else { (b, a) };
         }
-        self.winner = if count == 1 { 0 } else { winners[1] };
+        self.winner = if count == 1 { 0 } else { self.winners[1] };
     }
 
     #[inline]

@@ -49,7 +49,13 @@ impl RunIter {
         if let Some(iter) = &mut self.iter {
             iter.finish_seek(key, trailer)?;
         }
-        self.skip_forward()
+        // The versions of a key may go on in the next table.
+        while self.iter.as_ref().is_some_and(|iter| !iter.valid()) {
+            if let Some(iter) = self.open(self.table + 1)? {
+                iter.seek(key, trailer)?;
+            }
+        }
+        Ok(())
     }
 
     fn seek_to_first(&mut self) -> Result<()> {

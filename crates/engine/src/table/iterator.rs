@@ -132,13 +132,23 @@ impl TableIter {
     /// The second half of a seek, for the same key.
     pub fn finish_seek(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         let floor = self.floor.take();
-        let found = self.in_block(|cursor| match &floor {
-            Some(floor) if **floor > *key => cursor.seek(floor, BEFORE_ALL_VERSIONS),
-            _ => cursor.seek(key, trailer),
-        });
+        let found = match &floor {
+            Some(floor) if **floor > *key => self.seek_in_blocks(floor, BEFORE_ALL_VERSIONS),
+            _ => self.seek_in_blocks(key, trailer),
+        };
         self.floor = floor;
-        found?;
-        self.skip_forward()
+        found
+    }
+
+    /// Seeks in this block and the next ones. The index knows only keys, and the versions of a key
+    /// may fill several blocks.
+    fn seek_in_blocks(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        self.in_block(|cursor| cursor.seek(key, trailer))?;
+        while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
+            self.skip_forward()?;
+            self.in_block(|cursor| cursor.seek(key, trailer))?;
+        }
+        Ok(())
     }
 
     fn load_block_of(&mut self, key: &[u8]) -> Result<()> {

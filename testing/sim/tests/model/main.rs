@@ -1,7 +1,8 @@
-//! The store against a map: operations, cursors, dead ranges, any options, any storage.
+//! The store against a map: operations, cursors, dead ranges, versions, any options, any storage.
 
 mod block_ssd;
 mod cursors;
 mod dead_ranges;
 mod extreme_options;
 mod operations;
+mod versions;
