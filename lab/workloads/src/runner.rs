@@ -9,6 +9,9 @@ use crate::report::{BenchReport, BenchmarkReport, MetricsReport};
 use crate::spec::BenchSpec;
 use crate::workloads::{WORKLOADS, Workload};
 
+/// Stands for all benchmarks of YCSB.
+pub const YCSB_ALL: &str = "ycsb-all";
+
 /// Runs the benchmarks of `names` in order on `store`, which keeps what they wrote: unlike
 /// db_bench, a filling benchmark does not begin with an empty store unless it is given one.
 pub fn run(
@@ -20,7 +23,7 @@ pub fn run(
     spec.check()?;
     let workloads = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
     let mut benchmarks = Vec::new();
-    for workload in workloads {
+    for workload in workloads.into_iter().flatten() {
         let before = store.metrics()?;
         let bench = Bench { store, spec, name: workload.name, progress };
         let outcome = (workload.run)(&bench);
@@ -37,13 +40,19 @@ pub fn run(
     Ok(BenchReport { engine: store.name(), benchmarks, metrics })
 }
 
-/// The benchmark of a name.
-pub fn find(name: &str) -> Result<&'static Workload> {
-    WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| {
+/// The benchmarks that a name stands for: one, or all of YCSB.
+pub fn find(name: &str) -> Result<Vec<&'static Workload>> {
+    let is_asked = |workload: &&Workload| match name {
+        YCSB_ALL => workload.name.starts_with("ycsb-"),
+        _ => workload.name == name,
+    };
+    let found: Vec<&Workload> = WORKLOADS.iter().filter(is_asked).collect();
+    if found.is_empty() {
         let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-        let choice = format!("choose among: {}", names.join(", "));
-        Error::invalid(format!("no benchmark is named {name:?}"), choice)
-    })
+        let choice = format!("choose among: {}, {YCSB_ALL}", names.join(", "));
+        return Err(Error::invalid(format!("no benchmark is named {name:?}"), choice));
+    }
+    Ok(found)
 }
 
 /// Key and value bytes that a scan of everything sees.

@@ -325,7 +325,8 @@ fn list(output: &Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let row = |w: &runstone_workloads::Workload| vec![w.name.to_string(), w.doc.to_string()];
-    let rows: Vec<Vec<String>> = WORKLOADS.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = WORKLOADS.iter().map(row).collect();
+    rows.push(vec![runner::YCSB_ALL.into(), "all of them, one after the other".into()]);
     output.bytes(columns(&["benchmark", "what it does"], &rows).as_bytes())?;
     Ok(Exit::Ok)
 }

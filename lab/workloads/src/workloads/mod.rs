@@ -6,7 +6,9 @@ use crate::bench::{Bench, Tally};
 
 mod delete;
 mod fill;
+mod hot;
 mod maintenance;
+mod pop;
 mod read;
 mod seek;
 mod sequential;
@@ -43,6 +45,10 @@ pub static WORKLOADS: &[Workload] = &[
     workload("readseq", "scan from the first key on", sequential::forward),
     workload("readreverse", "scan from the last key back", sequential::reverse),
     workload("seekrandom", "seek to a random key and read scan-length entries", seek::random),
+    workload("shortscan", "seek to a random key and read ten entries", seek::short),
+    workload("hotfill", "write ten keys in turn, num times in all", hot::fill),
+    workload("hotscan", "seek to one of those ten keys and read ten entries", hot::scan),
+    workload("pop", "take the first key and delete it", pop::first),
     workload("readwhilewriting", "readrandom beside one thread that writes", while_writing::run),
     workload("deleterandom", "delete num keys drawn at random", delete::random),
     workload("compact", "rewrite everything into its smallest form", maintenance::compact),

@@ -1,19 +1,31 @@
-//! seekrandom: a seek to a random key and the next scan-length entries; an operation is all of
-//! that. Found counts the seeks that met their key.
+//! seekrandom: a seek to a random key and the next scan-length entries; shortscan: the next ten. An
+//! operation is all of that. Found counts the seeks that met their key.
 
 use runstone::Result;
 use runstone::kv::Direction;
 
 use crate::bench::{Bench, End, Tally, Worker};
 
+/// Entries that shortscan reads.
+const SHORT_SCAN: u64 = 10;
+
 /// seekrandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
+    scans(bench, bench.spec.scan_length)
+}
+
+/// shortscan.
+pub fn short(bench: &Bench<'_>) -> Result<Tally> {
+    scans(bench, SHORT_SCAN)
+}
+
+fn scans(bench: &Bench<'_>, length: u64) -> Result<Tally> {
     let (spec, keys) = (bench.spec, bench.spec.keys());
     bench.threads(spec.reads(), End::CountOrDuration, |worker| {
         let mut key = Vec::new();
         while worker.meter.take(1).is_some() {
             keys.encode(worker.rng.below(spec.num), &mut key);
-            read_on(bench, worker, &key, spec.scan_length)?;
+            read_on(bench, worker, &key, length)?;
         }
         Ok(())
     })

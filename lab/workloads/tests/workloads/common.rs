@@ -99,6 +99,10 @@ pub fn check_all(store: &dyn KvStore, spec: &BenchSpec) {
         "deleterandom",
         "readrandom",
         "stats",
+        "hotfill",
+        "hotscan",
+        "shortscan",
+        "pop",
         "ycsb-load",
         "ycsb-a",
         "ycsb-b",
@@ -135,7 +139,10 @@ fn check_found(report: &BenchReport, spec: &BenchSpec) {
     assert!(report.benchmarks[10].note.contains("writes meanwhile"));
     assert!((spec.num / 5..spec.num / 2).contains(&found(14).1), "37% survive the deletes");
     assert!(report.benchmarks[15].text.as_ref().expect("a text").contains("written in all"));
-    for index in 17..23 {
+    assert_eq!(found(17), (spec.num, spec.num), "hotscan");
+    let left = found(19);
+    assert!(left.0 == spec.num && (1..spec.num).contains(&left.1), "pop: {left:?}");
+    for index in 21..27 {
         let (lookups, found) = found(index);
         assert!(lookups > 0 && lookups == found, "{}", report.benchmarks[index].name);
     }

@@ -113,6 +113,15 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 #[test]
+fn all_of_ycsb_runs_on_one_store() {
+    let report = run_on_map(&["ycsb-all"], &small());
+    let names: Vec<&str> = report.benchmarks.iter().map(|run| run.name.as_str()).collect();
+    assert_eq!(names[..2], ["ycsb-load", "ycsb-a"]);
+    assert_eq!(names.last(), Some(&"ycsb-f"));
+    assert!(report.benchmarks.iter().all(|run| run.operations == 1000));
+}
+
+#[test]
 fn json_has_the_documented_keys() {
     let spec = BenchSpec { histogram: true, ..small() };
     let report = run_on_map(&["fillseq", "stats"], &spec);
