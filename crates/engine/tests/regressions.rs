@@ -411,3 +411,76 @@ fn keyspaces_take_turns_in_compaction() {
     }
     assert!(compacted[0] > 0 && compacted[1] > 0, "{compacted:?}");
 }
+
+/// A store whose memtables take 4 MiB of a budget of 64, and a writer of one key that fills them.
+fn with_small_memtables() -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 4 << 20;
+    let options = Options {
+        memory_budget_bytes: 64 << 20,
+        wal_mode: WalMode::Write,
+        background: Background::Manual,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
+}
+
+fn fill_memtable(store: &Store) {
+    (0..4_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 1000]).expect("put"));
+    store.flush().expect("flush");
+}
+
+/// Each kept value of 300 bytes kept the memtable that it was read from: sixty took 538 MiB under a
+/// budget of 64.
+#[test]
+fn small_values_that_are_kept_hold_no_memtable() {
+    let store = with_small_memtables();
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        store.put("small", [1; 300]).expect("put");
+        kept.push(store.get("small").expect("get").expect("is there"));
+        fill_memtable(&store);
+    }
+    let memory = store.metrics().memory;
+    assert_eq!(memory.held_bytes, 0);
+    assert!(kept.iter().all(|value| *value == [1; 300]));
+}
+
+/// Large values are not copied. What they keep is counted, and the cache does not shrink for it.
+#[test]
+fn large_values_that_are_kept_are_counted_beside_the_budget() {
+    let store = with_small_memtables();
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        store.put("large", [1; 100_000]).expect("put");
+        kept.push(store.get("large").expect("get").expect("is there"));
+        fill_memtable(&store);
+    }
+    let memory = store.metrics().memory;
+    assert!(memory.held_bytes > 60 << 20, "{} in {} memtables", memory.held_bytes, kept.len());
+    assert!(memory.memtable_bytes < 32 << 20, "{}", memory.memtable_bytes);
+    assert!(kept.iter().all(|value| *value == [1; 100_000]));
+    drop(kept);
+    assert_eq!(store.metrics().memory.held_bytes, 0);
+    assert!(store.metrics().memory.memtable_bytes < 32 << 20);
+}
+
+/// A scan kept the memtable that it began in until it was dropped.
+#[test]
+fn a_scan_lets_go_of_memtables_that_were_flushed() {
+    let store = with_small_memtables();
+    (0..10_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 100]).expect("put"));
+    let mut scan = store.default_keyspace().iter().expect("scans");
+    let first: Vec<_> = scan.by_ref().take(3).map(|entry| entry.expect("reads").0).collect();
+    fill_memtable(&store);
+    (0..10_000u32).for_each(|i| store.delete(i.to_be_bytes()).expect("deletes"));
+    assert!(store.metrics().memory.held_bytes > 1 << 20, "the memtable that it began in");
+    let next: Vec<_> = scan.by_ref().take(5_000).map(|entry| entry.expect("reads").0).collect();
+    assert_eq!(store.metrics().memory.held_bytes, 0);
+    let rest: Vec<_> = scan.map(|entry| entry.expect("reads").0).collect();
+    let all = [first, next, rest].concat();
+    assert!(
+        all.iter().eq((0..10_000u32).map(|i| i.to_be_bytes().to_vec()).collect::<Vec<_>>().iter())
+    );
+}

@@ -25,6 +25,9 @@ pub struct MemoryUse {
     pub memtable_bytes: u64,
     /// Index and filter partitions held outside of the cache.
     pub pinned_bytes: u64,
+    /// Flushed memtables that live on because values, cursors or views of users borrow from them.
+    /// They come on top of the budget.
+    pub held_bytes: u64,
     /// Blocks and partitions in the cache.
     pub cache_bytes: u64,
 }
@@ -378,6 +381,7 @@ impl MetricsSnapshot {
         let gauges = [
             ("memory_budget_bytes", "Memory budget.", self.memory.budget_bytes),
             ("memtable_bytes", "Reserved by memtables and log.", self.memory.memtable_bytes),
+            ("held_bytes", "Flushed memtables that readers hold.", self.memory.held_bytes),
             ("pinned_bytes", "Pinned index and filters.", self.memory.pinned_bytes),
             ("cache_bytes", "Block cache.", self.memory.cache_bytes),
             ("table_bytes", "Live tables.", self.table_bytes),

@@ -123,6 +123,9 @@ pub struct Cache {
     /// The largest value of `memtable_bytes` since writers last paused.
     memtable_peak_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
+    /// Memory of flushed memtables that readers hold. It does not count against the budget: the
+    /// cache would shrink for what users keep.
+    held_bytes: AtomicU64,
     /// Set when a memtable takes memory while memtables take much of the budget.
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
@@ -149,6 +152,7 @@ impl Cache {
             memtable_bytes: AtomicU64::new(0),
             memtable_peak_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
             memtables_grew: AtomicBool::new(false),
             capacity_bytes: Mutex::new(budget_bytes - budget_bytes / ALLOCATOR_FRACTION),
         }
@@ -260,6 +264,19 @@ impl Cache {
         Some(Reservation { cache: Arc::clone(self), bytes, pinned: true })
     }
 
+    /// Counts the reservations of a flushed memtable as held by readers from now on.
+    pub fn hold(&self, bytes: u64) {
+        self.held_bytes.fetch_add(bytes, Relaxed);
+        self.memtable_bytes.fetch_sub(bytes, Relaxed);
+        self.adjust();
+    }
+
+    /// Counts what the last reader left as reserved again.
+    pub fn take_back(&self, bytes: u64) {
+        self.memtable_bytes.fetch_add(bytes, Relaxed);
+        self.held_bytes.fetch_sub(bytes, Relaxed);
+    }
+
     fn adjust(&self) {
         let others = self.memtable_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
         let wanted = self.capacity_beside(others);
@@ -288,6 +305,7 @@ impl Cache {
             budget_bytes: self.budget_bytes,
             memtable_bytes: self.memtable_bytes.load(Relaxed),
             pinned_bytes: self.pinned_bytes.load(Relaxed),
+            held_bytes: self.held_bytes.load(Relaxed),
             cache_bytes: self.map.weight(),
         }
     }

@@ -39,7 +39,7 @@ const MOST_RANGES: usize = 8;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds that seek bugs, so that small stores have ranges.
-const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 64 };
+const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 16 };
 
 /// A range of numbers; the walk sees the store as it was after one of them. A cursor without a
 /// snapshot loads its view before its number, and misses what a new memtable took in between.

@@ -141,6 +141,7 @@ impl KeyspaceCore {
             immutable: old.immutable[..keep].to_vec(),
             version: Arc::clone(&version),
         }));
+        old.immutable[keep..].iter().for_each(|flushed| flushed.leave());
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
     }
 

@@ -300,6 +300,8 @@ pub struct Arena {
     full: AtomicBool,
     /// Number of the first writer; 0 before there is one.
     first_writer: AtomicUsize,
+    /// Its size once it was flushed, while only readers hold it.
+    held_bytes: AtomicUsize,
     /// Made for the second writer: an idle memtable has none.
     slabs: OnceLock<Box<[CachePadded<Mutex<Slab>>; SLABS]>>,
     pool: Arc<ChunkPool>,
@@ -317,6 +319,7 @@ impl Arena {
                 .clamp(LEAST_FULL_CHUNK_BYTES, CHUNK_BYTES),
             full: AtomicBool::new(false),
             first_writer: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
             slabs: OnceLock::new(),
             pool,
         }
@@ -335,6 +338,16 @@ impl Arena {
         // SAFETY: as in `allocated_bytes`.
         let current = unsafe { self.current.load(Acquire).as_ref() };
         self.closed_bytes.load(Relaxed) + current.map_or(0, |chunk| chunk.capacity)
+    }
+
+    /// Leaves the arena to its readers: from now on it counts as held by them. Called once, when
+    /// nothing is allocated any more.
+    pub fn leave(&self) {
+        if let Some(cache) = &self.pool.cache {
+            let bytes = self.reserved_bytes();
+            self.held_bytes.store(bytes, Relaxed);
+            cache.hold(bytes as u64);
+        }
     }
 
     /// Whether the limit was reached.
@@ -444,6 +457,9 @@ fn align_up(at: *mut u8, align: usize) -> *mut u8 {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if let Some(cache) = &self.pool.cache {
+            cache.take_back(*self.held_bytes.get_mut() as u64);
+        }
         for chunk in self.chunks.get_mut().drain(..) {
             self.pool.in_use_bytes.fetch_sub(chunk.capacity as u64, Relaxed);
             self.pool.give(chunk);

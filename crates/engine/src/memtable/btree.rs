@@ -297,6 +297,11 @@ impl Tree {
         self.arena.allocated_bytes()
     }
 
+    /// See [`Arena::leave`].
+    pub fn leave(&self) {
+        self.arena.leave();
+    }
+
     /// Bytes that the arena took from the memory budget.
     pub fn reserved_bytes(&self) -> usize {
         self.arena.reserved_bytes()

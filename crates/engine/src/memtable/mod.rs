@@ -142,6 +142,11 @@ impl Memtable {
         self.tree.allocated_bytes()
     }
 
+    /// Leaves a flushed memtable to its readers, see [`Arena::leave`].
+    pub fn leave(&self) {
+        self.tree.leave();
+    }
+
     /// Memory taken from the budget, without the filter.
     pub fn reserved_bytes(&self) -> usize {
         self.tree.reserved_bytes()

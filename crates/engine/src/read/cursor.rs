@@ -95,6 +95,9 @@ impl ReadOptions {
 /// much as some ten steps. The number is small in builds that seek bugs, so that few versions do.
 const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
 
+/// Steps until a walk looks whether the store has moved on from what the cursor holds.
+const RENEWAL_STEPS: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 1024 };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     Nowhere,
@@ -108,6 +111,9 @@ enum Position {
 
 /// A position among the visible keys of a keyspace, at one moment. After an error it is on no entry
 /// until the next seek.
+///
+/// A cursor keeps the memtables and tables that were there when it was opened. A cursor at a
+/// snapshot, and so each [`Scan`], lets go of those that left the store as it walks forward or seeks.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -146,7 +152,7 @@ pub struct Cursor {
     walk: Walk,
     versions: Versions,
     /// Keeps memtables and tables alive.
-    _view: Arc<View>,
+    view: Arc<View>,
     /// Entries read ahead while the walk goes forward and values are separated.
     ahead: ReadAhead,
     /// How separated values are read.
@@ -158,8 +164,8 @@ pub struct Cursor {
     /// The files that hold separated values.
     values: Arc<ValueFiles>,
     keys_only: bool,
-    /// Keeps separated values from being collected.
-    _held: Option<Snapshot>,
+    /// Keeps all that the cursor sees in the store.
+    held: Option<Snapshot>,
 }
 
 impl Cursor {
@@ -196,14 +202,14 @@ impl Cursor {
             hidden_passed: 0,
             walk: Walk::default(),
             versions: Versions::default(),
-            _view: view,
+            view,
             ahead: ReadAhead::default(),
             access,
             ahead_count: pace.least,
             pace,
             values,
             keys_only: options.keys_only,
-            _held: held,
+            held,
         })
     }
 
@@ -303,7 +309,9 @@ impl Cursor {
             Position::Nowhere => Ok(()),
             Position::Forward => {
                 self.save_current_key();
-                self.merge.step()?;
+                if !self.renew_in_time()? {
+                    self.merge.step()?;
+                }
                 if self.values.is_empty() || self.keys_only {
                     return self.settle_forward(true);
                 }
@@ -311,7 +319,11 @@ impl Cursor {
             }
             Position::ReadAhead => {
                 self.ahead.step();
-                if self.ahead.is_spent() { self.read_ahead() } else { self.show_ahead() }
+                if !self.ahead.is_spent() {
+                    return self.show_ahead();
+                }
+                self.renew_in_time()?;
+                self.read_ahead()
             }
             Position::Backward => {
                 // The merge is before the current key and walks backward; the seek turns it around.
@@ -337,6 +349,29 @@ impl Cursor {
             }
             Position::Backward => self.settle_backward(),
         }
+    }
+
+    /// Moves the merge onto the present view, to the first entry of `saved_key`, if it is time to and
+    /// there is a newer one. Returns whether it did.
+    fn renew_in_time(&mut self) -> Result<bool> {
+        let is_due = self.steps.is_multiple_of(RENEWAL_STEPS) && self.renew();
+        if is_due {
+            self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
+        }
+        Ok(is_due)
+    }
+
+    /// Takes the present view instead of an older one, if a snapshot keeps what the cursor sees. A
+    /// seek must follow if it returns `true`.
+    fn renew(&mut self) -> bool {
+        let Some(held) = &self.held else { return false };
+        if Arc::ptr_eq(&self.view, &self.keyspace.view.load()) {
+            return false;
+        }
+        let Moment { view, values, .. } = self.reader.moment(&self.keyspace, Some(held));
+        self.merge = MergeIter::new(sources(&view, self.access));
+        (self.view, self.values) = (view, values);
+        true
     }
 
     fn save_current_key(&mut self) {
@@ -580,6 +615,7 @@ impl Cursor {
     /// Begins a seek, as [`Cursor::leave`] begins a step.
     fn begin_seek(&mut self) {
         self.place = Position::Nowhere;
+        self.renew();
         let runs = self.merge.run_count() as u64;
         self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
     }

@@ -9,12 +9,11 @@ use crate::base::key::{Kind, SeqNo, is_pointer, kind_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
-use crate::memtable::btree::RecordRef;
 use crate::schedule::Schedule;
 use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
+use crate::values::Value;
 use crate::values::separation::ValueFiles;
-use crate::values::{INLINE_BYTES, Value};
 use crate::visibility::snapshot::{Snapshot, Visibility};
 use crate::write::commit::Committer;
 
@@ -202,10 +201,7 @@ impl Reader {
                 if is_pointer(trailer) {
                     return self.follow(keyspace, key, trailer, value);
                 }
-                return Ok(Got::Value(Some(match value.len() {
-                    0..=INLINE_BYTES => Value::owned(value),
-                    _ => Value::in_memtable(Arc::clone(memtable), RecordRef::new(record)),
-                })));
+                return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
             }
         }
         let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
@@ -214,7 +210,7 @@ impl Reader {
         match Kind::from_u8(kind_of(found.trailer)) {
             Some(Kind::Delete) => Ok(Got::Value(None)),
             Some(Kind::Put) => {
-                Ok(Got::Value(Some(Value::pinned(block, found.value_at, found.value_len))))
+                Ok(Got::Value(Some(Value::in_block(&block, found.value_at, found.value_len))))
             }
             Some(Kind::ValuePointer | Kind::Relocate) => self.follow(
                 keyspace,

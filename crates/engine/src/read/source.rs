@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::HeadRule;
-use crate::memtable::btree::RecordRef;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};
 use crate::tree::level::RunTables;
-use crate::values::{INLINE_BYTES, Value};
+use crate::values::Value;
 
 /// A run, walked table by table.
 #[derive(Debug)]
@@ -244,20 +243,14 @@ impl Source {
     /// The value of the current entry, which stays valid after the next step.
     pub fn pin_value(&self) -> Value {
         match self {
-            Source::Memtable(memtable, iter) => match iter.record() {
-                Some(record) if record.value().len() > INLINE_BYTES => {
-                    Value::in_memtable(Arc::clone(memtable), RecordRef::new(record))
-                }
-                Some(record) => Value::owned(record.value()),
-                None => Value::owned([]),
-            },
-            Source::Run(iter) => match iter.iter.as_ref().and_then(TableIter::cursor) {
-                Some(cursor) => {
-                    let (block, at, len) = cursor.pin();
-                    Value::pinned(Arc::clone(block), at, len)
-                }
-                None => Value::owned([]),
-            },
+            Source::Memtable(memtable, iter) => {
+                iter.record().map(|record| Value::in_memtable(memtable, record))
+            }
+            Source::Run(iter) => iter.iter.as_ref().and_then(TableIter::cursor).map(|cursor| {
+                let (block, at, len) = cursor.pin();
+                Value::in_block(block, at, len)
+            }),
         }
+        .unwrap_or_else(|| Value::owned([]))
     }
 }

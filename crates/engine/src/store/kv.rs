@@ -179,7 +179,10 @@ impl KvStore for Store {
             bytes_read: metrics.io.iter().map(|io| io.read_bytes).sum(),
             user_bytes_written: metrics.counters.user_bytes_written,
             disk_bytes: self.disk_bytes(),
-            memory_bytes: memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes,
+            memory_bytes: memory.memtable_bytes
+                + memory.pinned_bytes
+                + memory.held_bytes
+                + memory.cache_bytes,
             flush_bytes_written: metrics.counters.flush_bytes_written,
             compaction_bytes_written: metrics.counters.compaction_bytes_written,
             log_bytes_written: written("wal"),

@@ -24,5 +24,4 @@ pub(crate) mod scan;
 pub(crate) mod separation;
 mod value;
 
-pub(crate) use value::INLINE_BYTES;
 pub use value::Value;

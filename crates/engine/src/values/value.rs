@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use crate::format::block::Block;
 use crate::memtable::Memtable;
-use crate::memtable::btree::RecordRef;
+use crate::memtable::btree::{Record, RecordRef};
 
-/// Smaller values are copied out of a memtable, so that they do not keep the memtable alive.
-pub(crate) const INLINE_BYTES: usize = 256;
+/// Values up to this size are copied: a value that is kept must not keep a whole memtable or many
+/// times its own size in blocks. A copy of this size costs a tenth of the get that finds it.
+pub(crate) const COPIED_BYTES: usize = 4 << 10;
 
 /// A value: bytes that it owns, or that it borrows from a cached block, a cached record or a
 /// memtable. Dereferences to `[u8]`.
 ///
-/// A borrowed value keeps its block or memtable in memory. Take `to_vec()` to keep a value for
-/// long.
+/// Only values above 4 KiB borrow. A borrowed value keeps its block or memtable in memory, beside
+/// the memory budget. Take `to_vec()` to keep a large value for long.
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -44,8 +45,12 @@ impl Value {
         Value(Repr::Owned(bytes.into()))
     }
 
-    pub(crate) fn pinned(block: Arc<Block>, at: u32, len: u32) -> Value {
-        Value(Repr::Block { block, at, len })
+    /// The value at a place in a block.
+    pub(crate) fn in_block(block: &Arc<Block>, at: u32, len: u32) -> Value {
+        match len as usize {
+            0..=COPIED_BYTES => Value::owned(block.slice(at, len)),
+            _ => Value(Repr::Block { block: Arc::clone(block), at, len }),
+        }
     }
 
     /// The bytes of a record from `at` on.
@@ -61,9 +66,15 @@ impl Value {
         }
     }
 
-    /// A value that borrows a large record from `memtable`.
-    pub(crate) fn in_memtable(memtable: Arc<Memtable>, record: RecordRef) -> Value {
-        Value(Repr::Memtable { memtable, record })
+    /// The value of a record of `memtable`.
+    pub(crate) fn in_memtable(memtable: &Arc<Memtable>, record: &Record) -> Value {
+        match record.value().len() {
+            0..=COPIED_BYTES => Value::owned(record.value()),
+            _ => {
+                let record = RecordRef::new(record);
+                Value(Repr::Memtable { memtable: Arc::clone(memtable), record })
+            }
+        }
     }
 }
 
