@@ -38,7 +38,7 @@ use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Compaction, Heat, Plan};
 use runstone_policy::policy::{
-    CompactionPolicy, LevelTarget, compaction_debt_bytes, next_plan, score_permille,
+    CompactionPolicy, LevelTarget, compaction_debt_bytes, idle_plan, next_plan, score_permille,
 };
 use runstone_policy::registry;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
@@ -140,7 +140,16 @@ impl World {
             "busy" => self.set_busy(body),
             "heat" => self.set_heat(body),
             "targets" => Ok(self.show_targets()),
-            "pick" => Ok(self.pick()),
+            "pick" => {
+                self.plan =
+                    next_plan(self.policy, &self.shape, &self.busy, &self.heat, &self.options);
+                Ok(self.show_plan())
+            }
+            "idle" => {
+                let least = 100;
+                self.plan = idle_plan(self.policy, &self.shape, &self.busy, &self.options, least);
+                Ok(self.show_plan())
+            }
             "apply" => self.apply(),
             "drop" => self.drop_guard(&args, body),
             "simulate" => self.simulate(&args),
@@ -274,8 +283,7 @@ impl World {
         out
     }
 
-    fn pick(&mut self) -> String {
-        self.plan = next_plan(self.policy, &self.shape, &self.busy, &self.heat, &self.options);
+    fn show_plan(&self) -> String {
         let Some(plan) = &self.plan else {
             return "nothing".to_owned();
         };

@@ -13,7 +13,9 @@ use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::PARTITIONERS;
 use runstone_policy::plan::{Busy, Compaction, Heat, Plan};
 use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
-use runstone_policy::policy::{CompactionPolicy, LevelTarget, compaction_debt_bytes, next_plan};
+use runstone_policy::policy::{
+    CompactionPolicy, LevelTarget, compaction_debt_bytes, idle_plan, next_plan,
+};
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
 use runstone_policy::sketch::Sketch;
@@ -283,6 +285,28 @@ impl World {
         }
         let debt = compaction_debt_bytes(&self.shape, self.policy, &self.options);
         assert!(debt <= 8 * self.shape.bytes());
+        self.idle();
+    }
+
+    /// What an idle store does comes to an end, and the policy does not undo it.
+    fn idle(&mut self) {
+        let busy = Busy::default();
+        for step in 0.. {
+            let plan = self.pick(&busy).or_else(|| self.pick_idle());
+            let Some(plan) = plan else { break };
+            self.begin(plan);
+            let job = self.running.pop().unwrap();
+            self.finish(job);
+            self.check();
+            // Where all history is kept, tombstones never end. A store then tries once.
+            if self.keeps_history && step > 0 {
+                return;
+            }
+            assert!(step < MAX_STEPS, "{} never idles", self.policy.name());
+        }
+        let sum = |of: fn(&Table) -> u64| self.shape.tables().map(|(_, t)| of(t)).sum::<u64>();
+        let (tombstones, entries) = (sum(|table| table.tombstones), sum(|table| table.entries));
+        assert!(self.keeps_history || tombstones * 4 < entries.max(1), "{:?}", self.shape);
     }
 
     /// The policies that sink single tables wait longer while a compaction is not worth it.
@@ -302,14 +326,30 @@ impl World {
         let Some(plan) = self.pick(busy) else {
             return false;
         };
-        let guard = |m: &Compaction| DropGuard::new(&self.shape, &m.input_ids().collect());
-        let guards = plan.compactions.iter().map(guard).collect();
-        self.running.push(Running { plan, guards });
+        self.begin(plan);
         true
     }
 
+    fn begin(&mut self, plan: Plan) {
+        let guard = |m: &Compaction| DropGuard::new(&self.shape, &m.input_ids().collect());
+        let guards = plan.compactions.iter().map(guard).collect();
+        self.running.push(Running { plan, guards });
+    }
+
     fn pick(&self, busy: &Busy) -> Option<Plan> {
-        let next = |shape| next_plan(self.policy, shape, busy, &self.heat, &self.options);
+        let next = |shape: &Shape| next_plan(self.policy, shape, busy, &self.heat, &self.options);
+        let plan = self.checked(busy, next)?;
+        self.check_age(&plan, &plan.table_ids().collect());
+        Some(plan)
+    }
+
+    fn pick_idle(&self) -> Option<Plan> {
+        let busy = Busy::default();
+        self.checked(&busy, |shape| idle_plan(self.policy, shape, &busy, &self.options, 1))
+    }
+
+    /// What `next` picks, if it keeps the promises of a plan.
+    fn checked(&self, busy: &Busy, next: impl Fn(&Shape) -> Option<Plan>) -> Option<Plan> {
         let plan = next(&self.shape);
         assert_eq!(plan, next(&self.shape.clone()));
         let plan = plan?;
@@ -344,7 +384,6 @@ impl World {
         for range in ranges.iter().filter(|range| range.level > 0 && !overlaps) {
             assert!(!busy.writes(range.level, &range.min_key, &range.max_key), "{plan:?}");
         }
-        self.check_age(&plan, &unique);
         Some(plan)
     }
 

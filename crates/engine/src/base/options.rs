@@ -109,6 +109,10 @@ pub struct Options {
     pub durability: Durability,
     /// Highest ingest rate under back-pressure, in bytes per second. More pressure lowers it.
     pub max_delayed_bytes_per_second: u64,
+    /// After how long without a write the background compacts what deletes and overwrites left
+    /// behind, so that scans need not pass it and the disk need not hold it; `None` for never. Its
+    /// writing is bounded by what it ends: see [`runstone_policy::policy::idle`].
+    pub idle_after: Option<Duration>,
     /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
     pub seed: Option<u64>,
     /// Receives flushes, compactions, stalls and errors.
@@ -134,6 +138,7 @@ impl Default for Options {
             io_uring: false,
             durability: Durability::Buffered,
             max_delayed_bytes_per_second: 256 << 20,
+            idle_after: Some(Duration::from_secs(5)),
             seed: None,
             listener: None,
             prefix_extractors: Vec::new(),

@@ -5,6 +5,7 @@
 //! - [`flush`]: writes a memtable to a level-0 run.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
+//! - [`idle`]: what to do while nobody writes.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
 //!   [`cutter`]: where a table ends; [`copier`]: which blocks are copied whole.
@@ -16,6 +17,7 @@ mod copier;
 mod cutter;
 mod exclusive;
 pub(crate) mod flush;
+mod idle;
 pub(crate) mod install;
 mod liveness;
 pub(crate) mod output;

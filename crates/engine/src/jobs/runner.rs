@@ -21,6 +21,7 @@ use crate::catalog::keyspaces::Keyspaces;
 use crate::jobs::collection::Collector;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::flush::Flusher;
+use crate::jobs::idle::Idleness;
 use crate::jobs::install::Installer;
 use crate::jobs::prepare::{Preparation, Preparer};
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
@@ -42,7 +43,7 @@ fn yield_to_foreground() {
 
 /// A job, with its inputs.
 #[derive(Debug)]
-enum Job {
+pub(super) enum Job {
     Flush(Arc<KeyspaceCore>),
     Compaction(Arc<KeyspaceCore>, Arc<Version>, Plan),
     Collect(Arc<KeyspaceCore>),
@@ -109,7 +110,7 @@ pub(crate) fn start(runner: &Arc<Runner>, count: usize) -> std::io::Result<Vec<J
 
 impl Runner {
     fn work(&self, compacts: bool) {
-        let mut last_seq = 0;
+        let (mut last_seq, mut idleness) = (0, Idleness::new());
         loop {
             let (claim, job) = {
                 let mut claims = self.schedule.lock();
@@ -120,10 +121,15 @@ impl Runner {
                     if let Some(job) = self.next_job(&mut claims, compacts) {
                         break (self.schedule.claim(&mut claims, job.claim()), job);
                     }
-                    if !self.schedule.wait_for_work(&mut claims) {
-                        MutexGuard::unlocked(&mut claims, || {
-                            self.preparer.trim_if_idle(&mut last_seq);
-                        });
+                    if self.schedule.wait_for_work(&mut claims) {
+                        continue;
+                    }
+                    MutexGuard::unlocked(&mut claims, || self.preparer.trim_if_idle(&mut last_seq));
+                    if compacts
+                        && idleness.lasts(self.visibility.now(), self.env.options.idle_after)
+                        && let Some(job) = self.idle_job(&mut claims)
+                    {
+                        break (self.schedule.claim(&mut claims, job.claim()), job);
                     }
                 }
             };

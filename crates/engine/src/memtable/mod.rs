@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crossbeam_utils::CachePadded;
+use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 
 use crate::base::key::{SeqNo, seek_trailer, seq_of};
 use crate::base::sync;
@@ -46,6 +47,10 @@ struct Announced {
     /// Smallest sequence number inside; `u64::MAX` when empty.
     min_seq: AtomicU64,
     max_seq: AtomicU64,
+    /// Entries, and how many of them are deletes. A batch over several keyspaces counts for each of
+    /// them as a whole.
+    entries: AtomicU64,
+    deletes: AtomicU64,
     /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
 }
@@ -59,6 +64,8 @@ impl Memtable {
             announced: CachePadded::new(Announced {
                 min_seq: AtomicU64::new(u64::MAX),
                 max_seq: AtomicU64::new(0),
+                entries: AtomicU64::new(0),
+                deletes: AtomicU64::new(0),
                 first_segment: AtomicU64::new(u64::MAX),
             }),
         }
@@ -71,11 +78,11 @@ impl Memtable {
         Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 
-    /// Announces entries from a batch of `batch_len` writes, logged in WAL segment `segment`,
-    /// before they are inserted. Called under the commit lock, so a memtable that was replaced gets
-    /// no new announcement. Returns whether they are the first.
+    /// Announces entries from a batch of `batch_len` writes, some of them `deletes`, logged in WAL
+    /// segment `segment`, before they are inserted. Called under the commit lock, so no memtable
+    /// that was replaced gets another one. Returns whether they are the first.
     #[must_use]
-    pub fn announce(&self, first_seq: SeqNo, batch_len: u64, segment: u64) -> bool {
+    pub fn announce(&self, first_seq: SeqNo, batch_len: u64, deletes: u64, segment: u64) -> bool {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
         let announced = &*self.announced;
         let is_first = self.is_empty();
@@ -84,6 +91,10 @@ impl Memtable {
             announced.min_seq.store(first_seq, Relaxed);
         }
         announced.max_seq.store(first_seq + batch_len - 1, Relaxed);
+        let add =
+            |counter: &AtomicU64, count| counter.store(counter.load(Relaxed) + count, Relaxed);
+        add(&announced.entries, batch_len);
+        add(&announced.deletes, deletes);
         is_first
     }
 
@@ -129,6 +140,12 @@ impl Memtable {
     /// Whether nothing was announced.
     pub fn is_empty(&self) -> bool {
         self.announced.first_segment.load(Relaxed) == u64::MAX
+    }
+
+    /// Whether so many of its entries are deletes that scans gain by a flush.
+    pub fn is_littered(&self) -> bool {
+        let deletes = self.announced.deletes.load(Relaxed);
+        deletes >= LEAST_TOMBSTONES && deletes * 4 >= self.announced.entries.load(Relaxed)
     }
 
     /// Whether it is time to replace the memtable.

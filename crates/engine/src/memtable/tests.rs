@@ -158,7 +158,7 @@ fn a_filter_hides_nothing() {
         for seq in 1..3_000u64 {
             let key = make(splitmix(&mut state));
             for memtable in [&plain, &filtered] {
-                let _ = memtable.announce(seq, 1, 1);
+                let _ = memtable.announce(seq, 1, 0, 1);
                 match seq % 2 {
                     0 => memtable.insert(&key, seq << 8 | 1, &seq.to_le_bytes()),
                     _ => memtable.prepare(&key, &seq.to_le_bytes()).insert(seq << 8 | 1),

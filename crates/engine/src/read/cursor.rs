@@ -113,7 +113,8 @@ enum Position {
 /// until the next seek.
 ///
 /// A cursor keeps the memtables and tables that were there when it was opened. A cursor at a
-/// snapshot, and so each [`Scan`], lets go of those that left the store as it walks forward or seeks.
+/// snapshot, and so each [`Scan`], lets go of those that left the store when it seeks and as it
+/// walks forward.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -351,8 +352,8 @@ impl Cursor {
         }
     }
 
-    /// Moves the merge onto the present view, to the first entry of `saved_key`, if it is time to and
-    /// there is a newer one. Returns whether it did.
+    /// Moves the merge onto the present view, to the first entry of `saved_key`, if it is time and
+    /// the view is another. Returns whether it did.
     fn renew_in_time(&mut self) -> Result<bool> {
         let is_due = self.steps.is_multiple_of(RENEWAL_STEPS) && self.renew();
         if is_due {

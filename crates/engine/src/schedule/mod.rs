@@ -1,7 +1,7 @@
 //! Records which jobs run and what they claim, makes threads wait for them, and wakes workers. It
 //! decides nothing and runs nothing; `jobs` does both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
@@ -59,12 +59,27 @@ pub(crate) struct Claims {
     /// Keyspaces whose policy may have something to do: their tree, options or heat changed since
     /// it last had nothing to do.
     pub(crate) unsettled: BTreeSet<KeyspaceId>,
+    /// Keyspaces in which an idle store may have something to compact: their tree changed since
+    /// there was nothing.
+    pub(crate) untidy: BTreeSet<KeyspaceId>,
+    /// What each keyspace held when the idle store last compacted some of it. If it still holds as
+    /// much, snapshots keep it there.
+    pub(crate) tidied: BTreeMap<KeyspaceId, Litter>,
     /// No job starts before this time, after one found the disk full.
     pub(crate) retry_at: Option<Instant>,
     /// The keyspace at which the search for the next job of each kind begins. It is the one after
     /// the keyspace that had the last such job; otherwise a keyspace with many writes would keep
     /// the others waiting.
     pub(crate) turns: Turns,
+}
+
+/// What tells whether a compaction of an idle tree left it as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Litter {
+    pub(crate) entries: u64,
+    pub(crate) tombstones: u64,
+    /// The oldest moment that somebody can see.
+    pub(crate) oldest_seq: SeqNo,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +141,10 @@ impl Schedule {
 
     /// Wakes the workers, because something changed that a keyspace's policy looks at.
     pub(crate) fn stir(&self, id: KeyspaceId) {
-        self.claims.lock().unsettled.insert(id);
+        let mut claims = self.claims.lock();
+        claims.unsettled.insert(id);
+        claims.untidy.insert(id);
+        drop(claims);
         self.wake.notify_all();
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::*;
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 
 use crate::base::error::Result;
-use crate::base::key::{KeyspaceId, SeqNo, pack};
+use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
@@ -77,7 +77,8 @@ fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Re
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
-        if active.announce(seq, 1, 0) {
+        let deletes = u64::from(operation.kind == Kind::Delete);
+        if active.announce(seq, 1, deletes, 0) {
             inner.catalog.unflushed.add(keyspace);
         }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);

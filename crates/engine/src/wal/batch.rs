@@ -16,6 +16,7 @@ pub struct Batch {
     /// The opening of a store that its handles belong to.
     opening: Option<u64>,
     count: u64,
+    deletes: u64,
     user_bytes: u64,
 }
 
@@ -69,6 +70,7 @@ impl Batch {
             put_bytes(&mut self.bytes, value);
         }
         self.count += 1;
+        self.deletes += u64::from(kind == Kind::Delete);
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
@@ -76,6 +78,11 @@ impl Batch {
     /// Number of writes.
     pub fn len(&self) -> u64 {
         self.count
+    }
+
+    /// How many of them are deletes.
+    pub(crate) fn deletes(&self) -> u64 {
+        self.deletes
     }
 
     /// Whether nothing was added.
@@ -92,7 +99,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.opening = None;
-        self.count = 0;
+        (self.count, self.deletes) = (0, 0);
         self.user_bytes = 0;
     }
 

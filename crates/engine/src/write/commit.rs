@@ -375,7 +375,7 @@ impl Committer {
         state.next_seq += batch.len();
         let announce = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
-            if view.active.announce(first_seq, batch.len(), segment) {
+            if view.active.announce(first_seq, batch.len(), batch.deletes(), segment) {
                 self.catalog.unflushed.add(keyspace);
             }
             view

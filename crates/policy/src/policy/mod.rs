@@ -2,8 +2,10 @@
 //! bound. Not the policies: those are in `policies/`.
 
 mod contract;
+pub mod idle;
 pub mod space;
 pub mod whole;
 
 pub use contract::*;
+pub use idle::idle_plan;
 pub use space::next_plan;

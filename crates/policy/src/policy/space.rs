@@ -47,11 +47,13 @@ pub fn next_plan(
     heat: &Heat,
     options: &PolicyOptions,
 ) -> Option<Plan> {
-    let bound = || bound_plan(policy, shape, busy, options, live_bytes);
+    let most = options.max_space_percent;
+    let bound = || bound_plan(policy, shape, busy, options, most, live_bytes);
     policy.pick(shape, busy, heat, options).or_else(bound)
 }
 
-/// The compaction that the space bound asks for, if the policy has none.
+/// The compaction that a space bound asks for, if the policy has none. `most_percent` is the bound;
+/// 0 means none.
 ///
 /// `live_bytes` tells what a compaction of all would leave, `None` if that is not known:
 /// [`live_bytes`] in a store, the model's own number in the simulator. Asked only if it matters.
@@ -60,9 +62,9 @@ pub fn bound_plan(
     shape: &Shape,
     busy: &Busy,
     options: &PolicyOptions,
+    most_percent: u32,
     live_bytes: impl FnOnce(&Shape) -> Option<u64>,
 ) -> Option<Plan> {
-    let most_percent = options.max_space_percent;
     let is_idle = busy.tables.is_empty() && busy.ranges.is_empty() && shape.pending.is_none();
     if most_percent == 0 || !is_idle || !may_free(shape, most_percent) {
         return None;

@@ -215,7 +215,11 @@ impl<'a> Simulator<'a> {
     fn next_plan(&self) -> Option<Plan> {
         let (policy, shape, options) = (self.policy, &self.shape, &self.options);
         let busy = Busy::default();
-        let bound = || space::bound_plan(policy, shape, &busy, options, |_| self.live_bytes());
+        let bound = || {
+            space::bound_plan(policy, shape, &busy, options, options.max_space_percent, |_| {
+                self.live_bytes()
+            })
+        };
         policy.pick(shape, &busy, &self.heat, options).or_else(bound)
     }
 

@@ -1,0 +1,82 @@
+//! What workers do in a store to which nobody writes: they flush memtables full of deletes, and
+//! compact what deletes and overwrites left behind.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+use runstone_policy::plan::Busy;
+use runstone_policy::policy::idle::LEAST_TOMBSTONES;
+use runstone_policy::policy::idle_plan;
+use runstone_policy::shape::Table;
+
+use crate::base::key::SeqNo;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::runner::{Job, Runner};
+use crate::schedule::{Claims, Litter};
+
+/// How long a worker has seen no write.
+pub(super) struct Idleness {
+    seq: SeqNo,
+    since: Instant,
+}
+
+impl Idleness {
+    pub(super) fn new() -> Idleness {
+        Idleness { seq: 0, since: Instant::now() }
+    }
+
+    /// Whether nobody has written for so long, if `seq` is the last write.
+    pub(super) fn lasts(&mut self, seq: SeqNo, after: Option<Duration>) -> bool {
+        if std::mem::replace(&mut self.seq, seq) != seq {
+            self.since = Instant::now();
+        }
+        after.is_some_and(|after| self.since.elapsed() >= after)
+    }
+}
+
+impl Runner {
+    /// The next job of a store to which nobody writes; see `runstone_policy::policy::idle`.
+    pub(super) fn idle_job(&self, claims: &mut MutexGuard<'_, Claims>) -> Option<Job> {
+        if !claims.running.is_empty() || !self.preparer.may_start(claims) {
+            return None;
+        }
+        let is_littered = |keyspace: &KeyspaceCore| keyspace.view.load().active.is_littered();
+        if let Some(keyspace) = self.catalog.unflushed.find_from(0, is_littered) {
+            let active = Arc::clone(&keyspace.view.load().active);
+            MutexGuard::unlocked(claims, || self.committer.rotate_if_active(&keyspace, &active));
+            return None;
+        }
+        let oldest_seq = self.visibility.points()[0];
+        let keyspaces = self.catalog.keyspaces.read();
+        for id in claims.untidy.clone() {
+            let keyspace = keyspaces.get(&id).filter(|keyspace| !keyspace.dropped.load(Relaxed));
+            let Some(keyspace) = keyspace else {
+                claims.untidy.remove(&id);
+                claims.tidied.remove(&id);
+                continue;
+            };
+            let version = Arc::clone(&keyspace.view.load().version);
+            let sum = |of: fn(&Table) -> u64| version.shape.tables().map(|(_, t)| of(t)).sum();
+            let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
+            let litter = Litter { entries, tombstones, oldest_seq };
+            if claims.exclusive.contains(&id) || claims.tidied.get(&id) == Some(&litter) {
+                continue;
+            }
+            let options = keyspace.options.load();
+            let (busy, least) = (Busy::default(), LEAST_TOMBSTONES);
+            let plan = options
+                .compaction_policy()
+                .ok()
+                .and_then(|policy| idle_plan(policy, &version.shape, &busy, &options.shape, least));
+            let Some(plan) = plan else {
+                claims.untidy.remove(&id);
+                continue;
+            };
+            claims.tidied.insert(id, litter);
+            return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+        }
+        None
+    }
+}

@@ -1,0 +1,101 @@
+//! What an idle store compacts: the tombstones that scans pass, and the space behind deletes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runstone::storage::MemoryStorage;
+use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Store};
+
+const KEYS: u32 = 20_000;
+
+fn open(storage: &MemoryStorage, policy: &str, idle_after: Option<Duration>) -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.policy = policy.to_owned();
+    keyspace.write_buffer_bytes = 256 << 10;
+    let options = Options {
+        background: Background::Threads(2),
+        idle_after,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(Arc::new(storage.clone()), options).expect("opens")
+}
+
+fn fill_and_delete(store: &Store) {
+    (0..KEYS).for_each(|key| store.put(key.to_be_bytes(), [7; 100]).expect("puts"));
+    let gone = (0..KEYS).filter(|key| key % 100 > 0);
+    gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
+}
+
+/// Tombstones in tables and hidden entries that a first walk passes, and bytes.
+fn litter(store: &Store) -> (u64, u64) {
+    let shape = store.default_keyspace().shape();
+    let tombstones = shape.tables().map(|(_, table)| table.tombstones).sum();
+    let hidden = || store.metrics().counters.hidden_passed;
+    let before = hidden();
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek(&1u32.to_be_bytes()).expect("seeks");
+    assert_eq!(cursor.key(), 100u32.to_be_bytes());
+    drop(cursor);
+    (tombstones, hidden() - before)
+}
+
+/// Waits until it holds. A minute is far more than it takes.
+fn wait_for(store: &Store, what: impl Fn(&Store) -> bool) {
+    let start = Instant::now();
+    while !what(store) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", litter(store));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    store.wait_idle().expect("is idle");
+}
+
+#[test]
+fn an_idle_store_ends_its_tombstones() {
+    for policy in ["fragmented-leveling", "tiering", "adaptive-tiering", "universal"] {
+        let storage = MemoryStorage::new();
+        let store = open(&storage, policy, Some(Duration::from_millis(1)));
+        fill_and_delete(&store);
+        // Those in the memtable too.
+        wait_for(&store, |store| litter(store) == (0, 0));
+        let bytes = store.default_keyspace().shape().bytes();
+        assert!(bytes < 100_000, "{policy}: {bytes} for {} entries", KEYS / 100);
+        assert_eq!(store.default_keyspace().iter().expect("scans").count() as u32, KEYS / 100);
+    }
+}
+
+/// An option turns it off; a store that is opened again makes up for it.
+#[test]
+fn a_store_that_must_not_leaves_them() {
+    let storage = MemoryStorage::new();
+    let store = open(&storage, "fragmented-leveling", None);
+    fill_and_delete(&store);
+    store.flush().expect("flushes");
+    store.wait_idle().expect("is idle");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(litter(&store).0 > 1000, "{:?}", litter(&store));
+    store.close().expect("closes");
+    let store = open(&storage, "fragmented-leveling", Some(Duration::from_millis(1)));
+    wait_for(&store, |store| litter(store) == (0, 0));
+}
+
+/// A snapshot keeps what it sees. The store tries once, not for ever, and again when it is gone.
+#[test]
+fn an_idle_store_waits_for_snapshots() {
+    let storage = MemoryStorage::new();
+    let store = open(&storage, "fragmented-leveling", Some(Duration::from_millis(1)));
+    (0..KEYS).for_each(|key| store.put(key.to_be_bytes(), [7; 100]).expect("puts"));
+    let snapshot = store.snapshot();
+    let gone = (0..KEYS).filter(|key| key % 100 > 0);
+    gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
+    store.flush().expect("flushes");
+    std::thread::sleep(Duration::from_millis(2000));
+    store.wait_idle().expect("is idle");
+    let compactions = || store.metrics().counters.compactions;
+    let (tombstones, before) = (litter(&store).0, compactions());
+    assert!(tombstones > 10_000, "{tombstones}");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(compactions(), before, "what a snapshot keeps is compacted again and again");
+    drop(snapshot);
+    wait_for(&store, |store| litter(store) == (0, 0));
+}
