@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 /// Result of a storage operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -79,6 +81,12 @@ impl Error {
             self.source.kind(),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         )
+    }
+
+    /// Whether the process, or the machine, may open no more files.
+    pub fn is_out_of_files(&self) -> bool {
+        let refused = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+        refused.contains(&self.source.raw_os_error())
     }
 
     /// Whether the file is mapped for writing by another handle.

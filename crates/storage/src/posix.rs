@@ -39,6 +39,8 @@ pub enum Access {
 #[derive(Debug)]
 pub struct PosixStorage {
     directory: PathBuf,
+    /// Open from the start, so that syncing it needs no descriptor when there may be none left.
+    open_directory: File,
     is_read_only: bool,
     boot_id: u128,
     counters: Arc<Counters>,
@@ -57,8 +59,10 @@ impl PosixStorage {
         if !metadata.is_dir() {
             return Err(failed(Operation::Open, io::ErrorKind::NotADirectory.into()));
         }
+        let open_directory = File::open(path).map_err(|source| failed(Operation::Open, source))?;
         Ok(PosixStorage {
             directory: path.to_path_buf(),
+            open_directory,
             is_read_only: access == Access::ReadOnly,
             boot_id: read_boot_id(),
             counters: Arc::default(),
@@ -192,8 +196,8 @@ impl Storage for PosixStorage {
     }
 
     fn sync_dir(&self) -> Result<()> {
-        sync_directory(&self.directory)
-            .map_err(|source| self.failed(Operation::SyncDir, "", source))
+        let synced = self.open_directory.sync_all();
+        synced.map_err(|source| self.failed(Operation::SyncDir, "", source))
     }
 
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {

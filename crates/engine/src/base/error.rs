@@ -132,6 +132,11 @@ impl Error {
     /// What the user can do about it.
     pub fn hint(&self) -> String {
         match self {
+            Error::Storage(error) if error.is_out_of_files() => {
+                "raise the limit of open files (`ulimit -n`), or lower max_open_files so that the \
+                 rest of the process has enough; the store then goes on by itself"
+                    .into()
+            }
             Error::Storage(error) => match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "check the owner and mode of the directory, or open it read-only".into()
@@ -183,6 +188,12 @@ impl Error {
             Error::Stopped { cause } => cause.is_corruption(),
             _ => false,
         }
+    }
+
+    /// Whether the cause will pass without a reopen: a full disk, or too many open files. Nothing
+    /// was half done, so the work is tried again later.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.is_no_space() || matches!(self, Error::Storage(error) if error.is_out_of_files())
     }
 
     /// Whether the cause is a full disk.

@@ -1,4 +1,5 @@
-//! Whether an open store accepts writes: writable, out of space, or stopped by a failure.
+//! Whether an open store accepts writes: writable, out of space or of open files, or stopped by a
+//! failure.
 
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// How often a job that found the disk full is tried again.
+/// How often a job that found the disk full, or could open no file, is tried again.
 pub(crate) const NO_SPACE_RETRY: Duration = Duration::from_millis(250);
 
 /// Whether writes are accepted, and if not, why.
@@ -38,7 +39,7 @@ impl Env {
     /// find out when there is space again.
     pub(crate) fn check_not_stopped(&self) -> Result<()> {
         match self.check_writable() {
-            Err(error) if error.is_no_space() => Ok(()),
+            Err(error) if error.is_transient() => Ok(()),
             outcome => outcome,
         }
     }
@@ -79,15 +80,15 @@ impl Env {
         self.throttle.wake();
     }
 
-    /// Notes that a job or a log append failed. A full disk left nothing behind, and is waited out.
-    /// Any other failure left unknown bytes, and stops writes.
+    /// Notes that a job or a log append failed. A full disk, or one open file too many, left
+    /// nothing behind, and is waited out. Any other failure left unknown bytes, and stops writes.
     pub(crate) fn note_job_error(&self, error: &Error) {
-        if !error.is_no_space() {
+        if !error.is_transient() {
             return self.stop_writes(error);
         }
         let mut cause = self.health.cause.lock();
         if self.health.state.compare_exchange(WRITABLE, NO_SPACE, AcqRel, Acquire).is_ok() {
-            tracing::warn!(%error, "the disk is full; writes are refused until space is back");
+            tracing::warn!(%error, "writes are refused until the cause is gone");
             *cause = Some((error.clone(), Instant::now()));
             drop(cause);
             self.emit(|| Event::BackgroundError { error: error.clone() });
@@ -95,7 +96,8 @@ impl Env {
         self.throttle.wake();
     }
 
-    /// Notes that a job or a write succeeded, so the disk is no longer full.
+    /// Notes that a job or a write succeeded, so the disk is no longer full, and the process may
+    /// open files.
     pub(crate) fn note_success(&self) {
         if self.health.state.load(Relaxed) == NO_SPACE
             && self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok()
@@ -110,6 +112,7 @@ impl Env {
         self.health.state.load(Acquire) == STOPPED
     }
 
+    /// Whether a full disk, or too many open files, are waited out.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.health.state.load(Acquire) == NO_SPACE
     }

@@ -15,6 +15,7 @@ use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
+use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
@@ -102,6 +103,10 @@ pub struct Options {
     pub max_wal_bytes: u64,
     /// How log records reach the operating system.
     pub wal_mode: WalMode,
+    /// Tables and value files kept open; those that were not used for longest are closed. `None`
+    /// means half of what the process may open (`ulimit -n`), which is asked at open and never
+    /// changed. The log takes up to half as many more, and everything else about ten.
+    pub max_open_files: Option<usize>,
     /// Whether scans of separated values read many places at once by io_uring, if the kernel allows
     /// it. Otherwise the reads are announced and done one after another.
     pub io_uring: bool,
@@ -135,6 +140,7 @@ impl Default for Options {
             wal_segment_bytes: 8 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
+            max_open_files: None,
             io_uring: false,
             durability: Durability::Buffered,
             max_delayed_bytes_per_second: 256 << 20,
@@ -170,7 +176,28 @@ const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// Threads in the background, or of one compaction.
 const MAX_THREADS: u64 = 256;
 
+/// Fewer tables than this open at a time would be opened again for nearly every read.
+const MIN_OPEN_FILES: usize = 8;
+/// Where the process may open any number of files.
+const MOST_OPEN_FILES: usize = 1 << 20;
+/// The log's share of open files, as a fraction of those of tables and values.
+const LOG_FILES_FRACTION: usize = 4;
+
 impl Options {
+    /// How many tables and value files are open at most.
+    pub(crate) fn open_file_limit(&self) -> usize {
+        let half = || {
+            let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+            usize::try_from(most).unwrap_or(usize::MAX).clamp(MIN_OPEN_FILES, MOST_OPEN_FILES)
+        };
+        self.max_open_files.unwrap_or_else(half)
+    }
+
+    /// How many finished log segments stay open because no sync covered them.
+    pub(crate) fn log_file_limit(&self) -> usize {
+        self.open_file_limit() / LOG_FILES_FRACTION
+    }
+
     /// The size of a log segment.
     pub(crate) fn log_segment_bytes(&self) -> u64 {
         let share = self.memory_budget_bytes / MAPPED_LOG_FRACTION / MAPPED_SEGMENTS;
@@ -205,6 +232,9 @@ impl Options {
         if let Some(slices) = self.compaction_slices {
             least("compaction_slices", slices as u64, 1)?;
             most("compaction_slices", slices as u64, MAX_THREADS)?;
+        }
+        if let Some(files) = self.max_open_files {
+            least("max_open_files", files as u64, MIN_OPEN_FILES as u64)?;
         }
         if let Background::Threads(threads) = self.background {
             least("background threads", threads as u64, 1)?;
@@ -657,6 +687,8 @@ mod tests {
         assert!(beyond(wide).contains("at most 1073741824"));
         let many = Options { compaction_slices: Some(usize::MAX), ..Options::default() };
         assert!(beyond(many).contains("at most 256"));
+        let few = Options { max_open_files: Some(7), ..Options::default() };
+        assert!(beyond(few).contains("max_open_files is 7, but must be at least 8"));
         let none = Options { compaction_slices: Some(0), ..Options::default() };
         let none = none.check().expect_err("no slice compacts nothing").to_string();
         assert!(none.contains("compaction_slices is 0, but must be at least 1"), "{none}");

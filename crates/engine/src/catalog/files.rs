@@ -16,12 +16,14 @@ impl Catalog {
     /// the cache too.
     pub(crate) fn purge_files(&self, evicts: bool) {
         let obsolete = std::mem::take(&mut *self.tables.purge.lock());
-        for table in &obsolete {
+        for table in obsolete {
             if evicts {
                 table.evict(&self.tables);
             }
-            match self.env.storage.remove(&table_name(table.meta.id)) {
-                Ok(()) => self.tables.disk.remove(table.meta.bytes),
+            // The file goes while nobody holds it, or it would be opened to stay readable.
+            let meta = table.into_meta();
+            match self.env.storage.remove(&table_name(meta.id)) {
+                Ok(()) => self.tables.disk.remove(meta.bytes),
                 // The next open removes it as an orphan.
                 Err(error) => tracing::warn!(%error, "an obsolete table was left behind"),
             }

@@ -1,6 +1,6 @@
 //! The directory of an open store. Log, manifest and value files share it, and a sync of it covers
 //! the names of all of them. After one sync has failed, a later one that succeeds proves nothing
-//! (P7).
+//! (P7). Tables and value files are opened through [`OpenFiles`].
 
 use std::io;
 use std::path::Path;
@@ -12,18 +12,22 @@ use runstone_storage::{
     StorageLock,
 };
 
+use super::open_files::OpenFiles;
+
 /// A storage that refuses to sync its directory once a sync of it has failed.
 #[derive(Debug)]
 pub(super) struct SharedDirectory {
     storage: Arc<dyn Storage>,
+    files: Arc<OpenFiles>,
     /// The first error. Each sync holds the lock, so none succeeds beside one that fails.
     failed: Mutex<Option<String>>,
 }
 
 impl SharedDirectory {
     /// Lasts until the store is closed: the next open starts from what is on disk.
-    pub(super) fn new(storage: Arc<dyn Storage>) -> SharedDirectory {
-        SharedDirectory { storage, failed: Mutex::new(None) }
+    pub(super) fn new(storage: Arc<dyn Storage>, max_open_files: usize) -> SharedDirectory {
+        let files = OpenFiles::new(Arc::clone(&storage), max_open_files);
+        SharedDirectory { storage, files, failed: Mutex::new(None) }
     }
 }
 
@@ -45,7 +49,10 @@ impl Storage for SharedDirectory {
     }
 
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
-        self.storage.create(name, category)
+        match category {
+            Category::Table | Category::Value => self.files.create(name, category),
+            _ => self.files.attempt(|| self.storage.create(name, category)),
+        }
     }
 
     fn create_mapped(
@@ -54,15 +61,18 @@ impl Storage for SharedDirectory {
         category: Category,
         capacity_bytes: u64,
     ) -> Result<Arc<dyn StorageFile>> {
-        self.storage.create_mapped(name, category, capacity_bytes)
+        self.files.attempt(|| self.storage.create_mapped(name, category, capacity_bytes))
     }
 
     fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
-        self.storage.open_mapped(name, category)
+        self.files.attempt(|| self.storage.open_mapped(name, category))
     }
 
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
-        self.storage.open(name, category)
+        match category {
+            Category::Table | Category::Value => self.files.open(name, category),
+            _ => self.files.attempt(|| self.storage.open(name, category)),
+        }
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -70,7 +80,7 @@ impl Storage for SharedDirectory {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.storage.remove(name)
+        self.files.remove(name)
     }
 
     fn list(&self) -> Result<Vec<FileInfo>> {
@@ -86,7 +96,7 @@ impl Storage for SharedDirectory {
     }
 
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
-        self.storage.link_into(name, category, target)
+        self.files.attempt(|| self.storage.link_into(name, category, target))
     }
 
     fn boot_id(&self) -> u128 {

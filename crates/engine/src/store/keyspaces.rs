@@ -36,10 +36,10 @@ impl Engine {
         outcome.inspect_err(|error| self.note_change_error(error))
     }
 
-    /// Judges a failed change of keyspaces. A refused option or a full disk leaves everything as it
-    /// was; after any other failure nobody knows what is on disk (P7).
+    /// Judges a failed change of keyspaces. A refused option, a full disk or too many open files
+    /// leave everything as it was; after any other failure nobody knows what is on disk (P7).
     fn note_change_error(&self, error: &Error) {
-        let is_fault = matches!(error, Error::Storage(_)) && !error.is_no_space();
+        let is_fault = matches!(error, Error::Storage(_)) && !error.is_transient();
         if is_fault || self.catalog.is_manifest_broken() {
             self.env.stop_writes(error);
         }

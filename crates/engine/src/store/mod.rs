@@ -4,7 +4,8 @@
 //! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
 //! - [`kv`]: the operations that every key-value store offers.
-//! - `directory`: the directory that log, manifest and value files share.
+//! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
+//!   tables and value files are open.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
 //! - [`unstable`]: looks inside a store, without a promise.
 
@@ -17,6 +18,7 @@ mod keyspaces;
 pub mod kv;
 mod metrics;
 mod open;
+mod open_files;
 mod recovery;
 pub mod unstable;
 mod verify;

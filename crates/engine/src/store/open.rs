@@ -66,7 +66,8 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
 
 pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
     options.check()?;
-    let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage));
+    let storage: Arc<dyn Storage> =
+        Arc::new(SharedDirectory::new(storage, options.open_file_limit()));
     let current = find_store(&*storage, &options)?;
     let lock = take_lock(&*storage, options.read_only)?;
     // Looks again under the lock: another process may have made the store meanwhile.

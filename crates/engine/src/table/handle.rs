@@ -89,6 +89,11 @@ pub struct Obsolete {
 }
 
 impl Obsolete {
+    /// What it was, without the open file.
+    pub fn into_meta(self) -> Arc<Table> {
+        self.meta
+    }
+
     /// Removes its blocks from the cache, where they would stay until they are the oldest. A table
     /// that cannot be read has few blocks there.
     pub fn evict(&self, context: &TableContext) {

@@ -168,7 +168,8 @@ impl WalFiles {
                 self.storage.remove(&name)?;
                 self.create(&name, capacity_bytes)
             }
-            outcome => outcome,
+            // Under its new name it is nobody's any more.
+            outcome => outcome.inspect_err(|_| self.leave(&name)),
         }
     }
 
@@ -405,23 +406,28 @@ impl Wal {
         }
     }
 
-    /// Sealed segments that still hold a mapping.
-    pub fn mapped_finished(&self) -> Vec<u64> {
+    /// Sealed segments that still hold a mapping, and whether a sync has yet to cover them.
+    pub fn mapped_finished(&self) -> Vec<(u64, bool)> {
         let finished = self.segments.iter().filter(|segment| segment.mapping.is_some());
-        finished.map(|segment| segment.number).collect()
+        finished.map(|segment| (segment.number, segment.unsynced.is_some())).collect()
     }
 
-    /// Replaces the mapped handle of a finished segment by an ordinary one. Returns the mapping,
-    /// which the caller drops without the commit lock.
+    /// How many sealed segments stay open for a sync.
+    pub fn unsynced_count(&self) -> usize {
+        self.segments.iter().filter(|segment| segment.unsynced.is_some()).count()
+    }
+
+    /// Replaces the mapped handle of a finished segment by an ordinary one, which only a sync
+    /// needs. Returns the mapping, which the caller drops without the commit lock.
     pub fn unmap(
         &mut self,
         number: u64,
-        ordinary: Arc<dyn StorageFile>,
+        ordinary: Option<Arc<dyn StorageFile>>,
     ) -> Option<impl Sized + use<>> {
         let segment = self.segments.iter_mut().find(|segment| segment.number == number)?;
         let mapped = segment.unsynced.take();
         if mapped.is_some() {
-            segment.unsynced = Some(ordinary);
+            segment.unsynced = ordinary;
         }
         Some((mapped, segment.mapping.take()))
     }

@@ -73,7 +73,7 @@ pub(crate) struct Committer {
     pub(super) state: CachePadded<Mutex<CommitState>>,
     /// Largest sequence number known to survive a power loss.
     pub(super) durable_seq: CachePadded<AtomicU64>,
-    /// Set when the log passes its limit; the writer that asks for flushes clears it.
+    /// Set when the log passes a limit; the writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
 }
@@ -227,7 +227,7 @@ impl Committer {
             self.schedule.wake();
         }
         if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
-            self.shorten_log();
+            self.relieve_log();
         }
     }
 
@@ -368,7 +368,7 @@ impl Committer {
         };
         if segment != state.last_segment {
             state.last_segment = segment;
-            if state.wal.bytes() > self.env.options.max_wal_bytes {
+            if self.wants_relief(&state.wal) {
                 self.log_too_long.store(true, Relaxed);
             }
         }

@@ -11,7 +11,7 @@ use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
-use crate::wal::segments::{SyncWork, segment_name};
+use crate::wal::segments::{SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
 
 impl Committer {
@@ -83,12 +83,43 @@ impl Committer {
 
     /// Prepares the next log segment, and unmaps finished ones.
     pub(crate) fn prepare_log(&self) -> Result<()> {
-        self.wal_files.prepare_spare()?;
+        let prepared = self.wal_files.prepare_spare();
+        // Also if that failed: these may be what holds all the files that the process may open.
+        self.close_finished(self.env.options.log_file_limit()).and(prepared)
+    }
+
+    /// Whether the log takes too many bytes, or too many files although the background closes them.
+    pub(super) fn wants_relief(&self, wal: &Wal) -> bool {
+        let options = &self.env.options;
+        wal.bytes() > options.max_wal_bytes || wal.unsynced_count() > options.log_file_limit() * 2
+    }
+
+    /// What the writer does that found the log to want relief.
+    pub(super) fn relieve_log(&self) {
+        if self.log_bytes() > self.env.options.max_wal_bytes {
+            self.shorten_log();
+        }
+        // A failed sync has stopped the store already. The write itself was not to be synced, or
+        // its own sync tells.
+        let _ = self.close_finished(self.env.options.log_file_limit() * 2);
+    }
+
+    /// Unmaps finished segments. Until a sync covers one, its file stays open, because the kernel
+    /// might not tell a later handle of bytes that it lost. So when more than `most` wait for one,
+    /// this syncs.
+    fn close_finished(&self, most: usize) -> Result<()> {
+        if self.state.lock().wal.unsynced_count() > most {
+            self.sync_through(self.visibility.publisher.visible())?;
+        }
         let finished = self.state.lock().wal.mapped_finished();
-        for number in finished {
+        for (number, is_unsynced) in finished {
+            if !is_unsynced {
+                drop(self.state.lock().wal.unmap(number, None));
+                continue;
+            }
             let name = segment_name(number);
             match self.env.storage.open(&name, Category::Wal) {
-                Ok(ordinary) => drop(self.state.lock().wal.unmap(number, ordinary)),
+                Ok(ordinary) => drop(self.state.lock().wal.unmap(number, Some(ordinary))),
                 // Flushed and retired meanwhile.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),

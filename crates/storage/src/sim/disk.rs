@@ -44,6 +44,9 @@ pub(super) struct State {
     pub(super) read_count: u64,
     pub(super) trace_hash: u64,
     pub(super) capacity_bytes: Option<u64>,
+    /// The most handles at a time, as a process has descriptors.
+    pub(super) most_handles: Option<usize>,
+    pub(super) handle_count: usize,
     pub(super) next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) directories: BTreeMap<PathBuf, Directory>,
@@ -113,6 +116,8 @@ impl State {
             read_count: 0,
             trace_hash: FNV_START,
             capacity_bytes: None,
+            most_handles: None,
+            handle_count: 0,
             next_inode: 1,
             inodes: BTreeMap::new(),
             directories: BTreeMap::from([(PathBuf::new(), Directory::default())]),
@@ -123,6 +128,7 @@ impl State {
     pub(super) fn next_boot(&self, seed: u64) -> Self {
         let mut next = State::new(seed ^ self.boot_id as u64);
         next.capacity_bytes = self.capacity_bytes;
+        next.most_handles = self.most_handles;
         next.next_inode = self.next_inode;
         next
     }
@@ -210,6 +216,14 @@ impl State {
         match self.free_bytes() {
             Some(free_bytes) if more_bytes > free_bytes => Err(no_space()),
             _ => Ok(()),
+        }
+    }
+
+    /// Fails if no further file can be open.
+    pub(super) fn check_handles(&self) -> io::Result<()> {
+        match self.most_handles.is_some_and(|most| self.handle_count >= most) {
+            true => Err(io::Error::from_raw_os_error(EMFILE)),
+            false => Ok(()),
         }
     }
 
@@ -313,6 +327,7 @@ impl EntryOp {
 const FNV_START: u64 = 0xCBF2_9CE4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01B3;
 const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 
 pub(super) fn crashed() -> io::Error {
     io::Error::other("simulated crash")

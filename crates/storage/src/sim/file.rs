@@ -169,6 +169,7 @@ impl SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         let mut state = self.disk.state.lock();
+        state.handle_count -= 1;
         if let Ok(inode) = state.inode(self.inode) {
             inode.handle_count -= 1;
             inode.mapped_handle_count -= usize::from(self.handle.fixed_capacity_bytes.is_some());
@@ -219,6 +220,7 @@ impl State {
         let inode = self.inode(inode)?;
         inode.handle_count += 1;
         inode.mapped_handle_count += usize::from(is_mapped);
+        self.handle_count += 1;
         Ok(())
     }
 }

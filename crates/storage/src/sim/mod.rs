@@ -102,6 +102,17 @@ impl SimStorage {
         self.disk.state.lock().capacity_bytes = capacity_bytes;
     }
 
+    /// Limits how many handles may be open at a time, or lifts the limit. A further open or create
+    /// fails as one does in a process that has no descriptor left.
+    pub fn set_most_handles(&self, most_handles: Option<usize>) {
+        self.disk.state.lock().most_handles = most_handles;
+    }
+
+    /// How many handles are open.
+    pub fn handle_count(&self) -> usize {
+        self.disk.state.lock().handle_count
+    }
+
     /// Cuts the power: this disk is dead, and the one returned holds what the seed let survive,
     /// under a new boot id, with no faults armed and its account at zero.
     pub fn power_cut(&self, seed: u64) -> (SimStorage, CrashReport) {
@@ -227,6 +238,7 @@ impl SimStorage {
         category: Category,
         capacity_bytes: Option<u64>,
     ) -> io::Result<u64> {
+        state.check_handles()?;
         let kind = if capacity_bytes.is_some() { OpKind::CreateMapped } else { OpKind::Create };
         let len_bytes = capacity_bytes.unwrap_or(0);
         let fault =
@@ -327,6 +339,7 @@ impl Storage for SimStorage {
         let inode = self.run(Operation::Open, name, |state| {
             state.check_alive()?;
             let id = state.lookup(&self.place, name)?;
+            state.check_handles()?;
             state.acquire(id, false)?;
             Ok(id)
         })?;

@@ -2,3 +2,4 @@
 
 mod any_operation;
 mod full_disk;
+mod open_files;

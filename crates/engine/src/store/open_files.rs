@@ -1,0 +1,372 @@
+//! The tables and value files that are open at a time. A process may open 1,024 files on most
+//! machines, and a store of 60 GB has more. So a file is closed when it was not used for long, and
+//! opened again when it is: its readers hold a [`PooledFile`] and notice nothing.
+//!
+//! - A file with writes that no sync covered stays open. The kernel reports bytes that it lost to
+//!   the handles that were open then, so one that is opened later might not be told (P7).
+//! - A file whose name goes stays open too, because nobody could open it again.
+//! - When the kernel refuses to open a file, half of those that can be are closed, and it is asked
+//!   again. That holds for files of every kind, so the log and the manifest come first.
+//!
+//! Not here: the log's segments and the manifest, which are few and mostly unsynced.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
+
+/// Times that the kernel is asked for a file.
+const TRIES: usize = 8;
+/// When there are too many, this fraction of them is closed at once: looking for those that were
+/// not used for long takes time for each file that is open.
+const CLOSED_FRACTION: usize = 8;
+
+/// Opens files and closes them.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    storage: Arc<dyn Storage>,
+    /// Files beyond this number are closed, if they can be.
+    most: usize,
+    /// Advances when a file is opened: what a file's last use is counted in.
+    turn: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Every file that somebody holds, open or not.
+    held: BTreeMap<String, Weak<PooledFile>>,
+    /// Those that are open. One that nobody holds any more may still be listed.
+    open: Vec<Weak<PooledFile>>,
+}
+
+/// What is taken out of the state under its lock is dropped without it: the last reference to a
+/// file takes the lock.
+type Dropped = (Vec<Arc<PooledFile>>, Vec<Arc<Handle>>);
+
+impl OpenFiles {
+    pub(super) fn new(storage: Arc<dyn Storage>, most: usize) -> Arc<OpenFiles> {
+        Arc::new(OpenFiles { storage, most, turn: AtomicU64::new(1), state: Mutex::default() })
+    }
+
+    /// Creates a file that is closed when it is not used.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        name: &str,
+        category: Category,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let handle = self.attempt(|| self.storage.create(name, category))?;
+        Ok(self.hold(name, category, handle))
+    }
+
+    /// Opens a file that is closed when it is not used.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        name: &str,
+        category: Category,
+    ) -> Result<Arc<dyn StorageFile>> {
+        if let Some(held) = self.held(name) {
+            return Ok(held);
+        }
+        let handle = self.attempt(|| self.storage.open(name, category))?;
+        Ok(self.hold(name, category, handle))
+    }
+
+    /// Removes a file. Whoever holds it can still read it.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        if let Some(held) = self.held(name) {
+            held.is_kept.store(true, SeqCst);
+            held.with(|_| Ok(()))?;
+        }
+        self.storage.remove(name)?;
+        self.state.lock().held.remove(name);
+        Ok(())
+    }
+
+    /// Opens something. If the process may open no more, closes files and tries again.
+    pub(super) fn attempt<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 1..TRIES {
+            match open() {
+                Err(error) if error.is_out_of_files() && self.close_half() => {}
+                outcome => return outcome,
+            }
+        }
+        open()
+    }
+
+    fn held(&self, name: &str) -> Option<Arc<PooledFile>> {
+        self.state.lock().held.get(name).and_then(Weak::upgrade)
+    }
+
+    /// A new file, or the one of that name that another caller opened meanwhile.
+    fn hold(
+        self: &Arc<Self>,
+        name: &str,
+        category: Category,
+        handle: Arc<dyn StorageFile>,
+    ) -> Arc<dyn StorageFile> {
+        let fresh = Arc::new(PooledFile {
+            files: Arc::clone(self),
+            name: name.to_string(),
+            category,
+            hints: Hints::of(&*handle),
+            handle: ArcSwapOption::empty(),
+            used: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            is_kept: AtomicBool::new(false),
+        });
+        let dropped;
+        let held = {
+            let mut state = self.state.lock();
+            match state.held.get(name).and_then(Weak::upgrade) {
+                Some(held) => {
+                    dropped = Dropped::default();
+                    held
+                }
+                None => {
+                    state.held.insert(name.to_string(), Arc::downgrade(&fresh));
+                    dropped = self.note_open(&mut state, &fresh, Arc::new(Handle(handle)));
+                    Arc::clone(&fresh)
+                }
+            }
+        };
+        drop(dropped);
+        held
+    }
+
+    /// Opens a file again that was closed.
+    fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
+        let handle = self.attempt(|| self.storage.open(&file.name, file.category))?;
+        let handle = Arc::new(Handle(handle));
+        let mut state = self.state.lock();
+        if let Some(handle) = file.handle.load_full() {
+            return Ok(handle);
+        }
+        // Whoever asks holds the file, so it is listed.
+        let Some(held) = state.held.get(&file.name).and_then(Weak::upgrade) else {
+            return Ok(handle);
+        };
+        let dropped = self.note_open(&mut state, &held, Arc::clone(&handle));
+        drop(state);
+        drop((held, dropped));
+        Ok(handle)
+    }
+
+    /// Lists a file that was opened, and closes others if there are too many.
+    fn note_open(&self, state: &mut State, file: &Arc<PooledFile>, handle: Arc<Handle>) -> Dropped {
+        file.used.store(self.turn.fetch_add(1, Relaxed) + 1, Relaxed);
+        file.handle.store(Some(handle));
+        state.open.push(Arc::downgrade(file));
+        match state.open.len() > self.most {
+            true => state.close_oldest(state.open.len() - self.most, self.most / CLOSED_FRACTION),
+            false => Dropped::default(),
+        }
+    }
+
+    /// Closes half of the files that can be closed; `false` if there was none.
+    fn close_half(&self) -> bool {
+        let (files, handles) = {
+            let mut state = self.state.lock();
+            let half = state.open.len().div_ceil(2);
+            state.close_oldest(half, half)
+        };
+        let closed = !handles.is_empty();
+        drop((files, handles));
+        closed
+    }
+}
+
+impl State {
+    /// Closes files that were not used for longest: at least `needed` and up to `wanted`, if so
+    /// many can be. Those that nobody holds count, because they are closed already.
+    fn close_oldest(&mut self, needed: usize, wanted: usize) -> Dropped {
+        let listed = self.open.len();
+        let mut files: Vec<Arc<PooledFile>> =
+            mem::take(&mut self.open).iter().filter_map(Weak::upgrade).collect();
+        let gone = listed - files.len();
+        let mut handles = Vec::new();
+        if gone < needed {
+            let count = needed.max(wanted) - gone;
+            files.sort_by_key(|file| file.used.load(Relaxed));
+            for file in &files {
+                if handles.len() == count {
+                    break;
+                }
+                handles.extend(file.close());
+            }
+        }
+        let open = files.iter().filter(|file| file.handle.load().is_some());
+        self.open = open.map(Arc::downgrade).collect();
+        (files, handles)
+    }
+}
+
+/// An open file of the storage.
+#[derive(Debug)]
+struct Handle(Arc<dyn StorageFile>);
+
+/// What a file says of itself once and for all.
+#[derive(Clone, Copy, Debug)]
+struct Hints {
+    reads_together: bool,
+    heeds_hints: bool,
+    is_memory: bool,
+}
+
+impl Hints {
+    fn of(file: &dyn StorageFile) -> Hints {
+        Hints {
+            reads_together: file.reads_together(),
+            heeds_hints: file.heeds_hints(),
+            is_memory: file.is_memory(),
+        }
+    }
+}
+
+/// A file that is opened when it is used.
+#[derive(Debug)]
+struct PooledFile {
+    files: Arc<OpenFiles>,
+    name: String,
+    category: Category,
+    hints: Hints,
+    handle: ArcSwapOption<Handle>,
+    /// The turn of the last use.
+    used: AtomicU64,
+    /// Writes that have begun, and how many of them a sync covered.
+    written: AtomicU64,
+    synced: AtomicU64,
+    /// Whether the name is gone, so that the file cannot be opened again.
+    is_kept: AtomicBool,
+}
+
+impl PooledFile {
+    /// Lets `with` use the open file, which stays open meanwhile.
+    fn with<T>(&self, with: impl FnOnce(&dyn StorageFile) -> Result<T>) -> Result<T> {
+        let turn = self.files.turn.load(Relaxed);
+        // A store only when it changes something: readers share the line.
+        if self.used.load(Relaxed) != turn {
+            self.used.store(turn, Relaxed);
+        }
+        match &*self.handle.load() {
+            Some(handle) => with(&*handle.0),
+            None => with(&*self.files.reopen(self)?.0),
+        }
+    }
+
+    /// The same for a change that a sync must cover.
+    fn change(&self, change: impl FnOnce(&dyn StorageFile) -> Result<()>) -> Result<()> {
+        self.written.fetch_add(1, SeqCst);
+        // Against `close`: either it sees the change, or this call does not see the old handle.
+        fence(SeqCst);
+        self.with(change)
+    }
+
+    fn must_stay_open(&self) -> bool {
+        self.is_kept.load(SeqCst) || self.synced.load(SeqCst) != self.written.load(SeqCst)
+    }
+
+    /// Closes the file, if it may be. Called with the lock of the list held, which everyone who
+    /// opens the file needs. The caller drops the handle without it.
+    fn close(&self) -> Option<Arc<Handle>> {
+        if self.must_stay_open() {
+            return None;
+        }
+        let handle = self.handle.swap(None)?;
+        fence(SeqCst);
+        if self.must_stay_open() {
+            // A write came between, and uses the handle.
+            self.handle.store(Some(handle));
+            return None;
+        }
+        Some(handle)
+    }
+}
+
+impl Drop for PooledFile {
+    fn drop(&mut self) {
+        let held = &mut self.files.state.lock().held;
+        if held.get(&self.name).is_some_and(|file| file.strong_count() == 0) {
+            held.remove(&self.name);
+        }
+    }
+}
+
+impl StorageFile for PooledFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.with(|file| file.read_at(offset, buf))
+    }
+
+    fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
+        self.with(|file| file.read_vec(offset, len_bytes))
+    }
+
+    fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
+        self.with(|file| file.read_many(reads))
+    }
+
+    fn reads_together(&self) -> bool {
+        self.hints.reads_together
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.change(|file| file.write_at(offset, data))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let written = self.written.load(SeqCst);
+        self.with(|file| file.sync())?;
+        self.synced.fetch_max(written, SeqCst);
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.with(|file| file.len())
+    }
+
+    fn disk_bytes(&self) -> Result<u64> {
+        self.with(|file| file.disk_bytes())
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.change(|file| file.set_len(len_bytes))
+    }
+
+    fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.change(|file| file.allocate(offset, len_bytes))
+    }
+
+    /// No sync need cover it: a hole that a power loss takes back is space, and no data.
+    fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.with(|file| file.punch(offset, len_bytes))
+    }
+
+    fn read_ahead(&self, offset: u64, len_bytes: u64) {
+        let _ = self.with(|file| {
+            file.read_ahead(offset, len_bytes);
+            Ok(())
+        });
+    }
+
+    fn heeds_hints(&self) -> bool {
+        self.hints.heeds_hints
+    }
+
+    fn show(&self, offset: u64, len_bytes: u64, see: &mut dyn FnMut(&[u8])) -> bool {
+        self.hints.is_memory
+            && self.with(|file| Ok(file.show(offset, len_bytes, see))).unwrap_or(false)
+    }
+
+    fn is_memory(&self) -> bool {
+        self.hints.is_memory
+    }
+
+    fn prepare(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.with(|file| file.prepare(offset, len_bytes))
+    }
+}
