@@ -148,11 +148,6 @@ pub trait Storage: Send + Sync + Debug {
     /// directories of one file system, else by copy. `name` must no longer be written to.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
-    /// Identifies the boot of the machine. Equal ids mean that the power stayed on in between, so
-    /// that everything written is still there. WAL recovery uses it to tell a torn tail from
-    /// corruption.
-    fn boot_id(&self) -> u128;
-
     /// Bytes that new files may still take, if the implementation knows.
     fn free_bytes(&self) -> Option<u64> {
         None

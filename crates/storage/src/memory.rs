@@ -17,9 +17,6 @@ use crate::{
     StorageLock,
 };
 
-/// Every memory storage has the same boot: a machine that loses power loses the storage too.
-const MEMORY_BOOT_ID: u128 = 1;
-
 /// A directory in memory. Clones share its files and counters, so that a test can open a store
 /// again after dropping it.
 #[derive(Clone, Debug)]
@@ -175,10 +172,6 @@ impl Storage for MemoryStorage {
 
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
         copy_into(self, name, category, target)
-    }
-
-    fn boot_id(&self) -> u128 {
-        MEMORY_BOOT_ID
     }
 
     fn counters(&self) -> &Counters {

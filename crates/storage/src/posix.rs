@@ -22,7 +22,6 @@ use crate::{
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What opening a directory may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,6 @@ pub struct PosixStorage {
     /// Open from the start, so that syncing it needs no descriptor when there may be none left.
     open_directory: File,
     is_read_only: bool,
-    boot_id: u128,
     counters: Arc<Counters>,
     rings: Option<Arc<Rings>>,
 }
@@ -64,7 +62,6 @@ impl PosixStorage {
             directory: path.to_path_buf(),
             open_directory,
             is_read_only: access == Access::ReadOnly,
-            boot_id: read_boot_id(),
             counters: Arc::default(),
             rings: None,
         })
@@ -250,11 +247,6 @@ impl Storage for PosixStorage {
         }
     }
 
-    /// The kernel's boot id, or 0 for "unknown": a caller must not take two zeros for equal.
-    fn boot_id(&self) -> u128 {
-        self.boot_id
-    }
-
     fn free_bytes(&self) -> Option<u64> {
         let status = statvfs(&self.directory).ok()?;
         Some(status.f_bavail.saturating_mul(status.f_frsize))
@@ -346,10 +338,4 @@ fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
-}
-
-fn read_boot_id() -> u128 {
-    let text = fs::read_to_string(BOOT_ID_FILE).unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap_or(0)
 }

@@ -80,10 +80,6 @@ impl Storage for LogApart {
         self.of_category(category).link_into(name, category, target)
     }
 
-    fn boot_id(&self) -> u128 {
-        self.main.boot_id()
-    }
-
     fn free_bytes(&self) -> Option<u64> {
         self.main.free_bytes()
     }

@@ -149,6 +149,8 @@ fn fill(store: &Store, writes: u64) -> State {
             keyspaces[place].put(&key, &value).expect("memory");
             state.insert((place, key), value);
         }
+        // What is damaged in a log is told if a later record says that it was synced.
+        store.sync().expect("memory");
         match i % 40 {
             // The last writes stay in the log.
             39 if i + 30 < writes => store.flush().expect("memory"),

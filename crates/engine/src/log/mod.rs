@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! file      header (64 bytes) | the same header again | frames
-//! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | boot id u128 | 0 u64
-//!           | 0 u32 | checksum u32
+//! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | unused u128 | 0 u64 | 0 u32
+//!           | checksum u32
 //! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are
 //!           left
 //! fragment  checksum u32 | len u16 | kind u8 | len bytes
@@ -65,8 +65,6 @@ pub struct LogHeader {
     pub number: u64,
     /// Random id of this life of the file.
     pub id: u64,
-    /// Boot of the machine at creation.
-    pub boot_id: u128,
 }
 
 /// Why a header does not decode.
@@ -96,7 +94,6 @@ impl LogHeader {
         bytes[8..12].copy_from_slice(&LOG_FORMAT.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.id.to_le_bytes());
-        bytes[32..48].copy_from_slice(&self.boot_id.to_le_bytes());
         let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..60]) as u32;
         bytes[60..COPY_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes.copy_within(..COPY_BYTES, COPY_BYTES);
@@ -124,8 +121,7 @@ impl LogHeader {
             Some(newer) => return Err(BadHeader::Newer(newer)),
             None => return Err(BadHeader::Invalid),
         }
-        let boot_id = u128::from(word(32)?) | u128::from(word(40)?) << 64;
-        Ok(LogHeader { number: word(16)?, id: word(24)?, boot_id })
+        Ok(LogHeader { number: word(16)?, id: word(24)? })
     }
 }
 

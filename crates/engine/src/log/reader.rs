@@ -162,7 +162,7 @@ mod tests {
     use crate::log::{BadHeader, LogKind, LogWriter};
     use runstone_storage::{Category, MemoryStorage, Storage};
 
-    const HEADER: LogHeader = LogHeader { number: 3, id: 0xfeed, boot_id: 9 };
+    const HEADER: LogHeader = LogHeader { number: 3, id: 0xfeed };
 
     fn records() -> Vec<Vec<u8>> {
         let lens = [0, 1, 100, 32_760, 32_761, 7, 100_000, 5, 32_000, 700, 3];

@@ -36,7 +36,7 @@ impl Engine {
             while self.runner.flusher.flush_oldest(keyspace)? {}
         }
         self.committer.remove_log();
-        match &self.catalog.manifest.lock().log {
+        match &mut self.catalog.manifest.lock().log {
             Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
             None => Ok(()),
         }

@@ -99,10 +99,6 @@ impl Storage for SharedDirectory {
         self.files.attempt(|| self.storage.link_into(name, category, target))
     }
 
-    fn boot_id(&self) -> u128 {
-        self.storage.boot_id()
-    }
-
     fn free_bytes(&self) -> Option<u64> {
         self.storage.free_bytes()
     }

@@ -76,13 +76,13 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
         None => find_store(&*storage, &options)?,
     };
     let mut random = options.seed.unwrap_or_else(random::entropy);
-    let (mut state, same_boot) = match current {
+    let mut state = match current {
         Some(current) => read_manifest(&*storage, current)?,
-        None => (new_state(&mut random), true),
+        None => new_state(&mut random),
     };
     apply_options(&mut state, &options)?;
     let inner = Arc::new(assemble(storage, options, lock, state, random)?);
-    recover(&inner, same_boot, random)?;
+    recover(&inner, random)?;
     finish(inner)
 }
 

@@ -11,7 +11,7 @@ use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
-use crate::log::{LogHeader, number_in};
+use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
@@ -22,12 +22,12 @@ use crate::wal::recovery::{self, LogStart};
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
 /// Runs steps 3 to 6.
-pub(super) fn recover(inner: &Arc<Engine>, same_boot: bool, random: u64) -> Result<()> {
+pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     let mut new_tables = NewTables::new();
     if !inner.env.options.read_only {
-        make_base_durable(inner, same_boot, random)?;
+        make_base_durable(inner, random)?;
     }
-    let fresh = replay_log(inner, same_boot, &mut new_tables).and_then(|last_seq| {
+    let fresh = replay_log(inner, &mut new_tables).and_then(|last_seq| {
         let writes = !inner.env.options.read_only;
         writes.then(|| make_first_manifest(inner, &new_tables, last_seq, random)).transpose()
     });
@@ -45,8 +45,8 @@ pub(super) fn recover(inner: &Arc<Engine>, same_boot: bool, random: u64) -> Resu
 /// Makes the manifest that was read durable, in a manifest of its own. Recovery writes values to
 /// slots that this manifest calls free. But its last edit may not be durable, and a sync that
 /// failed may have lost it for good. The slots that this edit frees would then be overwritten
-/// although the older manifest uses them. The log still belongs to the boot that wrote it.
-fn make_base_durable(inner: &Engine, same_boot: bool, random: u64) -> Result<()> {
+/// although the older manifest uses them.
+fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let manifest = inner.catalog.manifest.lock();
     let storage = &inner.env.storage;
@@ -57,17 +57,15 @@ fn make_base_durable(inner: &Engine, same_boot: bool, random: u64) -> Result<()>
     }
     let number = inner.env.new_file();
     let id = random::next(&mut (random ^ number));
-    let boot_id = if same_boot { storage.boot_id() } else { 0 };
     let state = inner.catalog.store_state(&manifest);
-    let header = LogHeader { number, id, boot_id };
-    Manifest::create_for(Arc::clone(storage), header, &state)?.switch_current()
+    Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
 }
 
 /// Replays the log into memtables, and writes those to tables unless the store is read-only.
 /// Returns the last sequence number.
-fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Result<SeqNo> {
+fn replay_log(inner: &Engine, new_tables: &mut NewTables) -> Result<SeqNo> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
-    let start = LogStart { segment, seq, same_boot };
+    let start = LogStart { segment, seq };
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
     let recovered = recovery::replay(&*inner.env.storage, start, |seq, operation| {
@@ -91,7 +89,7 @@ fn replay_log(inner: &Engine, same_boot: bool, new_tables: &mut NewTables) -> Re
     let last_seq = recovered.last_seq.max(inner.visibility.publisher.visible());
     inner.committer.begin_after(last_seq);
     if recovered.torn {
-        tracing::warn!(last_seq, "an unsynced suffix of the log was lost with the power");
+        tracing::warn!(last_seq, "an unsynced suffix of the log was lost");
     }
     for keyspace in keyspaces.values().filter(|_| !inner.env.options.read_only) {
         let active = Arc::clone(&keyspace.view.load().active);

@@ -15,7 +15,7 @@ use crate::store::engine::Engine;
 use crate::table::handle::TableHandle;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
-use crate::tree::manifest::{read_current, read_manifest};
+use crate::tree::manifest::{Current, read_current, read_manifest};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -56,8 +56,13 @@ impl Engine {
         let mut report = VerifyReport::default();
         // Takes the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.catalog.manifest.lock();
+        // The store knows how long its manifest is, even if nothing there says so any more.
+        let written = manifest.log.as_ref().map_or(0, |log| log.current().least_bytes);
         let read = read_current(&*self.env.storage).and_then(|number| match number {
-            Some(current) => read_manifest(&*self.env.storage, current).map(drop),
+            Some(current) => {
+                let least_bytes = current.least_bytes.max(written);
+                read_manifest(&*self.env.storage, Current { least_bytes, ..current }).map(drop)
+            }
             None => Err(Error::corruption("CURRENT", 0, "the file is missing")),
         });
         drop(manifest);

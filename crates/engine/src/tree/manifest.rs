@@ -5,10 +5,10 @@
 //!   the record. A seal (a record without changes) follows unsynced, so that damage to the last
 //!   edit is not taken for a torn tail.
 //! - Every record says up to which offset the log was synced before it. A damaged record is
-//!   corruption if a later valid one says that it was synced, or if no power was lost since it was
-//!   written.
-//! - `CURRENT` also records how long the manifest was when `CURRENT` was written, at creation and
-//!   at close. A shorter manifest has lost its end.
+//!   corruption if a later valid one says that it was synced. Otherwise it is what a power loss, or
+//!   a copy of the disk of a running machine, leaves of an edit that nobody was promised.
+//! - `CURRENT` also records how long the manifest was when `CURRENT` was written: at creation, at
+//!   close, and whenever [`NAMED_STEP_BYTES`] were added. A shorter manifest has lost its end.
 //! - When the log has grown to twice its first record, a new manifest is written: whole shapes,
 //!   sync, then a rename replaces `CURRENT`. A crash in between leaves the old one in force.
 
@@ -32,6 +32,9 @@ pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
 /// A manifest is not rewritten below this size.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
+/// `CURRENT` is written again when the manifest has grown by so much: what is missing at the end of
+/// a manifest, and no later record tells of, is less. An edit takes 100 to 1,000 bytes.
+const NAMED_STEP_BYTES: u64 = 16 << 10;
 
 /// File name of a manifest.
 pub fn manifest_name(number: u64) -> String {
@@ -227,6 +230,8 @@ pub struct Manifest {
     synced_to: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
+    /// The length that `CURRENT` gives.
+    named_bytes: u64,
     /// Set by a failed append: nobody knows what is on disk, so nothing more may be appended.
     broken: bool,
 }
@@ -240,20 +245,9 @@ impl Manifest {
         id: u64,
         state: &StoreState,
     ) -> Result<Manifest> {
-        let header = LogHeader { number, id, boot_id: storage.boot_id() };
-        Manifest::create_for(storage, header, state)
-    }
-
-    /// The same for another boot: the one that wrote the log which belongs to the state.
-    pub fn create_for(
-        storage: Arc<dyn Storage>,
-        header: LogHeader,
-        state: &StoreState,
-    ) -> Result<Manifest> {
-        let number = header.number;
         debug_assert!(state.next_file > number);
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
-        let made = Manifest::fill(Arc::clone(&storage), file, header, state);
+        let made = Manifest::fill(Arc::clone(&storage), file, LogHeader { number, id }, state);
         // On a full disk a half-made file would hold the space that it did get.
         made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
     }
@@ -266,8 +260,15 @@ impl Manifest {
     ) -> Result<Manifest> {
         let number = header.number;
         let log = LogWriter::create(file, LogKind::Manifest, header)?;
-        let mut manifest =
-            Manifest { storage, number, log, synced_to: 0, rotate_at_bytes: 0, broken: false };
+        let mut manifest = Manifest {
+            storage,
+            number,
+            log,
+            synced_to: 0,
+            rotate_at_bytes: 0,
+            named_bytes: 0,
+            broken: false,
+        };
         manifest.try_append(&state.snapshot())?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
         manifest.log.file().sync()?;
@@ -325,7 +326,7 @@ impl Manifest {
     }
 
     /// Writes the next content of `CURRENT`: this manifest's name and synced length.
-    pub fn prepare_current(&self) -> Result<()> {
+    pub fn prepare_current(&mut self) -> Result<()> {
         let storage = &*self.storage;
         match storage.remove(CURRENT_NEW) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
@@ -336,6 +337,7 @@ impl Manifest {
         let sum = xxhash_rust::xxh3::xxh3_64(said.as_bytes());
         file.write_at(0, format!("{said} {sum:016x}\n").as_bytes())?;
         file.sync()?;
+        self.named_bytes = self.synced_to;
         Ok(())
     }
 
@@ -354,6 +356,16 @@ impl Manifest {
     /// Whether it is time for a new manifest.
     pub fn wants_rotation(&self) -> bool {
         !self.broken && self.log.position() >= self.rotate_at_bytes
+    }
+
+    /// Whether it is time to write `CURRENT` again.
+    pub fn wants_naming(&self) -> bool {
+        !self.broken && self.synced_to >= self.named_bytes + NAMED_STEP_BYTES
+    }
+
+    /// What `CURRENT` would say now. The file was read to its end before, or written by this.
+    pub fn current(&self) -> Current {
+        Current { number: self.number, least_bytes: self.synced_to }
     }
 
     /// Bytes of the file in use.
@@ -399,9 +411,8 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end. Also returns whether the machine has kept its power since the
-/// manifest was made. A torn last record is ignored, because it was never acknowledged.
-pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, bool)> {
+/// Reads a manifest to its end. A torn last record is ignored, because it was never acknowledged.
+pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<StoreState> {
     let Current { number, least_bytes } = current;
     let name = manifest_name(number);
     let file = storage.open(&name, Category::Manifest).map_err(|error| {
@@ -414,8 +425,6 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     if header.number != number {
         return Err(Error::corruption(name, 0, "header has another number than the name"));
     }
-    // A system without boot ids reports zero.
-    let same_boot = header.boot_id != 0 && header.boot_id == storage.boot_id();
     let mut reader = LogReader::new(file, &header)?;
     let mut state = StoreState::default();
     let mut records = 0;
@@ -426,7 +435,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
                 apply_record(&mut state, &name, offset, &bytes)?;
             }
             Next::End { offset } => {
-                refuse_corruption(&mut reader, &name, offset, same_boot)?;
+                refuse_corruption(&mut reader, &name, offset)?;
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
                 }
@@ -437,23 +446,18 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
                     let what = format!("valid to here, but {least_bytes} bytes were written");
                     return Err(Error::corruption(name, offset, what));
                 }
-                return Ok((state, same_boot));
+                return Ok(state);
             }
         }
     }
 }
 
 /// Looks behind the end of the valid part for proof that more was there.
-fn refuse_corruption(
-    reader: &mut LogReader,
-    name: &str,
-    offset: u64,
-    same_boot: bool,
-) -> Result<()> {
+fn refuse_corruption(reader: &mut LogReader, name: &str, offset: u64) -> Result<()> {
     let mut proof = None;
     reader.scan_after(offset, |at, bytes| {
         let synced_to = Reader::new(bytes).take_varint().unwrap_or(0);
-        if same_boot || synced_to > offset {
+        if synced_to > offset {
             proof = proof.or(Some(at));
         }
     })?;

@@ -3,12 +3,11 @@
 //! 1. Segments are read from the manifest's floor on, by number. Each record must continue the
 //!    sequence numbers of the one before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
-//! 3. Otherwise something is missing. Valid records behind the gap prove corruption in two cases:
-//!    the store has not lost power since it was opened (the manifest's boot id is the current one),
-//!    or one of them says that the missing part was synced. In all other cases a power loss took an
-//!    unsynced suffix. The records behind the gap are dropped (P2), because nobody was promised
-//!    them.
-//!    lies behind the gap is dropped (P2), and nobody was promised it.
+//! 3. Otherwise something is missing. It is corruption if a valid record behind the gap says that
+//!    the missing part was durable when it was written. In all other cases an unsynced suffix was
+//!    lost: with the power, or because these files are a copy of a disk that a running machine
+//!    wrote to. The records behind the gap are dropped (P2), because nobody was promised them. That
+//!    the machine has not booted since proves nothing: a copy of its disk has no later boot.
 
 use std::sync::Arc;
 
@@ -58,8 +57,6 @@ pub struct LogStart {
     pub segment: u64,
     /// Sequence number of its first record.
     pub seq: SeqNo,
-    /// Whether the store has not lost power since it was opened.
-    pub same_boot: bool,
 }
 
 /// Replays the log into `apply`, which is called once per operation in order.
@@ -76,7 +73,7 @@ pub fn replay(
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, mut operations) = decode_head(&bytes, number, offset)?;
             if head.first_seq != recovered.last_seq + 1 {
-                judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
+                judge(storage, end, recovered.last_seq + 1)?;
                 recovered.torn = true;
                 return Ok(recovered);
             }
@@ -92,7 +89,7 @@ pub fn replay(
             recovered.last_seq = head.first_seq + head.count - 1;
         }
     }
-    recovered.torn = judge(storage, end, recovered.last_seq + 1, start.same_boot)?;
+    recovered.torn = judge(storage, end, recovered.last_seq + 1)?;
     Ok(recovered)
 }
 
@@ -106,13 +103,8 @@ fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Nex
 }
 
 /// Looks for valid records behind the end of the valid part. `Ok(true)` means that there are some
-/// and a power loss explains them, `Ok(false)` that there are none. Corruption is an error.
-fn judge(
-    storage: &dyn Storage,
-    (number, offset): (u64, u64),
-    expected: SeqNo,
-    same_boot: bool,
-) -> Result<bool> {
+/// and an unsynced suffix was lost, `Ok(false)` that there are none. Corruption is an error.
+fn judge(storage: &dyn Storage, (number, offset): (u64, u64), expected: SeqNo) -> Result<bool> {
     let mut later = 0u64;
     let mut durable = 0;
     for segment in segments(storage, number)? {
@@ -128,7 +120,7 @@ fn judge(
             }
         })?;
     }
-    if later > 0 && (same_boot || durable >= expected) {
+    if later > 0 && durable >= expected {
         let what =
             format!("record {expected} is damaged or missing, and {later} valid ones follow it");
         return Err(damaged(number, offset, what));

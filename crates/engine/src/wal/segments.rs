@@ -7,9 +7,9 @@
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it: damage below a number that a later record calls synced is
-//! corruption; damage above it can be what a power loss leaves behind. Where the boot id shows that
-//! no power was lost, any valid record behind a damaged one proves corruption. A store that is
-//! closed in order flushes its memtables and leaves no log behind.
+//! corruption; damage above it can be what a power loss leaves behind. What a flush made durable
+//! counts as synced once the log needs it no more. A store that is closed in order flushes its
+//! memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
 //! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
@@ -381,7 +381,7 @@ impl Wal {
         let capacity_bytes = (wanted + crate::log::FRAME_BYTES).max(self.files.segment_bytes);
         let (number, taken) = self.files.take(capacity_bytes)?;
         let id = crate::base::random::next(&mut self.random);
-        let header = LogHeader { number, id, boot_id: self.files.storage.boot_id() };
+        let header = LogHeader { number, id };
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.seal_current();
@@ -476,6 +476,11 @@ impl Wal {
             obsolete.push(ObsoleteSegment { number, recyclable, _mapping: segment });
         }
         obsolete
+    }
+
+    /// Number of the first record that the log still holds; everything below is in tables.
+    pub fn start_seq(&self) -> Option<SeqNo> {
+        self.segments.front().map(|segment| segment.first_seq)
     }
 
     /// The first segment that the log needs, and the sequence number of its first record. `needed`

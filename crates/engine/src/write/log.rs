@@ -76,8 +76,17 @@ impl Committer {
 
     /// Releases the segments below the log's floor. A segment that cannot be removed fails no
     /// caller, because the manifest says that it is not needed.
+    /// The edit that moved the floor is durable, hence so is everything below it. Later records say
+    /// that: if the edit is damaged, they show that something is missing.
     pub(crate) fn retire_log_below(&self, floor: u64) {
-        let obsolete = self.state.lock().wal.take_obsolete(floor);
+        let obsolete = {
+            let wal = &mut self.state.lock().wal;
+            let obsolete = wal.take_obsolete(floor);
+            if let Some(start_seq) = wal.start_seq() {
+                self.durable_seq.fetch_max(start_seq - 1, AcqRel);
+            }
+            obsolete
+        };
         obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
     }
 

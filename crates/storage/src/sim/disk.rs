@@ -36,7 +36,8 @@ impl Disk {
 /// Everything on the disk. Ordered maps only: a hash order would make runs differ.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) boot_id: u128,
+    /// Makes each boot's choices its own.
+    pub(super) salt: u64,
     pub(super) is_crashed: bool,
     pub(super) random: Random,
     pub(super) faults: Faults,
@@ -106,9 +107,9 @@ pub(super) struct Op<'a> {
 impl State {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let boot_id = (u128::from(random.draw()) << 64) | u128::from(random.draw()) | 1;
+        let salt = random.draw() ^ random.draw();
         State {
-            boot_id,
+            salt,
             is_crashed: false,
             random,
             faults: Faults::default(),
@@ -126,7 +127,7 @@ impl State {
 
     /// A disk with the same capacity and nothing on it, as the next boot finds it.
     pub(super) fn next_boot(&self, seed: u64) -> Self {
-        let mut next = State::new(seed ^ self.boot_id as u64);
+        let mut next = State::new(seed ^ self.salt);
         next.capacity_bytes = self.capacity_bytes;
         next.most_handles = self.most_handles;
         next.next_inode = self.next_inode;

@@ -45,7 +45,7 @@ pub struct SimStorage {
 }
 
 impl SimStorage {
-    /// An empty disk. The seed chooses its boot id and the details of faults.
+    /// An empty disk. The seed chooses the details of faults.
     pub fn new(seed: u64) -> Self {
         Self::on(State::new(seed), PathBuf::new())
     }
@@ -114,7 +114,8 @@ impl SimStorage {
     }
 
     /// Cuts the power: this disk is dead, and the one returned holds what the seed let survive,
-    /// under a new boot id, with no faults armed and its account at zero.
+    /// with no faults armed and its account at zero. A copy of the disk of a running machine is the
+    /// same.
     pub fn power_cut(&self, seed: u64) -> (SimStorage, CrashReport) {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;
@@ -123,12 +124,12 @@ impl SimStorage {
     }
 
     /// Kills the process but not the machine: everything written is still there and still pending,
-    /// under the same boot id. Handles and locks are gone, faults disarmed, the account at zero.
+    /// and handles and locks are gone, faults disarmed, the account at zero.
     pub fn process_crash(&self) -> SimStorage {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;
         let mut next = state.next_boot(state.op_count);
-        next.boot_id = state.boot_id;
+        next.salt = state.salt;
         next.directories = state.directories.clone();
         next.inodes = state.inodes.clone();
         for inode in next.inodes.values_mut() {
@@ -403,10 +404,6 @@ impl Storage for SimStorage {
                 .run(Operation::Link, name, |state| self.try_link(state, name, category, &place)),
             None => copy_into(self, name, category, target),
         }
-    }
-
-    fn boot_id(&self) -> u128 {
-        self.disk.state.lock().boot_id
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -66,7 +66,6 @@ struct Device {
     volume: Mutex<Volume>,
     locks: LockTable,
     image: String,
-    boot_id: u128,
 }
 
 impl Drop for Device {
@@ -99,11 +98,9 @@ impl BlockStorage {
 
     fn over(mut volume: Volume, options: BlockOptions) -> BlockStorage {
         volume.syncs_image = options.syncs_image;
-        // Each opening begins an epoch, and what was not synced before it is gone.
-        let boot_id = u128::from(volume.epoch()) | 1 << 127;
         let image = volume.ftl.nand().place();
         let locks = LockTable::default();
-        let device = Device { volume: Mutex::new(volume), locks, image, boot_id };
+        let device = Device { volume: Mutex::new(volume), locks, image };
         BlockStorage { device: Arc::new(device), place: String::new(), counters: Arc::default() }
     }
 
@@ -261,10 +258,6 @@ impl Storage for BlockStorage {
 
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> StorageResult<()> {
         copy_into(self, name, category, target)
-    }
-
-    fn boot_id(&self) -> u128 {
-        self.device.boot_id
     }
 
     fn free_bytes(&self) -> Option<u64> {

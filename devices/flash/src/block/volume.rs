@@ -155,10 +155,6 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn epoch(&self) -> u64 {
-        self.journal.epoch
-    }
-
     /// Blocks that can be written before the device is full.
     pub(super) fn available_count(&self) -> u64 {
         let freed: u64 = self.freed.iter().map(|run| run.count).sum();

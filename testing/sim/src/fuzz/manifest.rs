@@ -29,7 +29,7 @@ pub fn judge(data: &[u8]) {
     } else {
         put_file(&storage, "000001.manifest", Category::Manifest, rest);
     }
-    if let Ok((state, _)) = read_manifest(&storage, Current { number: 1, least_bytes: 0 }) {
+    if let Ok(state) = read_manifest(&storage, Current { number: 1, least_bytes: 0 }) {
         tell_again(&state);
     }
     open(storage, flags & READ_ONLY != 0);
@@ -38,7 +38,7 @@ pub fn judge(data: &[u8]) {
 /// Makes records the manifest 1.
 pub fn write_records(storage: &dyn Storage, records: &[&[u8]]) {
     let file = storage.create("000001.manifest", Category::Manifest).expect("a new name");
-    let header = LogHeader { number: 1, id: 0x5eed, boot_id: storage.boot_id() };
+    let header = LogHeader { number: 1, id: 0x5eed };
     let mut log = LogWriter::create(file, LogKind::Manifest, header).expect("memory");
     for record in records {
         log.append(&[record]).expect("memory");

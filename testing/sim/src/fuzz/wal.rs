@@ -11,9 +11,8 @@ use runstone::{Error, Kind};
 
 use super::parts::{Part, parts, put_file, put_varint};
 
-/// Flags: records under checksums; no power was lost.
+/// Flag: records under checksums.
 const SEALED: u8 = 1;
-const SAME_BOOT: u8 = 2;
 
 /// An operation with its number.
 type Replayed = (u64, u8, u32, Vec<u8>, Vec<u8>);
@@ -24,17 +23,16 @@ type Said = Option<(Vec<Replayed>, bool)>;
 /// Judges an input.
 pub fn judge(data: &[u8]) {
     let Some((flags, rest)) = data.split_first() else { return };
-    let same_boot = flags & SAME_BOOT != 0;
     let storage = MemoryStorage::new();
     let expected = if flags & SEALED != 0 {
         let records = parts(rest);
         write_segments(&storage, &records);
-        Some(second_opinion(&records, same_boot))
+        Some(second_opinion(&records))
     } else {
         put_file(&storage, "000001.wal", Category::Wal, rest);
         None
     };
-    let said = read(&storage, same_boot);
+    let said = read(&storage);
     if let Some(expected) = expected {
         assert_eq!(said, expected, "the two decoders agree");
     }
@@ -43,12 +41,12 @@ pub fn judge(data: &[u8]) {
     assert!(bytes <= rest.len(), "no more comes out than went in");
     let again = MemoryStorage::new();
     write_again(&again, &operations);
-    assert_eq!(read(&again, true), Some((operations, false)), "the same when written again");
+    assert_eq!(read(&again), Some((operations, false)), "the same when written again");
 }
 
-fn read(storage: &dyn Storage, same_boot: bool) -> Said {
+fn read(storage: &dyn Storage) -> Said {
     let mut operations = Vec::new();
-    let start = LogStart { segment: 1, seq: 1, same_boot };
+    let start = LogStart { segment: 1, seq: 1 };
     let outcome = replay(storage, start, |seq, op| {
         let (key, value) = (op.key.to_vec(), op.value.to_vec());
         operations.push((seq, op.kind as u8, op.keyspace, key, value));
@@ -66,7 +64,7 @@ fn read(storage: &dyn Storage, same_boot: bool) -> Said {
 
 fn segment(storage: &dyn Storage, number: u64) -> LogWriter {
     let file = storage.create(&format!("{number:06}.wal"), Category::Wal).expect("a new name");
-    let header = LogHeader { number, id: number ^ 0x5eed, boot_id: 1 };
+    let header = LogHeader { number, id: number ^ 0x5eed };
     LogWriter::create(file, LogKind::Wal, header).expect("memory")
 }
 
@@ -100,7 +98,7 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
 }
 
 /// Replays the records by the rules of docs/formats.md §5 and ARCHITECTURE.md §7.4.
-fn second_opinion(records: &[Part<'_>], same_boot: bool) -> Said {
+fn second_opinion(records: &[Part<'_>]) -> Said {
     let mut operations: Vec<Replayed> = Vec::new();
     // The first record that may lie behind a gap: of the segment at hand.
     let mut segment_at = 0;
@@ -116,8 +114,7 @@ fn second_opinion(records: &[Part<'_>], same_boot: bool) -> Said {
                 records[segment_at..].iter().filter_map(|record| head(&mut { record.bytes }));
             let later: Vec<_> = later.filter(|(seq, ..)| *seq >= expected).collect();
             let was_synced = later.iter().any(|(seq, unsynced, _)| seq - 1 - unsynced >= expected);
-            let is_corrupt = !later.is_empty() && (same_boot || was_synced);
-            return (!is_corrupt).then_some((operations, true));
+            return (!was_synced).then_some((operations, true));
         }
         for seq in first_seq..first_seq + count {
             operations.push(operation(&mut rest, seq)?);

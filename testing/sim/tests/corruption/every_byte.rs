@@ -40,8 +40,9 @@ fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     operations.insert(45, Operation::Compact);
     let tail = Write { keyspace: 0, key: b"tail".to_vec(), value: Some(b"last".to_vec()) };
     operations.push(Operation::Flush);
-    for _ in 0..3 {
-        operations.push(Operation::Write { writes: vec![tail.clone()], sync: false });
+    // What is damaged before a record that says that it was synced is told.
+    for sync in [true, true, false] {
+        operations.push(Operation::Write { writes: vec![tail.clone()], sync });
     }
     for operation in &operations {
         run.apply(operation, || unreachable!("no reopen")).expect("no faults");

@@ -3,3 +3,4 @@
 mod checksums;
 mod every_byte;
 mod samples;
+mod synced;

@@ -1,0 +1,205 @@
+//! What was synced and is damaged is refused; what was not and is damaged never is (P6, P8). The
+//! log and the manifest say which is which, not whether the machine has booted since: a copy of the
+//! disk of a running machine looks like one that lost its power. Here is also what nobody can tell,
+//! and how much it is at most.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone::storage::{SimStorage, Storage};
+use runstone::{Background, Error, KeyspaceOptions, Options, Store, WriteOptions};
+
+fn options() -> Options {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    keyspace.shape.l0_trigger = 1 << 10;
+    keyspace.l0_slowdown_runs = 1 << 11;
+    keyspace.l0_stop_runs = 1 << 12;
+    Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 64 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimStorage) -> Result<Store, Error> {
+    Store::open_on(Arc::new(disk.clone()), options())
+}
+
+fn put(store: &Store, i: u32, sync: bool) {
+    let options = if sync { WriteOptions::sync() } else { WriteOptions::default() };
+    let key = i.to_be_bytes();
+    store.default_keyspace().put_with(key, [i as u8; 1000], options).expect("put");
+}
+
+/// The keys there, which must be the first ones.
+fn keys(store: &Store) -> u32 {
+    let found: BTreeSet<Vec<u8>> = store
+        .default_keyspace()
+        .iter()
+        .expect("cursor")
+        .map(|item| item.expect("reads").0)
+        .collect();
+    let count = found.len() as u32;
+    assert!((0..count).all(|i| found.contains(&i.to_be_bytes()[..])), "a hole below {count}");
+    count
+}
+
+fn last_of(disk: &SimStorage, ending: &str) -> String {
+    let names = disk.list().expect("lists").into_iter().map(|file| file.name);
+    names.filter(|name| name.ends_with(ending)).max().expect("there is one")
+}
+
+/// Bytes up to the last one that is not zero.
+fn used(disk: &SimStorage, name: &str) -> usize {
+    let bytes = disk.read_all(name).expect("is there");
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+fn zero(disk: &SimStorage, name: &str, range: std::ops::Range<usize>) {
+    let mut bytes = disk.read_all(name).expect("is there");
+    bytes[range].fill(0);
+    disk.overwrite(name, &bytes).expect("is there");
+}
+
+fn named_bytes(disk: &SimStorage) -> usize {
+    let text = String::from_utf8(disk.read_all("CURRENT").expect("is there")).expect("text");
+    text.split(' ').nth(1).expect("a length").parse().expect("a number")
+}
+
+/// A copy of the directory of an open store, taken file by file, with a page of the log that had
+/// not reached the disk. The machine has not booted since, so it was refused as corrupt.
+#[test]
+fn a_copy_of_a_disk_in_use_opens() {
+    let root = tempfile::tempdir().expect("temporary directory");
+    let (path, copy) = (root.path().join("store"), root.path().join("copy"));
+    let store = Store::open(&path, options()).expect("open");
+    (0..20).for_each(|i| put(&store, i, i < 10));
+    copy_files(&path, &copy);
+    let log = std::fs::read_dir(&copy).expect("lists").map(|entry| entry.expect("reads").path());
+    let log = log.filter(|name| name.extension().is_some_and(|e| e == "wal")).min().expect("a log");
+    let whole = std::fs::read(&log).expect("reads");
+    // A record takes a little more than 1,000 bytes.
+    let mut torn = whole.clone();
+    torn[128 + 15 * 1000..][..1000].fill(0);
+    std::fs::write(&log, &torn).expect("writes");
+    let opened = Store::open(&copy, options()).expect("P8: an unsynced suffix is damaged");
+    let survived = keys(&opened);
+    assert!((10..16).contains(&survived), "{survived}");
+    drop(opened);
+    std::fs::remove_dir_all(&copy).expect("removes");
+    copy_files(&path, &copy);
+    torn = whole;
+    torn[128 + 5 * 1000..][..1000].fill(0);
+    std::fs::write(&log, &torn).expect("writes");
+    let refused = Store::open(&copy, options()).expect_err("P6: what was synced is damaged");
+    assert!(refused.is_corruption(), "{refused}");
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a new name");
+    for entry in std::fs::read_dir(from).expect("lists") {
+        let entry = entry.expect("reads");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copies");
+    }
+}
+
+/// The end of the last edit that moved the log on is lost together with its seal. Whatever was
+/// logged since says that the edit was durable; without a record since then, what that one flush
+/// wrote can be missing, and no more.
+#[test]
+fn a_lost_edit_is_told_by_the_log() {
+    for logged_since in [false, true] {
+        let disk = SimStorage::new(1);
+        let store = open(&disk).expect("open");
+        (0..100).for_each(|i| put(&store, i, false));
+        store.flush().expect("flush");
+        let manifest = last_of(&disk, ".manifest");
+        let before = used(&disk, &manifest);
+        (100..300).for_each(|i| put(&store, i, false));
+        store.flush().expect("flush");
+        let after = used(&disk, &manifest);
+        if logged_since {
+            // Segments from before the flush are used again.
+            (300..340).for_each(|i| put(&store, i, false));
+            while store.run_one_job().expect("job") {}
+        }
+        let left = disk.process_crash();
+        // The seal of the edit before stays, or its own would be missing.
+        zero(&left, &manifest, before..after);
+        match (open(&left), logged_since) {
+            (Err(refused), true) => assert!(refused.is_corruption(), "{refused}"),
+            (Ok(store), false) => assert!(keys(&store) >= 100),
+            (outcome, _) => panic!("logged since: {logged_since}, {outcome:?}"),
+        }
+    }
+}
+
+/// An open store knows how long its manifest is, and `verify` compares.
+#[test]
+fn verify_tells_of_a_lost_edit() {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("open");
+    let manifest = last_of(&disk, ".manifest");
+    let before = used(&disk, &manifest);
+    put(&store, 0, false);
+    store.flush().expect("flush");
+    assert!(store.verify().expect("verify").is_clean());
+    zero(&disk, &manifest, before..used(&disk, &manifest));
+    let report = store.verify().expect("verify");
+    assert!(report.damage.iter().any(|damage| damage.file == manifest), "{:?}", report.damage);
+}
+
+/// A manifest that was cut off at a record was only told if it was shorter than when the store was
+/// opened. Now `CURRENT` follows it.
+#[test]
+fn little_of_a_manifest_can_be_cut_off_unnoticed() {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("open");
+    let manifest = last_of(&disk, ".manifest");
+    let opened = named_bytes(&disk);
+    let mut ends = vec![opened];
+    while used(&disk, &manifest) < opened + (20 << 10) {
+        put(&store, 0, false);
+        store.flush().expect("flush");
+        ends.push(used(&disk, &manifest));
+    }
+    let named = named_bytes(&disk);
+    let end = *ends.last().expect("some");
+    assert!(named > opened && end - named < 17 << 10, "{opened}, {named}, {end}");
+    let left = disk.process_crash();
+    for cut in ends.into_iter().filter(|cut| *cut < named).step_by(7) {
+        let cut_off = left.process_crash();
+        zero(&cut_off, &manifest, cut..end);
+        let refused = open(&cut_off).expect_err("the manifest lost its end");
+        assert!(refused.is_corruption(), "{refused}");
+    }
+}
+
+/// Nothing follows the last segment of a log, so nobody can tell that its end is missing; but
+/// every earlier one is told by the next.
+#[test]
+fn a_short_segment_is_told_by_the_next() {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("open");
+    (0..200).for_each(|i| put(&store, i, true));
+    let left = disk.process_crash();
+    let names = left.list().expect("lists").into_iter().map(|file| file.name);
+    let mut logs: Vec<String> = names.filter(|name| name.ends_with(".wal")).collect();
+    logs.retain(|name| used(&left, name) > 128);
+    assert!(logs.len() >= 3, "{logs:?}");
+    let last = logs.pop().expect("some");
+    for (name, is_last) in logs.iter().map(|name| (name, false)).chain([(&last, true)]) {
+        for len in [0, 100, 128, 5_000, used(&left, name) as u64 - 500] {
+            let short = left.process_crash();
+            short.truncate(name, len).expect("is there");
+            match (open(&short), is_last) {
+                (Err(refused), false) => assert!(refused.is_corruption(), "{refused}"),
+                (Ok(store), true) => assert!(keys(&store) >= 200 - 65, "{name} cut to {len}"),
+                (outcome, _) => panic!("{name} cut to {len}: {outcome:?}"),
+            }
+        }
+    }
+}
