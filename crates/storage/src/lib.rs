@@ -16,6 +16,8 @@
 mod copy;
 mod counters;
 mod error;
+#[allow(unsafe_code)]
+pub mod fork;
 mod handle;
 mod locks;
 #[allow(unsafe_code)]
@@ -92,7 +94,13 @@ pub enum LockMode {
 }
 
 /// Held for as long as the store is open; dropping it releases the lock.
-pub trait StorageLock: Send + Sync + Debug {}
+pub trait StorageLock: Send + Sync + Debug {
+    /// Fails if somebody else may hold the lock by now: if this process is a fork of the one that
+    /// took it, or if the lock file was removed or replaced.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// A flat directory of named files.
 ///
@@ -139,6 +147,13 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Takes the store's lock on `name`; `Ok(None)` if another holder excludes it.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
+
+    /// Fails if this process may no longer change the storage, see [`StorageLock::check`]. A
+    /// storage that a store has opened asks by itself before it creates, renames or removes a file,
+    /// syncs the directory, or writes to a table or a value file.
+    fn check_owner(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Opens another storage of the same kind at `path`, for checkpoints, and creates it if it is
     /// absent. Fails with `AlreadyExists` if it exists and is not empty.

@@ -1,15 +1,16 @@
 //! A directory as a storage: positioned I/O, directory sync, an advisory lock, 0600 and 0700. Not a
 //! cache and not a retry layer: every error is handed up as the kernel gave it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::statvfs;
 
 use crate::copy::copy_into;
+use crate::fork::Process;
 use crate::handle::Handle;
 use crate::mapped::{self, Made};
 use crate::names::check_name;
@@ -204,14 +205,14 @@ impl Storage for PosixStorage {
             return Err(failed(io::ErrorKind::ReadOnlyFilesystem.into()));
         }
         let Some(file) = self.open_lock_file(name).map_err(failed)? else {
-            return Ok(Some(Box::new(PosixLock { _file: None })));
+            return Ok(Some(Box::new(NoLock)));
         };
         let taken = match mode {
             LockMode::Shared => file.try_lock_shared(),
             LockMode::Exclusive => file.try_lock(),
         };
         match taken {
-            Ok(()) => Ok(Some(Box::new(PosixLock { _file: Some(file) }))),
+            Ok(()) => PosixLock::new(file, self.directory.join(name)).map(boxed).map_err(failed),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
@@ -269,13 +270,66 @@ impl Storage for PosixStorage {
     }
 }
 
+/// Of a reader where no writer has made a lock file.
+#[derive(Debug)]
+struct NoLock;
+
+impl StorageLock for NoLock {}
+
 #[derive(Debug)]
 struct PosixLock {
-    // Closing the file releases the lock.
-    _file: Option<File>,
+    file: File,
+    path: PathBuf,
+    /// Device and number of the file.
+    inode: (u64, u64),
+    process: Process,
 }
 
-impl StorageLock for PosixLock {}
+fn boxed(lock: PosixLock) -> Option<Box<dyn StorageLock>> {
+    Some(Box::new(lock))
+}
+
+impl PosixLock {
+    fn new(file: File, path: PathBuf) -> io::Result<PosixLock> {
+        let inode = inode_of(&file.metadata()?);
+        Ok(PosixLock { file, path, inode, process: Process::current() })
+    }
+
+    fn try_check(&self) -> io::Result<()> {
+        if !self.process.is_current() {
+            return Err(io::Error::other("it was locked by a process that this one is a fork of"));
+        }
+        match fs::metadata(&self.path) {
+            Ok(metadata) if inode_of(&metadata) == self.inode => Ok(()),
+            Ok(_) => Err(io::Error::other("it was replaced while the store was open")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(io::Error::other("it was removed while the store was open"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn inode_of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+impl StorageLock for PosixLock {
+    fn check(&self) -> Result<()> {
+        let place = self.path.display().to_string();
+        self.try_check().map_err(|source| Error::new(Operation::Lock, place, source))
+    }
+}
+
+impl Drop for PosixLock {
+    /// Closing the file would release the lock only with its last copy, and a process that was
+    /// forked meanwhile has one. Such a process releases nothing.
+    fn drop(&mut self) {
+        if self.process.is_current() {
+            let _ = self.file.unlock();
+        }
+    }
+}
 
 /// Kinds of error with which a file system says that it cannot link these two places. One without
 /// hard links answers `PermissionDenied`.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone_storage::Storage;
+use runstone_storage::fork::Process;
 
-use crate::base::event::{Event, Inside};
+use crate::base::error::{Error, Result};
+use crate::base::event::{Event, Inside, check_outside};
 use crate::base::health::Health;
 use crate::base::metrics::Metrics;
 use crate::base::options::{Background, Durability, Options, WriteOptions};
@@ -18,6 +20,7 @@ use crate::base::throttle::Throttle;
 pub(crate) struct Env {
     /// The number of this opening among all in the process. Batches are bound to one.
     pub(crate) opening: u64,
+    process: Process,
     pub(crate) options: Options,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) metrics: Metrics,
@@ -36,6 +39,7 @@ impl Env {
         static OPENINGS: AtomicU64 = AtomicU64::new(0);
         Env {
             opening: OPENINGS.fetch_add(1, Relaxed),
+            process: Process::current(),
             throttle: Throttle::new(options.max_delayed_bytes_per_second),
             options,
             storage,
@@ -43,6 +47,16 @@ impl Env {
             next_file,
             bell: Arc::default(),
             health: Health::default(),
+        }
+    }
+
+    /// Refuses a call from a fork of the process that opened the store, or from inside a listener
+    /// that it could wait for.
+    #[inline]
+    pub(crate) fn check_caller(&self) -> Result<()> {
+        match self.process.is_current() {
+            true => check_outside(self.opening),
+            false => Err(Error::OtherProcess),
         }
     }
 

@@ -1,4 +1,6 @@
 //! The error type of the store: what happened, where, and what to do about it.
+use runstone_storage::Operation;
+
 use crate::base::key::kind_of;
 
 /// The start of the place in the error for a full reserve of values.
@@ -62,6 +64,9 @@ pub enum Error {
         /// The path as given.
         path: String,
     },
+    /// The store was opened in a process that this one is a fork of. Nothing was done.
+    #[error("the store was opened in another process, of which this one is a fork")]
+    OtherProcess,
     /// The handle was opened for reading only.
     #[error("the store is open for reading only")]
     ReadOnly,
@@ -137,6 +142,9 @@ impl Error {
                  rest of the process has enough; the store then goes on by itself"
                     .into()
             }
+            Error::Storage(error) if error.operation == Operation::Lock => {
+                "see that no other process has the store open, then reopen it".into()
+            }
             Error::Storage(error) => match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "check the owner and mode of the directory, or open it read-only".into()
@@ -153,6 +161,7 @@ impl Error {
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
             Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
+            Error::OtherProcess => "open the store after the fork, in one of the processes".into(),
             Error::ReadOnly => "open the store for writing".into(),
             Error::NoSpace { path, .. } if path.ends_with(".wal") => {
                 "free some space, 8 MiB or more for a segment of the log; writes then work again \

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
-use crate::base::event::{Event, check_outside};
+use crate::base::event::Event;
 
 const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;
@@ -28,7 +28,7 @@ impl Env {
     /// Refuses writes while the disk is full (P9) or after a failure (P7).
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        check_outside(self.opening)?;
+        self.check_caller()?;
         if self.health.state.load(Acquire) == WRITABLE && !self.options.read_only {
             return Ok(());
         }

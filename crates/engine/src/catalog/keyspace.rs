@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use runstone_policy::prefix::{PrefixExtractor, Prefixer};
+use runstone_storage::fork::Process;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
@@ -42,6 +43,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// Set when the store has closed: its files may belong to another process now.
     pub(crate) closed: AtomicBool,
+    /// The one that opened the store.
+    process: Process,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
@@ -90,6 +93,7 @@ impl KeyspaceCore {
             view_lock: Mutex::new(()),
             dropped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            process: Process::current(),
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             values: ArcSwap::from_pointee(values),
@@ -105,10 +109,14 @@ impl KeyspaceCore {
         }
     }
 
-    /// Refuses a keyspace whose store has closed.
+    /// Refuses a keyspace whose store has closed, or was opened before a fork.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Acquire) { Err(Error::Closed) } else { Ok(()) }
+        match (self.process.is_current(), self.closed.load(Acquire)) {
+            (false, _) => Err(Error::OtherProcess),
+            (true, true) => Err(Error::Closed),
+            (true, false) => Ok(()),
+        }
     }
 
     /// Refuses to read a keyspace as of now that is dropped or closed. A snapshot goes on seeing

@@ -14,7 +14,6 @@ use runstone_policy::policy::next_plan;
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
-use crate::base::event::check_outside;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Keyspaces;
@@ -280,7 +279,7 @@ impl Runner {
 
     /// Runs one job in this thread, and returns its error if it fails; `false` if none was due.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
-        check_outside(self.env.opening)?;
+        self.env.check_caller()?;
         let claimed = {
             let mut claims = self.schedule.lock();
             self.next_job(&mut claims, true)
@@ -322,7 +321,7 @@ impl Runner {
 
     /// Waits until no job runs or is due.
     pub(crate) fn wait_idle(&self) -> Result<()> {
-        check_outside(self.env.opening)?;
+        self.env.check_caller()?;
         loop {
             self.run_jobs_until(|| false)?;
             {

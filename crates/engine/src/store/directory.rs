@@ -13,12 +13,15 @@ use runstone_storage::{
 };
 
 use super::open_files::OpenFiles;
+use super::owner::Owner;
 
-/// A storage that refuses to sync its directory once a sync of it has failed.
+/// A storage that refuses to sync its directory once a sync of it has failed, and to change
+/// anything once it may have another owner.
 #[derive(Debug)]
 pub(super) struct SharedDirectory {
     storage: Arc<dyn Storage>,
     files: Arc<OpenFiles>,
+    owner: Arc<Owner>,
     /// The first error. Each sync holds the lock, so none succeeds beside one that fails.
     failed: Mutex<Option<String>>,
 }
@@ -26,13 +29,15 @@ pub(super) struct SharedDirectory {
 impl SharedDirectory {
     /// Lasts until the store is closed: the next open starts from what is on disk.
     pub(super) fn new(storage: Arc<dyn Storage>, max_open_files: usize) -> SharedDirectory {
-        let files = OpenFiles::new(Arc::clone(&storage), max_open_files);
-        SharedDirectory { storage, files, failed: Mutex::new(None) }
+        let owner = Arc::new(Owner::default());
+        let files = OpenFiles::new(Arc::clone(&storage), Arc::clone(&owner), max_open_files);
+        SharedDirectory { storage, files, owner, failed: Mutex::new(None) }
     }
 }
 
 impl Storage for SharedDirectory {
     fn sync_dir(&self) -> Result<()> {
+        self.owner.check()?;
         let mut failed = self.failed.lock();
         if failed.is_none() {
             *failed = self.storage.sync_dir().err().map(|error| error.to_string());
@@ -49,6 +54,7 @@ impl Storage for SharedDirectory {
     }
 
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.owner.check()?;
         match category {
             Category::Table | Category::Value => self.files.create(name, category),
             _ => self.files.attempt(|| self.storage.create(name, category)),
@@ -61,6 +67,7 @@ impl Storage for SharedDirectory {
         category: Category,
         capacity_bytes: u64,
     ) -> Result<Arc<dyn StorageFile>> {
+        self.owner.check()?;
         self.files.attempt(|| self.storage.create_mapped(name, category, capacity_bytes))
     }
 
@@ -76,10 +83,12 @@ impl Storage for SharedDirectory {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.owner.check()?;
         self.storage.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        self.owner.check()?;
         self.files.remove(name)
     }
 
@@ -88,7 +97,15 @@ impl Storage for SharedDirectory {
     }
 
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
-        self.storage.lock(name, mode)
+        let lock = self.storage.lock(name, mode)?;
+        Ok(lock.map(|lock| match mode {
+            LockMode::Exclusive => self.owner.hold(lock),
+            LockMode::Shared => lock,
+        }))
+    }
+
+    fn check_owner(&self) -> Result<()> {
+        self.owner.check()
     }
 
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {

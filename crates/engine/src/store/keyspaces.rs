@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::*;
 
 use super::DEFAULT_KEYSPACE;
 use crate::base::error::{Error, Result};
-use crate::base::event::check_outside;
 use crate::base::options::KeyspaceOptions;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::{settle_prefixer, settle_values, value_files};
@@ -25,7 +24,7 @@ impl Engine {
         if let Some(options) = &options {
             options.check()?;
         }
-        check_outside(self.env.opening)?;
+        self.env.check_caller()?;
         let found = self.catalog.find_keyspace(name);
         reached!(KeyspaceFound);
         let outcome = match (found, options) {

@@ -5,7 +5,7 @@
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
 //! - [`kv`]: the operations that every key-value store offers.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
-//!   tables and value files are open.
+//!   tables and value files are open; `owner`: whether the directory is still this process's.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
 //! - [`unstable`]: looks inside a store, without a promise.
 
@@ -19,10 +19,12 @@ pub mod kv;
 mod metrics;
 mod open;
 mod open_files;
+mod owner;
 mod recovery;
 pub mod unstable;
 mod verify;
 
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,7 +36,6 @@ pub use keyspace::Keyspace;
 pub use verify::{Damage, VerifyReport};
 
 use crate::base::error::{Error, Result};
-use crate::base::event::check_outside;
 use crate::base::metrics::MetricsSnapshot;
 use crate::base::options::{KeyspaceOptions, Options, WriteOptions};
 use crate::values::Value;
@@ -46,7 +47,8 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// An open store. Dropping it closes it in order; [`Store::close`] also reports errors.
 ///
-/// All methods take `&self` and may be called from any number of threads.
+/// All methods take `&self` and may be called from any number of threads. In a fork of the process
+/// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
 #[derive(Debug)]
 pub struct Store {
     inner: Arc<Engine>,
@@ -208,13 +210,19 @@ impl Store {
     }
 
     fn close_once(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.closed, true) {
+        if mem::replace(&mut self.closed, true) {
             return Ok(());
+        }
+        if let Err(refused @ Error::OtherProcess) = self.inner.env.check_caller() {
+            // The threads are not here, and all the rest is the other process's.
+            self.threads.drain(..).for_each(mem::forget);
+            mem::forget(Arc::clone(&self.inner));
+            return Err(refused);
         }
         let outcome = self.inner.shut_down();
         // A listener must not close its store: closing would wait for the job that called the
         // listener. The log keeps what is in memory.
-        check_outside(self.inner.env.opening)?;
+        self.inner.env.check_caller()?;
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -224,7 +232,9 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Err(error) = self.close_once() {
+        if let Err(error) = self.close_once()
+            && !matches!(error, Error::OtherProcess)
+        {
             tracing::warn!(%error, "closing the store failed; the log keeps what was not flushed");
         }
     }

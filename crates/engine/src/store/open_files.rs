@@ -19,6 +19,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 
+use super::owner::Owner;
+
 /// Times that the kernel is asked for a file.
 const TRIES: usize = 8;
 /// When there are too many, this fraction of them is closed at once: looking for those that were
@@ -29,6 +31,7 @@ const CLOSED_FRACTION: usize = 8;
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     storage: Arc<dyn Storage>,
+    owner: Arc<Owner>,
     /// Files beyond this number are closed, if they can be.
     most: usize,
     /// Advances when a file is opened: what a file's last use is counted in.
@@ -49,8 +52,9 @@ struct State {
 type Dropped = (Vec<Arc<PooledFile>>, Vec<Arc<Handle>>);
 
 impl OpenFiles {
-    pub(super) fn new(storage: Arc<dyn Storage>, most: usize) -> Arc<OpenFiles> {
-        Arc::new(OpenFiles { storage, most, turn: AtomicU64::new(1), state: Mutex::default() })
+    pub(super) fn new(storage: Arc<dyn Storage>, owner: Arc<Owner>, most: usize) -> Arc<OpenFiles> {
+        let (turn, state) = (AtomicU64::new(1), Mutex::default());
+        Arc::new(OpenFiles { storage, owner, most, turn, state })
     }
 
     /// Creates a file that is closed when it is not used.
@@ -261,6 +265,7 @@ impl PooledFile {
 
     /// The same for a change that a sync must cover.
     fn change(&self, change: impl FnOnce(&dyn StorageFile) -> Result<()>) -> Result<()> {
+        self.files.owner.check()?;
         self.written.fetch_add(1, SeqCst);
         // Against `close`: either it sees the change, or this call does not see the old handle.
         fence(SeqCst);
@@ -343,6 +348,7 @@ impl StorageFile for PooledFile {
 
     /// No sync need cover it: a hole that a power loss takes back is space, and no data.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.files.owner.check()?;
         self.with(|file| file.punch(offset, len_bytes))
     }
 

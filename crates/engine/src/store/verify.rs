@@ -6,7 +6,6 @@ use runstone_policy::shape::Table;
 use serde::Serialize;
 
 use crate::base::error::{Error, Result};
-use crate::base::event::check_outside;
 use crate::base::key::{Kind, compare, kind_of, seq_of};
 use crate::format::filter;
 use crate::read::cursor::ReadOptions;
@@ -52,7 +51,7 @@ impl Engine {
     /// Checks the manifest, every table and every value file. Damage goes into the report; other
     /// errors end the walk.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
-        check_outside(self.env.opening)?;
+        self.env.check_caller()?;
         let mut report = VerifyReport::default();
         // Takes the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.catalog.manifest.lock();

@@ -46,6 +46,8 @@ impl Committer {
             (state.wal.sync_work(), state.next_seq - 1)
         };
         reached!(LogSyncBegun);
+        // What another process has replayed already would be acknowledged and lost.
+        self.env.storage.check_owner()?;
         work.run(&*self.env.storage)?;
         self.state.lock().wal.synced(&work);
         self.durable_seq.fetch_max(through, AcqRel);

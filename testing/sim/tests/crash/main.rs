@@ -6,6 +6,7 @@ mod every_operation;
 mod in_a_row;
 mod kill;
 mod option_changes;
+mod owner;
 mod power_cut;
 mod seeded;
 mod soak;

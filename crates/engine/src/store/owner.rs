@@ -1,0 +1,41 @@
+//! Whether this process still owns the directory of an open store. Two things take it away: a fork,
+//! whose child has copies of all handles; and somebody who removes or replaces the lock file, so
+//! that another process can open the store. Whatever changes a file asks here before.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use runstone_storage::{Error, Operation, Result, StorageLock};
+
+/// The owner of a directory: whoever holds its lock.
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    /// Empty in a store that is opened for reading only, which changes nothing.
+    lock: OnceLock<Weak<dyn StorageLock>>,
+}
+
+impl Owner {
+    /// Owns the directory for as long as the lock that is returned is held.
+    pub(super) fn hold(&self, lock: Box<dyn StorageLock>) -> Box<dyn StorageLock> {
+        let lock: Arc<dyn StorageLock> = Arc::from(lock);
+        let _ = self.lock.set(Arc::downgrade(&lock));
+        Box::new(Held(lock))
+    }
+
+    /// Refuses a change if the directory may be another's.
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(lock) = self.lock.get() else { return Ok(()) };
+        match lock.upgrade() {
+            Some(lock) => lock.check(),
+            None => Err(Error::new(Operation::Lock, "the store", std::io::Error::other("closed"))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Held(Arc<dyn StorageLock>);
+
+impl StorageLock for Held {
+    fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+}

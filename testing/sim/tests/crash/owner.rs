@@ -1,0 +1,185 @@
+//! Two processes that both think that they own a store: a fork, and a second opener after somebody
+//! removed or replaced the lock file. Whoever is not the owner changes nothing.
+//!
+//! Obligations of the unsafe code:
+//! * O1 the process that forks has one thread that runs, and the child only uses what that thread
+//!   holds no lock of.
+//! * O2 the child ends without returning to the test harness.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use runstone::{Background, Error, KeyspaceOptions, Options, Store, ValuePlacement, WriteOptions};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
+const PUTS: u32 = 1_000;
+
+fn options(placement: ValuePlacement, background: Background) -> Options {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    keyspace.values.placement = placement;
+    keyspace.values.separate_at = 50;
+    Options {
+        background,
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 64 << 10,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn manual() -> Options {
+    options(ValuePlacement::HashGrouped, Background::Manual)
+}
+
+fn put(store: &Store, i: u32) -> Result<(), Error> {
+    store.default_keyspace().put_with(i.to_be_bytes(), [i as u8; 100], WriteOptions::sync())
+}
+
+fn check(store: &Store, puts: u32) {
+    for i in 0..puts {
+        assert_eq!(store.get(i.to_be_bytes()).expect("get").as_deref(), Some(&[i as u8; 100][..]));
+    }
+}
+
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(path).expect("lists").map(|entry| entry.expect("reads"));
+    let read = |path: &Path| std::fs::read(path).expect("reads");
+    entries.map(|e| (e.file_name().into_string().expect("text"), read(&e.path()))).collect()
+}
+
+/// What a fork of the process does with the store that it finds itself with.
+fn use_in_a_fork(store: Store) -> Result<(), String> {
+    let refused = |what: &str, outcome: Result<(), Error>| match outcome {
+        Err(Error::OtherProcess) => Ok(()),
+        other => Err(format!("{what}: {other:?}")),
+    };
+    refused("put", put(&store, 0))?;
+    refused("get", store.get([0]).map(drop))?;
+    refused("scan", store.default_keyspace().iter().map(drop))?;
+    refused("sync", store.sync())?;
+    refused("flush", store.flush())?;
+    refused("compact", store.compact())?;
+    refused("job", store.run_one_job().map(drop))?;
+    refused("wait", store.wait_idle())?;
+    refused("keyspace", store.open_keyspace("new", None).map(drop))?;
+    refused("drop", store.drop_keyspace("other"))?;
+    refused("collect", store.collect_values())?;
+    refused("verify", store.verify().map(drop))?;
+    refused("close", store.close())
+}
+
+/// Not a test of its own: the process that forks. Under `Background::Manual` the child that dropped
+/// the store deleted the log of its parent, and 1,000 synced puts were lost.
+#[test]
+fn child_that_forks() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    for background in [Background::Manual, Background::Threads(2)] {
+        let path = format!("{path}-{background:?}");
+        let store = Store::open(&path, options(ValuePlacement::Inline, background)).expect("open");
+        store.open_keyspace("other", None).expect("keyspace");
+        (0..PUTS).for_each(|i| put(&store, i).expect("put"));
+        // SAFETY: O1.
+        match unsafe { libc::fork() } {
+            0 => {
+                let outcome = use_in_a_fork(store);
+                if let Err(wrong) = &outcome {
+                    println!("{wrong}");
+                }
+                // SAFETY: O2.
+                unsafe { libc::_exit(i32::from(outcome.is_err())) }
+            }
+            child => {
+                let child = Pid::from_raw(child).expect("a fork");
+                let (_, status) = waitpid(Some(child), WaitOptions::empty())
+                    .expect("waits")
+                    .expect("the child has ended");
+                assert_eq!(status.exit_status(), Some(0));
+            }
+        }
+        (PUTS..PUTS + 10).for_each(|i| put(&store, i).expect("the parent goes on"));
+        // As if killed: what was synced is in the log.
+        std::mem::forget(store);
+    }
+    close_beside_a_fork(&format!("{path}-closed"));
+}
+
+/// The lock of a store that is closed is free, although a fork has copies of all its files.
+fn close_beside_a_fork(path: &str) {
+    let store = Store::open(path, manual()).expect("open");
+    let (reader, writer) = std::io::pipe().expect("pipe");
+    // SAFETY: O1.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            drop(writer);
+            let _ = (&reader).read(&mut [0]);
+            // SAFETY: O2.
+            unsafe { libc::_exit(0) }
+        }
+        child => Pid::from_raw(child).expect("a fork"),
+    };
+    store.close().expect("close");
+    let store = Store::open(path, manual()).expect("the lock is free");
+    store.close().expect("close");
+    drop(writer);
+    waitpid(Some(child), WaitOptions::empty()).expect("waits");
+}
+
+#[test]
+fn a_fork_of_the_process_changes_nothing() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    let _alone = super::alone();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("store");
+    let output = Command::new(std::env::current_exe().expect("own path"))
+        .args(["owner::child_that_forks", "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, &path)
+        .output()
+        .expect("spawn");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    for background in ["Manual", "Threads(2)"] {
+        let path = format!("{}-{background}", path.display());
+        let store = Store::open(path, manual()).expect("reopen");
+        check(&store, PUTS + 10);
+        assert!(store.verify().expect("verify").is_clean());
+    }
+}
+
+#[test]
+fn a_lock_that_was_removed_or_replaced_is_noticed() {
+    let _alone = super::alone();
+    for replaced in [false, true] {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let path = directory.path().join("store");
+        let first = Store::open(&path, manual()).expect("open");
+        (0..PUTS).for_each(|i| put(&first, i).expect("put"));
+        std::fs::remove_file(path.join("LOCK")).expect("is there");
+        let second = replaced.then(|| Store::open(&path, manual()).expect("a new lock"));
+        let before = files(&path);
+        let told = |what: &str, outcome: Result<(), Error>| {
+            let error = outcome.err().unwrap_or_else(|| panic!("{what} is done, {replaced}"));
+            assert!(error.to_string().contains("LOCK"), "{what}: {error}");
+        };
+        told("a flush", first.flush());
+        told("a put that is synced", put(&first, PUTS));
+        told("a new keyspace", first.open_keyspace("new", None).map(drop));
+        told("a collection", first.collect_values());
+        // What is in memory can be read.
+        check(&first, PUTS);
+        let _ = first.close();
+        let after = files(&path);
+        let changed = before.iter().filter(|(name, bytes)| after.get(*name) != Some(bytes));
+        let changed: Vec<&String> = changed.map(|(name, _)| name).collect();
+        assert!(changed.iter().all(|name| name.ends_with(".wal")), "{changed:?}");
+        assert_eq!(before.len(), after.len());
+        let store = second.unwrap_or_else(|| Store::open(&path, manual()).expect("reopen"));
+        check(&store, PUTS);
+        assert!(store.verify().expect("verify").is_clean());
+        store.close().expect("close");
+    }
+}
