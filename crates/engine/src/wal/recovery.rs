@@ -66,13 +66,15 @@ pub fn replay(
     mut apply: impl FnMut(SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
-    // Where the valid part of the last segment ended, in case something is missing there.
-    let mut end = (start.segment, HEADER_BYTES - 1);
+    // The first end behind the last record, in case something is missing there. Segments that were
+    // only begun may follow it.
+    let mut end = None;
     for number in segments(storage, start.segment)? {
         let Some(mut reader) = open_segment(storage, number)? else { continue };
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, mut operations) = decode_head(&bytes, number, offset)?;
             if head.first_seq != recovered.last_seq + 1 {
+                let end = end.unwrap_or((number, HEADER_BYTES - 1));
                 judge(storage, end, recovered.last_seq + 1)?;
                 recovered.torn = true;
                 return Ok(recovered);
@@ -87,17 +89,19 @@ pub fn replay(
             }
             recovered.records += 1;
             recovered.last_seq = head.first_seq + head.count - 1;
+            end = None;
         }
     }
+    let end = end.unwrap_or((start.segment, HEADER_BYTES - 1));
     recovered.torn = judge(storage, end, recovered.last_seq + 1)?;
     Ok(recovered)
 }
 
 /// Returns the next record, and notes where the valid part of the segment ends.
-fn step(reader: &mut LogReader, number: u64, end: &mut (u64, u64)) -> Result<Next> {
+fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Result<Next> {
     let next = reader.next()?;
     if let Next::End { offset } = next {
-        *end = (number, offset);
+        end.get_or_insert((number, offset));
     }
     Ok(next)
 }

@@ -203,3 +203,25 @@ fn a_short_segment_is_told_by_the_next() {
         }
     }
 }
+
+/// The next segment had been begun, and has no record yet. What lies behind the damage in the one
+/// before was not looked at.
+#[test]
+fn damage_before_a_segment_that_was_only_begun_is_told() {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("open");
+    (0..20).for_each(|i| put(&store, i, true));
+    let log = last_of(&disk, ".wal");
+    let end = used(&disk, &log);
+    // It does not fit, and half of it reaches the disk.
+    let writes = store.default_keyspace().put_with([1], vec![1; 100_000], WriteOptions::default());
+    writes.expect("put");
+    let left = disk.process_crash();
+    let next = last_of(&left, ".wal");
+    assert_ne!(log, next);
+    let begun = used(&left, &next);
+    zero(&left, &next, 130..begun);
+    zero(&left, &log, end / 2..end / 2 + 100);
+    let refused = open(&left).expect_err("what was synced is damaged");
+    assert!(refused.is_corruption(), "{refused}");
+}
