@@ -1,4 +1,4 @@
-//! Arguments that several commands share, and how sizes and keys are written.
+//! Arguments that several commands share, and how sizes, keys and values are written.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::encoding::{from_hex, shown, to_hex};
+use serde_json::{Map, Value};
+
+use crate::encoding::{from_hex, shown, to_hex, unescape};
 use crate::failure::{Failure, Result};
 
 /// The argument that names a keyspace.
@@ -17,29 +19,49 @@ pub struct KeyspaceArgument {
     pub keyspace: String,
 }
 
-/// How keys are written on the command line and shown.
+/// How keys and values are written, in and out: what is printed can be typed again.
 #[derive(Args, Clone, Copy, Debug, Default)]
-pub struct KeyFormat {
-    /// Keys are hexadecimal, on the command line and in the output.
+pub struct Encoding {
+    /// Write keys and values in hexadecimal, in and out; `runstone help encoding`.
     #[arg(long)]
     pub hex: bool,
 }
 
-impl KeyFormat {
-    /// A key from the command line.
+impl Encoding {
+    /// A key or value as it was typed.
     pub fn read(self, text: &OsStr) -> Result<Vec<u8>> {
-        if !self.hex {
-            return Ok(text.as_bytes().to_vec());
-        }
-        from_hex(text.as_bytes()).map_err(|why| {
-            let what = format!("key {text:?} is not hexadecimal: {why}");
-            Failure::usage(what, "write two digits per byte, or leave out --hex")
+        let (bytes, hint) = match self.hex {
+            true => (from_hex(text.as_bytes()), "write two digits per byte, or leave out --hex"),
+            false => (unescape(text.as_bytes()), "see `runstone help encoding`"),
+        };
+        bytes.map_err(|why| {
+            let what = if self.hex { " is not hexadecimal" } else { "" };
+            Failure::usage(format!("{}{what}: {why}", text.display()), hint)
         })
     }
 
-    /// A key for people.
-    pub fn show(self, key: &[u8]) -> String {
-        if self.hex { to_hex(key) } else { shown(key) }
+    /// A key or value on one line.
+    pub fn show(self, bytes: &[u8]) -> String {
+        if self.hex { to_hex(bytes) } else { shown(bytes) }
+    }
+
+    /// An entry for machines. Its texts can be typed as they are; `encoding` is there where they
+    /// differ from the bytes.
+    pub fn object(self, key: &[u8], value: Option<&[u8]>) -> Value {
+        let mut object = Map::new();
+        let mut differs = false;
+        let fields = [("key", Some(key)), ("value", value)];
+        for (name, bytes) in fields.into_iter().filter_map(|(name, b)| Some((name, b?))) {
+            let text = self.show(bytes);
+            differs |= text.as_bytes() != bytes;
+            object.insert(name.into(), text.into());
+        }
+        match self.hex {
+            true => object.insert("encoding".into(), "hex".into()),
+            false if differs => object.insert("encoding".into(), "escaped".into()),
+            false => None,
+        };
+        Value::Object(object)
     }
 }
 
@@ -130,11 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_hexadecimal() {
-        let hex = KeyFormat { hex: true };
-        assert_eq!(hex.read(OsStr::new("00ff")).ok(), Some(vec![0, 255]));
-        assert!(hex.read(OsStr::new("0")).is_err());
-        assert_eq!(hex.show(&[0, 255]), "00ff");
-        assert_eq!(KeyFormat::default().show(&[0, 255]), "\\x00\\xff");
+    fn what_is_shown_is_read() {
+        for (hex, text) in [(true, "00ff"), (false, "\\x00\\xff")] {
+            let encoding = Encoding { hex };
+            assert_eq!(encoding.show(&[0, 255]), text);
+            assert_eq!(encoding.read(OsStr::new(text)).ok(), Some(vec![0, 255]));
+            assert!(encoding.read(OsStr::new("\\")).is_err());
+        }
+        let object = |key, value| Encoding::default().object(key, value).to_string();
+        assert_eq!(object(b"k", Some(b"v")), r#"{"key":"k","value":"v"}"#);
+        assert_eq!(object(b"\\", None), r#"{"encoding":"escaped","key":"\\\\"}"#);
     }
 }

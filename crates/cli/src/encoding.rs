@@ -1,4 +1,5 @@
-//! Bytes as text and back: base64 (RFC 4648), hexadecimal, TSV escapes, and what people are shown.
+//! Bytes as text and back: the escapes in which keys and values are written everywhere, hexadecimal
+//! digits, and base64 (RFC 4648) for JSON lines.
 
 /// Why a text does not decode.
 pub type Decoded = std::result::Result<Vec<u8>, String>;
@@ -75,60 +76,68 @@ pub fn from_hex(text: &[u8]) -> Decoded {
     text.chunks(2).map(|pair| Ok((digit(pair[0])? << 4 | digit(pair[1])?) as u8)).collect()
 }
 
-/// Escapes tab, line feed, carriage return and backslash; other bytes stay.
-pub fn escape_tsv(bytes: &[u8], out: &mut Vec<u8>) {
-    for byte in bytes {
-        match byte {
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            _ => out.push(*byte),
+/// Bytes as the command shows keys and values, on one line: printable text stays as it is, a
+/// backslash becomes `\\`, a line feed `\n`, a tab `\t`, any other byte `\xNN`. [`unescape`] takes
+/// it back.
+pub fn shown(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                _ if is_printable(c) => text.push(c),
+                _ => push_hex(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
+            }
         }
+        push_hex(chunk.invalid(), &mut text);
     }
+    text
 }
 
-/// Undoes [`escape_tsv`].
-pub fn unescape_tsv(bytes: &[u8]) -> Decoded {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes.iter();
+fn push_hex(bytes: &[u8], text: &mut String) {
+    bytes.iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+}
+
+/// Whether a terminal shows the character where it stands: not so for control characters, other
+/// line ends, marks that turn the direction of writing, and the byte order mark.
+fn is_printable(c: char) -> bool {
+    let is_invisible = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    !c.is_control() && !is_invisible
+}
+
+/// Undoes [`shown`]. Bytes that it would escape may also come as they are. Escapes of quotes and
+/// carriage returns are taken as well, because the engine's own messages and dumps have them.
+pub fn unescape(text: &[u8]) -> Decoded {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter().copied();
     while let Some(byte) = rest.next() {
-        if *byte != b'\\' {
-            out.push(*byte);
+        if byte != b'\\' {
+            bytes.push(byte);
             continue;
         }
-        out.push(match rest.next() {
-            Some(b't') => b'\t',
+        bytes.push(match rest.next() {
             Some(b'n') => b'\n',
+            Some(b't') => b'\t',
             Some(b'r') => b'\r',
-            Some(b'\\') => b'\\',
-            Some(other) => return Err(format!("unknown escape \\{}", char::from(*other))),
-            None => return Err("a backslash at the end of a field".into()),
+            Some(escaped @ (b'\\' | b'\'' | b'"')) => escaped,
+            Some(b'x') => {
+                let digits: Vec<u8> = rest.by_ref().take(2).collect();
+                match from_hex(&digits).as_deref() {
+                    Ok([byte]) => *byte,
+                    _ => return Err(format!("\\x{} is no byte", shown(&digits))),
+                }
+            }
+            Some(other) => {
+                let other = shown(&[other]);
+                return Err(format!("\\{other} is no escape; a backslash is written \\\\"));
+            }
+            None => return Err("a lone backslash at the end; it is written \\\\".into()),
         });
     }
-    Ok(out)
-}
-
-/// Bytes on one line for people: text as it is, control characters and non-text escaped.
-pub fn shown(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|c| c.is_control() || c == '\\') => text.to_string(),
-        _ => bytes.escape_ascii().to_string(),
-    }
-}
-
-/// Text as it is, with a line feed at its end; anything else escaped on one line.
-pub fn printable(value: &[u8]) -> Vec<u8> {
-    let is_text = std::str::from_utf8(value)
-        .is_ok_and(|text| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
-    let mut shown = match is_text {
-        true => value.to_vec(),
-        false => value.escape_ascii().collect(),
-    };
-    if shown.last() != Some(&b'\n') {
-        shown.push(b'\n');
-    }
-    shown
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -150,20 +159,31 @@ mod tests {
     }
 
     #[test]
-    fn hex_and_tsv_come_back() {
+    fn hex_comes_back() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(to_hex(&all).as_bytes()), Ok(all.clone()));
         assert!(from_hex(b"abc").is_err() && from_hex(b"zz").is_err());
-        let mut escaped = Vec::new();
-        escape_tsv(&all, &mut escaped);
-        assert!(!escaped.iter().any(|byte| b"\t\r\n".contains(byte)));
-        assert_eq!(unescape_tsv(&escaped), Ok(all));
-        assert!(unescape_tsv(b"\\x").is_err() && unescape_tsv(b"\\").is_err());
     }
 
+    /// `scan` escaped some records and not others, so that nothing read them back.
     #[test]
-    fn shown_text_stays_on_its_line() {
-        assert_eq!(shown("päth/a".as_bytes()), "päth/a");
-        assert_eq!(shown(b"a\nb\\\xff"), "a\\nb\\\\\\xff");
+    fn what_is_shown_is_one_line_and_comes_back() {
+        for (bytes, text) in [
+            ("päth/a".as_bytes(), "päth/a"),
+            (b"C:\\temp", r"C:\\temp"),
+            (b"a\nb\tc\r\\\xff", r"a\nb\tc\x0d\\\xff"),
+            ("\u{85}ä\u{feff}\u{202e}".as_bytes(), r"\xc2\x85ä\xef\xbb\xbf\xe2\x80\xae"),
+            (b"\xc3(", r"\xc3("),
+        ] {
+            assert_eq!(shown(bytes), text);
+            assert_eq!(unescape(text.as_bytes()).as_deref(), Ok(bytes));
+        }
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unescape(shown(&all).as_bytes()), Ok(all.clone()));
+        assert_eq!(unescape(all.escape_ascii().to_string().as_bytes()), Ok(all));
+        assert_eq!(unescape(b"a\tb\xff").as_deref(), Ok(&b"a\tb\xff"[..]));
+        for bad in [&b"\\"[..], b"a\\", b"\\q", b"\\x", b"\\x1", b"\\xg1", b"\\\xff"] {
+            assert!(unescape(bad).is_err(), "{}", bad.escape_ascii());
+        }
     }
 }

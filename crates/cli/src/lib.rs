@@ -41,7 +41,7 @@ use crate::output::Output;
     version,
     disable_help_subcommand = true,
     after_help = "STORE is a directory, or mem: for a store that ends with the command.\n\
-                  `runstone help options|policies|presets|devices|exit-codes` explains more."
+                  `runstone help encoding|options|policies|presets|devices|exit-codes` explains."
 )]
 struct CommandLine {
     #[command(subcommand)]

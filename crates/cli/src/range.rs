@@ -3,7 +3,7 @@
 use runstone::kv::{Direction, KvStore};
 use runstone::{Keyspace, ReadOptions, Snapshot};
 
-use crate::arguments::{KeyFormat, RangeArguments};
+use crate::arguments::{Encoding, RangeArguments};
 use crate::failure::{Failure, Result};
 
 /// Called with each key and value; an error ends the walk.
@@ -27,9 +27,9 @@ impl Range {
     }
 
     /// What the arguments say; `--prefix` and the bounds all hold.
-    pub fn read(arguments: &RangeArguments, format: KeyFormat) -> Result<Range> {
+    pub fn read(arguments: &RangeArguments, encoding: Encoding) -> Result<Range> {
         let key = |text: &Option<std::ffi::OsString>| {
-            text.as_deref().map(|text| format.read(text)).transpose()
+            text.as_deref().map(|text| encoding.read(text)).transpose()
         };
         let prefix = key(&arguments.prefix)?.unwrap_or_default();
         let mut range = Range::of_prefix(&prefix);

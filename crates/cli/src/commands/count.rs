@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument};
+use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::failure::{Exit, Result};
 use crate::opening::Location;
 use crate::output::Output;
@@ -22,12 +22,12 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let prefix = self.format.read(&self.prefix.unwrap_or_default())?;
+        let prefix = self.encoding.read(&self.prefix.unwrap_or_default())?;
         let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let (mut key_bytes, mut value_bytes) = (0, 0);
         let count = entries.walk(&Range::of_prefix(&prefix), &mut |key, value| {

@@ -7,7 +7,7 @@ use runstone::Durability;
 use runstone::kv::KvWrite;
 use serde_json::json;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument};
+use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::failure::{Exit, Result};
 use crate::opening::{Location, little};
 use crate::output::Output;
@@ -26,13 +26,13 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let keys: Vec<Vec<u8>> =
-            self.keys.iter().map(|key| self.format.read(key)).collect::<Result<_>>()?;
+            self.keys.iter().map(|key| self.encoding.read(key)).collect::<Result<_>>()?;
         let writes: Vec<KvWrite<'_>> = keys.iter().map(|key| KvWrite::Delete { key }).collect();
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         let opened = Location::of(&self.store)?.to_change(&self.keyspace.keyspace, little())?;

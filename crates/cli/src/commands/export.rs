@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
-use crate::encoding::shown;
+use crate::arguments::{Encoding, KeyspaceArgument, RangeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
@@ -35,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    keys: KeyFormat,
+    encoding: Encoding,
 }
 
 impl Args {
@@ -46,7 +45,7 @@ impl Args {
             let what = "--json and the export both take standard output";
             return Err(Failure::usage(what, "export into a file"));
         }
-        let range = Range::read(&self.range, self.keys)?;
+        let range = Range::read(&self.range, self.encoding)?;
         let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let store = opening::places(&self.store);
         let mut sink = sink::open(&self.target, format, self.force, store, output)?;
@@ -63,7 +62,7 @@ impl Args {
                 Err(what) => {
                     refused += 1;
                     if refused <= MOST_TOLD && !output.is_json {
-                        bar.suspend(|| note(format!("key {}: {what}", shown(key))));
+                        bar.suspend(|| note(format!("key {}: {what}", self.encoding.show(key))));
                     }
                 }
             }

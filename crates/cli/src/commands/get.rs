@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument};
-use crate::encoding::printable;
+use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening::Location;
 use crate::output::{Output, note};
-use crate::transfer::jsonl;
 
 /// Print a value; exit code 1 if the key is absent
 #[derive(clap::Args)]
@@ -24,15 +22,15 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let key = self.format.read(&self.key)?;
+        let key = self.encoding.read(&self.key)?;
         let opened = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         let Some(value) = opened.get(&key)? else {
-            let what = format!("key {} is absent", self.format.show(&key));
+            let what = format!("key {} is absent", self.encoding.show(&key));
             if output.is_json {
                 let hint = "`runstone scan --prefix` lists what is there";
                 return Err(Failure::new(Exit::Different, what)
@@ -43,11 +41,11 @@ impl Args {
             return Ok(Exit::Different);
         };
         if output.is_json {
-            output.json(&jsonl::object(&key, Some(&value)))?;
+            output.json(&self.encoding.object(&key, Some(&value)))?;
         } else if self.raw {
             output.bytes(&value)?;
         } else {
-            output.bytes(&printable(&value))?;
+            output.line(self.encoding.show(&value))?;
         }
         Ok(Exit::Ok)
     }

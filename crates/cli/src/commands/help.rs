@@ -9,10 +9,10 @@ use crate::devices;
 use crate::failure::{EXIT_CODES, Exit, Failure, Result};
 use crate::output::{Output, columns};
 
-/// Explain a command or topic: options, policies, presets, devices, exit-codes
+/// Explain a command or topic: encoding, options, policies, presets, devices, exit-codes
 #[derive(clap::Args)]
 pub struct Args {
-    /// A command, or options, policies, presets, devices, exit-codes.
+    /// A command, or encoding, options, policies, presets, devices, exit-codes.
     topic: Option<String>,
 }
 
@@ -88,6 +88,7 @@ impl Args {
             None => print_help(None, output),
             Some("policies") => policies::Args {}.run(output),
             Some("presets") => presets::Args {}.run(output),
+            Some("encoding") => print_encoding(output),
             Some("options") => print_options(output),
             Some("devices") => print_devices(output),
             Some("exit-codes") => print_exit_codes(output),
@@ -105,8 +106,8 @@ fn print_help(command: Option<&str>, output: &Output) -> Result<Exit> {
             Some(command) => command.render_long_help(),
             None => {
                 let what = format!("there is no command or topic {name:?}");
-                let hint = "`runstone help` lists the commands; topics are options, policies, \
-                            presets, devices, exit-codes";
+                let hint = "`runstone help` lists the commands; topics are encoding, options, \
+                            policies, presets, devices, exit-codes";
                 return Err(Failure::usage(what, hint));
             }
         },
@@ -115,6 +116,34 @@ fn print_help(command: Option<&str>, output: &Output) -> Result<Exit> {
         true => output.json(&json!({ "help": help.to_string() }))?,
         false => output.line(help)?,
     }
+    Ok(Exit::Ok)
+}
+
+/// How keys and values are written.
+const ENCODING: &str = r#"Keys and values are bytes. On the command line, in the shell and in
+every output they are written in one way, so that what is printed can
+be typed again:
+
+  printable text   as it is
+  \\               a backslash
+  \n  \t           a line feed, a tab
+  \xNN             the byte with these two hexadecimal digits
+
+Quote backslashes on the command line, and blanks and quotes there and
+in the shell: runstone get STORE 'C:\\new folder'. With --hex, keys and
+values are two hexadecimal digits a byte instead, in and out.
+
+With --json the texts are the same, inside of JSON. An object whose
+texts differ from the bytes says "encoding":"escaped", or "hex".
+
+put --file and put STORE KEY - take the value as it is, and get --raw
+prints it so. Of the files of import and export, tsv is what scan
+prints, csv and directories hold the bytes themselves, and jsonl holds
+text as it is and other bytes in base64.
+"#;
+
+fn print_encoding(output: &Output) -> Result<Exit> {
+    output.figures(ENCODING, &json!({ "help": ENCODING }))?;
     Ok(Exit::Ok)
 }
 

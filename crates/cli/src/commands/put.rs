@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use runstone::kv::KvWrite;
 use runstone::{Durability, MAX_VALUE_BYTES};
 use serde_json::json;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
+use crate::arguments::{Encoding, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening::Location;
 use crate::output::Output;
@@ -23,10 +22,10 @@ pub struct Args {
     /// The key.
     #[arg(allow_negative_numbers = true)]
     key: OsString,
-    /// The value; `-` reads it from standard input.
+    /// The value; `-` reads it from standard input, as it is.
     #[arg(required_unless_present = "file", allow_negative_numbers = true)]
     value: Option<OsString>,
-    /// Take the value from a file.
+    /// Take the value from a file, as it is.
     #[arg(long, value_name = "F", conflicts_with = "value")]
     file: Option<PathBuf>,
     /// Wait until the value survives a power loss.
@@ -35,15 +34,15 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
     #[command(flatten)]
     make: MakeArguments,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let key = self.format.read(&self.key)?;
-        let value = value(self.value, self.file.as_deref())?;
+        let key = self.encoding.read(&self.key)?;
+        let value = value(self.value, self.file.as_deref(), self.encoding)?;
         let make = MakeArguments { is_little: true, ..self.make };
         let opened = Location::of(&self.store)?.to_make(&make, &self.keyspace.keyspace, None)?;
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
@@ -56,7 +55,7 @@ impl Args {
     }
 }
 
-fn value(given: Option<OsString>, file: Option<&Path>) -> Result<Vec<u8>> {
+fn value(given: Option<OsString>, file: Option<&Path>, encoding: Encoding) -> Result<Vec<u8>> {
     if let Some(path) = file {
         let file = File::open(path);
         let found = file.and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -65,7 +64,7 @@ fn value(given: Option<OsString>, file: Option<&Path>) -> Result<Vec<u8>> {
     }
     let given = given.unwrap_or_default();
     if given != "-" {
-        return Ok(given.into_vec());
+        return encoding.read(&given);
     }
     read_value(Path::new("standard input"), std::io::stdin().lock(), 0, MAX_VALUE_BYTES)
 }

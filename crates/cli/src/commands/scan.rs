@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::arguments::{KeyFormat, KeyspaceArgument, RangeArguments};
-use crate::encoding::shown;
+use crate::arguments::{Encoding, KeyspaceArgument, RangeArguments};
 use crate::failure::{Exit, Result};
 use crate::opened::Opened;
 use crate::opening::Location;
 use crate::output::Output;
 use crate::range::Range;
-use crate::transfer::jsonl;
 
 /// Print keys and values in order
 #[derive(clap::Args)]
@@ -24,19 +22,22 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let range = Range::read(&self.range, self.format)?;
+        let range = Range::read(&self.range, self.encoding)?;
         let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
         if output.is_json {
             return self.print_json(&range, &*entries, output);
         }
         entries.walk(&range, &mut |key, value| match self.keys_only {
-            true => output.line(self.format.show(key)),
-            false => output.line(format!("{}\t{}", self.format.show(key), shown(value))),
+            true => output.line(self.encoding.show(key)),
+            false => {
+                let (key, value) = (self.encoding.show(key), self.encoding.show(value));
+                output.line(format!("{key}\t{value}"))
+            }
         })?;
         Ok(Exit::Ok)
     }
@@ -46,7 +47,7 @@ impl Args {
         let mut separator = "";
         let count = entries.walk(range, &mut |key, value| {
             let value = (!self.keys_only).then_some(value);
-            let object = jsonl::object(key, value);
+            let object = self.encoding.object(key, value);
             output.bytes(format!("{}{object}", std::mem::replace(&mut separator, ",")).as_bytes())
         })?;
         output.line(format!("],\"count\":{count}}}"))?;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, stdin};
 use std::path::{Path, PathBuf};
 
-use crate::arguments::{KeyFormat, KeyspaceArgument, MakeArguments};
+use crate::arguments::{Encoding, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening::{self, Location};
 use crate::output::Output;
@@ -22,7 +22,7 @@ pub struct Args {
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
-    format: KeyFormat,
+    encoding: Encoding,
     #[command(flatten)]
     make: MakeArguments,
 }
@@ -42,7 +42,7 @@ impl Args {
             }
             false => location.make(&self.make, name, None)?,
         };
-        let mut session = Session::new(store, keyspace, self.format, output);
+        let mut session = Session::new(store, keyspace, self.encoding, output);
         let outcome = match stdin().is_terminal() {
             true => editor::run(&mut session).map(|()| Exit::Ok),
             false => read_pipe(&mut session),

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 
 use clap::{CommandFactory, Parser};
 use runstone::{Keyspace, Snapshot, Store};
 
 use super::words;
-use crate::arguments::{KeyFormat, RangeArguments};
-use crate::encoding::{printable, shown};
+use crate::arguments::{Encoding, RangeArguments};
 use crate::failure::{Failure, Result};
 use crate::files::stats;
 use crate::opening;
@@ -87,7 +85,7 @@ pub enum Line {
 pub struct Session<'a> {
     pub store: Store,
     pub keyspace: Keyspace,
-    pub format: KeyFormat,
+    pub encoding: Encoding,
     pub output: &'a Output,
     snapshots: BTreeMap<String, Snapshot>,
     at: Option<String>,
@@ -102,10 +100,10 @@ impl<'a> Session<'a> {
     pub fn new(
         store: Store,
         keyspace: Keyspace,
-        format: KeyFormat,
+        encoding: Encoding,
         output: &'a Output,
     ) -> Session<'a> {
-        Session { store, keyspace, format, output, snapshots: BTreeMap::new(), at: None }
+        Session { store, keyspace, encoding, output, snapshots: BTreeMap::new(), at: None }
     }
 
     /// Names of the snapshots, for completion.
@@ -126,7 +124,6 @@ impl<'a> Session<'a> {
         }
         let words = words::split(line)
             .map_err(|what| Failure::usage(what, "write \\' or \\\" for a quote itself"))?;
-        let words = words.into_iter().map(OsString::from_vec);
         let line = Line::try_parse_from(words)
             .map_err(|error| Failure::command_line(&error, "type help"))?;
         let goes_on = !matches!(line, Line::Exit);
@@ -138,18 +135,18 @@ impl<'a> Session<'a> {
     fn execute(&mut self, line: Line) -> Result<()> {
         match line {
             Line::Put { key, value } => {
-                Ok(self.keyspace.put(self.format.read(&key)?, value.into_vec())?)
+                Ok(self.keyspace.put(self.encoding.read(&key)?, self.encoding.read(&value)?)?)
             }
-            Line::Delete { key } => Ok(self.keyspace.delete(self.format.read(&key)?)?),
+            Line::Delete { key } => Ok(self.keyspace.delete(self.encoding.read(&key)?)?),
             Line::Get { key } => self.get(&key),
             Line::Scan { range, keys_only } => {
                 let range = self.range(&range)?;
                 range
                     .walk(&self.keyspace, &mut |key, value| match keys_only {
-                        true => self.output.line(self.format.show(key)),
+                        true => self.output.line(self.encoding.show(key)),
                         false => {
-                            let key = self.format.show(key);
-                            self.output.line(format!("{key}\t{}", shown(value)))
+                            let (key, value) = (self.encoding.show(key), self.encoding.show(value));
+                            self.output.line(format!("{key}\t{value}"))
                         }
                     })
                     .map(drop)
@@ -176,19 +173,19 @@ impl<'a> Session<'a> {
     }
 
     fn get(&self, key: &OsString) -> Result<()> {
-        let key = self.format.read(key)?;
+        let key = self.encoding.read(key)?;
         let found = match self.at.as_ref().and_then(|at| self.snapshots.get(at)) {
             Some(snapshot) => self.keyspace.get_at(&key, snapshot)?,
             None => self.keyspace.get(&key)?,
         };
         match found {
-            Some(value) => self.output.bytes(&printable(&value)),
-            None => self.output.line(format!("key {} is absent", self.format.show(&key))),
+            Some(value) => self.output.line(self.encoding.show(&value)),
+            None => self.output.line(format!("key {} is absent", self.encoding.show(&key))),
         }
     }
 
     fn range(&self, arguments: &RangeArguments) -> Result<Range> {
-        let mut range = Range::read(arguments, self.format)?;
+        let mut range = Range::read(arguments, self.encoding)?;
         range.snapshot = self.at.as_ref().and_then(|at| self.snapshots.get(at)).cloned();
         Ok(range)
     }

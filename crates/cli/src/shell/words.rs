@@ -1,10 +1,11 @@
-//! Splits a line of the shell into words: blanks separate them, quotes and escapes work as usual.
+//! Splits a line of the shell into words, as the system's shell does. The words are then read like
+//! arguments of the command line, escapes and all.
 
-/// Splits a line. Inside double quotes and outside of quotes a backslash escapes: `\n`, `\t`,
-/// `\xNN`, or the character behind it. Single quotes keep everything.
-pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
+/// Splits a line at blanks outside of quotes. A backslash before a quote or a blank takes its
+/// meaning away, inside quotes too; before anything else it stays, for whoever reads the word.
+pub fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
-    let mut word: Option<Vec<u8>> = None;
+    let mut word: Option<String> = None;
     let mut quote = None;
     let mut rest = line.chars();
     while let Some(c) = rest.next() {
@@ -14,13 +15,16 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
-            (None | Some('"'), '\\') => word.get_or_insert_default().extend(escape(&mut rest)?),
-            (None, _) if c.is_whitespace() => words.extend(word.take()),
-            _ => {
-                let mut bytes = [0; 4];
-                let encoded = c.encode_utf8(&mut bytes).as_bytes();
-                word.get_or_insert_default().extend_from_slice(encoded);
+            (_, '\\') => {
+                let escaped = rest.next().ok_or("a lone backslash at the end of the line")?;
+                let word = word.get_or_insert_default();
+                if !matches!(escaped, '\'' | '"') && !escaped.is_whitespace() {
+                    word.push('\\');
+                }
+                word.push(escaped);
             }
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
         }
     }
     if let Some(open) = quote {
@@ -30,36 +34,20 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
     Ok(words)
 }
 
-fn escape(rest: &mut std::str::Chars<'_>) -> Result<Vec<u8>, String> {
-    match rest.next() {
-        Some('n') => Ok(vec![b'\n']),
-        Some('t') => Ok(vec![b'\t']),
-        Some('x') => {
-            let digits: String = rest.by_ref().take(2).collect();
-            crate::encoding::from_hex(digits.as_bytes())
-                .ok()
-                .filter(|bytes| bytes.len() == 1)
-                .ok_or_else(|| format!("\\x{digits} is no byte"))
-        }
-        Some(other) => Ok(other.to_string().into_bytes()),
-        None => Err("a backslash at the end".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn words_quotes_and_escapes() {
-        let words = |line: &str| {
-            let split = split(line).expect(line);
-            split.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>()
-        };
+        let words = |line: &str| split(line).expect(line);
         assert_eq!(words("  put a  b "), ["put", "a", "b"]);
-        assert_eq!(words(r#"put 'a b' "" "c\"d""#), ["put", "a b", "", "c\\\"d"]);
-        assert_eq!(words(r"a\ b \x00\xff 'x\n'"), ["a b", "\\x00\\xff", "x\\\\n"]);
-        for bad in ["'a", "\"a", "a\\", "\\xg1", "\\x1"] {
+        assert_eq!(words(r#"put 'a b' "" "c\"d" 'it\'s'"#), ["put", "a b", "", "c\"d", "it's"]);
+        assert_eq!(
+            words(r"a\ b \x00\xff 'x\n' \\ \\' '"),
+            ["a b", r"\x00\xff", r"x\n", r"\\", r"\\ "]
+        );
+        for bad in ["'a", "\"a", "a\\", r"'a\'"] {
             assert!(split(bad).is_err(), "{bad}");
         }
     }

@@ -1,5 +1,6 @@
-//! One JSON object per line: `{"key":..,"value":..}`. Bytes that are not text are written as
-//! base64, and `"encoding":"base64"` says so for both key and value.
+//! One JSON object per line: `{"key":..,"value":..}`. Text is written as it is, for the programs
+//! that read such files; bytes that are not text as base64, and `"encoding":"base64"` says so for
+//! both key and value. What `--json` prints is read as well.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Record;
-use crate::encoding::{from_base64, to_base64};
+use crate::encoding::{from_base64, from_hex, to_base64, unescape};
 
 /// Fields as they are written: a number that is parsed and printed again may differ.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
@@ -50,8 +51,12 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
     let is_own = fields.key.is_none() && fields.value.is_none();
     let decode = match object.get("encoding").filter(|_| is_own) {
         None => |text: String| Ok(text.into_bytes()),
-        Some(_) if field(&object, "encoding")? == "base64" => |text: String| from_base64(&text),
-        Some(other) => return Err(format!("encoding {other} is not known; base64 is")),
+        Some(other) => match &*field(&object, "encoding")? {
+            "base64" => |text: String| from_base64(&text),
+            "escaped" => |text: String| unescape(text.as_bytes()),
+            "hex" => |text: String| from_hex(text.as_bytes()),
+            _ => return Err(format!("encoding {other} is not known; base64, escaped and hex are")),
+        },
     };
     let key = field(&object, fields.key.as_deref().unwrap_or("key"))?;
     let value = match (&fields.key, &fields.value) {

@@ -28,7 +28,7 @@ pub enum Format {
     Jsonl,
     /// RFC 4180, with a header line.
     Csv,
-    /// `key TAB value` per line, with \t \n \r \\ escaped.
+    /// `key TAB value` per line, as `scan` prints them.
     Tsv,
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::directory::path_of_key;
-use super::{BYTE_ORDER_MARK, Format, csv, jsonl, tsv};
+use super::{Format, csv, jsonl, tsv};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -33,11 +33,11 @@ pub fn open<'a>(
     let sink: Box<dyn Sink + 'a> = match path == Path::new("-") {
         true => {
             let target = Printer { output };
-            Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
+            Box::new(FileSink { target, format, buffer: header(format) })
         }
         false => {
             let target = NewFile::open(path, force, &store)?;
-            Box::new(FileSink { target, format, is_begun: false, buffer: header(format) })
+            Box::new(FileSink { target, format, buffer: header(format) })
         }
     };
     Ok(sink)
@@ -56,7 +56,6 @@ trait Target {
 struct FileSink<T> {
     target: T,
     format: Format,
-    is_begun: bool,
     buffer: Vec<u8>,
 }
 
@@ -65,15 +64,8 @@ impl<T: Target> Sink for FileSink<T> {
         match self.format {
             Format::Jsonl => jsonl::write(key, value, &mut self.buffer),
             Format::Csv => csv::write(&[key, value], &mut self.buffer),
-            _ => {
-                // Readers take one mark away.
-                if !self.is_begun && key.starts_with(BYTE_ORDER_MARK) {
-                    self.buffer.extend_from_slice(BYTE_ORDER_MARK);
-                }
-                tsv::write(key, value, &mut self.buffer);
-            }
+            _ => tsv::write(key, value, &mut self.buffer),
         }
-        self.is_begun = true;
         self.target.write(&self.buffer)?;
         self.buffer.clear();
         Ok(Ok(()))

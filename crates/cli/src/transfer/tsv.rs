@@ -1,14 +1,15 @@
-//! `key TAB value` per line; see [`crate::encoding::escape_tsv`]. No header.
+//! `key TAB value` per line, each as [`crate::encoding::shown`] writes it: what `scan` prints. No
+//! header.
 
 use super::Record;
-use crate::encoding::{escape_tsv, unescape_tsv};
+use crate::encoding::{shown, unescape};
 
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
     let mut fields = line.split(|byte| *byte == b'\t');
     match (fields.next(), fields.next(), fields.next()) {
         (Some(key), Some(value), None) => {
-            Ok(Record { key: unescape_tsv(key)?, value: unescape_tsv(value)? })
+            Ok(Record { key: unescape(key)?, value: unescape(value)? })
         }
         (_, None, _) => Err("there is no tab between key and value".into()),
         _ => Err("there is more than one tab; write \\t inside a field".into()),
@@ -17,10 +18,7 @@ pub fn parse(line: &[u8]) -> Result<Record, String> {
 
 /// Appends a line.
 pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    escape_tsv(key, out);
-    out.push(b'\t');
-    escape_tsv(value, out);
-    out.push(b'\n');
+    out.extend_from_slice(format!("{}\t{}\n", shown(key), shown(value)).as_bytes());
 }
 
 #[cfg(test)]

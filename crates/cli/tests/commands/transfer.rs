@@ -20,7 +20,7 @@ fn a_directory_comes_back_byte_for_byte() {
     place.ok(&["export", "s", "out", "--format", "dir"]);
     std::fs::remove_file(place.path("d/link")).expect("a link");
     assert_eq!(files_below(&place.path("d")), files_below(&place.path("out")));
-    assert_eq!(place.ok(&["get", "s", "a.txt"]), "text\n");
+    assert_eq!(place.ok(&["get", "s", "a.txt", "--raw"]), "text\n");
     let again = place.run(&["export", "s", "out", "--format", "dir"]);
     assert_eq!(again.code, 5, "nothing is overwritten: {}", again.stderr);
     place.ok(&["export", "s", "out", "--format", "dir", "--force"]);
@@ -283,7 +283,7 @@ fn a_quote_that_is_not_closed_costs_its_line_only() {
     assert_eq!(told[0]["what"], what);
     let keys = place.ok(&["scan", "s", "--keys-only"]);
     assert_eq!(keys, "a\nb\nc\nd\ne\n");
-    assert_eq!(place.ok(&["get", "s", "e"]), "6\n7\n");
+    assert_eq!(place.ok(&["get", "s", "e"]), "6\\n7\n");
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn foreign_fields_become_keys_and_values() {
     place.write("x.jsonl", "{\"id\":8,\"name\":\"z\"}\n");
     place.ok(&["import", "s", "x.csv", "--key", "id", "--value", "note"]);
     place.ok(&["import", "s", "x.jsonl", "--key", "id"]);
-    assert_eq!(place.ok(&["get", "s", "7"]), "l1\nl2\n");
+    assert_eq!(place.ok(&["get", "s", "7"]), "l1\\nl2\n");
     assert_eq!(place.ok(&["get", "s", "8"]), "{\"id\":8,\"name\":\"z\"}\n");
     let ran = place.run(&["import", "s", "x.csv", "--key", "nope"]);
     assert_eq!(ran.code, 3);
