@@ -6,17 +6,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use runstone::DEFAULT_KEYSPACE;
 use serde_json::{Map, Value};
 
 use crate::encoding::{from_hex, shown, to_hex, unescape};
 use crate::failure::{Failure, Result};
 
 /// The argument that names a keyspace.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct KeyspaceArgument {
-    /// Keyspace inside the store.
-    #[arg(long, value_name = "NAME", default_value = runstone::DEFAULT_KEYSPACE)]
-    pub keyspace: String,
+    /// Keyspace inside the store; without it the default one, in the shell the current one.
+    #[arg(long, value_name = "NAME")]
+    pub keyspace: Option<String>,
+}
+
+impl KeyspaceArgument {
+    /// The name, for a command on a store.
+    pub fn name(&self) -> &str {
+        self.keyspace.as_deref().unwrap_or(DEFAULT_KEYSPACE)
+    }
 }
 
 /// How keys and values are written, in and out: what is printed can be typed again.
@@ -95,18 +103,29 @@ impl MakeArguments {
     }
 }
 
-/// Which keys a command visits, and in which order.
+/// Which part of a store a command is about.
 #[derive(Args, Clone, Debug, Default)]
-pub struct RangeArguments {
+pub struct Part {
     /// Only keys that begin with this.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub prefix: Option<OsString>,
     /// First key.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub from: Option<OsString>,
     /// First key beyond the range.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub to: Option<OsString>,
+    #[command(flatten)]
+    pub keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    pub encoding: Encoding,
+}
+
+/// Which entries of a part a command visits, and in which order.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Selection {
+    #[command(flatten)]
+    pub part: Part,
     /// Stop after this many keys.
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,

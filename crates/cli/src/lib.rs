@@ -7,9 +7,12 @@ mod commands;
 mod demo;
 #[cfg(feature = "devices")]
 mod devices;
+mod dropping;
 mod encoding;
+mod entries;
 mod failure;
 mod files;
+mod keyspaces;
 #[cfg(not(feature = "devices"))]
 mod no_devices;
 mod opened;

@@ -62,15 +62,19 @@ pub trait Target {
     fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
 }
 
-/// See the module docs. Entries are those of the keyspace that it was opened for.
-pub trait Opened {
-    /// The default keyspace and the costs of the whole store, for what is measured.
-    fn kv(&self) -> &dyn KvStore;
+/// The entries of one keyspace.
+pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
     /// Visits the entries of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
+}
+
+/// See the module docs. Its entries are those of the keyspace that it was opened for.
+pub trait Opened: Entries {
+    /// The default keyspace and the costs of the whole store, for what is measured.
+    fn kv(&self) -> &dyn KvStore;
     /// About how many entries there are.
     fn estimate(&self) -> u64;
     fn holds_data(&self) -> Result<bool>;
@@ -78,7 +82,10 @@ pub trait Opened {
     /// Bytes that it takes when it is closed.
     fn used_bytes(&self) -> u64;
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
-    fn stats(&self) -> Result<Figures>;
+    /// Figures of one keyspace, or of all, and of the tables that the range meets.
+    fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures>;
+    /// Compacts one keyspace, or all.
+    fn compact(&self, keyspace: Option<&str>) -> Result<()>;
     /// Counters in the exposition format of Prometheus.
     fn prometheus(&self) -> Result<String>;
     fn verify(&self) -> Result<Verified>;

@@ -10,8 +10,8 @@ use crate::arguments::MakeArguments;
 use crate::devices::Url;
 use crate::failure::{Exit, Failure, Result};
 use crate::files::FileStore;
+use crate::keyspaces::{self, refuse_reserved};
 use crate::opened::{Figures, Opened};
-use crate::transfer::progress;
 
 /// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
 /// full has no room for them.
@@ -100,7 +100,7 @@ impl Location {
             return Ok(device);
         }
         let store = self.open(options)?;
-        let keyspace = keyspace(&store, name)?;
+        let keyspace = keyspaces::find(&store, name)?;
         Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
     }
 
@@ -158,7 +158,8 @@ impl Location {
         }
     }
 
-    /// Opens or makes a store of files; options that are given replace those of the keyspace.
+    /// Opens or makes a store of files and a keyspace. Options that are given are those of a new
+    /// keyspace; one that exists keeps its own, and refuses others.
     pub fn make(
         &self,
         make: &MakeArguments,
@@ -166,29 +167,44 @@ impl Location {
         base: Option<KeyspaceOptions>,
     ) -> Result<(Store, Keyspace)> {
         refuse_reserved(keyspace)?;
-        let given = given_options(make)?.or(base);
-        let mut options = Options::default();
+        let given = given_options(make)?;
+        let with_policy = |options: KeyspaceOptions| KeyspaceOptions {
+            policy: make.policy.clone().unwrap_or(options.policy),
+            ..options
+        };
+        let mut options = Options { create_if_missing: false, ..Options::default() };
         if make.is_little {
             options.wal_segment_bytes = SMALL_SEGMENT_BYTES;
         }
         if let Some(bytes) = make.memory_budget {
             options.memory_budget_bytes = bytes;
         }
-        if keyspace == DEFAULT_KEYSPACE {
-            options.keyspace.clone_from(&given);
+        let of_new = with_policy(given.clone().or(base).unwrap_or_default());
+        let explain = |error| self.explain(error, true);
+        match self.try_open(options.clone()) {
+            Ok(store) if store.keyspaces().iter().any(|name| name == keyspace) => {
+                let found = store.keyspace(keyspace).map_err(explain)?;
+                let stored = KeyspaceOptions::clone(&found.options());
+                if with_policy(given.unwrap_or_else(|| stored.clone())) != stored {
+                    let what = format!("keyspace {keyspace} exists, and has other options");
+                    let hint = "leave the options out, or change them with `runstone reshape`";
+                    return Err(Failure::usage(what, hint).at(self.path.display()));
+                }
+                Ok((store, found))
+            }
+            Ok(store) => {
+                let made = store.open_keyspace(keyspace, Some(of_new)).map_err(explain)?;
+                Ok((store, made))
+            }
+            Err(Error::NotAStore { .. }) => {
+                options.create_if_missing = true;
+                options.keyspace = (keyspace == DEFAULT_KEYSPACE).then(|| of_new.clone());
+                let store = self.open(options)?;
+                let made = store.open_keyspace(keyspace, Some(of_new)).map_err(explain)?;
+                Ok((store, made))
+            }
+            Err(error) => Err(explain(error)),
         }
-        let store = self.open(options)?;
-        let change =
-            |to| store.open_keyspace(keyspace, to).map_err(|error| self.explain(error, true));
-        let mut opened = change(given)?;
-        if let Some(policy) = &make.policy
-            && opened.options().policy != *policy
-        {
-            let stored = KeyspaceOptions::clone(&opened.options());
-            let changed = KeyspaceOptions { policy: policy.clone(), ..stored };
-            opened = change(Some(changed))?;
-        }
-        Ok((store, opened))
     }
 
     fn explain(&self, error: Error, may_make: bool) -> Failure {
@@ -260,14 +276,6 @@ pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options { create_if_missing: false, ..Options::default() })
 }
 
-/// Refuses to write where imports keep how far they are.
-pub fn refuse_reserved(keyspace: &str) -> Result<()> {
-    match keyspace == progress::KEYSPACE {
-        true => Err(Failure::usage(format!("{keyspace} is reserved"), "choose another keyspace")),
-        false => Ok(()),
-    }
-}
-
 /// The options of `--preset` or `--options`. A wrong `--policy` is refused before a store is made.
 pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     if let Some(policy) = &make.policy {
@@ -286,14 +294,6 @@ pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
         .map_err(|error| Failure::file(path, "read the options", &error))?;
     let options = KeyspaceOptions::from_toml(&text);
     options.map_err(|error| Failure::from(error).at(path.display()))
-}
-
-/// An existing keyspace, with the known ones in the hint.
-pub fn keyspace(store: &Store, name: &str) -> Result<Keyspace> {
-    store.keyspace(name).map_err(|error| {
-        let known = store.keyspaces();
-        Failure::from(error).hint(format!("the store has: {}", known.join(", ")))
-    })
 }
 
 #[cfg(test)]

@@ -94,6 +94,23 @@ pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Asks a person at a terminal; only `y` and `yes` agree.
+pub fn ask(question: &str) -> bool {
+    let mut answer = String::new();
+    let asked = write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stderr().flush());
+    let answered = asked.and_then(|()| io::stdin().read_line(&mut answer));
+    answered.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+}
+
+/// `1 table`, `2 tables`.
+pub fn plural(count: u64, one: &str) -> String {
+    match (count, one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
 /// Columns of the terminal, or of the variable COLUMNS, or 100.
 pub fn terminal_columns() -> usize {
     let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

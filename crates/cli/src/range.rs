@@ -3,7 +3,7 @@
 use runstone::kv::{Direction, KvStore};
 use runstone::{Keyspace, ReadOptions, Snapshot};
 
-use crate::arguments::{Encoding, RangeArguments};
+use crate::arguments::{Part, Selection};
 use crate::failure::{Failure, Result};
 
 /// Called with each key and value; an error ends the walk.
@@ -16,7 +16,6 @@ pub struct Range {
     pub end: Option<Vec<u8>>,
     pub limit: Option<u64>,
     pub reverse: bool,
-    pub snapshot: Option<Snapshot>,
 }
 
 impl Range {
@@ -26,16 +25,20 @@ impl Range {
         Range { start, end: prefix_end(prefix), ..Range::default() }
     }
 
-    /// What the arguments say; `--prefix` and the bounds all hold.
-    pub fn read(arguments: &RangeArguments, encoding: Encoding) -> Result<Range> {
+    /// The entries that the arguments select.
+    pub fn of(selection: &Selection) -> Result<Range> {
+        let range = Range::within(&selection.part)?;
+        Ok(Range { limit: selection.limit, reverse: selection.reverse, ..range })
+    }
+
+    /// The keys of a part; `--prefix` and the bounds all hold.
+    pub fn within(part: &Part) -> Result<Range> {
         let key = |text: &Option<std::ffi::OsString>| {
-            text.as_deref().map(|text| encoding.read(text)).transpose()
+            text.as_deref().map(|text| part.encoding.read(text)).transpose()
         };
-        let prefix = key(&arguments.prefix)?.unwrap_or_default();
+        let prefix = key(&part.prefix)?.unwrap_or_default();
         let mut range = Range::of_prefix(&prefix);
-        range.limit = arguments.limit;
-        range.reverse = arguments.reverse;
-        let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
+        let (from, to) = (key(&part.from)?, key(&part.to)?);
         if let (Some(from), Some(to)) = (&from, &to)
             && from > to
         {
@@ -52,8 +55,24 @@ impl Range {
         Ok(range)
     }
 
+    /// Whether it has no bound.
+    pub fn is_everything(&self) -> bool {
+        self.start.is_none() && self.end.is_none() && self.limit.is_none()
+    }
+
+    /// Whether some key from `min` to `max` lies in it.
+    pub fn meets(&self, min: &[u8], max: &[u8]) -> bool {
+        self.start.as_deref().is_none_or(|start| start <= max)
+            && self.end.as_deref().is_none_or(|end| min < end)
+    }
+
     /// Visits the entries in order; returns how many.
-    pub fn walk(&self, keyspace: &Keyspace, visit: &mut Visit<'_>) -> Result<u64> {
+    pub fn walk(
+        &self,
+        keyspace: &Keyspace,
+        snapshot: Option<&Snapshot>,
+        visit: &mut Visit<'_>,
+    ) -> Result<u64> {
         if let (Some(start), Some(end)) = (&self.start, &self.end)
             && start >= end
         {
@@ -62,7 +81,7 @@ impl Range {
         let mut options = ReadOptions::default()
             .with_bounds(self.start.as_deref(), self.end.as_deref())
             .fill_cache(false);
-        if let Some(snapshot) = &self.snapshot {
+        if let Some(snapshot) = snapshot {
             options = options.at(snapshot);
         }
         let mut cursor = keyspace.cursor(options)?;

@@ -49,10 +49,10 @@ pub fn find(name: &str) -> Result<&'static dyn CompactionPolicy, UnknownPolicy> 
 }
 
 /// The names that somebody may have meant, closest first; often none.
-pub fn nearest(name: &str, all: &[&'static str]) -> Vec<&'static str> {
+pub fn nearest<'a>(name: &str, all: &[&'a str]) -> Vec<&'a str> {
     // A third of the letters wrong is still a typing error; more is another word.
     let allowed = (name.chars().count() / 3).max(2);
-    let mut nearest: Vec<(usize, &'static str)> = all
+    let mut nearest: Vec<(usize, &str)> = all
         .iter()
         .map(|known| (edit_distance(name, known), *known))
         .filter(|(distance, known)| *distance <= allowed || is_part_of(name, known))
@@ -67,7 +67,7 @@ fn is_part_of(name: &str, known: &str) -> bool {
 }
 
 /// ` (did you mean ..?)`, or nothing.
-pub fn suggest(nearest: &[&'static str]) -> String {
+pub fn suggest(nearest: &[&str]) -> String {
     match nearest {
         [] => String::new(),
         names => format!(" (did you mean {}?)", names.join(" or ")),

@@ -1,30 +1,34 @@
-//! `compact`: compacts every keyspace into a single run.
+//! `compact`: compacts a keyspace, or all of them, each into a single run.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use runstone::{DEFAULT_KEYSPACE, Options};
+use runstone::Options;
 use serde_json::json;
 
+use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Result};
 use crate::opening::Location;
 use crate::output::{Output, duration, note, rounded, size};
 
-/// Rewrite everything into its smallest form
+/// Rewrite the store, or one keyspace, into its smallest form
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let opened = Location::of(&self.store)?.to_change(DEFAULT_KEYSPACE, Options::default())?;
+        let opened =
+            Location::of(&self.store)?.to_change(self.keyspace.name(), Options::default())?;
         let before = opened.used_bytes();
         let spinner = output.count_bar("compact", 0);
         spinner.enable_steady_tick(Duration::from_millis(200));
         let started = Instant::now();
-        let outcome = opened.kv().compact();
+        let outcome = opened.compact(self.keyspace.keyspace.as_deref());
         spinner.finish_and_clear();
         outcome?;
         let took = started.elapsed();

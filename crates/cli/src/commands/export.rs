@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::arguments::{Encoding, KeyspaceArgument, RangeArguments};
+use crate::arguments::Selection;
 use crate::failure::{Exit, Failure, Result};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
@@ -30,11 +30,7 @@ pub struct Args {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    range: RangeArguments,
-    #[command(flatten)]
-    keyspace: KeyspaceArgument,
-    #[command(flatten)]
-    encoding: Encoding,
+    selection: Selection,
 }
 
 impl Args {
@@ -45,8 +41,8 @@ impl Args {
             let what = "--json and the export both take standard output";
             return Err(Failure::usage(what, "export into a file"));
         }
-        let range = Range::read(&self.range, self.encoding)?;
-        let entries = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
+        let range = Range::of(&self.selection)?;
+        let entries = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
         let store = opening::places(&self.store);
         let mut sink = sink::open(&self.target, format, self.force, store, output)?;
         let bar = output.count_bar("export", entries.estimate());
@@ -62,7 +58,9 @@ impl Args {
                 Err(what) => {
                     refused += 1;
                     if refused <= MOST_TOLD && !output.is_json {
-                        bar.suspend(|| note(format!("key {}: {what}", self.encoding.show(key))));
+                        bar.suspend(|| {
+                            note(format!("key {}: {what}", self.selection.part.encoding.show(key)))
+                        });
                     }
                 }
             }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
+use crate::keyspaces;
 use crate::opened::Target;
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
@@ -59,8 +60,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let name = &self.keyspace.keyspace;
-        opening::refuse_reserved(name)?;
+        let name = self.keyspace.name();
+        keyspaces::refuse_reserved(name)?;
         if self.source.symlink_metadata().is_err() {
             let error = std::io::ErrorKind::NotFound.into();
             return Err(Failure::file(&self.source, "open the source", &error));

@@ -11,6 +11,7 @@ mod completions;
 mod count;
 mod delete;
 mod demo;
+mod drop;
 mod dump;
 mod export;
 mod get;
@@ -59,6 +60,7 @@ commands! {
     Delete => delete,
     Scan => scan,
     Count => count,
+    Drop => drop,
     Shell => shell,
     Shape => shape,
     Stats => stats,

@@ -1,103 +1,38 @@
 //! `put`: stores one value. Not for many: `import` writes those in batches.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use runstone::kv::KvWrite;
-use runstone::{Durability, MAX_VALUE_BYTES};
 use serde_json::json;
 
-use crate::arguments::{Encoding, KeyspaceArgument, MakeArguments};
-use crate::failure::{Exit, Failure, Result};
+use crate::arguments::MakeArguments;
+use crate::entries::put::Put;
+use crate::failure::{Exit, Result};
 use crate::opening::Location;
 use crate::output::Output;
+use crate::transfer::Record;
 
 /// Store a value; makes the store if there is none
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// The key.
-    #[arg(allow_negative_numbers = true)]
-    key: OsString,
-    /// The value; `-` reads it from standard input, as it is.
-    #[arg(required_unless_present = "file", allow_negative_numbers = true)]
-    value: Option<OsString>,
-    /// Take the value from a file, as it is.
-    #[arg(long, value_name = "F", conflicts_with = "value")]
-    file: Option<PathBuf>,
-    /// Wait until the value survives a power loss.
-    #[arg(long)]
-    sync: bool,
     #[command(flatten)]
-    keyspace: KeyspaceArgument,
-    #[command(flatten)]
-    encoding: Encoding,
+    put: Put,
     #[command(flatten)]
     make: MakeArguments,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let key = self.encoding.read(&self.key)?;
-        let value = value(self.value, self.file.as_deref(), self.encoding)?;
+        let entry = self.put.entry(true)?;
         let make = MakeArguments { is_little: true, ..self.make };
-        let opened = Location::of(&self.store)?.to_make(&make, &self.keyspace.keyspace, None)?;
-        let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-        opened.write(&[KvWrite::Put { key: &key, value: &value }], durability)?;
+        let opened = Location::of(&self.store)?.to_make(&make, self.put.keyspace.name(), None)?;
+        self.put.write(&*opened, &entry)?;
         opened.close()?;
         if output.is_json {
+            let Record { key, value } = entry;
             output.json(&json!({ "key_bytes": key.len(), "value_bytes": value.len() }))?;
         }
         Ok(Exit::Ok)
-    }
-}
-
-fn value(given: Option<OsString>, file: Option<&Path>, encoding: Encoding) -> Result<Vec<u8>> {
-    if let Some(path) = file {
-        let file = File::open(path);
-        let found = file.and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (len, file) = found.map_err(|error| Failure::file(path, "read the value", &error))?;
-        return read_value(path, file, len, MAX_VALUE_BYTES);
-    }
-    let given = given.unwrap_or_default();
-    if given != "-" {
-        return encoding.read(&given);
-    }
-    read_value(Path::new("standard input"), std::io::stdin().lock(), 0, MAX_VALUE_BYTES)
-}
-
-/// Reads a value of a known length, or of an unknown one if `len` is 0: a device may never end.
-fn read_value(path: &Path, from: impl Read, len: u64, most: u64) -> Result<Vec<u8>> {
-    let too_long = |len: String| {
-        let what = format!("the value has {len} bytes; the most is {most}");
-        Failure::usage(what, "store it in parts under several keys").at(path.display())
-    };
-    if len > most {
-        return Err(too_long(len.to_string()));
-    }
-    let mut value = Vec::new();
-    let read = from.take(most + 1).read_to_end(&mut value);
-    read.map_err(|error| Failure::file(path, "read the value", &error))?;
-    match value.len() as u64 > most {
-        true => Err(too_long(format!("more than {most}"))),
-        false => Ok(value),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `put --file /dev/zero` read until there was no memory left.
-    #[test]
-    fn values_end_at_the_largest() {
-        let read = |from: &[u8], len| read_value(Path::new("x"), from, len, 3);
-        assert_eq!(read(b"abc", 3).ok(), Some(b"abc".to_vec()));
-        let failed = read(b"abcd", 0).expect_err("it is too long");
-        assert_eq!(failed.what, "the value has more than 3 bytes; the most is 3");
-        assert!(read_value(Path::new("x"), std::io::repeat(0), 0, 3).is_err());
     }
 }

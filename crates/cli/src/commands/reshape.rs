@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use runstone::metrics::CounterValues;
-use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Store};
+use runstone::{KeyspaceOptions, Store};
 use serde_json::json;
 
+use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Failure, Result};
+use crate::keyspaces;
 use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
 
@@ -30,21 +32,22 @@ pub struct Args {
     /// All options, from a TOML file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "preset"])]
     options: Option<PathBuf>,
-    /// The keyspace.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_KEYSPACE)]
-    keyspace: String,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        opening::refuse_reserved(&self.keyspace)?;
+        let name = self.keyspace.name();
+        keyspaces::refuse_reserved(name)?;
         let store = opening::to_change(&self.store)?;
-        let keyspace = opening::keyspace(&store, &self.keyspace)?;
+        let keyspace = keyspaces::find(&store, name)?;
         let old = keyspace.options();
         let new = self.wanted(&old)?;
         let before = store.metrics().counters;
         let started = Instant::now();
-        store.open_keyspace(&self.keyspace, Some(new.clone()))?;
+        let changed = store.open_keyspace(name, Some(new.clone()));
+        changed.map_err(|error| Failure::from(error).at(self.store.display()))?;
         settle(&store, output, keyspace.shape().bytes())?;
         let took = started.elapsed();
         let done = store.metrics().counters.since(&before);
@@ -58,7 +61,7 @@ impl Args {
         store.close()?;
         match output.is_json {
             true => output.json(&json!({
-                "keyspace": self.keyspace, "from": old.policy, "to": new.policy,
+                "keyspace": name, "from": old.policy, "to": new.policy,
                 "seconds": rounded(took.as_secs_f64()), "compactions": done.compactions,
                 "read_bytes": done.compaction_bytes_read,
                 "written_bytes": done.compaction_bytes_written,

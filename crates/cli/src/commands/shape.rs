@@ -27,7 +27,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let opened = Location::of(&self.store)?.to_read(&self.keyspace.keyspace)?;
+        let opened = Location::of(&self.store)?.to_read(self.keyspace.name())?;
         let drawing = opened.drawing()?;
         // Refusals come before any file is written.
         let html = self.html.as_ref().map(|_| drawing.html()).transpose()?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::arguments::{Encoding, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
+use crate::keyspaces;
 use crate::opening::{self, Location};
 use crate::output::Output;
 use crate::shell::editor;
@@ -32,12 +33,12 @@ impl Args {
         if output.is_json {
             return Err(Failure::usage("the shell has no --json", "use single commands"));
         }
-        let name = &self.keyspace.keyspace;
+        let name = self.keyspace.name();
         let location = Location::of(&self.store)?;
         let (store, keyspace) = match self.read_only {
             true => {
                 let store = location.open(opening::reading())?;
-                let keyspace = opening::keyspace(&store, name)?;
+                let keyspace = keyspaces::find(&store, name)?;
                 (store, keyspace)
             }
             false => location.make(&self.make, name, None)?,

@@ -19,7 +19,7 @@ use runstone_device::{DeviceUrl, Kind, KvSsdStore};
 use runstone_flash::block::BlockStorage;
 
 use crate::failure::{Failure, Result};
-use crate::opened::{Drawing, Figures, Limits, Opened, Target, Verified};
+use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::range::{Range, Visit};
 
 /// The URL of a device.
@@ -92,11 +92,7 @@ impl Url {
     }
 }
 
-impl Opened for KvSsdStore {
-    fn kv(&self) -> &dyn KvStore {
-        self
-    }
-
+impl Entries for KvSsdStore {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         Ok(KvStore::get(self, key)?)
     }
@@ -112,6 +108,12 @@ impl Opened for KvSsdStore {
             outcome.is_ok()
         })?;
         outcome.map(|()| count)
+    }
+}
+
+impl Opened for KvSsdStore {
+    fn kv(&self) -> &dyn KvStore {
+        self
     }
 
     fn estimate(&self) -> u64 {
@@ -139,8 +141,18 @@ impl Opened for KvSsdStore {
         Ok(Box::new(map::Map::of(self)))
     }
 
-    fn stats(&self) -> Result<Figures> {
-        Ok(report::figures(&self.device()))
+    fn stats(&self, _keyspace: Option<&str>, range: &Range) -> Result<Figures> {
+        match range.is_everything() {
+            true => Ok(report::figures(&self.device())),
+            false => {
+                let what = "the figures of a KVSSD are those of the whole device";
+                Err(Failure::usage(what, "leave out --prefix, --from and --to"))
+            }
+        }
+    }
+
+    fn compact(&self, _keyspace: Option<&str>) -> Result<()> {
+        Ok(KvStore::compact(self)?)
     }
 
     fn prometheus(&self) -> Result<String> {

@@ -8,10 +8,11 @@ pub mod verify;
 use std::path::{Path, PathBuf};
 
 use runstone::kv::{KvStore, KvWrite};
-use runstone::{Batch, Durability, Keyspace, Store, Value, WriteOptions};
+use runstone::{Batch, Durability, Keyspace, Snapshot, Store, Value, WriteOptions};
 
 use crate::failure::{Failure, Result};
-use crate::opened::{Drawing, Figures, Limits, Opened, Target, Verified};
+use crate::keyspaces;
+use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
 use crate::range::{Range, Visit};
 
@@ -22,28 +23,61 @@ pub struct FileStore {
     pub path: PathBuf,
 }
 
-impl Opened for FileStore {
-    fn kv(&self) -> &dyn KvStore {
-        &self.store
-    }
+/// The entries of a keyspace, as of now or of a snapshot.
+pub struct KeyspaceEntries<'a> {
+    pub store: &'a Store,
+    pub keyspace: &'a Keyspace,
+    pub snapshot: Option<&'a Snapshot>,
+}
 
+impl Entries for KeyspaceEntries<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        Ok(self.keyspace.get(key)?)
+        Ok(match self.snapshot {
+            Some(snapshot) => self.keyspace.get_at(key, snapshot)?,
+            None => self.keyspace.get(key)?,
+        })
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        keyspaces::refuse_reserved(self.keyspace.name())?;
         let mut batch = Batch::new();
         for write in writes {
             match write {
-                KvWrite::Put { key, value } => batch.put(&self.keyspace, key, value)?,
-                KvWrite::Delete { key } => batch.delete(&self.keyspace, key)?,
+                KvWrite::Put { key, value } => batch.put(self.keyspace, key, value)?,
+                KvWrite::Delete { key } => batch.delete(self.keyspace, key)?,
             }
         }
         Ok(self.store.write(&batch, options_of(durability))?)
     }
 
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
-        range.walk(&self.keyspace, visit)
+        range.walk(self.keyspace, self.snapshot, visit)
+    }
+}
+
+impl FileStore {
+    fn entries(&self) -> KeyspaceEntries<'_> {
+        KeyspaceEntries { store: &self.store, keyspace: &self.keyspace, snapshot: None }
+    }
+}
+
+impl Entries for FileStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.entries().get(key)
+    }
+
+    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
+        self.entries().write(writes, durability)
+    }
+
+    fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
+        self.entries().walk(range, visit)
+    }
+}
+
+impl Opened for FileStore {
+    fn kv(&self) -> &dyn KvStore {
+        &self.store
     }
 
     fn estimate(&self) -> u64 {
@@ -67,8 +101,12 @@ impl Opened for FileStore {
         Ok(Box::new(Picture::of(&self.keyspace)?))
     }
 
-    fn stats(&self) -> Result<Figures> {
-        Ok(Figures { text: stats::to_text(&self.store)?, json: stats::to_json(&self.store)? })
+    fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
+        stats::figures(&self.store, keyspace, range)
+    }
+
+    fn compact(&self, keyspace: Option<&str>) -> Result<()> {
+        compact(&self.store, keyspace)
     }
 
     fn prometheus(&self) -> Result<String> {
@@ -101,6 +139,14 @@ impl Opened for FileStore {
         let FileStore { store, keyspace, .. } = *self;
         drop(keyspace);
         Ok(store.close()?)
+    }
+}
+
+/// Compacts one keyspace, or all.
+pub fn compact(store: &Store, keyspace: Option<&str>) -> Result<()> {
+    match keyspace {
+        Some(name) => Ok(keyspaces::find(store, name)?.compact()?),
+        None => Ok(store.compact()?),
     }
 }
 

@@ -1,11 +1,15 @@
 //! What a store of files holds and measures. Counters begin at each open, so those of a store that
 //! is opened only for this are mostly zero; an application prints its own with `metrics()`.
 
-use runstone::{Keyspace, Store};
+use runstone::policy::shape::Table;
+use runstone::{Keyspace, Store, ValueUsage};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
+use crate::keyspaces;
+use crate::opened::Figures;
 use crate::output::{columns, size};
+use crate::range::Range;
 
 /// Numbers of one keyspace.
 struct KeyspaceStats {
@@ -16,28 +20,35 @@ struct KeyspaceStats {
     tombstones: u64,
 }
 
-fn keyspace_stats(keyspace: &Keyspace) -> KeyspaceStats {
+/// Those of the tables that the range meets.
+fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
     let shape = keyspace.shape();
-    let sum = |pick: fn(&runstone::policy::shape::Table) -> u64| {
-        shape.tables().map(|(_, table)| pick(table)).sum()
-    };
+    let meets = |table: &Table| range.meets(&table.min_key, &table.max_key);
+    let tables = || shape.tables().map(|(_, table)| table).filter(|table| meets(table));
+    let sum = |pick: fn(&Table) -> u64| tables().map(|table| pick(table)).sum();
+    let runs = shape.levels.iter().flat_map(|level| level.runs());
     KeyspaceStats {
-        tables: shape.tables().count() as u64,
-        runs: shape.levels.iter().map(|level| level.runs().len() as u64).sum(),
+        tables: tables().count() as u64,
+        runs: runs.filter(|run| run.tables.iter().any(|table| meets(table))).count() as u64,
         bytes: sum(|table| table.bytes),
         entries: sum(|table| table.entries),
         tombstones: sum(|table| table.tombstones),
     }
 }
 
-/// The object for machines.
-pub fn to_json(store: &Store) -> Result<Value> {
-    let mut keyspaces = Vec::new();
-    for name in store.keyspaces() {
-        let keyspace = store.keyspace(&name)?;
-        let stats = keyspace_stats(&keyspace);
-        keyspaces.push(json!({
-            "name": name,
+/// Of one keyspace, or of all, and of the tables that the range meets; the shell prints them too.
+pub fn figures(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
+    let names = keyspace.map_or_else(|| store.keyspaces(), |name| vec![name.to_string()]);
+    let keyspaces = names.iter().map(|name| keyspaces::find(store, name));
+    let keyspaces: Vec<Keyspace> = keyspaces.collect::<Result<_>>()?;
+    Ok(Figures { text: to_text(store, &keyspaces, range), json: to_json(store, &keyspaces, range) })
+}
+
+fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
+    let object = |keyspace: &Keyspace| {
+        let stats = keyspace_stats(keyspace, range);
+        json!({
+            "name": keyspace.name(),
             "tables": stats.tables,
             "runs": stats.runs,
             "bytes": stats.bytes,
@@ -46,24 +57,21 @@ pub fn to_json(store: &Store) -> Result<Value> {
             "memtable_bytes": keyspace.memtable_bytes(),
             "values": keyspace.value_usage(),
             "options": &*keyspace.options(),
-        }));
-    }
-    Ok(json!({
-        "keyspaces": keyspaces,
+        })
+    };
+    json!({
+        "keyspaces": keyspaces.iter().map(object).collect::<Vec<_>>(),
         "disk_bytes": store.disk_bytes(),
         "last_sequence_number": runstone::unstable::visible_seq(store),
         "metrics": store.metrics(),
-    }))
+    })
 }
 
-/// The lines for people; the shell prints them too.
-pub fn to_text(store: &Store) -> Result<String> {
-    let mut rows = Vec::new();
-    for name in store.keyspaces() {
-        let keyspace = store.keyspace(&name)?;
-        let stats = keyspace_stats(&keyspace);
-        rows.push(vec![
-            name,
+fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
+    let row = |keyspace: &Keyspace| {
+        let stats = keyspace_stats(keyspace, range);
+        vec![
+            keyspace.name().to_string(),
             stats.tables.to_string(),
             stats.runs.to_string(),
             size(stats.bytes),
@@ -71,8 +79,9 @@ pub fn to_text(store: &Store) -> Result<String> {
             stats.tombstones.to_string(),
             size(keyspace.memtable_bytes()),
             keyspace.options().policy.clone(),
-        ]);
-    }
+        ]
+    };
+    let rows: Vec<Vec<String>> = keyspaces.iter().map(row).collect();
     let header =
         ["keyspace", "tables", "runs", "bytes", "entries", "tombstones", "not flushed", "policy"];
     let mut text = columns(&header, &rows);
@@ -98,32 +107,30 @@ pub fn to_text(store: &Store) -> Result<String> {
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
-    text.push_str(&values_text(store)?);
+    keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));
     if metrics.pressure.permille > 0 {
         let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
         text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
     }
-    Ok(text)
+    text
 }
 
 /// One line per value file.
-fn values_text(store: &Store) -> Result<String> {
-    let mut text = String::new();
-    for name in store.keyspaces() {
-        for file in store.keyspace(&name)?.value_usage() {
-            text.push_str(&format!(
-                "values of {name}: {} ({}) holds {} in {} groups, garbage {}, for snapshots {}, \
-                 cold {}, on disk {}\n",
-                file.file,
-                file.placement.name(),
-                size(file.bytes()),
-                file.groups.len(),
-                size(file.garbage_bytes()),
-                size(file.sum(|group| group.pinned_bytes)),
-                size(file.sum(|group| group.cold_bytes)),
-                size(file.disk_bytes),
-            ));
-        }
-    }
-    Ok(text)
+fn values_text(keyspace: &Keyspace) -> String {
+    let name = keyspace.name();
+    let line = |file: &ValueUsage| {
+        format!(
+            "values of {name}: {} ({}) holds {} in {} groups, garbage {}, for snapshots {}, \
+             cold {}, on disk {}\n",
+            file.file,
+            file.placement.name(),
+            size(file.bytes()),
+            file.groups.len(),
+            size(file.garbage_bytes()),
+            size(file.sum(|group| group.pinned_bytes)),
+            size(file.sum(|group| group.cold_bytes)),
+            size(file.disk_bytes),
+        )
+    };
+    keyspace.value_usage().iter().map(line).collect()
 }

@@ -12,6 +12,7 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
 use super::session::{Session, command_names};
+use crate::encoding::{shown, unescape};
 use crate::failure::{Failure, Result};
 use crate::output::note;
 
@@ -38,11 +39,12 @@ impl Completer for Completion {
         let typed = line.get(..position).unwrap_or(line);
         let start = typed.rfind(' ').map_or(0, |blank| blank + 1);
         let word = &typed[start..];
-        let names = match typed[..start].split_whitespace().next() {
-            None => &self.commands,
-            Some("keyspace") => &self.keyspaces,
-            Some("at" | "release") => &self.snapshots,
-            Some(_) => return Ok((start, self.keys(word))),
+        let mut before = typed[..start].split_whitespace();
+        let names = match (before.next(), before.last()) {
+            (None, _) => &self.commands,
+            (Some("keyspace" | "drop"), _) | (_, Some("--keyspace")) => &self.keyspaces,
+            (Some("at" | "release"), _) => &self.snapshots,
+            _ => return Ok((start, self.keys(word))),
         };
         let fitting = names.iter().filter(|name| name.starts_with(word));
         Ok((start, fitting.cloned().collect()))
@@ -52,12 +54,11 @@ impl Completer for Completion {
 impl Completion {
     /// Keys that can be typed as they are. An error here must not disturb the user.
     fn keys(&self, word: &str) -> Vec<String> {
-        let Ok(scan) = self.keyspace.prefix(word.as_bytes()) else { return Vec::new() };
+        let Ok(prefix) = unescape(word.as_bytes()) else { return Vec::new() };
+        let Ok(scan) = self.keyspace.prefix(&prefix) else { return Vec::new() };
         let keys = scan.map_while(|entry| entry.ok()).take(MOST_KEYS);
-        let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"'\"\\".contains(c);
-        keys.filter_map(|(key, _)| String::from_utf8(key).ok())
-            .filter(|key| key.chars().all(plain))
-            .collect()
+        let needs_quotes = |c: char| c.is_whitespace() || "'\"".contains(c);
+        keys.map(|(key, _)| shown(&key)).filter(|key| !key.contains(needs_quotes)).collect()
     }
 }
 
@@ -116,7 +117,6 @@ mod tests {
 
     use super::*;
 
-    /// `keyspace` makes what it does not find: a name must not have to be typed.
     #[test]
     fn words_are_completed_by_what_they_name() {
         let storage = std::sync::Arc::new(runstone::storage::MemoryStorage::new());
@@ -138,6 +138,9 @@ mod tests {
         assert_eq!(complete("ke"), (0, names(&["keyspace"])));
         assert_eq!(complete("get o"), (4, names(&["other"])));
         assert_eq!(complete("keyspace o"), (9, names(&["others"])));
+        assert_eq!(complete("get k --keyspace o"), (17, names(&["others"])));
+        store.put("\\odd\0", "").expect("puts");
+        assert_eq!(complete("get \\\\o"), (4, names(&["\\\\odd\\x00"])));
         assert_eq!(complete("at "), (3, names(&["morning"])));
         assert_eq!(complete("release x"), (8, vec![]));
     }

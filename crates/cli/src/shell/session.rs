@@ -1,16 +1,21 @@
 //! An open store and the commands of the shell on it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 use runstone::{Keyspace, Snapshot, Store};
 
 use super::words;
-use crate::arguments::{Encoding, RangeArguments};
+use crate::arguments::{Encoding, KeyspaceArgument, Part};
+use crate::dropping::Dropping;
+use crate::entries::count::Count;
+use crate::entries::delete::Delete;
+use crate::entries::get::Get;
+use crate::entries::put::Put;
+use crate::entries::scan::Scan;
 use crate::failure::{Failure, Result};
-use crate::files::stats;
-use crate::opening;
+use crate::files::{KeyspaceEntries, compact, stats};
+use crate::keyspaces;
 use crate::output::{Output, duration, terminal_columns};
 use crate::picture::{Picture, terminal};
 use crate::range::Range;
@@ -25,45 +30,32 @@ use crate::range::Range;
 )]
 pub enum Line {
     /// Store a value
-    Put {
-        #[arg(allow_negative_numbers = true)]
-        key: OsString,
-        #[arg(allow_negative_numbers = true)]
-        value: OsString,
-    },
+    Put(Put),
     /// Print a value
-    Get {
-        #[arg(allow_negative_numbers = true)]
-        key: OsString,
-    },
-    /// Remove a key
-    Delete {
-        #[arg(allow_negative_numbers = true)]
-        key: OsString,
-    },
+    Get(Get),
+    /// Remove keys, all or none, or a range of keys
+    Delete(Delete),
     /// Print keys and values in order
-    Scan {
-        #[command(flatten)]
-        range: RangeArguments,
-        /// Leave out the values.
-        #[arg(long)]
-        keys_only: bool,
-    },
+    Scan(Scan),
     /// Count keys
-    Count {
-        #[command(flatten)]
-        range: RangeArguments,
-    },
+    Count(Count),
     /// Draw the tree
-    Shape,
+    Shape(KeyspaceArgument),
     /// Print sizes and counters
-    Stats,
+    Stats(Part),
     /// Write memtables to tables
     Flush,
-    /// Compact everything into a single run
-    Compact,
-    /// List keyspaces, or change to one, making it if it is new
-    Keyspace { name: Option<String> },
+    /// Compact everything, or one keyspace, into a single run
+    Compact(KeyspaceArgument),
+    /// List keyspaces, or change to one
+    Keyspace {
+        name: Option<String>,
+        /// Make it, if it is new.
+        #[arg(long, requires = "name")]
+        make: bool,
+    },
+    /// Remove a keyspace with all that is in it
+    Drop(Dropping),
     /// Take a snapshot under a name
     Snapshot { name: String },
     /// Read at a snapshot from now on; without a name, read what is there now
@@ -134,36 +126,45 @@ impl<'a> Session<'a> {
 
     fn execute(&mut self, line: Line) -> Result<()> {
         match line {
-            Line::Put { key, value } => {
-                Ok(self.keyspace.put(self.encoding.read(&key)?, self.encoding.read(&value)?)?)
+            Line::Put(mut put) => {
+                put.encoding.hex |= self.encoding.hex;
+                let entry = put.entry(false)?;
+                self.with(&put.keyspace, |entries| put.write(entries, &entry))
             }
-            Line::Delete { key } => Ok(self.keyspace.delete(self.encoding.read(&key)?)?),
-            Line::Get { key } => self.get(&key),
-            Line::Scan { range, keys_only } => {
-                let range = self.range(&range)?;
-                range
-                    .walk(&self.keyspace, &mut |key, value| match keys_only {
-                        true => self.output.line(self.encoding.show(key)),
-                        false => {
-                            let (key, value) = (self.encoding.show(key), self.encoding.show(value));
-                            self.output.line(format!("{key}\t{value}"))
-                        }
-                    })
-                    .map(drop)
+            Line::Get(mut get) => {
+                get.encoding.hex |= self.encoding.hex;
+                self.with(&get.keyspace, |entries| get.run(entries, self.output).map(drop))
             }
-            Line::Count { range } => {
-                let count = self.range(&range)?.walk(&self.keyspace, &mut |_, _| Ok(()))?;
-                self.output.line(count)
+            Line::Delete(mut delete) => {
+                let part = self.part(&mut delete.selection.part);
+                self.with(&part, |entries| delete.run(entries).map(drop))
             }
-            Line::Shape => {
-                let picture = Picture::of(&self.keyspace)?;
+            Line::Scan(mut scan) => {
+                let part = self.part(&mut scan.selection.part);
+                self.with(&part, |entries| scan.run(entries, self.output))
+            }
+            Line::Count(mut count) => {
+                let part = self.part(&mut count.selection.part);
+                self.with(&part, |entries| count.run(entries, self.output))
+            }
+            Line::Shape(keyspace) => {
+                let picture = Picture::of(&self.named(&keyspace)?)?;
                 self.output.bytes(terminal::draw(&picture, terminal_columns()).as_bytes())
             }
-            Line::Stats => self.output.bytes(stats::to_text(&self.store)?.as_bytes()),
-            Line::Flush => self.timed(Store::flush),
-            Line::Compact => self.timed(Store::compact),
-            Line::Sync => self.timed(Store::sync),
-            Line::Keyspace { name } => self.change_keyspace(name),
+            Line::Stats(mut part) => {
+                let keyspace = self.part(&mut part).keyspace;
+                let range = Range::within(&part)?;
+                let figures = stats::figures(&self.store, keyspace.as_deref(), &range)?;
+                self.output.bytes(figures.text.as_bytes())
+            }
+            Line::Compact(keyspace) => {
+                let name = keyspace.keyspace.as_deref();
+                self.timed(|store| compact(store, name))
+            }
+            Line::Drop(dropping) => self.drop_keyspace(&dropping),
+            Line::Flush => self.timed(|store| Ok(store.flush()?)),
+            Line::Sync => self.timed(|store| Ok(store.sync()?)),
+            Line::Keyspace { name, make } => self.change_keyspace(name, make),
             Line::Snapshot { .. } | Line::At { .. } | Line::Snapshots | Line::Release { .. } => {
                 self.snapshot(line)
             }
@@ -172,39 +173,58 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn get(&self, key: &OsString) -> Result<()> {
-        let key = self.encoding.read(key)?;
-        let found = match self.at.as_ref().and_then(|at| self.snapshots.get(at)) {
-            Some(snapshot) => self.keyspace.get_at(&key, snapshot)?,
-            None => self.keyspace.get(&key)?,
-        };
-        match found {
-            Some(value) => self.output.line(self.encoding.show(&value)),
-            None => self.output.line(format!("key {} is absent", self.encoding.show(&key))),
+    /// Takes the shell's own encoding over; returns the keyspace that the part names.
+    fn part(&self, part: &mut Part) -> KeyspaceArgument {
+        part.encoding.hex |= self.encoding.hex;
+        part.keyspace.clone()
+    }
+
+    /// The keyspace that is named, else the current one.
+    fn named(&self, keyspace: &KeyspaceArgument) -> Result<Keyspace> {
+        match &keyspace.keyspace {
+            Some(name) => keyspaces::find(&self.store, name),
+            None => Ok(self.keyspace.clone()),
         }
     }
 
-    fn range(&self, arguments: &RangeArguments) -> Result<Range> {
-        let mut range = Range::read(arguments, self.encoding)?;
-        range.snapshot = self.at.as_ref().and_then(|at| self.snapshots.get(at)).cloned();
-        Ok(range)
+    /// Does something with the entries of a keyspace, as of the snapshot that is read at.
+    fn with<T>(
+        &self,
+        keyspace: &KeyspaceArgument,
+        action: impl FnOnce(&KeyspaceEntries<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let keyspace = &self.named(keyspace)?;
+        let snapshot = self.at.as_ref().and_then(|at| self.snapshots.get(at));
+        action(&KeyspaceEntries { store: &self.store, keyspace, snapshot })
     }
 
-    fn timed(&self, action: impl Fn(&Store) -> runstone::Result<()>) -> Result<()> {
+    fn timed(&self, action: impl Fn(&Store) -> Result<()>) -> Result<()> {
         let started = std::time::Instant::now();
         action(&self.store)?;
         self.output.line(duration(started.elapsed()))
     }
 
-    fn change_keyspace(&mut self, name: Option<String>) -> Result<()> {
+    fn change_keyspace(&mut self, name: Option<String>, make: bool) -> Result<()> {
         let Some(name) = name else {
             return self.output.line(self.store.keyspaces().join("\n"));
         };
-        opening::refuse_reserved(&name)?;
-        self.keyspace = match self.store.keyspaces().contains(&name) {
-            true => opening::keyspace(&self.store, &name)?,
-            false => self.store.open_keyspace(&name, None)?,
+        keyspaces::refuse_reserved(&name)?;
+        self.keyspace = match make && !self.store.keyspaces().contains(&name) {
+            true => self.store.open_keyspace(&name, None)?,
+            false => keyspaces::find(&self.store, &name).map_err(|failure| {
+                let known = failure.hint.clone().unwrap_or_default();
+                failure.hint(format!("{known}; `keyspace NAME --make` makes one"))
+            })?,
         };
+        Ok(())
+    }
+
+    /// Drops a keyspace; the default one becomes the current one in its place.
+    fn drop_keyspace(&mut self, dropping: &Dropping) -> Result<()> {
+        dropping.run(&self.store)?;
+        if self.keyspace.name() == dropping.name {
+            self.keyspace = self.store.default_keyspace().clone();
+        }
         Ok(())
     }
 

@@ -232,9 +232,9 @@ fn options_that_a_store_cannot_take_name_the_store() {
     place.write("8.toml", options(8));
     place.write("9.toml", options(9));
     for keyspace in ["default", "other"] {
-        let put = ["put", "s", "k", "v", "--keyspace", keyspace, "--json", "--options"];
-        place.ok(&[&put[..], &["8.toml"]].concat());
-        let ran = place.run(&[&put[..], &["9.toml"]].concat());
+        let of = ["--keyspace", keyspace, "--json", "--options"];
+        place.ok(&[&["put", "s", "k", "v"][..], &of, &["8.toml"]].concat());
+        let ran = place.run(&[&["reshape", "s"][..], &of, &["9.toml"]].concat());
         let error: serde_json::Value = serde_json::from_str(&ran.stderr).expect("an object");
         assert_eq!((ran.code, &error["where"]), (3, &"s".into()), "{error}");
         assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("into a new keyspace")));

@@ -122,6 +122,136 @@ fn keyspaces_are_apart() {
     assert!(unknown.stderr.contains("default, two"), "{}", unknown.stderr);
 }
 
+/// The shell made a keyspace of every name that was typed wrong, and nothing said what was near.
+#[test]
+fn a_typing_error_makes_no_keyspace() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v", "--keyspace", "users"]);
+    for arguments in [
+        &["get", "s", "k", "--keyspace", "usres"][..],
+        &["scan", "s", "--keyspace", "usres"],
+        &["count", "s", "--keyspace", "usres"],
+        &["stats", "s", "--keyspace", "usres"],
+        &["compact", "s", "--keyspace", "usres"],
+        &["shape", "s", "--keyspace", "usres"],
+        &["export", "s", "x.csv", "--keyspace", "usres"],
+        &["reshape", "s", "--policy", "leveling", "--keyspace", "usres"],
+        &["delete", "s", "k", "--keyspace", "usres"],
+        &["delete", "s", "--prefix", "k", "--keyspace", "usres"],
+        &["drop", "s", "usres", "--yes"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("did you mean users?"), "{arguments:?}: {}", ran.stderr);
+    }
+    for line in ["keyspace usres", "get k --keyspace usres", "put k w --keyspace usres"] {
+        let ran = place.pipe(&["shell", "s"], line);
+        assert!(ran.code == 3 && ran.stderr.contains("did you mean users?"), "{}", ran.stderr);
+    }
+    let ran = place.pipe(&["shell", "s"], "keyspace usres");
+    assert!(ran.stderr.contains("`keyspace NAME --make`"), "{}", ran.stderr);
+    let names = place.pipe(&["shell", "s"], "keyspace");
+    assert_eq!(names.stdout, "default\nusers\n");
+}
+
+/// `count` knew only a prefix, `delete` no range, `compact` and `stats` no keyspace, and the shell
+/// no keyspace but the current one.
+#[test]
+fn ranges_and_keyspaces_are_the_same_everywhere() {
+    let place = Place::new();
+    let make = || {
+        let _ = std::fs::remove_dir_all(place.path("s"));
+        for keyspace in ["default", "two"] {
+            let lines: String = (0..30).map(|i| format!("k{i:02}\t{keyspace}\n")).collect();
+            place.write("x.tsv", lines);
+            place.ok(&["import", "s", "x.tsv", "--keyspace", keyspace]);
+        }
+    };
+    make();
+    for (range, count) in [
+        (&["--prefix", "k1"][..], 10),
+        (&["--from", "k05", "--to", "k11"], 6),
+        (&["--prefix", "k1", "--from", "k12", "--limit", "5"], 5),
+        (&["--to", "6b3134", "--hex"], 14),
+        (&["--limit", "3", "--reverse"], 3),
+    ] {
+        let command = |name: &'static str| {
+            let two = ["--keyspace", "two"];
+            let line = [&[name][..], &two, range].concat().join(" ");
+            (line, [&[name, "s"][..], &two, range].concat())
+        };
+        let (line, arguments) = command("count");
+        assert_eq!(place.ok(&arguments), format!("{count}\n"), "{range:?}");
+        assert_eq!(place.pipe(&["shell", "s"], line).stdout, format!("{count}\n"), "{range:?}");
+        let (line, arguments) = command("scan");
+        let scanned = place.ok(&arguments);
+        assert_eq!(scanned.lines().count(), count, "{range:?}");
+        assert_eq!(place.pipe(&["shell", "s"], line).stdout, scanned, "{range:?}");
+        let (line, arguments) = command("delete");
+        assert_eq!(place.json(&arguments)["deletes"], count, "{range:?}");
+        let left = 30 - count;
+        assert_eq!(place.json(&["count", "s", "--keyspace", "two"])["count"], left, "{range:?}");
+        make();
+        assert_eq!(place.pipe(&["shell", "s"], line).code, 0);
+        assert_eq!(place.json(&["count", "s", "--keyspace", "two"])["count"], left, "{range:?}");
+        assert_eq!(place.json(&["count", "s"])["count"], 30, "{range:?}: another keyspace");
+        make();
+    }
+    let nothing = place.run(&["delete", "s"]);
+    assert!(nothing.code == 3 && nothing.stderr.contains("--prefix ''"), "{}", nothing.stderr);
+    let both = place.run(&["delete", "s", "k01", "--prefix", "k"]);
+    assert_eq!(both.code, 3, "{}", both.stderr);
+    let tables = |flags: &[&str]| {
+        let stats = place.json(&[&["stats", "s", "--keyspace", "two"], flags].concat());
+        let keyspaces = stats["keyspaces"].as_array().expect("keyspaces").clone();
+        assert_eq!((keyspaces.len(), &keyspaces[0]["name"]), (1, &"two".into()));
+        keyspaces[0]["tables"].as_u64().expect("a number")
+    };
+    assert_eq!((tables(&[]), tables(&["--from", "k3"])), (1, 0));
+    let shell = place.pipe(&["shell", "s"], "stats --keyspace two\ncompact --keyspace two\n");
+    assert!(shell.code == 0 && !shell.stdout.contains("default "), "{}", shell.stdout);
+    place.ok(&["delete", "s", "k01", "--keyspace", "two"]);
+    place.ok(&["delete", "s", "k01"]);
+    let runs = |name: &str| {
+        let stats = place.json(&["stats", "s", "--keyspace", name]);
+        stats["keyspaces"][0]["tables"].as_u64().expect("a number")
+    };
+    place.ok(&["compact", "s", "--keyspace", "two"]);
+    assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
+}
+
+/// More keys than one batch, in both directions.
+#[test]
+fn a_large_range_is_deleted() {
+    let place = Place::new();
+    place.write("x.tsv", (0..2_500).map(|i| format!("k{i:04}\t{i}\n")).collect::<String>());
+    place.ok(&["import", "s", "x.tsv"]);
+    let delete = ["delete", "s", "--reverse", "--limit", "1100"];
+    assert_eq!(place.json(&delete)["deletes"], 1100);
+    assert_eq!(place.ok(&["scan", "s", "--reverse", "--limit", "1"]), "k1399\t1399\n");
+    assert_eq!(place.json(&["delete", "s", "--prefix", ""])["deletes"], 1400);
+    assert_eq!(place.ok(&["count", "s"]), "0\n");
+}
+
+#[test]
+fn a_keyspace_is_dropped() {
+    let place = Place::new();
+    for keyspace in ["one", "two"] {
+        place.ok(&["put", "s", "k", "v", "--keyspace", keyspace]);
+    }
+    let asked = place.run(&["drop", "s", "one"]);
+    assert!(asked.code == 3 && asked.stderr.contains("--yes"), "{}", asked.stderr);
+    assert_eq!(place.json(&["drop", "s", "one", "--yes"])["dropped"], "one");
+    let shell = "keyspace two\ndrop two\nget k\ndrop two --yes\nkeyspace\nput k w\n";
+    let ran = place.pipe(&["shell", "s"], shell);
+    assert!(ran.code == 3 && ran.stderr.contains("--yes"), "{}", ran.stderr);
+    assert_eq!(ran.stdout, "v\ndefault\n");
+    assert_eq!(place.ok(&["get", "s", "k"]), "w\n", "the shell went on in the default one");
+    for name in ["default", "_runstone.import"] {
+        assert_eq!(place.run(&["drop", "s", name, "--yes"]).code, 3, "{name}");
+    }
+}
+
 /// Only `import` refused to write where it keeps how far it is.
 #[test]
 fn the_keyspace_of_imports_is_reserved() {
@@ -153,11 +283,39 @@ fn options_come_from_files_and_are_kept() {
     let place = Place::new();
     place.write("o.toml", "block_bytes = 8192\n[shape]\nsize_ratio = 4\n");
     place.ok(&["put", "s", "k", "v", "--options", "o.toml"]);
-    place.ok(&["put", "s", "k", "w", "--policy", "leveling"]);
-    let options = &place.json(&["stats", "s"])["keyspaces"][0]["options"];
-    assert_eq!(options["block_bytes"], 8192);
-    assert_eq!(options["shape"]["size_ratio"], 4);
-    assert_eq!(options["policy"], "leveling");
+    place.ok(&["put", "s", "k", "v", "--policy", "leveling", "--keyspace", "two"]);
+    let keyspaces = place.json(&["stats", "s"])["keyspaces"].clone();
+    assert_eq!(keyspaces[0]["options"]["block_bytes"], 8192);
+    assert_eq!(keyspaces[0]["options"]["shape"]["size_ratio"], 4);
+    assert_eq!(keyspaces[1]["options"]["policy"], "leveling");
+}
+
+/// `put --policy` changed the policy of a keyspace that was there without a word.
+#[test]
+fn options_of_a_keyspace_that_exists_are_refused() {
+    let place = Place::new();
+    place.write("o.toml", "block_bytes = 8192\n");
+    place.write("x.tsv", "a\t1\n");
+    place.ok(&["put", "s", "k", "v"]);
+    place.ok(&["put", "s", "k", "v", "--keyspace", "two", "--options", "o.toml"]);
+    for keyspace in ["default", "two"] {
+        let of = ["--keyspace", keyspace];
+        for options in [["--policy", "leveling"], ["--preset", "write-heavy"]] {
+            for command in [&["put", "s", "k", "w"][..], &["import", "s", "x.tsv"], &["shell", "s"]]
+            {
+                let ran = place.run(&[command, &of, &options].concat());
+                assert_eq!(ran.code, 3, "{command:?} {options:?}: {}", ran.stderr);
+                assert!(ran.stderr.contains("`runstone reshape`"), "{}", ran.stderr);
+            }
+        }
+        assert_eq!(place.ok(&[&["get", "s", "k"][..], &of].concat()), "v\n");
+        assert_eq!(place.ok(&[&["count", "s"][..], &of].concat()), "1\n");
+    }
+    // What it has already may be said again, as scripts do.
+    place.ok(&["put", "s", "k", "w", "--policy", "fragmented-leveling"]);
+    place.ok(&["put", "s", "k", "w", "--keyspace", "two", "--options", "o.toml"]);
+    place.ok(&["reshape", "s", "--policy", "leveling"]);
+    assert_eq!(place.json(&["stats", "s"])["keyspaces"][0]["options"]["policy"], "leveling");
 }
 
 #[test]
@@ -165,7 +323,7 @@ fn the_shell_reads_a_pipe() {
     let place = Place::new();
     let script = "# a script\nput a 'one two'\nsnapshot before\nput a 2\nget a\nat before\nget a\n\
                   at\nput \"\\x00\" x\ncount\nscan --reverse --limit 1\nflush\nshape\nstats\n\
-                  keyspace other\nput z 1\nkeyspace\nexit\nput a 3\n";
+                  keyspace other --make\nput z 1\nkeyspace\nexit\nput a 3\n";
     let ran = place.pipe(&["shell", "s"], script);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.starts_with("2\none two\n2\na\t2\n"), "{}", ran.stdout);

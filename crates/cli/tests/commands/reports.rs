@@ -104,6 +104,8 @@ fn every_field_is_documented() {
         &["get", "v", "key000000"],
         &["put", "v", "k", "v"],
         &["delete", "v", "k"],
+        &["put", "v", "k", "v", "--keyspace", "gone"],
+        &["drop", "v", "gone", "--yes"],
         &["bench", "fillseq,readseq,stats", "--num", "1000", "--histogram"],
         &["bench"],
         &["reshape", "s", "--policy", "tiering"],

@@ -1,0 +1,44 @@
+//! Dropping a keyspace, on the command line and in the shell. It cannot be undone, so a person is
+//! asked first.
+
+use std::io::{IsTerminal, stdin};
+
+use runstone::Store;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::keyspaces;
+use crate::output::{ask, plural, size};
+
+/// Which keyspace, and whether to ask.
+#[derive(clap::Args)]
+pub struct Dropping {
+    /// Name of the keyspace.
+    pub name: String,
+    /// Do not ask. Without a terminal nobody can be asked, and it must be given.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Dropping {
+    /// Drops it, if the user agrees.
+    pub fn run(&self, store: &Store) -> Result<()> {
+        let name = &self.name;
+        keyspaces::refuse_reserved(name)?;
+        let keyspace = keyspaces::find(store, name)?;
+        if !self.yes {
+            if !stdin().is_terminal() {
+                let what = format!("keyspace {name} is dropped with all its entries");
+                return Err(Failure::usage(what, "pass --yes if that is meant"));
+            }
+            let shape = keyspace.shape();
+            let tables = plural(shape.tables().count() as u64, "table");
+            let bytes = shape.bytes() + keyspace.memtable_bytes();
+            let question = format!("drop keyspace {name}, {tables} and {} in all?", size(bytes));
+            if !ask(&question) {
+                return Err(Failure::new(Exit::Different, format!("{name} was not dropped")));
+            }
+        }
+        drop(keyspace);
+        Ok(store.drop_keyspace(name)?)
+    }
+}

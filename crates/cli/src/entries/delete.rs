@@ -1,0 +1,82 @@
+//! Removes keys, or a range of them.
+
+use std::ffi::OsString;
+
+use runstone::Durability;
+use runstone::kv::KvWrite;
+
+use crate::arguments::Selection;
+use crate::failure::{Failure, Result};
+use crate::opened::Entries;
+use crate::range::Range;
+
+/// Keys of a range that are deleted at once.
+const BATCH_KEYS: u64 = 1000;
+
+/// Arguments of `delete`.
+#[derive(clap::Args)]
+pub struct Delete {
+    /// The keys; without them, --prefix, --from, --to or --limit says which.
+    #[arg(allow_negative_numbers = true,
+          conflicts_with_all = ["prefix", "from", "to", "limit", "reverse"])]
+    keys: Vec<OsString>,
+    /// Wait until the deletes survive a power loss.
+    #[arg(long)]
+    sync: bool,
+    #[command(flatten)]
+    pub selection: Selection,
+}
+
+impl Delete {
+    /// Refuses to delete everything because nothing was named.
+    pub fn check(&self) -> Result<()> {
+        let Selection { part, limit, .. } = &self.selection;
+        let is_range = part.prefix.is_some() || part.from.is_some() || part.to.is_some();
+        if self.keys.is_empty() && !is_range && limit.is_none() {
+            let hint = "name keys, or --prefix, --from, --to or --limit; --prefix '' is all keys";
+            return Err(Failure::usage("nothing to delete is named", hint));
+        }
+        Ok(())
+    }
+
+    /// Returns how many keys it deleted.
+    pub fn run(&self, entries: &dyn Entries) -> Result<u64> {
+        self.check()?;
+        let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+        if self.keys.is_empty() {
+            return delete_range(entries, Range::of(&self.selection)?, durability);
+        }
+        let encoding = self.selection.part.encoding;
+        let keys = self.keys.iter().map(|key| encoding.read(key)).collect::<Result<Vec<_>>>()?;
+        delete_keys(entries, &keys, durability)?;
+        Ok(keys.len() as u64)
+    }
+}
+
+fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) -> Result<()> {
+    let writes: Vec<KvWrite<'_>> = keys.iter().map(|key| KvWrite::Delete { key }).collect();
+    entries.write(&writes, durability)
+}
+
+/// Deletes the keys of a range one by one, in batches: what is deleted of it when this fails stays
+/// deleted. The engine has no delete of a range.
+fn delete_range(entries: &dyn Entries, mut range: Range, durability: Durability) -> Result<u64> {
+    let mut left = range.limit.unwrap_or(u64::MAX);
+    let mut deleted = 0;
+    loop {
+        range.limit = Some(left.min(BATCH_KEYS));
+        let mut keys = Vec::new();
+        entries.walk(&range, &mut |key, _| {
+            keys.push(key.to_vec());
+            Ok(())
+        })?;
+        let Some(last) = keys.last() else { return Ok(deleted) };
+        match range.reverse {
+            true => range.end = Some(last.clone()),
+            false => range.start = Some([last, &[0][..]].concat()),
+        }
+        delete_keys(entries, &keys, durability)?;
+        left -= keys.len() as u64;
+        deleted += keys.len() as u64;
+    }
+}
