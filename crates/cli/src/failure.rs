@@ -22,6 +22,7 @@ pub enum Exit {
     Usage = 3,
     CannotOpen = 4,
     Io = 5,
+    Interrupted = 130,
 }
 
 /// Every exit code with its meaning, for help.
@@ -32,6 +33,7 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Usage, "the command line or an option is wrong"),
     (Exit::CannotOpen, "the store cannot be opened: not a store, in use, a newer format"),
     (Exit::Io, "reading or writing failed, or no space is left"),
+    (Exit::Interrupted, "a signal such as Ctrl-C ended the command"),
 ];
 
 impl From<Exit> for ExitCode {
@@ -207,8 +209,7 @@ mod tests {
 
     #[test]
     fn codes_are_listed_in_order() {
-        for (code, (exit, _)) in EXIT_CODES.iter().enumerate() {
-            assert_eq!(*exit as usize, code);
-        }
+        let codes: Vec<usize> = EXIT_CODES.iter().map(|(exit, _)| *exit as usize).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 130]);
     }
 }

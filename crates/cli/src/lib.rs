@@ -12,6 +12,7 @@ mod encoding;
 mod entries;
 mod failure;
 mod files;
+mod interrupt;
 mod keyspaces;
 #[cfg(not(feature = "devices"))]
 mod no_devices;

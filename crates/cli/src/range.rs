@@ -5,6 +5,7 @@ use runstone::{Keyspace, ReadOptions, Snapshot};
 
 use crate::arguments::{Part, Selection};
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 
 /// Called with each key and value; an error ends the walk.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -94,6 +95,7 @@ impl Range {
             true => cursor.seek_to_last()?,
         }
         while cursor.valid() {
+            interrupt::check()?;
             visit(cursor.key(), cursor.value())?;
             count += 1;
             if self.limit.is_some_and(|limit| count >= limit) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::entries::count::Count;
 use crate::failure::{Exit, Result};
+use crate::interrupt::{self, SIGINT};
 use crate::opening::Location;
 use crate::output::Output;
 
@@ -18,6 +19,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        interrupt::watch(&[SIGINT]);
         let name = self.count.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_read(name)?;
         self.count.run(&*opened, output)?;

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::entries::delete::Delete;
 use crate::failure::{Exit, Result};
+use crate::interrupt::{self, SIGINT};
 use crate::opening::{Location, little};
 use crate::output::Output;
 
@@ -21,6 +22,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         self.delete.check()?;
+        interrupt::watch(&[SIGINT]);
         let name = self.delete.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_change(name, little())?;
         let deletes = self.delete.run(&*opened)?;

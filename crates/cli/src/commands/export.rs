@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::arguments::Selection;
 use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::Range;
@@ -20,8 +21,8 @@ const MOST_TOLD: u64 = 100;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// A directory (key -> path) or a file; `-` is standard output. An export that is killed leaves
-    /// a file TARGET.partial-PID, which nothing reads: remove it.
+    /// A directory (key -> path) or a file; `-` is standard output. Only an export that is killed
+    /// (-9) leaves a file TARGET.partial-PID, which nothing reads: remove it.
     target: PathBuf,
     /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -35,6 +36,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
         let format = format_of(self.format, &self.target)?;
         let is_stdout = self.target.as_os_str() == "-";
         if is_stdout && output.is_json {
@@ -48,7 +50,7 @@ impl Args {
         let bar = output.count_bar("export", entries.estimate());
         let started = Instant::now();
         let (mut records, mut bytes, mut refused) = (0, 0, 0);
-        entries.walk(&range, &mut |key, value| {
+        let walked = entries.walk(&range, &mut |key, value| {
             bar.inc(1);
             match sink.put(key, value)? {
                 Ok(()) => {
@@ -65,6 +67,15 @@ impl Args {
                 }
             }
             Ok(())
+        });
+        walked.map_err(|failure| match (failure.exit, format) {
+            (Exit::Interrupted, Format::Dir) => failure
+                .at(self.target.display())
+                .hint("the directory holds a part; --force replaces it when you export again"),
+            (Exit::Interrupted, _) if !is_stdout => {
+                failure.at(self.target.display()).hint("nothing was written; export again")
+            }
+            _ => failure,
         })?;
         sink.finish()?;
         bar.finish_and_clear();

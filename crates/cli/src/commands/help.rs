@@ -154,7 +154,7 @@ fn print_exit_codes(output: &Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     for (exit, doc) in EXIT_CODES {
-        output.line(format!("{}  {doc}", *exit as u8))?;
+        output.line(format!("{:>3}  {doc}", *exit as u8))?;
     }
     Ok(Exit::Ok)
 }

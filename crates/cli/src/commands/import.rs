@@ -10,10 +10,11 @@ use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::keyspaces;
 use crate::opened::Target;
 use crate::opening::{self, Location};
-use crate::output::{Output, amount, duration, note, rounded};
+use crate::output::{Output, amount, duration, note, plural, rounded};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
@@ -23,6 +24,9 @@ use crate::transfer::{Format, Malformed, format_of};
 const MOST_TOLD: u64 = 100;
 
 /// Write the records of a directory, jsonl, csv or tsv file into a store
+///
+/// An import that ends early, by Ctrl-C or in any other way, goes on where it was when the same
+/// command is run again.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store; made if there is none.
@@ -60,6 +64,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
         let name = self.keyspace.name();
         keyspaces::refuse_reserved(name)?;
         if self.source.symlink_metadata().is_err() {
@@ -107,6 +112,7 @@ impl Args {
         target.close(outcome.is_ok())?;
         match output.is_json {
             true => output.json(&report)?,
+            false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}
             false => note(text_of(&report, name)),
         }
         outcome.map(|()| Exit::Ok)
@@ -127,6 +133,13 @@ struct Import<'a> {
 impl Import<'_> {
     fn copy(&mut self, source: &mut dyn Source, batch_records: u64, strict: bool) -> Result<()> {
         loop {
+            if let Err(interrupted) = interrupt::check() {
+                self.commit()?;
+                let records = plural(self.committed.records, "record");
+                let hint = "run the same command again to go on there; --restart begins anew";
+                let what = format!("interrupted: {records} of the source are in the store");
+                return Err(Failure { what, ..interrupted.hint(hint) });
+            }
             let before = source.position();
             match source.next()? {
                 Some(Ok(record)) => match self.target.put(record.key, record.value) {

@@ -19,6 +19,7 @@ use runstone_device::{DeviceUrl, Kind, KvSsdStore};
 use runstone_flash::block::BlockStorage;
 
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::range::{Range, Visit};
 
@@ -104,7 +105,7 @@ impl Entries for KvSsdStore {
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
         let mut outcome = Ok(());
         let count = range.walk_while(self, |key, value| {
-            outcome = visit(key, value);
+            outcome = interrupt::check().and_then(|()| visit(key, value));
             outcome.is_ok()
         })?;
         outcome.map(|()| count)

@@ -13,7 +13,8 @@ use rustyline::{Context, Editor, Helper};
 
 use super::session::{Session, command_names};
 use crate::encoding::{shown, unescape};
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::{self, SIGINT};
 use crate::output::note;
 
 const HISTORY_FILE: &str = ".runstone_history";
@@ -69,8 +70,30 @@ impl Hinter for Completion {
 impl Highlighter for Completion {}
 impl Validator for Completion {}
 
+/// Runs lines one by one; `false` ends the shell. Ctrl-C ends the command that runs, and what was
+/// pasted behind it.
+fn run_lines(session: &mut Session<'_>, lines: &str) -> Result<bool> {
+    for line in lines.lines() {
+        interrupt::clear();
+        match session.run(line) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(failure) if failure.is_quiet => return Err(failure),
+            Err(failure) => {
+                session.output.flush()?;
+                note(failure.to_text().trim_end());
+                if failure.exit == Exit::Interrupted {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
 /// Reads and runs lines until the end.
 pub fn run(session: &mut Session<'_>) -> Result<()> {
+    interrupt::watch(&[SIGINT]);
     let failed = |error: ReadlineError| {
         Failure::usage(format!("the terminal does not work: {error}"), "pipe the commands in")
     };
@@ -88,14 +111,16 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
             keyspace: session.keyspace.clone(),
         }));
         match editor.readline(&session.prompt()) {
-            Ok(line) => {
-                // A full history is no error of the line.
-                let _ = editor.add_history_entry(&line);
-                match session.run(&line) {
+            // Several lines, if a terminal handed over what was pasted as one.
+            Ok(lines) => {
+                for line in lines.lines() {
+                    // A full history is no error of the line.
+                    let _ = editor.add_history_entry(line);
+                }
+                match run_lines(session, &lines) {
                     Ok(true) => {}
                     Ok(false) => break Ok(()),
-                    Err(failure) if failure.is_quiet => break Err(failure),
-                    Err(failure) => note(failure.to_text().trim_end()),
+                    Err(failure) => break Err(failure),
                 }
             }
             Err(ReadlineError::Interrupted) => {}

@@ -192,7 +192,7 @@ fn help_is_there() {
     assert!(place.ok(&["help", "options"]).contains("write_buffer_bytes"));
     assert!(place.ok(&["help", "policies"]).contains("leveling"));
     assert!(place.ok(&["presets"]).contains("balanced"));
-    assert_eq!(place.ok(&["help", "exit-codes"]).lines().count(), 6);
+    assert_eq!(place.ok(&["help", "exit-codes"]).lines().count(), 7);
     let devices = place.ok(&["help", "devices"]);
     assert!(devices.contains("kvssd:IMAGE") && devices.contains("cuts"), "{devices}");
     let longest = devices.lines().map(|line| line.chars().count()).max();

@@ -6,6 +6,7 @@ mod errors;
 mod models;
 mod points;
 mod reports;
+mod terminal;
 mod transfer;
 
 use std::io::Write;

@@ -1,0 +1,40 @@
+//! Ctrl-C: commands that may take long and can end between two entries do so, and clean up. Where
+//! nothing is watched, the signal ends the process, which no store minds.
+
+use std::os::raw::c_int;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
+
+pub use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Exit, Failure, Result};
+
+static IS_ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// From now on a signal asks the command to end. Another one ends the process, for there are steps
+/// that do not look.
+pub fn watch(signals: &[c_int]) {
+    for signal in signals {
+        let register = |asked: &Arc<AtomicBool>| {
+            let end = Exit::Interrupted as c_int;
+            signal_hook::flag::register_conditional_shutdown(*signal, end, Arc::clone(asked))?;
+            signal_hook::flag::register(*signal, Arc::clone(asked))
+        };
+        // Only a signal that cannot be caught is refused.
+        let _ = register(&IS_ASKED);
+    }
+}
+
+/// An error once the command is asked to end.
+pub fn check() -> Result<()> {
+    match IS_ASKED.load(Relaxed) {
+        true => Err(Failure::new(Exit::Interrupted, "interrupted")),
+        false => Ok(()),
+    }
+}
+
+/// Forgets what was asked of the command before.
+pub fn clear() {
+    IS_ASKED.store(false, Relaxed);
+}

@@ -1,0 +1,171 @@
+//! The command in a terminal, as people use it: `script` gives it one of 70 columns.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::Place;
+
+/// A test that waits for this long waits for ever.
+const NEVER: Duration = Duration::from_secs(120);
+
+/// A terminal with the command in it.
+struct Terminal {
+    child: Child,
+    keyboard: Option<ChildStdin>,
+    screen: Receiver<Vec<u8>>,
+    /// All that was on the screen so far.
+    seen: String,
+    /// How much of that was waited for.
+    behind: usize,
+}
+
+impl Terminal {
+    fn open(place: &Place, arguments: &str) -> Terminal {
+        let runstone = env!("CARGO_BIN_EXE_runstone");
+        let line = format!("stty cols 70 rows 24; exec '{runstone}' {arguments}");
+        let mut script = std::process::Command::new("script");
+        script.args(["-q", "-e", "-f", "-c", &line, "/dev/null"]);
+        script.current_dir(place.path(".")).env("HOME", place.path(".")).env("TERM", "xterm");
+        script.env("TMPDIR", place.path(".")).env("SHELL", "/bin/sh").env_remove("COLUMNS");
+        let pipes = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = pipes.spawn().expect("script, of Debian's bsdutils, is there");
+        let keyboard = child.stdin.take();
+        let mut output = child.stdout.take().expect("a pipe");
+        let (send, screen) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                let _ = send.send(bytes[..count].to_vec());
+            }
+        });
+        Terminal { child, keyboard, screen, seen: String::new(), behind: 0 }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        let keyboard = self.keyboard.as_mut().expect("the command reads");
+        keyboard.write_all(text.as_bytes()).and_then(|()| keyboard.flush()).expect("it is typed");
+    }
+
+    /// Waits until the text appears behind what was waited for before.
+    fn wait_for(&mut self, text: &str) {
+        loop {
+            if let Some(at) = self.seen[self.behind..].find(text) {
+                self.behind += at + text.len();
+                return;
+            }
+            match self.screen.recv_timeout(NEVER) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("{text:?} never appeared in {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Waits for the end; the exit code, and all that was printed.
+    fn end(mut self) -> (i32, String) {
+        while let Ok(bytes) = self.screen.recv_timeout(NEVER) {
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        drop(self.keyboard.take());
+        let status = self.child.wait().expect("it ends");
+        (status.code().unwrap_or(-1), self.seen)
+    }
+}
+
+/// Enough entries that no scan of them is over before a key is pressed.
+fn many(place: &Place) {
+    let line = |i: u32| format!("key{i:06}\t{}\n", "value ".repeat(20));
+    place.write("x.tsv", (0..200_000).map(line).collect::<String>());
+    place.ok(&["import", "s", "x.tsv"]);
+}
+
+/// Of lines that were pasted only the first ran: the others were read ahead and forgotten.
+#[test]
+fn every_line_that_is_pasted_runs() {
+    let place = Place::new();
+    let mut terminal = Terminal::open(&place, "shell s");
+    terminal.wait_for("default> ");
+    terminal.type_in("put a 1\rput b 2\rput c 3\rcount\r");
+    terminal.wait_for("\n3\r\n");
+    // With bracketed paste all lines became one command.
+    terminal.type_in("\x1b[200~put d 4\nput 'e f' 5\ncount\x1b[201~");
+    terminal.type_in("\r");
+    terminal.wait_for("\n5\r\n");
+    terminal.wait_for("default> ");
+    terminal.type_in("exit\r");
+    assert_eq!(terminal.end().0, 0);
+    assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\nc\t3\nd\t4\ne f\t5\n");
+}
+
+/// Ctrl-C during a scan ended the shell.
+#[test]
+fn ctrl_c_ends_a_scan_and_not_the_shell() {
+    let place = Place::new();
+    many(&place);
+    let mut terminal = Terminal::open(&place, "shell s");
+    terminal.wait_for("default> ");
+    terminal.type_in("scan\r");
+    terminal.wait_for("key000050");
+    terminal.type_in("\x03");
+    terminal.wait_for("error: interrupted");
+    terminal.wait_for("default> ");
+    terminal.type_in("get nothing\r");
+    terminal.wait_for("key nothing is absent");
+    terminal.type_in("exit\r");
+    let (code, seen) = terminal.end();
+    assert_eq!(code, 0);
+    assert!(!seen.contains("key199999"), "the scan was ended");
+}
+
+/// Ctrl-C left a file `out.csv.partial-PID` behind.
+#[test]
+fn ctrl_c_ends_a_command_and_leaves_nothing_behind() {
+    let place = Place::new();
+    many(&place);
+    let mut terminal = Terminal::open(&place, "scan s");
+    terminal.wait_for("key000050");
+    terminal.type_in("\x03");
+    let (code, seen) = terminal.end();
+    assert!(code == 130 && seen.contains("error: interrupted"), "{code}");
+    let mut terminal = Terminal::open(&place, "export s out.csv");
+    terminal.wait_for("export");
+    terminal.type_in("\x03");
+    let (code, seen) = terminal.end();
+    assert!(code == 130 && seen.contains("nothing was written"), "{code}: {seen}");
+    let names = crate::files_below(&place.path(".")).into_keys();
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("out.csv")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// An import that was ended did not say that it can go on.
+#[test]
+fn an_import_that_is_ended_goes_on() {
+    let place = Place::new();
+    let line = |i: u32| format!("key{i:06}\tvalue\n");
+    place.write("x.tsv", (0..1_000_000).map(line).collect::<String>());
+    let mut terminal = Terminal::open(&place, "import s x.tsv");
+    terminal.wait_for("import");
+    terminal.type_in("\x03");
+    let (code, seen) = terminal.end();
+    assert!(code == 130 && seen.contains("run the same command again"), "{code}: {seen}");
+    let report = place.json(&["import", "s", "x.tsv"]);
+    assert_eq!(report["records"], 1_000_000);
+    assert!(report["resumed_records"].as_u64().is_some_and(|resumed| resumed > 0), "{report}");
+    assert_eq!(place.ok(&["count", "s"]), "1000000\n");
+}
+
+#[test]
+fn dropping_a_keyspace_asks_first() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v", "--keyspace", "users"]);
+    for (answer, code) in [("n", 1), ("", 1), ("yes", 0)] {
+        let mut terminal = Terminal::open(&place, "drop s users");
+        terminal.wait_for("drop keyspace users, 1 table and ");
+        terminal.wait_for("[y/N] ");
+        terminal.type_in(&format!("{answer}\r"));
+        assert_eq!(terminal.end().0, code, "{answer}");
+        let names = place.pipe(&["shell", "s"], "keyspace").stdout;
+        assert_eq!(names.contains("users"), code == 1, "{answer}");
+    }
+}
