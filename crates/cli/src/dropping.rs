@@ -7,7 +7,8 @@ use runstone::Store;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::keyspaces;
-use crate::output::{ask, plural, size};
+use crate::layout::plural;
+use crate::output::{ask, size};
 
 /// Which keyspace, and whether to ask.
 #[derive(clap::Args)]

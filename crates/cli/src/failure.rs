@@ -10,6 +10,8 @@ use clap::error::ErrorKind;
 use runstone::Error;
 use serde_json::json;
 
+use crate::layout;
+
 /// Result of whatever a command does.
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -128,7 +130,7 @@ impl Failure {
         // Nobody is left to hear of an error here.
         let _ = match is_json {
             true => writeln!(stderr, "{}", self.to_json()),
-            false => write!(stderr, "{}", self.to_text()),
+            false => write!(stderr, "{}", layout::fold(&self.to_text(), layout::stderr_columns())),
         };
         self.exit
     }

@@ -14,6 +14,7 @@ mod failure;
 mod files;
 mod interrupt;
 mod keyspaces;
+mod layout;
 #[cfg(not(feature = "devices"))]
 mod no_devices;
 mod opened;

@@ -75,8 +75,8 @@ pub trait Entries {
 pub trait Opened: Entries {
     /// The default keyspace and the costs of the whole store, for what is measured.
     fn kv(&self) -> &dyn KvStore;
-    /// About how many entries there are.
-    fn estimate(&self) -> u64;
+    /// About how many entries there are, if that can be told without a look at them.
+    fn estimate(&self) -> Option<u64>;
     fn holds_data(&self) -> Result<bool>;
     fn limits(&self) -> Limits;
     /// Bytes that it takes when it is closed.

@@ -2,16 +2,16 @@
 //! error are a [`crate::failure::Failure`].
 
 use std::cell::RefCell;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::failure::{Failure, Result};
+use crate::layout;
 
 /// Standard output.
 pub struct Output {
@@ -38,6 +38,14 @@ impl Output {
     pub fn figures(&self, text: &str, json: &serde_json::Value) -> Result<()> {
         match self.is_json {
             true => self.json(json),
+            false => self.text(text),
+        }
+    }
+
+    /// Prints sentences; they are folded at the end of a terminal.
+    pub fn text(&self, text: &str) -> Result<()> {
+        match io::stdout().is_terminal() {
+            true => self.bytes(layout::fold(text, layout::terminal_columns()).as_bytes()),
             false => self.bytes(text.as_bytes()),
         }
     }
@@ -65,33 +73,61 @@ impl Output {
         Ok(())
     }
 
-    /// A progress bar over `total` operations; hidden without a terminal and under `--json`.
-    pub fn count_bar(&self, name: &str, total: u64) -> ProgressBar {
-        self.bar(name, total, "{pos}/{len} {per_sec}")
+    /// A progress bar over operations, or their count alone where no total is known; hidden without
+    /// a terminal and under `--json`.
+    pub fn count_bar(&self, name: &str, total: Option<u64>) -> ProgressBar {
+        self.bar(name, total, |count| count.to_string())
     }
 
     /// A progress bar over `total` bytes.
     pub fn bytes_bar(&self, name: &str, total: u64) -> ProgressBar {
-        self.bar(name, total, "{binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}")
+        self.bar(name, Some(total), size)
     }
 
-    fn bar(&self, name: &str, total: u64, numbers: &str) -> ProgressBar {
+    /// The time that something takes of which nothing else can be told.
+    pub fn spinner(&self, name: &str) -> ProgressBar {
+        let bar = self.count_bar(name, None);
+        let style = ProgressStyle::with_template("{msg} {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar
+    }
+
+    fn bar(&self, name: &str, total: Option<u64>, show: fn(u64) -> String) -> ProgressBar {
         let target = match self.is_json || !io::stderr().is_terminal() {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr(),
         };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
-        let template = format!("{{msg:14}} [{{bar:30}}] {numbers} eta {{eta}}");
-        let style = ProgressStyle::with_template(&template);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        let bar = ProgressBar::with_draw_target(Some(total.unwrap_or(0)), target);
+        bar.set_style(bar_style(total.is_some(), show));
         bar.set_message(name.to_string());
         bar
     }
 }
 
+/// A line of a progress bar; it fills the terminal and no more.
+pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
+    let template = match has_total {
+        true => "{msg:14} [{wide_bar}] {done} {rate} eta {eta}",
+        false => "{msg:14} {done} {rate}",
+    };
+    let style = ProgressStyle::with_template(template);
+    let done = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = match state.len() {
+            Some(len) if has_total => write!(text, "{}/{}", show(state.pos()), show(len)),
+            _ => write!(text, "{}", show(state.pos())),
+        };
+    };
+    let rate = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = write!(text, "{}/s", show(state.per_sec() as u64));
+    };
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.with_key("done", done).with_key("rate", rate).progress_chars("=> ")
+}
+
 /// Tells people something beside the output. A closed standard error does not stop a command.
 pub fn note(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let text = format!("{text}\n");
+    let _ = write!(io::stderr(), "{}", layout::fold(&text, layout::stderr_columns()));
 }
 
 /// Asks a person at a terminal; only `y` and `yes` agree.
@@ -102,40 +138,10 @@ pub fn ask(question: &str) -> bool {
     answered.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
-/// `1 table`, `2 tables`.
-pub fn plural(count: u64, one: &str) -> String {
-    match (count, one.strip_suffix('y')) {
-        (1, _) => format!("1 {one}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        _ => format!("{count} {one}s"),
-    }
-}
-
-/// Columns of the terminal, or of the variable COLUMNS, or 100.
-pub fn terminal_columns() -> usize {
-    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let found = Table::new().width().map(usize::from);
-    set.or(found).filter(|columns| *columns > 0).unwrap_or(100)
-}
-
-/// Columns of text: numbers to the right, words to the left.
+/// Columns of text: numbers to the right, words to the left; within the terminal, if there is one.
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((if i == 0 { 0 } else { 1 }, 1));
-        let is_number = |row: &Vec<String>| {
-            row.get(i).is_some_and(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
-        };
-        if i > 0 && rows.iter().filter(|row| is_number(row)).count() * 2 > rows.len() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let width = if io::stdout().is_terminal() { layout::terminal_columns() } else { usize::MAX };
+    layout::columns(header, rows, width)
 }
 
 /// `12.3K`, as the engine writes sizes.

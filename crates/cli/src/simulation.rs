@@ -13,6 +13,7 @@ use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
+use crate::layout::plural;
 use crate::output::{Output, columns, size};
 
 /// What is simulated.
@@ -44,7 +45,7 @@ impl<'a> Simulation<'a> {
         policies: &[&'static dyn CompactionPolicy],
         output: &Output,
     ) -> Result<Simulation<'a>> {
-        let bar = output.count_bar("policies", policies.len() as u64);
+        let bar = output.count_bar("policies", Some(policies.len() as u64));
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<(usize, Result<Outcome>)>> = Mutex::default();
         let work = || {
@@ -238,7 +239,7 @@ impl<'a> Simulation<'a> {
             })
         };
         let rows: Vec<Vec<String>> = self.outcomes.iter().filter_map(row).collect();
-        format!("{} gets:\n{}", self.setup.gets, columns(&header, &rows))
+        format!("{}:\n{}", plural(self.setup.gets, "get"), columns(&header, &rows))
     }
 }
 

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ArgAction::Set;
 use clap::ValueEnum;
+use clap::builder::BoolishValueParser;
 use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::{Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, Store};
@@ -15,22 +17,28 @@ use crate::arguments::{MakeArguments, parse_size};
 use crate::failure::{Exit, Failure, Result};
 use crate::opened::Opened;
 use crate::opening::{self, Location};
-use crate::output::{Output, columns, size};
+use crate::output::{Output, bar_style, columns, size};
 use crate::scratch::Scratch;
 
 /// Run benchmarks of db_bench and YCSB; without names, list them
 ///
-/// Flags may be written as db_bench does, with `_` for `-`: --value_size=100.
+/// The flags of db_bench work as it spells them: --benchmarks=fillrandom,readrandom --db=DIR
+/// --use_existing_db=1 --num=1000000 --value_size=100 --compression_type=lz4 --seek_nexts=10.
 #[derive(clap::Args)]
 pub struct Args {
     /// Names, separated by commas.
     #[arg(value_delimiter = ',')]
     names: Vec<String>,
+    /// The same names, as db_bench takes them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "names")]
+    benchmarks: Vec<String>,
     /// Where the store is made and kept; without it, a directory for temporary files.
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, alias = "db", value_name = "STORE")]
     store: Option<PathBuf>,
     /// Work on a store that holds data already.
-    #[arg(long, alias = "use_existing", requires = "store")]
+    #[arg(long, aliases = ["use_existing", "use_existing_db"],
+          num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", value_parser = BoolishValueParser::new(), action = Set)]
     use_existing: bool,
     /// Number of keys; a filling benchmark writes as many.
     #[arg(long, default_value_t = 1_000_000)]
@@ -51,10 +59,11 @@ pub struct Args {
     #[arg(long, alias = "batch_size", default_value_t = 1)]
     batch_size: u64,
     /// Entries read after a seek.
-    #[arg(long, alias = "scan_length", default_value_t = 100)]
+    #[arg(long, aliases = ["scan_length", "seek_nexts"], default_value_t = 100)]
     scan_length: u64,
     /// Sync every write.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", value_parser = BoolishValueParser::new(), action = Set)]
     sync: bool,
     #[arg(long, default_value_t = 301)]
     seed: u64,
@@ -62,7 +71,8 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
     /// Print latency histograms.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", value_parser = BoolishValueParser::new(), action = Set)]
     histogram: bool,
     /// Filter bits per key.
     #[arg(long, alias = "bloom_bits")]
@@ -75,7 +85,7 @@ pub struct Args {
     #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size)]
     write_buffer_size: Option<u64>,
     /// Compression of all levels.
-    #[arg(long, value_enum)]
+    #[arg(long, alias = "compression_type", value_enum)]
     compression: Option<Codec>,
     /// Threads that one large compaction may use; without it, as many as cores are idle.
     #[arg(long, alias = "compaction_slices", value_name = "W")]
@@ -94,11 +104,16 @@ enum Codec {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        if self.names.is_empty() {
+        // clap takes only one of them.
+        let names = [&self.names[..], &self.benchmarks].concat();
+        if names.is_empty() {
             return list(output);
         }
+        if self.use_existing && self.store.is_none() {
+            return Err(Failure::usage("--use-existing needs a store", "name it with --store"));
+        }
         let spec = self.spec()?;
-        for name in &self.names {
+        for name in &names {
             runner::find(name)?;
         }
         let scratch = match self.store {
@@ -111,14 +126,14 @@ impl Args {
         };
         let location = Location::of(&path)?;
         let report = match self.device(&location)? {
-            Some(device) => run_all(&self.names, &spec, device.kv(), output)?,
+            Some(device) => run_all(&names, &spec, device.kv(), output)?,
             None => {
                 let store = self.open(&location)?;
                 if !output.is_json {
                     output.line(self.header(&store))?;
                     output.flush()?;
                 }
-                let report = run_all(&self.names, &spec, &store, output)?;
+                let report = run_all(&names, &spec, &store, output)?;
                 store.close()?;
                 report
             }
@@ -137,9 +152,9 @@ impl Args {
     ) -> Result<()> {
         let flash = location.flash(report.metrics.user_bytes_written);
         if !output.is_json {
-            output.line(report.metrics.line())?;
+            output.text(&format!("{}\n", report.metrics.line()))?;
             let text = flash.map_or(String::new(), |flash| flash.text);
-            return output.bytes(text.as_bytes());
+            return output.text(&text);
         }
         let mut json = json!({
             "engine": report.engine,
@@ -187,7 +202,7 @@ impl Args {
             batch_size: self.batch_size,
             sync: self.sync,
             seed: self.seed,
-            duration: self.duration.map(Duration::from_secs),
+            duration: self.duration.filter(|seconds| *seconds > 0).map(Duration::from_secs),
             histogram: self.histogram,
             scan_length: self.scan_length,
             ..BenchSpec::default()
@@ -275,14 +290,14 @@ fn run_all(
     store: &dyn KvStore,
     output: &Output,
 ) -> Result<BenchReport> {
-    let bars = Bars { bar: output.count_bar("", 0) };
+    let bars = Bars { bar: output.count_bar("", None) };
     let mut whole: Option<BenchReport> = None;
     for (i, name) in names.iter().enumerate() {
         let spec = BenchSpec { measure_space: i + 1 == names.len(), ..spec.clone() };
         let report = runner::run(store, &[name], &spec, &bars)?;
         if !output.is_json {
             for benchmark in &report.benchmarks {
-                output.bytes(benchmark.to_text().as_bytes())?;
+                output.text(&benchmark.to_text())?;
             }
             output.flush()?;
         }
@@ -304,9 +319,10 @@ struct Bars {
 
 impl Progress for Bars {
     fn start(&self, name: &str, total: u64) {
-        self.bar.reset();
-        self.bar.set_message(name.to_string());
         self.bar.set_length(total);
+        self.bar.set_style(bar_style(total > 0, |count| count.to_string()));
+        self.bar.set_message(name.to_string());
+        self.bar.reset();
     }
 
     fn advance(&self, operations: u64) {

@@ -25,7 +25,7 @@ impl Args {
         let opened =
             Location::of(&self.store)?.to_change(self.keyspace.name(), Options::default())?;
         let before = opened.used_bytes();
-        let spinner = output.count_bar("compact", 0);
+        let spinner = output.spinner("compact");
         spinner.enable_steady_tick(Duration::from_millis(200));
         let started = Instant::now();
         let outcome = opened.compact(self.keyspace.keyspace.as_deref());

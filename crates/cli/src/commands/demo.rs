@@ -13,9 +13,10 @@ use crate::demo::input::{Input, default_directory};
 use crate::demo::phases::{Check, Run};
 use crate::demo::report::Report;
 use crate::failure::{Exit, Failure, Result};
+use crate::layout::{plural, terminal_columns};
 use crate::opened::{Limits, Opened};
 use crate::opening::{self, Location};
-use crate::output::{Output, size, terminal_columns};
+use crate::output::{Output, size};
 use crate::scratch::Scratch;
 
 /// Store a real directory tree, work on it, measure, and compare every value with its file
@@ -58,7 +59,7 @@ impl Args {
         let limits = device.as_ref().map_or(Limits::FILES, |device| device.limits());
         let input = Input::read(&directory, &without, self.max_bytes, limits)?;
         if !output.is_json {
-            output.line(introduction(&input, &directory, self.max_bytes))?;
+            output.text(&introduction(&input, &directory, self.max_bytes))?;
             output.flush()?;
         }
         let mut run = Run {
@@ -93,7 +94,7 @@ impl Args {
         };
         match output.is_json {
             true => output.json(&report.to_json(&run))?,
-            false => output.bytes(report.to_text(&run).as_bytes())?,
+            false => output.text(&report.to_text(&run))?,
         }
         Ok(if run.check.differences == 0 { Exit::Ok } else { Exit::Different })
     }
@@ -145,8 +146,8 @@ fn scaled_options(bytes: u64) -> KeyspaceOptions {
 fn introduction(input: &Input, directory: &Path, max_bytes: u64) -> String {
     let tree = &input.tree;
     let mut text = format!(
-        "{} files, {} from {} (skipped: {} special, {} unreadable)",
-        tree.files.len(),
+        "{}, {} from {} (skipped: {} special, {} unreadable)",
+        plural(tree.files.len() as u64, "file"),
         size(tree.bytes()),
         directory.display(),
         tree.skipped.special,
@@ -160,5 +161,6 @@ fn introduction(input: &Input, directory: &Path, max_bytes: u64) -> String {
             size(max_bytes)
         ));
     }
+    text.push('\n');
     text
 }

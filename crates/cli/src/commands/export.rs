@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::arguments::Selection;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
+use crate::layout::plural;
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::Range;
@@ -47,7 +48,9 @@ impl Args {
         let entries = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
         let store = opening::places(&self.store);
         let mut sink = sink::open(&self.target, format, self.force, store, output)?;
-        let bar = output.count_bar("export", entries.estimate());
+        // Nobody counted the keys of a range.
+        let total = entries.estimate().filter(|_| range.is_everything());
+        let bar = output.count_bar("export", total);
         let started = Instant::now();
         let (mut records, mut bytes, mut refused) = (0, 0, 0);
         let walked = entries.walk(&range, &mut |key, value| {
@@ -85,12 +88,18 @@ impl Args {
                 "records": records, "bytes": bytes, "refused": refused,
                 "seconds": rounded(took.as_secs_f64()),
             }))?,
-            false => note(format!("{records} records, {}, {}", amount(bytes), duration(took))),
+            false => {
+                let records = plural(records, "record");
+                note(format!("{records}, {}, {}", amount(bytes), duration(took)));
+            }
         }
         if refused == 0 {
             return Ok(Exit::Ok);
         }
-        let what = format!("{refused} entries have keys that cannot be files");
+        let what = match refused {
+            1 => "1 entry has a key that cannot be a file".to_string(),
+            _ => format!("{refused} entries have keys that cannot be files"),
+        };
         Err(Failure::new(Exit::Different, what)
             .at(self.target.display())
             .hint("export them with --format jsonl"))

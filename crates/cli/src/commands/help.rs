@@ -154,7 +154,7 @@ fn print_exit_codes(output: &Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     for (exit, doc) in EXIT_CODES {
-        output.line(format!("{:>3}  {doc}", *exit as u8))?;
+        output.text(&format!("{:>3}  {doc}\n", *exit as u8))?;
     }
     Ok(Exit::Ok)
 }

@@ -12,9 +12,10 @@ use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::keyspaces;
+use crate::layout::plural;
 use crate::opened::Target;
 use crate::opening::{self, Location};
-use crate::output::{Output, amount, duration, note, plural, rounded};
+use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
@@ -226,8 +227,8 @@ fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
     let number = |name: &str| report[name].as_u64().unwrap_or(0);
     let took = Duration::from_secs_f64(report["seconds"].as_f64().unwrap_or(0.0));
     let mut text = format!(
-        "{} records, {} of source, {}",
-        number("records"),
+        "{}, {} of source, {}",
+        plural(number("records"), "record"),
         amount(number("source_bytes")),
         duration(took)
     );
@@ -239,7 +240,7 @@ fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
         text.push_str(&format!("; {from} of them were there from an import that was cut short"));
     }
     if number("malformed") > 0 {
-        text.push_str(&format!("; {} malformed records left out", number("malformed")));
+        text.push_str(&format!("; {} left out", plural(number("malformed"), "malformed record")));
     }
     let skipped = &report["skipped"];
     let (special, unreadable) = (&skipped["special"], &skipped["unreadable"]);

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::CommandLine;
 use crate::failure::{Exit, Result};
+use crate::layout::plural;
 use crate::output::Output;
 
 /// Write the manual pages into a directory: one for each command
@@ -40,7 +41,7 @@ impl Args {
         }
         match output.is_json {
             true => output.json(&json!({ "pages": written }))?,
-            false => output.line(format!("{} pages", written.len()))?,
+            false => output.line(plural(written.len() as u64, "page"))?,
         }
         Ok(Exit::Ok)
     }

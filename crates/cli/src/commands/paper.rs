@@ -8,7 +8,8 @@ use runstone_papers::{Context, PAPERS, PaperReport, PaperRow, Scale};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, columns, note, terminal_columns};
+use crate::layout::terminal_columns;
+use crate::output::{Output, columns, note};
 
 /// Measure what a paper claims; without a name, list the papers
 #[derive(clap::Args)]

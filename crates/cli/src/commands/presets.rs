@@ -4,7 +4,7 @@ use runstone::{KeyspaceOptions, PRESETS};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::output::{Output, columns};
 
 /// List the presets
 #[derive(clap::Args)]
@@ -12,21 +12,23 @@ pub struct Args {}
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let mut objects = Vec::new();
+        let (mut objects, mut rows) = (Vec::new(), Vec::new());
         for preset in PRESETS {
             let options = KeyspaceOptions::preset(preset.name)?;
             objects.push(json!({ "name": preset.name, "doc": preset.doc, "options": options }));
             if output.is_json {
                 continue;
             }
-            output.line(format!("{:<14}{}", preset.name, preset.doc))?;
-            for line in changed_lines(&options) {
-                output.line(format!("{:14}  {line}", ""))?;
-            }
+            rows.push(vec![preset.name.to_string(), preset.doc.to_string()]);
+            rows.extend(changed_lines(&options).into_iter().map(|line| vec![String::new(), line]));
         }
         if output.is_json {
             output.json(&json!({ "presets": objects }))?;
+            return Ok(Exit::Ok);
         }
+        output.bytes(
+            columns(&["preset", "what it is, and the options that it sets"], &rows).as_bytes(),
+        )?;
         Ok(Exit::Ok)
     }
 }

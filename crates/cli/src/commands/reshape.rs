@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Failure, Result};
 use crate::keyspaces;
+use crate::layout::plural;
 use crate::opening;
 use crate::output::{Output, duration, note, rounded, size};
 
@@ -68,10 +69,10 @@ impl Args {
                 "moved_bytes": done.bytes_moved, "levels": levels,
             }))?,
             false => note(format!(
-                "{} -> {}: {} compactions wrote {}, {} moved, {}",
+                "{} -> {}: {} wrote {}, {} moved, {}",
                 old.policy,
                 new.policy,
-                done.compactions,
+                plural(done.compactions, "compaction"),
                 size(done.compaction_bytes_written),
                 size(done.bytes_moved),
                 duration(took)

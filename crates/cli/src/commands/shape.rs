@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Result};
+use crate::layout::terminal_columns;
 use crate::opening::Location;
-use crate::output::{Output, terminal_columns};
+use crate::output::Output;
 
 /// Draw levels, runs and tables, and say why the next compaction would run
 #[derive(clap::Args)]

@@ -116,7 +116,7 @@ impl Args {
         }
         match output.is_json {
             true => output.json(&simulation.to_json())?,
-            false => output.bytes(simulation.to_text().as_bytes())?,
+            false => output.text(&simulation.to_text())?,
         }
         Ok(Exit::Ok)
     }

@@ -76,7 +76,7 @@ impl Meter {
             in_store: Duration::ZERO,
             latency: Percentiles::default(),
         };
-        let bar = output.count_bar(name, total);
+        let bar = output.count_bar(name, Some(total));
         Meter { phase, latency: Histogram::default(), started: Instant::now(), bar }
     }
 

@@ -117,8 +117,8 @@ impl Opened for KvSsdStore {
         self
     }
 
-    fn estimate(&self) -> u64 {
-        self.device().tree().nodes().map(|node| node.record_count).sum()
+    fn estimate(&self) -> Option<u64> {
+        Some(self.device().tree().nodes().map(|node| node.record_count).sum())
     }
 
     fn holds_data(&self) -> Result<bool> {

@@ -80,8 +80,9 @@ impl Opened for FileStore {
         &self.store
     }
 
-    fn estimate(&self) -> u64 {
-        self.keyspace.shape().tables().map(|(_, table)| table.entries).sum()
+    fn estimate(&self) -> Option<u64> {
+        let in_tables = || self.keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+        (self.keyspace.memtable_bytes() == 0).then(in_tables)
     }
 
     fn holds_data(&self) -> Result<bool> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::keyspaces;
+use crate::layout::plural;
 use crate::opened::Figures;
 use crate::output::{columns, size};
 use crate::range::Range;
@@ -90,7 +91,7 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
     text.push_str(&format!(
         "\non disk {}, of it log {}; last sequence number {}; to be compacted {}\n\
          memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
-         since it was opened: {} gets, {} writes, {} flushes, {} compactions; \
+         since it was opened: {}, {}, {}, {}; \
          user bytes {}, write amplification {:.2}\n",
         size(store.disk_bytes()),
         size(metrics.wal_bytes),
@@ -100,10 +101,10 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
         size(memory.pinned_bytes),
         size(memory.memtable_bytes),
         size(memory.budget_bytes),
-        counters.gets,
-        counters.writes,
-        counters.flushes,
-        counters.compactions,
+        plural(counters.gets, "get"),
+        plural(counters.writes, "write"),
+        plural(counters.flushes, "flush"),
+        plural(counters.compactions, "compaction"),
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
@@ -120,12 +121,12 @@ fn values_text(keyspace: &Keyspace) -> String {
     let name = keyspace.name();
     let line = |file: &ValueUsage| {
         format!(
-            "values of {name}: {} ({}) holds {} in {} groups, garbage {}, for snapshots {}, \
+            "values of {name}: {} ({}) holds {} in {}, garbage {}, for snapshots {}, \
              cold {}, on disk {}\n",
             file.file,
             file.placement.name(),
             size(file.bytes()),
-            file.groups.len(),
+            plural(file.groups.len() as u64, "group"),
             size(file.garbage_bytes()),
             size(file.sum(|group| group.pinned_bytes)),
             size(file.sum(|group| group.cold_bytes)),

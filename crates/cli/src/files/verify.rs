@@ -8,12 +8,15 @@ use runstone::{Damage, Error, VerifyReport};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
+use crate::layout::plural;
 use crate::opened::{Figures, Verified};
-use crate::output::size;
+use crate::output::amount;
 
 /// The findings; `opens` tells whether the store does.
 pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
-    let VerifyReport { damage, tables, entries, .. } = report;
+    let damage = &report.damage;
+    let tables = plural(report.tables, "table");
+    let entries = plural(report.entries, "entry");
     let mut text = String::new();
     for found in damage {
         let path = path.join(&found.file);
@@ -21,16 +24,18 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
     }
     let verdict = match (damage.len(), opens) {
         (0, _) => "no damage".to_string(),
-        (count, true) => format!("{count} damaged files"),
-        (count, false) => format!("{count} damaged files; the store does not open"),
+        (count, true) => plural(count as u64, "damaged file"),
+        (count, false) => {
+            format!("{}; the store does not open", plural(count as u64, "damaged file"))
+        }
     };
-    let bytes = size(report.bytes);
-    text.push_str(&format!("{tables} tables, {entries} entries, {bytes} read: {verdict}\n"));
+    let bytes = amount(report.bytes);
+    text.push_str(&format!("{tables}, {entries}, {bytes} read: {verdict}\n"));
     let json = json!({
         "clean": damage.is_empty(),
         "opens": opens,
-        "tables": tables,
-        "entries": entries,
+        "tables": report.tables,
+        "entries": report.entries,
         "records": report.records,
         "bytes": report.bytes,
         "damage": damage,

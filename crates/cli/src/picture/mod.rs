@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::encoding::shown;
 use crate::failure::Result;
+use crate::layout::plural;
 use crate::opened::Drawing;
 use crate::output::size;
 
@@ -250,13 +251,15 @@ impl LevelPicture {
         }
     }
 
-    /// `3 of 4 runs`.
+    /// `3 runs, wanted 4, of 12 tables`.
     pub fn runs_text(&self) -> String {
-        let tables: usize = self.runs.iter().map(|run| run.tables.len()).sum();
+        let tables = self.runs.iter().map(|run| run.tables.len() as u64).sum();
+        let runs = plural(self.runs.len() as u64, "run");
         match (self.is_overlapping, self.target.max_runs) {
-            (true, _) => format!("{tables} overlapping tables"),
-            (false, u32::MAX) => format!("runs {}, tables {tables}", self.runs.len()),
-            (false, most) => format!("runs {} of {most}, tables {tables}", self.runs.len()),
+            (true, _) => plural(tables, "overlapping table"),
+            (false, u32::MAX) => format!("{runs} of {}", plural(tables, "table")),
+            // There may be more for a while: it is what the policy wants, and no limit.
+            (false, most) => format!("{runs}, wanted {most}, of {}", plural(tables, "table")),
         }
     }
 

@@ -7,6 +7,7 @@ use runstone_plot::escape;
 
 use super::{LevelPicture, Picture, value_rows};
 use crate::encoding::shown;
+use crate::layout::plural;
 use crate::output::size;
 
 const WIDTH: usize = 1000;
@@ -29,10 +30,10 @@ pub fn svg(picture: &Picture) -> String {
          font-family=\"sans-serif\" font-size=\"12\">"
     );
     let title = format!(
-        "keyspace {}: {} in {} tables, policy {}",
+        "keyspace {}: {} in {}, policy {}",
         picture.keyspace,
         size(picture.bytes()),
-        picture.table_count(),
+        plural(picture.table_count() as u64, "table"),
         picture.policy
     );
     let _ = writeln!(text, "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>");
@@ -115,7 +116,7 @@ fn draw_slices(text: &mut String, picture: &Picture, y: usize) {
     if count == 0 {
         return;
     }
-    label(text, MARGIN, y + 11, &format!("{count} parts"));
+    label(text, MARGIN, y + 11, &plural(count as u64, "part"));
     let axis_width = WIDTH - 2 * MARGIN - LABEL_WIDTH;
     let left = MARGIN + LABEL_WIDTH;
     for (i, part) in picture.parts().enumerate() {
@@ -154,11 +155,11 @@ fn draw_level(text: &mut String, picture: &Picture, level: &LevelPicture, top: u
             // Blue without tombstones, towards red with them.
             let hue = 210_u64.saturating_sub(share * 2);
             let tip = format!(
-                "table {}: {}, {} entries, {} tombstones\n{} .. {}",
+                "table {}: {}, {}, {}\n{} .. {}",
                 table.id,
                 size(table.bytes),
-                table.entries,
-                table.tombstones,
+                plural(table.entries, "entry"),
+                plural(table.tombstones, "tombstone"),
                 shown(&table.min_key),
                 shown(&table.max_key)
             );

@@ -1,7 +1,7 @@
 //! The picture in characters: one line per run.
 //!
 //! ```text
-//! L1  96M of 256M (37%)  runs 1 of 1, tables 3  tombstones 0.2%
+//! L1  96M of 256M (37%)  1 run, wanted 1, of 3 tables  tombstones 0.2%
 //!     run 12      96M  ████▓▓▓▓▓···███
 //! ```
 
@@ -9,6 +9,7 @@ use runstone::ValueUsage;
 use runstone::policy::text::format_key;
 
 use super::{Picture, RunPicture, ValueRow, tombstone_permille, value_rows};
+use crate::layout::{fold, plural};
 use crate::output::size;
 
 const LABEL_COLUMNS: usize = 22;
@@ -19,10 +20,10 @@ const MOST_RUNS: usize = 24;
 pub fn draw(picture: &Picture, columns: usize) -> String {
     let width = columns.clamp(60, 200) - LABEL_COLUMNS;
     let mut text = format!(
-        "keyspace {}: {} in {} tables, policy {}; not flushed yet: {}\n",
+        "keyspace {}: {} in {}, policy {}; not flushed yet: {}\n",
         picture.keyspace,
         size(picture.bytes()),
-        picture.table_count(),
+        plural(picture.table_count() as u64, "table"),
         picture.policy,
         size(picture.memtable_bytes)
     );
@@ -55,7 +56,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
     text.push_str(&format!("next compaction: {}\n", picture.next_compaction_text()));
     text.push_str(&draw_slices(picture, width));
     picture.values.iter().for_each(|file| text.push_str(&draw_values(file, width)));
-    text
+    fold(&text, width + LABEL_COLUMNS)
 }
 
 /// A value file: one bar per group, as long as what it holds against the largest.

@@ -16,7 +16,8 @@ use crate::entries::scan::Scan;
 use crate::failure::{Failure, Result};
 use crate::files::{KeyspaceEntries, compact, stats};
 use crate::keyspaces;
-use crate::output::{Output, duration, terminal_columns};
+use crate::layout::terminal_columns;
+use crate::output::{Output, duration};
 use crate::picture::{Picture, terminal};
 use crate::range::Range;
 
@@ -155,7 +156,7 @@ impl<'a> Session<'a> {
                 let keyspace = self.part(&mut part).keyspace;
                 let range = Range::within(&part)?;
                 let figures = stats::figures(&self.store, keyspace.as_deref(), &range)?;
-                self.output.bytes(figures.text.as_bytes())
+                self.output.text(&figures.text)
             }
             Line::Compact(keyspace) => {
                 let name = keyspace.keyspace.as_deref();

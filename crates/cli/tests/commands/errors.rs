@@ -259,6 +259,25 @@ fn bench_takes_flags_as_db_bench_writes_them() {
     assert_eq!((&report["value_bytes"], &report["key_bytes"]), (&10.into(), &8.into()));
 }
 
+/// What somebody types who knows db_bench: `--benchmarks=` and `--db=` were refused.
+#[test]
+fn bench_takes_a_command_line_of_db_bench() {
+    let place = Place::new();
+    let db = ["--db=b", "--num=500", "--threads=2", "--seed=7"];
+    let fill = ["bench", "--benchmarks=fillseq,stats", "--compression_type=lz4", "--sync=0"];
+    let report = place.json(&[&fill[..], &db, &["--histogram=1", "--use_existing_db=0"]].concat());
+    assert_eq!(report["benchmarks"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["threads"], 2);
+    let text = report["benchmarks"][0]["text"].as_str();
+    assert!(text.is_some_and(|text| text.contains("Percentiles")), "{report}");
+    let read = ["bench", "--benchmarks=readrandom,seekrandom", "--reads=50", "--seek_nexts=5"];
+    let report =
+        place.json(&[&read[..], &db, &["--use_existing_db=true", "--duration=0"]].concat());
+    assert_eq!(report["benchmarks"][0]["found"], 50, "{report}");
+    let ran = place.run(&["bench", "--benchmarks=readrandom", "--use_existing_db=1"]);
+    assert!(ran.code == 3 && ran.stderr.contains("--store"), "{}", ran.stderr);
+}
+
 #[test]
 fn dump_lists_stores_only() {
     let place = Place::new();

@@ -155,6 +155,63 @@ fn an_import_that_is_ended_goes_on() {
     assert_eq!(place.ok(&["count", "s"]), "1000000\n");
 }
 
+/// Lines without their colours; what a progress bar wrote over is behind its last return.
+fn lines(seen: &str) -> Vec<String> {
+    let mut text = String::new();
+    let mut rest = seen.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\x1b' => drop(rest.by_ref().find(|c| c.is_ascii_alphabetic())),
+            _ => text.push(c),
+        }
+    }
+    let lines = text.split('\n').map(|line| line.trim_end_matches('\r'));
+    lines.flat_map(|line| line.split('\r')).map(|line| line.trim_end().to_string()).collect()
+}
+
+/// At 70 columns lines were wrapped by the terminal, bars took two, and rates had four decimals.
+#[test]
+fn everything_fits_a_terminal_of_70_columns() {
+    let place = Place::new();
+    let line = |i: u32| format!("key{i:06}\tvalue number {i}\n");
+    place.write("x.tsv", (0..50_000).map(line).collect::<String>());
+    for (arguments, word) in [
+        ("import s x.tsv", "50000 records, "),
+        ("export s x.csv", "50000 records, "),
+        ("export s y.csv --prefix key0001", "100 records, "),
+        ("stats s", "not flushed"),
+        ("shape s", "1 run, wanted "),
+        ("verify s", "1 table, 50000 entries, "),
+        ("compact s", "->"),
+        ("get s nothing --keyspace usres", "the store has: default"),
+        ("put s k v --policy levelling", "did you mean leveling?"),
+        ("policies", "lazy-leveling"),
+        ("presets", "small-space"),
+        ("help", "STORE is a directory"),
+        ("help encoding", "\\xNN"),
+        ("help options", "separate_at"),
+        ("help exit-codes", "130"),
+        ("help import", "goes on where it was"),
+        ("bench", "ycsb-a"),
+        ("bench fillrandom,readrandom --num 20000", "micros/op"),
+        ("simulate --policy all --size 20G", "garnering"),
+        ("demo . --seconds-limit 1", "verified: "),
+    ] {
+        let (_, seen) = Terminal::open(&place, arguments).end();
+        let lines = lines(&seen);
+        for line in &lines {
+            assert!(line.chars().count() <= 70, "{arguments}: {line}");
+            let rate = line.split("/s").next().filter(|_| line.contains("[="));
+            let rate = rate.and_then(|rate| rate.split(' ').next_back()).unwrap_or("");
+            let decimals = rate.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            assert!(decimals <= 2 && !line.contains("/0 "), "{arguments}: {line}");
+        }
+        let all = lines.join(" ");
+        let all = all.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(all.contains(word), "{arguments}: {all}");
+    }
+}
+
 #[test]
 fn dropping_a_keyspace_asks_first() {
     let place = Place::new();
