@@ -30,12 +30,17 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
         }
     };
     let bytes = amount(report.bytes);
-    text.push_str(&format!("{tables}, {entries}, {bytes} read: {verdict}\n"));
+    let in_log = match report.log_entries {
+        0 => String::new(),
+        count => format!(", {count} more in the log"),
+    };
+    text.push_str(&format!("{tables}, {entries}{in_log}, {bytes} read: {verdict}\n"));
     let json = json!({
         "clean": damage.is_empty(),
         "opens": opens,
         "tables": report.tables,
         "entries": report.entries,
+        "log_entries": report.log_entries,
         "records": report.records,
         "bytes": report.bytes,
         "damage": damage,
@@ -60,12 +65,15 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
             }
         }
     }
-    let is_told = report.damage.iter().any(|damage| failure.what.contains(&damage.file));
-    if !is_told {
-        let (file, what) = match failure.what.split_once(" is corrupt at ") {
-            Some((file, what)) => (file.to_string(), what.to_string()),
-            None => (file_name(failure), failure.what.clone()),
-        };
+    let (file, what) = match failure.what.split_once(" is corrupt at ") {
+        Some((file, what)) => (file.to_string(), what.to_string()),
+        None => (file_name(failure), failure.what.clone()),
+    };
+    // Where a segment of the log is unreadable from its header on, the failure names the one before
+    // it, behind which records are missing.
+    let is_log = |file: &str| file.ends_with(".wal");
+    let tells = |damage: &Damage| damage.file == file || is_log(&damage.file) && is_log(&file);
+    if !report.damage.iter().any(tells) {
         report.damage.insert(0, Damage { file, what });
     }
     Ok(self::report(path, &report, false))

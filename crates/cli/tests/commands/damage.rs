@@ -133,6 +133,46 @@ fn a_flipped_log_is_told() {
     assert!(file.ends_with(".wal"), "{report}");
 }
 
+/// `verify` said "0 entries" of a store whose records were all in the log. Where one segment was
+/// damaged it also blamed those that are prepared for coming records, which hold none.
+#[test]
+fn only_the_damaged_segment_of_the_log_is_blamed() {
+    let place = Place::new();
+    let options = runstone::Options { wal_segment_bytes: 64 << 10, ..runstone::Options::default() };
+    let store = runstone::Store::open(place.path("open"), options).expect("a store");
+    (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
+    // Until the next segment is prepared, as it is when the current one is a quarter full.
+    let is_log = |file: &PathBuf| file.extension().is_some_and(|found| found == "wal");
+    let is_prepared =
+        |file: &PathBuf| fs::read(file).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+    let logs =
+        || -> Vec<PathBuf> { files(&place.path("open")).into_iter().filter(is_log).collect() };
+    while !logs().iter().any(is_prepared) {
+        store.put("k0000", [7; 150]).expect("a put");
+    }
+    copy(&place.path("open"), &place.path("logged"));
+    store.close().expect("it closes");
+    let ran = place.run(&["verify", "logged"]);
+    assert_eq!(ran.code, 0, "{}", ran.stdout);
+    let report = place.json(&["verify", "logged"]);
+    assert!(report["log_entries"].as_u64().is_some_and(|count| count >= 2_000), "{report}");
+    assert!(ran.stdout.contains(" more in the log"), "{}", ran.stdout);
+    let segments: Vec<PathBuf> = files(&place.path("logged")).into_iter().filter(is_log).collect();
+    assert!(segments.len() > 3 && segments.iter().any(is_prepared), "{segments:?}");
+    for at in [&[30_000][..], &[10, 74]] {
+        let store = place.path("bad");
+        let _ = fs::remove_dir_all(&store);
+        copy(&place.path("logged"), &store);
+        let name = segments[1].file_name().expect("a name");
+        at.iter().for_each(|at| flip(&store.join(name), *at));
+        let ran = place.run(&["verify", "bad", "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one object");
+        let damage = report["damage"].as_array().expect("an array");
+        assert_eq!(damage.len(), 1, "{at:?}: {report}");
+        assert_eq!(damage[0]["file"], *name.to_string_lossy(), "{at:?}: {report}");
+    }
+}
+
 #[test]
 fn single_files_can_be_dumped() {
     let place = Place::new();

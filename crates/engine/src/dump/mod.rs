@@ -109,12 +109,18 @@ fn dump_log(
         LogKind::Manifest => Category::Manifest,
     };
     let file = storage.open(name, category)?;
-    let mut bytes = [0; HEADER_BYTES as usize];
-    if file.len()? < HEADER_BYTES {
+    let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;
+    let decoded = LogHeader::decode(&bytes, kind);
+    let is_of_another = |header: &LogHeader| Some(header.number) != number_in(name, "wal");
+    if kind == LogKind::Wal
+        && (bytes.iter().all(|byte| *byte == 0) || decoded.as_ref().is_ok_and(is_of_another))
+    {
+        return Ok("prepared for coming records; it holds none\n".to_string());
+    }
+    if (bytes.len() as u64) < HEADER_BYTES {
         return Err(Error::corruption(name, 0, "shorter than its header"));
     }
-    file.read_at(0, &mut bytes)?;
-    let header = LogHeader::decode(&bytes, kind).map_err(|bad| bad.in_file(name))?;
+    let header = decoded.map_err(|bad| bad.in_file(name))?;
     let mut out = format!("{header:?}\n");
     let mut reader = LogReader::new(file, &header)?;
     loop {

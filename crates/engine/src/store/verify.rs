@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, compare, kind_of, seq_of};
 use crate::format::filter;
+use crate::memtable::{Memtable, MemtableIter};
 use crate::read::cursor::ReadOptions;
 use crate::store::Keyspace;
 use crate::store::engine::Engine;
@@ -21,8 +22,11 @@ use crate::tree::manifest::{Current, read_current, read_manifest};
 pub struct VerifyReport {
     /// Tables read.
     pub tables: u64,
-    /// Entries read.
+    /// Entries of those tables.
     pub entries: u64,
+    /// Entries that no table holds yet. They are in memory, and after a crash in the log, which is
+    /// checked whole at open.
+    pub log_entries: u64,
     /// Records of value files read.
     pub records: u64,
     /// Bytes of those tables and records.
@@ -48,8 +52,8 @@ impl VerifyReport {
 }
 
 impl Engine {
-    /// Checks the manifest, every table and every value file. Damage goes into the report; other
-    /// errors end the walk.
+    /// Checks the manifest, every table and every value file, and counts what is in memtables.
+    /// Damage goes into the report; other errors end the walk.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         self.env.check_caller()?;
         let mut report = VerifyReport::default();
@@ -68,7 +72,11 @@ impl Engine {
         report.note(read)?;
         let keyspaces = self.catalog.keyspaces.read().clone();
         for keyspace in keyspaces.values() {
-            let version = Arc::clone(&keyspace.view.load().version);
+            let view = keyspace.view.load_full();
+            for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+                report.log_entries += entries_of(memtable);
+            }
+            let version = Arc::clone(&view.version);
             for handle in version.handles() {
                 report.tables += 1;
                 report.bytes += handle.meta().bytes;
@@ -115,6 +123,17 @@ impl VerifyReport {
             other => other,
         }
     }
+}
+
+fn entries_of(memtable: &Arc<Memtable>) -> u64 {
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek_to_first();
+    let mut count = 0;
+    while iter.record().is_some() {
+        count += 1;
+        iter.next();
+    }
+    count
 }
 
 /// Follows the pointer of every visible version. The pointers of hidden versions may lead nowhere.
