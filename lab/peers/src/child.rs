@@ -3,6 +3,7 @@
 //! Only puts are timed one by one, for their tail: reading the clock twice would add a twentieth to
 //! a fast get. One hit in 64 is compared with what was loaded.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
 use runstone::storage::process;
-use runstone_workloads::Latency;
 use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
+use runstone_workloads::{BenchSpec, Latency, NoProgress};
 
 use crate::Result;
-use crate::peers::{self, WrittenFrom};
+use crate::peers::{self, Peer, WrittenFrom};
 use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 
 const SEED: u64 = 20_261_120;
@@ -60,6 +61,12 @@ fn measure(plan: &Plan) -> Result<Measured> {
     }
     if setup.pops > 0 {
         measured.pops_per_second = pop(store, setup, &data)?;
+    }
+    if !setup.benchmarks.is_empty() {
+        measured.benchmarks = benchmarks(peer, plan)?;
+    }
+    if setup.keyspaces > 0 {
+        measured.keyspace_puts_per_second = put_in_turn(peer, plan, &data)?;
     }
     measured.peak_bytes = process::peak_resident_bytes();
     measured.disk_open_bytes = allocated_bytes(&plan.path)?;
@@ -240,6 +247,43 @@ fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
         store.delete(&first, Durability::Buffered)?;
     }
     Ok(setup.pops as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The benchmarks asked for, one after the other on one store beside that of the other phases.
+fn benchmarks(peer: &Peer, plan: &Plan) -> Result<BTreeMap<String, f64>> {
+    let (setup, path) = (&plan.setup, plan.path.with_extension("benchmarks"));
+    let store = (peer.open)(&path, setup)?;
+    let spec = BenchSpec {
+        num: setup.num,
+        reads: Some(setup.reads),
+        value_bytes: setup.value_bytes,
+        measure_space: false,
+        ..BenchSpec::default()
+    };
+    let names: Vec<&str> = setup.benchmarks.iter().map(String::as_str).collect();
+    let report = runstone_workloads::run(store.as_ref(), &names, &spec, &NoProgress)?;
+    drop(store);
+    fs::remove_dir_all(&path)?;
+    Ok(report.benchmarks.into_iter().map(|run| (run.name, run.ops_per_second)).collect())
+}
+
+/// Puts into a tenth of many keyspaces in turn.
+fn put_in_turn(peer: &Peer, plan: &Plan, data: &Data) -> Result<f64> {
+    let (setup, path) = (&plan.setup, plan.path.with_extension("keyspaces"));
+    let Some(open) = peer.open_keyspaces else {
+        return Err(format!("{} is not set up with many keyspaces", peer.name).into());
+    };
+    let put = open(&path, setup)?;
+    let (written, mut key) = ((setup.keyspaces / 10).max(1), Vec::new());
+    let start = Instant::now();
+    for number in 0..setup.num {
+        data.keys.encode(number, &mut key);
+        put(number as usize % written, &key, data.value(number))?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    drop(put);
+    fs::remove_dir_all(&path)?;
+    Ok(setup.num as f64 / seconds)
 }
 
 fn hits(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {

@@ -1,5 +1,6 @@
 //! What the parent asks of a child and what it gets back, one line of JSON each way.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,14 @@ pub struct Setup {
     /// Then a queue: this many times put a key behind all others, take the first and delete it.
     #[arg(long, default_value_t = 0)]
     pub pops: u64,
+    /// Then these benchmarks of `runstone bench` on a store of its own, with --num keys and --reads
+    /// operations each: ycsb-all, hotfill, hotscan, shortscan, pop and others.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub benchmarks: Vec<String>,
+    /// Then a store with this many keyspaces (column families); --num puts go to a tenth of them in
+    /// turn.
+    #[arg(long, default_value_t = 0)]
+    pub keyspaces: usize,
     /// Let compactions finish between the load and the reads.
     #[arg(long)]
     pub settle: bool,
@@ -146,6 +155,10 @@ pub struct Measured {
     pub update_disk_bytes: u64,
     /// Keys taken from the queue: a put behind it, a look at its first key, a delete of that.
     pub pops_per_second: f64,
+    /// Operations a second of the benchmarks asked for, by name.
+    pub benchmarks: BTreeMap<String, f64>,
+    /// Puts in turn into a tenth of the keyspaces, if any were asked for.
+    pub keyspace_puts_per_second: f64,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,
 }

@@ -5,12 +5,9 @@ use crate::parent::Comparison;
 use crate::plan::{Measured, Setup};
 
 pub fn render(comparison: &Comparison) -> String {
-    let columns = columns(&comparison.setup);
-    let head = columns.iter().map(|(name, _)| name.to_string()).collect();
-    let row = |run: &Measured| columns.iter().map(|(_, cell)| cell(run)).collect();
-    let medians = comparison.medians.iter().map(|median| row(&median.measured));
+    let medians: Vec<&Measured> = comparison.medians.iter().map(|m| &m.measured).collect();
     let mut text = format!("{}\n\n", terms(&comparison.setup));
-    text.push_str(&align(std::iter::once(head).chain(medians).collect()));
+    text.push_str(&align(rows(&comparison.setup, &medians)));
     if !comparison.goals.is_empty() {
         let head = ["goal", "against", "here", "wanted", ""].map(String::from).to_vec();
         let goals = comparison.goals.iter().map(goal_row);
@@ -36,6 +33,21 @@ fn terms(setup: &Setup) -> String {
 
 /// A column's name, and its cell for a store.
 type Column = (&'static str, fn(&Measured) -> String);
+
+/// A row of heads, and one for each store.
+fn rows(setup: &Setup, runs: &[&Measured]) -> Vec<Vec<String>> {
+    let columns = columns(setup);
+    // Each name stands for one benchmark or several.
+    let benchmarks = runs.first().map_or(Vec::new(), |run| run.benchmarks.keys().collect());
+    let named = benchmarks.iter().map(|name| format!("{name}/s"));
+    let head = columns.iter().map(|(name, _)| name.to_string()).chain(named).collect();
+    let row = |run: &&Measured| {
+        let rates = benchmarks.iter().map(|name| run.benchmarks.get(*name).copied());
+        let more = rates.map(|rate| whole(rate.unwrap_or_default()));
+        columns.iter().map(|(_, cell)| cell(run)).chain(more).collect()
+    };
+    std::iter::once(head).chain(runs.iter().map(row)).collect()
+}
 
 fn columns(setup: &Setup) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
@@ -74,7 +86,8 @@ fn columns(setup: &Setup) -> Vec<Column> {
             ("update disk MB", |run| megabytes(run.update_disk_bytes)),
         ],
     );
-    add(setup.pops > 0, &[("pop/s", |run| whole(run.pops_per_second))]);
+    add(setup.pops > 0, &[("queue pop/s", |run| whole(run.pops_per_second))]);
+    add(setup.keyspaces > 0, &[("keyspaces put/s", |run| whole(run.keyspace_puts_per_second))]);
     add(
         setup.reopen,
         &[

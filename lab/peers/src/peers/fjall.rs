@@ -10,6 +10,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::{Durability, Error, Result, Value};
 
+use super::PutInto;
 use crate::plan::Setup;
 
 const NAME: &str = "fjall";
@@ -18,20 +19,36 @@ const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
-    let database = Database::builder(path)
-        .cache_size(setup.cache_bytes)
-        .worker_threads(setup.background_threads)
-        .open()
-        .map_err(error)?;
-    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
-    let options = || {
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(setup.memtable_bytes)
-            .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-            .filter_policy(FilterPolicy::all(bloom))
-    };
-    let keyspace = database.keyspace("default", options).map_err(error)?;
+    let database = open_database(path, setup)?;
+    let keyspace = database.keyspace("default", || keyspace_options(setup)).map_err(error)?;
     Ok(Box::new(Fjall { database, keyspace }))
+}
+
+/// The database and its keyspaces.
+pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
+    let database = open_database(path, setup)?;
+    let open = |n| {
+        let name = format!("keyspace{n}");
+        database.keyspace(&name, || keyspace_options(setup)).map_err(error)
+    };
+    let keyspaces = (0..setup.keyspaces).map(open).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(move |at, key, value| {
+        let _ = &database;
+        keyspaces[at].insert(key, value).map_err(error)
+    }))
+}
+
+fn open_database(path: &Path, setup: &Setup) -> Result<Database> {
+    let builder = Database::builder(path).cache_size(setup.cache_bytes);
+    builder.worker_threads(setup.background_threads).open().map_err(error)
+}
+
+fn keyspace_options(setup: &Setup) -> KeyspaceCreateOptions {
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(setup.memtable_bytes)
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .filter_policy(FilterPolicy::all(bloom))
 }
 
 struct Fjall {

@@ -26,27 +26,38 @@ pub struct Peer {
     pub written_from: WrittenFrom,
     /// Makes or opens a store.
     pub open: Open,
+    /// Makes a store with `Setup::keyspaces` keyspaces, or whatever it calls them.
+    pub open_keyspaces: Option<OpenKeyspaces>,
 }
 
 type Open = fn(&Path, &Setup) -> Result<Box<dyn KvStore>>;
 
+/// Puts a key and a value into the keyspace of a number.
+pub type PutInto = Box<dyn Fn(usize, &[u8], &[u8]) -> Result<()>>;
+
+type OpenKeyspaces = fn(&Path, &Setup) -> Result<PutInto>;
+
 const fn own(name: &'static str, open: Open) -> Peer {
-    Peer { name, written_from: WrittenFrom::Store, open }
+    Peer { name, written_from: WrittenFrom::Store, open, open_keyspaces: None }
 }
 
 const fn other(name: &'static str, open: Open) -> Peer {
-    Peer { name, written_from: WrittenFrom::Process, open }
+    Peer { written_from: WrittenFrom::Process, ..own(name, open) }
+}
+
+const fn with_keyspaces(peer: Peer, open: OpenKeyspaces) -> Peer {
+    Peer { open_keyspaces: Some(open), ..peer }
 }
 
 pub static PEERS: &[Peer] = &[
-    own("runstone", runstone_store::open),
-    other("rocksdb", rocksdb::open),
+    with_keyspaces(own("runstone", runstone_store::open), runstone_store::open_keyspaces),
+    with_keyspaces(other("rocksdb", rocksdb::open), rocksdb::open_keyspaces),
     own("runstone-universal", runstone_store::open_universal),
     other("rocksdb-universal", rocksdb::open_universal),
     own("runstone-hashkv", runstone_store::open_hashkv),
     other("rocksdb-blobdb", rocksdb::open_blobdb),
     other("rocksdb-blobdb-tight", rocksdb::open_blobdb_tight),
-    other("fjall", fjall::open),
+    with_keyspaces(other("fjall", fjall::open), fjall::open_keyspaces),
 ];
 
 pub fn find(name: &str) -> Result<&'static Peer> {
@@ -85,6 +96,8 @@ mod tests {
             runs: 0,
             updates: 0,
             pops: 0,
+            benchmarks: Vec::new(),
+            keyspaces: 20,
             settle: false,
             reopen: false,
             runstone_policy: None,
@@ -139,6 +152,19 @@ mod tests {
             assert_eq!(keys(store, Some(b"c"), Direction::Reverse), [b"c", b"a"]);
             assert!(store.metrics().expect("counts").disk_bytes > 0);
         });
+    }
+
+    #[test]
+    fn keyspaces_are_filled_in_turn() {
+        for peer in PEERS {
+            let Some(open) = peer.open_keyspaces else { continue };
+            let directory = format!("peers-test-keyspaces-{}-{}", peer.name, std::process::id());
+            let path = std::env::temp_dir().join(directory);
+            let put = open(&path, &setup()).expect("opens");
+            (0..100usize).for_each(|n| put(n % 20, &n.to_be_bytes(), b"value").expect("puts"));
+            drop(put);
+            std::fs::remove_dir_all(&path).expect("is removed");
+        }
     }
 
     #[test]

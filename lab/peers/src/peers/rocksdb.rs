@@ -10,12 +10,26 @@ use rocksdb::{
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::{Durability, Error, Result, Value};
 
+use super::PutInto;
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 const NAME: &str = "RocksDB";
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &options(setup))
+}
+
+/// Column families. Their memtables share `db_write_buffer_size`, as Runstone's share its budget.
+pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
+    let mut options = options(setup);
+    options.set_db_write_buffer_size((setup.budget_bytes() / 2) as usize);
+    let mut db = DB::open(&options, path).map_err(error)?;
+    let names: Vec<String> = (0..setup.keyspaces).map(|n| format!("keyspace{n}")).collect();
+    names.iter().try_for_each(|name| db.create_cf(name, &options).map_err(error))?;
+    Ok(Box::new(move |at, key, value| {
+        let family = db.cf_handle(&names[at]).expect("was made");
+        db.put_cf(family, key, value).map_err(error)
+    }))
 }
 
 /// Universal compaction, started by hand only, so that a load leaves its runs.

@@ -6,6 +6,7 @@ use std::path::Path;
 use runstone::kv::KvStore;
 use runstone::{Background, KeyspaceOptions, Options, Result, Store};
 
+use super::PutInto;
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
@@ -20,6 +21,24 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
         keyspace.policy.clone_from(policy);
     }
     open_with(path, setup, keyspace)
+}
+
+/// The store and its keyspaces.
+pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
+    let keyspace =
+        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
+    let options = Options {
+        memory_budget_bytes: setup.budget_bytes(),
+        background: Background::Threads(setup.background_threads),
+        ..Options::default()
+    };
+    let store = Store::open(path, options)?;
+    let open = |n| store.open_keyspace(&format!("keyspace{n}"), Some(keyspace.clone()));
+    let keyspaces = (0..setup.keyspaces).map(open).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(move |at, key, value| {
+        let _ = &store;
+        keyspaces[at].put(key, value)
+    }))
 }
 
 /// Universal, with triggers out of reach, so that a load leaves its runs.
