@@ -56,6 +56,22 @@ pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
     (0..count).map(|_| operation(&mut random)).collect()
 }
 
+/// The workload of a seed in which each eighth write has a value that fits no log segment.
+pub fn generate_large(seed: u64, count: usize) -> Vec<Operation> {
+    let mut operations = generate(seed, count);
+    let mut random = Random::new(seed ^ 0x1a59e);
+    for operation in &mut operations {
+        if let Operation::Write { writes, .. } = operation
+            && random.one_in(8)
+            && let Some(value) = &mut writes[0].value
+        {
+            let byte = value.first().copied().unwrap_or_default();
+            value.resize(70_000 + random.below(100_000) as usize, byte);
+        }
+    }
+    operations
+}
+
 fn operation(random: &mut Random) -> Operation {
     match random.below(100) {
         0..55 => {

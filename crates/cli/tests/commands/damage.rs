@@ -18,7 +18,11 @@ fn make(place: &Place) {
     place.ok(&["import", "good", "x.tsv"]);
     let store = runstone::Store::open(place.path("open"), runstone::Options::default());
     let store = store.expect("a store");
-    (0..100).for_each(|i| store.put(format!("key{i:06}"), "logged").expect("a put"));
+    for i in 0..100 {
+        store.put(format!("key{i:06}"), "logged").expect("a put");
+        // Damage to what was synced is told.
+        store.sync().expect("a sync");
+    }
     // As a crash leaves it: the log holds what no table does.
     copy(&place.path("open"), &place.path("logged"));
     store.close().expect("it closes");

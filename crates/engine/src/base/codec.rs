@@ -20,6 +20,12 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Appends a varint in ten bytes, whatever its value.
+pub fn put_wide_varint(out: &mut Vec<u8>, value: u64) {
+    (0..9).for_each(|place| out.push((value >> (7 * place)) as u8 | 0x80));
+    out.push((value >> 63) as u8);
+}
+
 /// Appends a varint length and the bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);

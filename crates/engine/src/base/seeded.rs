@@ -120,6 +120,8 @@ pub enum Waypoint {
     LiveValuesFound,
     /// A cursor or a get of many keys has its view and no number.
     ViewLoaded,
+    /// A large batch is logged and in the view; its entries have no numbers yet.
+    LargeBatchLogged,
     /// A get has its view and its number, and has looked at nothing.
     GetBegun,
     /// A look-up has found a pointer; it does not know yet which value files there are.

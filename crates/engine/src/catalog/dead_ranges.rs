@@ -37,6 +37,9 @@ use crate::wal::batch::Batch;
 /// The ranges that a keyspace knows at most. Each costs a put two comparisons.
 const MOST_RANGES: usize = 8;
 
+/// A batch of more writes ends all ranges: to look at each would take too long under the lock.
+const MOST_NOTED: u64 = 10_000;
+
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds that seek bugs, so that small stores have ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 16 };
@@ -264,6 +267,9 @@ impl DeadRanges {
     pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
         // Set under the same lock.
         if self.are_there.load(Relaxed) && !seeded!(DeadRangesIgnorePuts) {
+            if batch.len() > MOST_NOTED {
+                return self.set(Ranges::default());
+            }
             let own = batch.operations().filter(|operation| operation.keyspace == id);
             let puts = own.filter(|operation| operation.kind != Kind::Delete);
             puts.for_each(|operation| self.note_put(operation.key));

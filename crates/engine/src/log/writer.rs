@@ -14,6 +14,8 @@ use crate::base::threads;
 
 /// A larger scratch buffer is freed after use.
 const KEPT_SCRATCH_BYTES: usize = 1 << 20;
+/// How much of a record that fills a file is written at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Appends records to one file. The fields that each record changes come first.
 #[derive(Debug)]
@@ -71,48 +73,133 @@ impl LogWriter {
     }
 
     fn encode(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> u64 {
-        let mut left: usize = parts.iter().map(|part| part.len()).sum();
-        let mut parts = parts.iter().copied();
-        let mut part: &[u8] = &[];
-        let mut offset = self.position;
-        let mut first = true;
-        loop {
-            let room = FRAME_BYTES - offset % FRAME_BYTES;
-            if room < FRAGMENT_HEADER_BYTES as u64 {
-                out.resize(out.len() + room as usize, 0);
-                offset += room;
+        let mut fragments = Fragments::new(self.id, self.position, parts);
+        while !fragments.is_done() {
+            fragments.encode_one(out);
+        }
+        fragments.offset
+    }
+}
+
+/// A record that is being cut into fragments.
+struct Fragments<'a> {
+    id: u64,
+    /// Where the next fragment goes.
+    offset: u64,
+    parts: std::slice::Iter<'a, &'a [u8]>,
+    part: &'a [u8],
+    left: usize,
+    is_first: bool,
+}
+
+impl<'a> Fragments<'a> {
+    /// The concatenation of `parts`, from `offset` on.
+    fn new(id: u64, offset: u64, parts: &'a [&'a [u8]]) -> Fragments<'a> {
+        let left = parts.iter().map(|part| part.len()).sum();
+        Fragments { id, offset, parts: parts.iter(), part: &[], left, is_first: true }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0 && !self.is_first
+    }
+
+    /// Appends the next fragment, after the padding before it.
+    fn encode_one(&mut self, out: &mut Vec<u8>) {
+        let mut room = FRAME_BYTES - self.offset % FRAME_BYTES;
+        if room < FRAGMENT_HEADER_BYTES as u64 {
+            out.resize(out.len() + room as usize, 0);
+            self.offset += room;
+            room = FRAME_BYTES;
+        }
+        let len = self.left.min(room as usize - FRAGMENT_HEADER_BYTES);
+        let kind = match (self.is_first, len == self.left) {
+            (true, true) => FULL,
+            (true, false) => FIRST,
+            (false, false) => MIDDLE,
+            (false, true) => LAST,
+        };
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAGMENT_HEADER_BYTES]);
+        let mut wanted = len;
+        while wanted > 0 {
+            if self.part.is_empty() {
+                self.part = self.parts.next().copied().unwrap_or(&[]);
                 continue;
             }
-            let len = left.min(room as usize - FRAGMENT_HEADER_BYTES);
-            let kind = match (first, len == left) {
-                (true, true) => FULL,
-                (true, false) => FIRST,
-                (false, false) => MIDDLE,
-                (false, true) => LAST,
-            };
-            let start = out.len();
-            out.extend_from_slice(&[0; FRAGMENT_HEADER_BYTES]);
-            let mut wanted = len;
-            while wanted > 0 {
-                if part.is_empty() {
-                    part = parts.next().unwrap_or(&[]);
-                    continue;
-                }
-                let (taken, rest) = part.split_at(wanted.min(part.len()));
-                out.extend_from_slice(taken);
-                wanted -= taken.len();
-                part = rest;
-            }
-            let sum = checksum(self.id, offset, kind, &out[start + FRAGMENT_HEADER_BYTES..]);
-            out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
-            out[start + 4..start + 6].copy_from_slice(&(len as u16).to_le_bytes());
-            out[start + 6] = kind;
-            offset += (FRAGMENT_HEADER_BYTES + len) as u64;
-            left -= len;
-            first = false;
-            if left == 0 {
-                return offset;
-            }
+            let (taken, rest) = self.part.split_at(wanted.min(self.part.len()));
+            out.extend_from_slice(taken);
+            wanted -= taken.len();
+            self.part = rest;
         }
+        seal_fragment(self.id, self.offset, kind, &mut out[start..]);
+        self.offset += (FRAGMENT_HEADER_BYTES + len) as u64;
+        self.left -= len;
+        self.is_first = false;
+    }
+}
+
+/// Writes the header of a fragment before its bytes.
+fn seal_fragment(id: u64, offset: u64, kind: u8, fragment: &mut [u8]) {
+    let (header, bytes) = fragment.split_at_mut(FRAGMENT_HEADER_BYTES);
+    header[..4].copy_from_slice(&checksum(id, offset, kind, bytes).to_le_bytes());
+    header[4..6].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
+    header[6] = kind;
+}
+
+/// A record that fills a file by itself, and of which all is written but the beginning: the header
+/// of the file, and the first fragment with the first bytes of the record. Until they are there,
+/// the file is one that was never begun.
+#[derive(Debug)]
+pub struct PreparedRecord {
+    file: Arc<dyn StorageFile>,
+    header: LogHeader,
+    /// The first fragment.
+    first: Vec<u8>,
+}
+
+impl PreparedRecord {
+    /// Writes `body` and syncs it. `head_bytes` bytes come before it. Body and head must fill more
+    /// than a frame.
+    pub fn write(
+        file: Arc<dyn StorageFile>,
+        header: LogHeader,
+        head_bytes: usize,
+        body: &[u8],
+    ) -> LogResult<PreparedRecord> {
+        debug_assert!(body.len() as u64 > FRAME_BYTES);
+        let (head, mut first) = (vec![0; head_bytes], Vec::new());
+        let parts = [&head[..], body];
+        let mut fragments = Fragments::new(header.id, HEADER_BYTES, &parts);
+        fragments.encode_one(&mut first);
+        let mut piece = Vec::with_capacity(PIECE_BYTES + FRAME_BYTES as usize);
+        while !fragments.is_done() {
+            let at = fragments.offset;
+            piece.clear();
+            while piece.len() < PIECE_BYTES && !fragments.is_done() {
+                fragments.encode_one(&mut piece);
+            }
+            file.write_at(at, &piece)?;
+        }
+        file.sync()?;
+        Ok(PreparedRecord { file, header, first })
+    }
+
+    /// Writes the beginning, with `head`, which has as many bytes as were announced.
+    pub fn finish(&mut self, kind: LogKind, head: &[u8]) -> LogResult<()> {
+        let at = FRAGMENT_HEADER_BYTES;
+        self.first[at..at + head.len()].copy_from_slice(head);
+        seal_fragment(self.header.id, HEADER_BYTES, FIRST, &mut self.first);
+        let beginning = [&self.header.encode(kind)[..], &self.first].concat();
+        Ok(self.file.write_at(0, &beginning)?)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.header.number
     }
 }

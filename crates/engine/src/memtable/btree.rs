@@ -18,9 +18,9 @@
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree.
-//! 2. A record is written completely before its pointer is stored (Release), and never again; so
-//!    any non-null record pointer that a reader loads (Acquire), even from a node that is being
-//!    changed, may be dereferenced.
+//! 2. A record is written completely before its pointer is stored (Release), and never again, but
+//!    for its trailer, an atomic; so any non-null record pointer that a reader loads (Acquire),
+//!    even from a node that is being changed, may be dereferenced.
 //! 3. Child pointers are dereferenced only after the version check that covers their load.
 //! 4. All fields that change after a node is published are atomics; a racing read gives a stale
 //!    value, which step 1 discards, and never undefined behaviour.
@@ -35,7 +35,7 @@ use super::NODE_KEYS as CAP;
 use super::latch::{Latch, Restart};
 use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
-use crate::base::key::{common_prefix_len, compare, head};
+use crate::base::key::{SeqNo, common_prefix_len, compare, head};
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::memtable::arena::Arena;
 
@@ -43,7 +43,9 @@ use crate::memtable::arena::Arena;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
-    trailer: u64,
+    /// Changes only in [`Tree::number`]. Not of the kind that a model checker schedules: nobody
+    /// waits for it.
+    trailer: std::sync::atomic::AtomicU64,
     key_len: u32,
     value_len: u32,
 }
@@ -52,7 +54,7 @@ impl Record {
     /// Sequence number and kind.
     #[inline]
     pub fn trailer(&self) -> u64 {
-        self.trailer
+        self.trailer.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// User key.
@@ -123,7 +125,7 @@ impl Node {
         let order = |fence: &AtomicPtr<Record>| {
             // SAFETY: fences are null or records (obligation 2).
             let fence = unsafe { fence.load(Acquire).as_ref() }?;
-            Some(compare(target.key, target.trailer, fence.key(), fence.trailer))
+            Some(compare(target.key, target.trailer, fence.key(), fence.trailer()))
         };
         order(&self.low).is_none_or(|order| order != Less)
             && order(&self.high).is_none_or(|order| order == Less)
@@ -180,7 +182,7 @@ impl Node {
             }
             // SAFETY: obligation 2.
             let record = unsafe { &*record };
-            match compare(record.key(), record.trailer, target.key, target.trailer) {
+            match compare(record.key(), record.trailer(), target.key, target.trailer) {
                 Less => low = middle + 1,
                 _ => high = middle,
             }
@@ -196,7 +198,7 @@ impl Node {
             let record = self.keys[at].load(Acquire);
             // SAFETY: obligation 2.
             let equal = unsafe { record.as_ref() }.is_some_and(|record| {
-                record.trailer == target.trailer && record.key() == target.key
+                record.trailer() == target.trailer && record.key() == target.key
             });
             return Ok(at + usize::from(equal));
         }
@@ -320,6 +322,27 @@ impl Tree {
         self.insert_record(unsafe { &*record });
     }
 
+    /// All entries, for [`Tree::number`]. O(n).
+    pub fn records(&self) -> Vec<RecordRef> {
+        let (mut position, mut records) = (Position::default(), Vec::new());
+        position.seek_to_first(self);
+        while let Some(record) = position.record(self) {
+            records.push(RecordRef::new(record));
+            position.next(self);
+        }
+        records
+    }
+
+    /// Lowers the numbers of all entries, so that their order stays. Readers may look meanwhile if
+    /// to all of them the old numbers and the new ones are in the future, and so invisible. Nobody
+    /// inserts any more.
+    pub fn number(&self, records: &[RecordRef], less: SeqNo) {
+        for record in records {
+            let trailer = &record.get(self).trailer;
+            trailer.fetch_sub(less << 8, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     /// Does the part of an insert that needs no trailer: the copy, and the way down to the leaf. It
     /// helps a writer whose number comes last, because others then wait for little. The entry will
     /// be the newest of its key. Dropping the result wastes its memory.
@@ -337,7 +360,7 @@ impl Tree {
     }
 
     fn insert_record(&self, record: &Record) {
-        let target = Target { key: record.key(), trailer: record.trailer };
+        let target = Target { key: record.key(), trailer: record.trailer() };
         let insert = || {
             let (leaf, version) = self.find_leaf(target)?;
             leaf.insert(version, record, target)
@@ -449,7 +472,7 @@ impl Tree {
             Some(parent) => {
                 let at = parent
                     .node
-                    .child_index(Target { key: separator.key(), trailer: separator.trailer })?;
+                    .child_index(Target { key: separator.key(), trailer: separator.trailer() })?;
                 parent.insert_child(at, separator, right);
             }
             None => self.grow_root(node_ptr, separator, right, node.level + 1),
@@ -532,6 +555,7 @@ impl Tree {
         let len = size_of::<Record>() + key.len() + value.len();
         let memory = self.arena.alloc(len, 8);
         memory.expose_provenance();
+        let trailer = trailer.into();
         let header = Record { trailer, key_len: key.len() as u32, value_len: value.len() as u32 };
         // SAFETY: the allocation holds header, key and value, is 8-aligned, and is not shared yet.
         unsafe {
@@ -561,7 +585,7 @@ impl Prepared<'_> {
         let Prepared { tree, record, leaf, version } = self;
         // SAFETY: the record lives as long as the tree, and nobody else knows it yet.
         let record = unsafe {
-            (*record).trailer = trailer;
+            *(*record).trailer.get_mut() = trailer;
             &*record
         };
         let target = Target { key: record.key(), trailer };
@@ -675,7 +699,7 @@ impl Position {
             return;
         };
         // The leaf of the largest record below `low`: the child of the separators strictly below.
-        let target = Target { key: low.key(), trailer: low.trailer };
+        let target = Target { key: low.key(), trailer: low.trailer() };
         self.copy_leaf(tree, |node| node.lower_bound(target));
         self.at = self.find(target).wrapping_sub(1);
     }
@@ -686,7 +710,7 @@ impl Position {
             self.at = usize::MAX;
             return;
         };
-        let target = Target { key: high.key(), trailer: high.trailer };
+        let target = Target { key: high.key(), trailer: high.trailer() };
         self.copy_leaf(tree, |node| node.child_index(target));
         self.at = self.find(target);
     }
@@ -695,7 +719,8 @@ impl Position {
         self.records.partition_point(|record| {
             // SAFETY: obligation 2.
             let record = unsafe { &**record };
-            let order: Ordering = compare(record.key(), record.trailer, target.key, target.trailer);
+            let order: Ordering =
+                compare(record.key(), record.trailer(), target.key, target.trailer);
             order == Less && order != Equal
         })
     }

@@ -20,15 +20,19 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use crossbeam_utils::CachePadded;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 
-use crate::base::key::{SeqNo, seek_trailer, seq_of};
+use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
-use crate::memtable::btree::{Position, Prepared, Record, Tree};
+use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tree};
 use crate::memtable::filter::PooledFilter;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const NODE_KEYS: usize = 64;
+
+/// The first number of a batch that has no numbers yet: above all that a store gives out, so that
+/// nobody sees its entries.
+pub const UNNUMBERED: SeqNo = 1 << 55;
 
 /// Recent writes of one keyspace.
 #[derive(Debug)]
@@ -96,6 +100,23 @@ impl Memtable {
         add(&announced.entries, batch_len);
         add(&announced.deletes, deletes);
         is_first
+    }
+
+    /// Inserts an entry of a batch that has no number yet, see [`Memtable::number`]. `index` is its
+    /// place in the batch.
+    pub fn insert_unnumbered(&self, index: u64, kind: Kind, key: &[u8], value: &[u8]) {
+        self.tree.insert(key, pack(UNNUMBERED + index, kind), value);
+    }
+
+    /// All entries, for [`Memtable::number`].
+    pub fn records(&self) -> Vec<RecordRef> {
+        self.tree.records()
+    }
+
+    /// Numbers the entries of a batch that begins with `first_seq`. Readers may look meanwhile, as
+    /// long as the batch is not visible.
+    pub fn number(&self, records: &[RecordRef], first_seq: SeqNo) {
+        self.tree.number(records, UNNUMBERED - first_seq);
     }
 
     /// Inserts one entry.

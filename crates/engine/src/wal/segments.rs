@@ -25,13 +25,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use parking_lot::Mutex;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::codec::put_varint;
+use crate::base::codec::{put_varint, put_wide_varint};
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
 use crate::base::options::{READY_SEGMENTS, WalMode};
 use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
-use crate::log::{LogHeader, LogKind, LogWriter};
+use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, PreparedRecord};
 
 /// The number of files that are kept for coming segments. Their pages are in the page cache and
 /// their blocks allocated, so reusing one costs a tenth of making a new one.
@@ -270,6 +270,91 @@ impl WalFiles {
     }
 }
 
+/// How far ahead of the store's file numbers a large segment's is. So many files may be made while
+/// it is written, and their numbers stay below.
+const AHEAD: u64 = 1 << 20;
+/// A smaller record is written under the commit lock, however small segments are. The number is
+/// smaller in builds that seek bugs, so that small stores have large batches.
+const LEAST_LARGE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 } * FRAME_BYTES;
+/// Bytes of the three numbers at the beginning of a record that is written in advance: varints of
+/// ten bytes each, whatever their values.
+const WIDE_HEAD_BYTES: usize = 30;
+
+/// A segment of one record that is larger than a usual segment, written and synced but for its
+/// beginning. The segment that will follow it is made as well. Dropping it removes both.
+#[derive(Debug)]
+pub struct LargeSegment {
+    record: PreparedRecord,
+    capacity_bytes: u64,
+    next: Option<SegmentFile>,
+    files: Arc<WalFiles>,
+    is_appended: bool,
+}
+
+impl LargeSegment {
+    /// Writes the operations of a batch, without the commit lock. One such segment exists at a
+    /// time.
+    pub fn write(files: &Arc<WalFiles>, id: u64, operations: &[u8]) -> Result<LargeSegment> {
+        let number = files.next_file.load(Relaxed) + AHEAD;
+        let name = segment_name(number);
+        let file = files.storage.create(&name, Category::Wal)?;
+        let header = LogHeader { number, id };
+        let written = PreparedRecord::write(file, header, WIDE_HEAD_BYTES, operations);
+        let record = written.inspect_err(|_| files.leave(&name))?;
+        let capacity_bytes = record.file().len().inspect_err(|_| files.leave(&name))?;
+        let files = Arc::clone(files);
+        let mut large =
+            LargeSegment { record, capacity_bytes, next: None, files, is_appended: false };
+        large.next = Some(large.make_next()?);
+        Ok(large)
+    }
+
+    fn make_next(&self) -> Result<SegmentFile> {
+        let (number, bytes) = (self.record.number() + 1, self.files.segment_bytes);
+        let parked = self.files.spares.lock().parked.pop();
+        let next = self.files.make(number, parked, bytes)?;
+        let prepared = next.file.prepare(0, bytes);
+        prepared.inspect_err(|_| self.files.leave(&segment_name(number)))?;
+        Ok(next)
+    }
+
+    /// Passes over all segments that were prepared before, because they have smaller numbers.
+    /// Returns what to do with them once the commit lock is free.
+    fn pass(&mut self) -> PassedOver {
+        let number = self.record.number() + 1;
+        self.files.next_file.fetch_max(number + 1, Relaxed);
+        let mut spares = self.files.spares.lock();
+        spares.last_number = number;
+        let next = self.next.take().map(|next| (number, next));
+        let prepared = std::mem::replace(&mut spares.prepared, next.into_iter().collect());
+        PassedOver { prepared, files: Arc::clone(&self.files) }
+    }
+}
+
+impl Drop for LargeSegment {
+    fn drop(&mut self) {
+        if !self.is_appended {
+            self.files.leave(&segment_name(self.record.number()));
+            if self.next.take().is_some() {
+                self.files.leave(&segment_name(self.record.number() + 1));
+            }
+        }
+    }
+}
+
+/// Prepared segments that nobody will use. Dropping it removes their files.
+#[derive(Debug)]
+pub struct PassedOver {
+    prepared: VecDeque<(u64, SegmentFile)>,
+    files: Arc<WalFiles>,
+}
+
+impl Drop for PassedOver {
+    fn drop(&mut self) {
+        self.files.remove_prepared(std::mem::take(&mut self.prepared));
+    }
+}
+
 /// A segment in use.
 #[derive(Debug)]
 struct Segment {
@@ -342,6 +427,45 @@ impl Wal {
         })
     }
 
+    /// Whether a batch of so many encoded bytes is written as a [`LargeSegment`].
+    pub fn is_large(files: &WalFiles, operations_bytes: usize) -> bool {
+        let stored_bytes = LogWriter::max_stored_bytes(operations_bytes) + FRAME_BYTES;
+        stored_bytes > files.segment_bytes.max(LEAST_LARGE_BYTES)
+    }
+
+    /// Appends the record of a large segment, with a short write. Returns the segment's number, and
+    /// what to drop without the commit lock.
+    pub fn append_large(
+        &mut self,
+        large: &mut LargeSegment,
+        (first_seq, unsynced, count): (SeqNo, u64, u64),
+    ) -> Result<(u64, PassedOver)> {
+        let number = large.record.number();
+        if self.segments.back().is_some_and(|last| last.number >= number) {
+            let what = format!("more than {AHEAD} files were made while a batch was written");
+            return Err(Error::invalid(what, "write the batch again"));
+        }
+        let mut head = Vec::with_capacity(WIDE_HEAD_BYTES);
+        [first_seq, unsynced, count].into_iter().for_each(|n| put_wide_varint(&mut head, n));
+        large.record.finish(LogKind::Wal, &head)?;
+        large.is_appended = true;
+        self.seal_current();
+        self.segments.push_back(Segment {
+            number,
+            first_seq,
+            capacity_bytes: large.capacity_bytes,
+            unsynced: Some(Arc::clone(large.record.file())),
+            mapping: None,
+        });
+        self.dir_dirty = true;
+        Ok((number, large.pass()))
+    }
+
+    /// A random id for a file of the log.
+    pub fn next_id(&mut self) -> u64 {
+        crate::base::random::next(&mut self.random)
+    }
+
     fn append_record(&mut self, first_seq: SeqNo, parts: &[&[u8]]) -> Result<u64> {
         let wanted = LogWriter::max_stored_bytes(parts.iter().map(|part| part.len()).sum());
         self.make_room(wanted, first_seq)?;
@@ -378,10 +502,9 @@ impl Wal {
         {
             return Ok(());
         }
-        let capacity_bytes = (wanted + crate::log::FRAME_BYTES).max(self.files.segment_bytes);
+        let capacity_bytes = (wanted + FRAME_BYTES).max(self.files.segment_bytes);
         let (number, taken) = self.files.take(capacity_bytes)?;
-        let id = crate::base::random::next(&mut self.random);
-        let header = LogHeader { number, id };
+        let header = LogHeader { number, id: self.next_id() };
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.seal_current();

@@ -11,6 +11,8 @@
 //! 6. With `Durability::Sync`: one sync for all records appended so far; writers that arrive while
 //!    it runs share the next one (group commit).
 //!
+//! A batch that does not fit a log segment goes another way (`large`).
+//!
 //! A record is in the operating system's hands (mapped pages or a finished write) before step 4, so
 //! whatever a reader saw survives a crash of the process.
 
@@ -76,6 +78,8 @@ pub(crate) struct Committer {
     /// Set when the log passes a limit; the writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
+    /// Held by the writer of a large batch.
+    pub(super) large: Mutex<()>,
 }
 
 /// The parts that a committer works with.
@@ -149,6 +153,7 @@ impl Committer {
             durable_seq: CachePadded::new(AtomicU64::new(last_seq)),
             log_too_long: AtomicBool::new(false),
             syncer: Syncer::default(),
+            large: Mutex::new(()),
         }
     }
 
@@ -171,6 +176,28 @@ impl Committer {
         let started = sampled().then(Instant::now);
         self.env.check_writable()?;
         self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)?;
+        let last_seq = match Wal::is_large(&self.wal_files, batch.encoded().len()) {
+            true => self.commit_large(batch, keyspaces)?,
+            false => self.commit_usual(batch, keyspaces)?,
+        };
+        self.relieve();
+        self.env.metrics.add_all(&[
+            (Counter::writes, batch.len()),
+            (Counter::commits, 1),
+            (Counter::user_bytes_written, batch.user_bytes()),
+        ]);
+        if durability == Durability::Sync {
+            self.sync_through(last_seq)?;
+        }
+        if let Some(started) = started {
+            self.env.metrics.commit_ns.record(started.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last number.
+    #[inline]
+    fn commit_usual(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>]) -> Result<SeqNo> {
         // A lone write does most of its work before it has a number, so the writer of the next
         // number waits only for the rest. A batch cannot: its later writes could move the places
         // found for the earlier ones.
@@ -201,20 +228,7 @@ impl Committer {
                 self.rotate_if_active(keyspace, &view.active);
             }
         }
-        drop(views);
-        self.relieve();
-        self.env.metrics.add_all(&[
-            (Counter::writes, batch.len()),
-            (Counter::commits, 1),
-            (Counter::user_bytes_written, batch.user_bytes()),
-        ]);
-        if durability == Durability::Sync {
-            self.sync_through(last_seq)?;
-        }
-        if let Some(started) = started {
-            self.env.metrics.commit_ns.record(started.elapsed());
-        }
-        Ok(())
+        Ok(last_seq)
     }
 
     /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
@@ -323,7 +337,7 @@ impl Committer {
     /// Takes the commit lock for a write, looking often before it gives way to another thread. The
     /// lock's own spinning calls the kernel after three looks, for a wait of a tenth of a
     /// microsecond.
-    fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
+    pub(super) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
             // A look shares the holder's cache line; only an attempt takes it away.
             if !self.state.is_locked()
@@ -342,20 +356,7 @@ impl Committer {
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
-        if state.closed {
-            return Err(Error::Closed);
-        }
-        for keyspace in keyspaces {
-            keyspace.check_exists()?;
-            keyspace.dead_ranges.note_batch(batch, keyspace.id);
-        }
-        let first_seq = state.next_seq;
-        if first_seq + batch.len() > MAX_SEQ {
-            return Err(Error::invalid(
-                "the store has used all of its 2^56 sequence numbers",
-                "export the data and import it into a new store",
-            ));
-        }
+        let first_seq = self.next_number(&state, batch, keyspaces)?;
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
         let appended = state.wal.append(first_seq, unsynced, batch.len(), batch.encoded());
         let segment = match appended {
@@ -366,13 +367,7 @@ impl Committer {
                 return Err(error);
             }
         };
-        if segment != state.last_segment {
-            state.last_segment = segment;
-            if self.wants_relief(&state.wal) {
-                self.log_too_long.store(true, Relaxed);
-            }
-        }
-        state.next_seq += batch.len();
+        self.note_logged(&mut state, batch, segment);
         let announce = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             if view.active.announce(first_seq, batch.len(), batch.deletes(), segment) {
@@ -382,11 +377,49 @@ impl Committer {
         };
         let views = Views::of(keyspaces, announce);
         drop(state);
+        self.note_space();
+        Ok((first_seq, views))
+    }
+
+    /// The first number of a batch that may be logged now. It is not taken yet.
+    pub(super) fn next_number(
+        &self,
+        state: &CommitState,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<SeqNo> {
+        if state.closed {
+            return Err(Error::Closed);
+        }
+        for keyspace in keyspaces {
+            keyspace.check_exists()?;
+            keyspace.dead_ranges.note_batch(batch, keyspace.id);
+        }
+        if state.next_seq + batch.len() > MAX_SEQ {
+            return Err(Error::invalid(
+                "the store has used all of its 2^56 sequence numbers",
+                "export the data and import it into a new store",
+            ));
+        }
+        Ok(state.next_seq)
+    }
+
+    /// Takes the numbers of a batch that was logged.
+    pub(super) fn note_logged(&self, state: &mut CommitState, batch: &Batch, segment: u64) {
+        if segment != state.last_segment {
+            state.last_segment = segment;
+            if self.wants_relief(&state.wal) {
+                self.log_too_long.store(true, Relaxed);
+            }
+        }
+        state.next_seq += batch.len();
+    }
+
+    /// After a write that was let through on a full disk to find out: there is space again.
+    pub(super) fn note_space(&self) {
         if self.env.is_out_of_space() {
-            // This write was let through on a full disk to find out: there is space again.
             self.env.note_success();
         }
-        Ok((first_seq, views))
     }
 
     /// Notes the hidden entries that a walk passed.

@@ -1,11 +1,13 @@
 //! The write path.
 //!
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
+//! - [`large`]: the same for batches that do not fit a log segment.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
 //! - [`pressure`]: slows writers down before they must be stopped.
 
 pub(crate) mod commit;
+mod large;
 mod log;
 pub(crate) mod pressure;
 mod rotation;

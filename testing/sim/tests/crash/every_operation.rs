@@ -4,19 +4,24 @@
 use runstone::policy::registry::POLICIES;
 use runstone::{Background, Options, ValuePlacement};
 use runstone_sim::crash::{Crash, count_operations, crash_at};
-use runstone_sim::workload::{cooled, generate, options, options_for, placed, written_back};
+use runstone_sim::workload::{
+    Operation, cooled, generate, generate_large, options, options_for, placed, written_back,
+};
 
 const OPERATIONS: usize = 200;
 
 fn crash_everywhere(options: &Options) {
-    let operations = generate(options.seed.unwrap(), OPERATIONS);
-    let (count, hash) = count_operations(options, &operations);
-    assert_eq!(count_operations(options, &operations), (count, hash), "a seed is a run");
+    crash_everywhere_in(options, &generate(options.seed.unwrap(), OPERATIONS));
+}
+
+fn crash_everywhere_in(options: &Options, operations: &[Operation]) {
+    let (count, hash) = count_operations(options, operations);
+    assert_eq!(count_operations(options, operations), (count, hash), "a seed is a run");
     assert!(count > 100, "the workload touches the disk: {count} operations");
     let mut lost = 0;
     for at in 0..count {
         let crashes = [Crash::Process, Crash::Power(at), Crash::Power(at.wrapping_mul(31) + 7)];
-        let survived = crash_at(options, &operations, at, &crashes);
+        let survived = crash_at(options, operations, at, &crashes);
         lost += survived.iter().filter(|one| one.batches < one.attempted).count();
     }
     assert!(lost > 0, "some crash loses an unsynced suffix, or the faults prove nothing");
@@ -38,6 +43,15 @@ seeds!(
     seed_7 = 7,
     seed_8 = 8
 );
+
+/// Batches with segments of their own, among others.
+#[test]
+fn large_batches() {
+    for seed in [21, 22] {
+        let options = options(seed, Background::Manual);
+        crash_everywhere_in(&options, &generate_large(seed, OPERATIONS / 2));
+    }
+}
 
 /// Values apart from their keys, whatever the seed would have drawn.
 fn with_values_placed(placement: ValuePlacement) {

@@ -1,0 +1,117 @@
+//! Commits batches that do not fit a log segment: a value of many megabytes, a million small ones.
+//! Other writers wait for a few steps of them, not for their bytes.
+//!
+//! 1. Without the commit lock: the operations are written to a log segment of their own and synced,
+//!    but for the beginning, without which nobody takes it for a segment. They are inserted into
+//!    memtables of their own, under numbers above all that readers see.
+//! 2. Under the commit lock: numbers, the beginning of the segment, and the memtables behind those
+//!    of earlier numbers, as if the active ones had been full.
+//! 3. Without it: the entries get their numbers, some 10 ns each. Writers with later numbers wait
+//!    for that. Then the batch is published as any other.
+//!
+//! One large batch is written at a time. It takes its own size in memory beside the caller's, and
+//! its memtables are flushed at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::base::error::Result;
+use crate::base::key::{KeyspaceId, SeqNo};
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::memtable::Memtable;
+use crate::memtable::btree::RecordRef;
+use crate::wal::batch::Batch;
+use crate::wal::segments::LargeSegment;
+use crate::write::commit::Committer;
+
+/// The memtables of a large batch in a keyspace.
+struct Own {
+    keyspace: Arc<KeyspaceCore>,
+    /// Holds the batch's entries.
+    filled: Arc<Memtable>,
+    /// All of them.
+    records: Vec<RecordRef>,
+    /// Takes the writes that follow.
+    fresh: Arc<Memtable>,
+}
+
+impl Committer {
+    /// Commits a large batch, and returns its last number.
+    pub(super) fn commit_large(
+        &self,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<SeqNo> {
+        let _turn = self.large.lock();
+        let id = self.state.lock().wal.next_id();
+        let logged = LargeSegment::write(&self.wal_files, id, batch.encoded());
+        let mut large = logged.inspect_err(|error| self.env.note_job_error(error))?;
+        let owns = self.fill(batch, keyspaces);
+
+        let mut state = self.lock_commit();
+        let first_seq = self.next_number(&state, batch, keyspaces)?;
+        let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
+        let appended = state.wal.append_large(&mut large, (first_seq, unsynced, batch.len()));
+        let (segment, passed_over) = match appended {
+            Ok(appended) => appended,
+            Err(error) => {
+                drop(state);
+                self.env.note_job_error(&error);
+                return Err(error);
+            }
+        };
+        self.note_logged(&mut state, batch, segment);
+        for own in &owns {
+            // The only announcement to this memtable.
+            let _ = own.filled.announce(first_seq, batch.len(), batch.deletes(), segment);
+            own.show();
+            self.catalog.unflushed.add(&own.keyspace);
+        }
+        drop(state);
+        drop(passed_over);
+        self.note_space();
+        reached!(LargeBatchLogged);
+        owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
+        let last_seq = first_seq + batch.len() - 1;
+        self.visibility.publisher.publish(first_seq, last_seq);
+        self.pressure.refresh(keyspaces);
+        self.schedule.wake();
+        Ok(last_seq)
+    }
+
+    /// Memtables with the operations of a batch.
+    fn fill(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>]) -> Vec<Own> {
+        let own = |keyspace: &Arc<KeyspaceCore>| {
+            let options = keyspace.options.load();
+            let new = || Arc::new(self.catalog.new_memtable(&options, None));
+            let (filled, fresh, keyspace) = (new(), new(), Arc::clone(keyspace));
+            Own { keyspace, filled, records: Vec::new(), fresh }
+        };
+        let mut owns: Vec<Own> = keyspaces.iter().map(own).collect();
+        let find = |id: KeyspaceId| keyspaces.iter().position(|keyspace| keyspace.id == id);
+        for (index, operation) in (0..).zip(batch.operations()) {
+            let Some(at) = find(operation.keyspace) else {
+                unreachable!("the keyspaces cover every operation of the batch");
+            };
+            let filled = &owns[at].filled;
+            filled.insert_unnumbered(index, operation.kind, operation.key, operation.value);
+        }
+        owns.iter_mut().for_each(|own| own.records = own.filled.records());
+        owns
+    }
+}
+
+impl Own {
+    /// Puts the filled memtable behind the active one, and a fresh one behind that. Called under
+    /// the commit lock, so that every number in an older memtable is below those in a newer one.
+    fn show(&self) {
+        let _view = self.keyspace.view_lock.lock();
+        let old = self.keyspace.view.load_full();
+        let mut immutable = vec![Arc::clone(&self.filled)];
+        immutable.extend(Some(&old.active).filter(|active| !active.is_empty()).cloned());
+        immutable.extend(old.immutable.iter().cloned());
+        let (active, version) = (Arc::clone(&self.fresh), Arc::clone(&old.version));
+        self.keyspace.view.store(Arc::new(View { active, immutable, version }));
+        self.keyspace.dead_ranges.forget_unused();
+    }
+}

@@ -1,0 +1,128 @@
+//! Batches that do not fit a log segment, beside other writers and readers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::{Background, Batch, KeyspaceOptions, Options, Store, WalMode, WriteOptions};
+
+fn open(storage: Arc<dyn Storage>, background: Background) -> Store {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 1 << 20;
+    let options = Options {
+        wal_segment_bytes: 256 << 10,
+        wal_mode: WalMode::Write,
+        background,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    };
+    Store::open_on(storage, options).expect("opens")
+}
+
+/// Thousands of versions of a few keys, deletes among them, over two keyspaces.
+fn batch(store: &Store, round: u32) -> Batch {
+    let (one, other) = (store.default_keyspace(), store.keyspace("other").expect("exists"));
+    let mut batch = Batch::new();
+    for version in 0..4_000u32 {
+        let key = format!("key{}", version % 7);
+        let value = format!("{round}.{version}.{}", "x".repeat(100));
+        batch.put(one, &key, &value).expect("fits");
+        batch.delete(one, format!("gone{}", version % 7)).expect("fits");
+        batch.put(&other, &key, &value).expect("fits");
+    }
+    batch
+}
+
+fn check(store: &Store, round: u32) {
+    let (one, other) = (store.default_keyspace(), store.keyspace("other").expect("exists"));
+    for keyspace in [one, &other] {
+        for last in 3_993..4_000u32 {
+            let found = keyspace.get(format!("key{}", last % 7)).expect("reads").expect("is there");
+            assert!(found.starts_with(format!("{round}.{last}.").as_bytes()), "{round}, {last}");
+        }
+        assert_eq!(keyspace.iter().expect("scans").count(), 7);
+    }
+}
+
+/// Ends after `rounds` by a killed process or by a power cut.
+fn write_and_crash(rounds: u32, loses_power: bool) {
+    let storage = SimStorage::new(7);
+    let store = open(Arc::new(storage.clone()), Background::Manual);
+    store.open_keyspace("other", None).expect("opens");
+    for round in 0..rounds {
+        (0..7).for_each(|key| store.put(format!("gone{key}"), "there").expect("puts"));
+        let before = store.snapshot();
+        store.write(&batch(&store, round), WriteOptions::default()).expect("writes");
+        check(&store, round);
+        let gone = store.default_keyspace().get_at("gone3", &before).expect("reads");
+        assert_eq!(gone.as_deref(), Some(&b"there"[..]));
+        // What is written behind it is newer.
+        store.put("key3", "newer").expect("puts");
+        assert_eq!(store.get("key3").expect("reads").as_deref(), Some(&b"newer"[..]));
+        store.put("key3", format!("{round}.3993.")).expect("puts");
+        if round == 1 {
+            store.flush().expect("flushes");
+            check(&store, round);
+        }
+    }
+    store.sync().expect("syncs");
+    let left = match loses_power {
+        true => storage.power_cut(rounds.into()).0,
+        false => storage.process_crash(),
+    };
+    check(&open(Arc::new(left), Background::Manual), rounds - 1);
+}
+
+#[test]
+fn a_large_batch_shows_its_last_versions_and_survives() {
+    for rounds in 1..4 {
+        write_and_crash(rounds, false);
+        write_and_crash(rounds, true);
+    }
+}
+
+/// Readers see all of a batch or nothing, whatever they look at while it is numbered.
+#[test]
+fn readers_beside_large_batches_see_whole_ones() {
+    let store = Arc::new(open(Arc::new(MemoryStorage::new()), Background::Threads(2)));
+    store.open_keyspace("other", None).expect("opens");
+    store.write(&batch(&store, 0), WriteOptions::default()).expect("writes");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..30 {
+                store.write(&batch(&store, round), WriteOptions::default()).expect("writes");
+            }
+            done.store(true, Relaxed);
+        });
+        scope.spawn(|| {
+            for number in 0u32.. {
+                store.put(format!("small{number}"), number.to_be_bytes()).expect("puts");
+                let found = store.get(format!("small{number}")).expect("reads");
+                assert_eq!(found.as_deref(), Some(&number.to_be_bytes()[..]));
+                if done.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let round_of = |value: &[u8]| -> u32 {
+            let text = String::from_utf8_lossy(value);
+            text.split('.').next().expect("has one").parse().expect("a number")
+        };
+        let mut last = 0;
+        while !done.load(Relaxed) {
+            let snapshot = store.snapshot();
+            let other = store.keyspace("other").expect("exists");
+            let seen = [store.default_keyspace(), &other].map(|keyspace| {
+                let read = |key: u32| keyspace.get_at(format!("key{key}"), &snapshot);
+                [0, 3, 6].map(|key| round_of(&read(key).expect("reads").expect("is there")))
+            });
+            let rounds = seen.as_flattened();
+            assert!(rounds.iter().all(|round| *round == rounds[0]), "{seen:?}");
+            assert!(rounds[0] >= last, "{} after {last}", rounds[0]);
+            last = rounds[0];
+            let scanned = other.prefix(b"key").expect("scans").count();
+            assert_eq!(scanned, 7);
+        }
+    });
+}
