@@ -13,6 +13,12 @@ pub fn pause(is_long: bool) {
     if is_long { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
+/// Sleeps for a moment, in loops that have waited long already: whoever they wait for needs the
+/// processor more.
+pub fn rest() {
+    std::thread::sleep(std::time::Duration::from_micros(50));
+}
+
 /// Takes the lock.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

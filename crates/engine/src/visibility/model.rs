@@ -9,6 +9,10 @@ mod sync {
         shuttle::thread::yield_now();
     }
 
+    pub fn rest() {
+        shuttle::thread::yield_now();
+    }
+
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("no panic under a lock")
     }

@@ -4,11 +4,15 @@
 use crossbeam_utils::CachePadded;
 
 use super::sync::atomic::{AtomicU64, Ordering::*};
-use super::sync::{Condvar, Mutex, lock, pause, wait};
+use super::sync::{Condvar, Mutex, lock, pause, rest, wait};
 use crate::base::key::SeqNo;
 
 /// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;
+/// A writer looks this often at the number that it waits for before it yields to other threads, and
+/// this often before it sleeps: after some 50 us.
+const SPINS: u32 = 128;
+const YIELDS: u32 = SPINS + 64;
 
 /// The writes that readers may see: all up to a number.
 ///
@@ -74,16 +78,16 @@ impl<const MARKS: usize> Publisher<MARKS> {
                 return self.publish_marked(last_seq);
             }
             is_marked = is_marked || self.mark(first_seq, last_seq);
-            spins += 1;
-            pause(spins >= 128);
+            wait_longer(&mut spins);
         }
     }
 
     /// Waits until `seq` is visible. The wait is short, because its writer has only memory to
     /// write.
     pub fn wait_visible(&self, seq: SeqNo) {
+        let mut spins = SPINS;
         while self.visible.load(Acquire) < seq {
-            pause(true);
+            wait_longer(&mut spins);
         }
     }
 
@@ -123,6 +127,17 @@ impl<const MARKS: usize> Publisher<MARKS> {
             }
             last_seq = next_seq;
         }
+    }
+}
+
+/// Waits a little: the longer it took so far, the more it leaves the processor to others. The usual
+/// wait is for a writer that has only memory to write; behind a large batch it takes milliseconds.
+fn wait_longer(spins: &mut u32) {
+    *spins = spins.saturating_add(1);
+    match *spins {
+        0..SPINS => pause(false),
+        SPINS..YIELDS => pause(true),
+        _ => rest(),
     }
 }
 
