@@ -168,7 +168,8 @@ impl std::fmt::Debug for Options {
 
 /// More than any machine has.
 const MAX_BUDGET_BYTES: u64 = 1 << 46;
-const MIN_SEGMENT_BYTES: u64 = 64 << 10;
+/// Smallest log segment.
+pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Together, mapped segments take at most this fraction of the budget, unless their minimum size
 /// takes more.
 const MAPPED_LOG_FRACTION: u64 = 4;

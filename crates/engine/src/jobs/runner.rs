@@ -141,6 +141,12 @@ impl Runner {
         if !self.preparer.may_start(claims) {
             return None;
         }
+        let purge_is_due =
+            !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge");
+        if purge_is_due && self.env.is_out_of_space() {
+            // Before the flushes, which fail until there is space.
+            return Some(Job::Purge);
+        }
         let flushing = |id| {
             claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
         };
@@ -158,7 +164,7 @@ impl Runner {
         if let Some(preparation) = self.preparer.next(claims, *CORES <= 2 && claims.is_any_busy()) {
             return Some(Job::Prepare(preparation));
         }
-        if !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge") {
+        if purge_is_due {
             return Some(Job::Purge);
         }
         if !compactions {

@@ -114,7 +114,8 @@ impl Engine {
     }
 
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.env.check_writable()?;
+        // A full disk is a reason to drop one.
+        self.env.check_not_stopped()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
         let keyspace = self.catalog.find_keyspace(name).ok_or_else(unknown)?;
         reached!(KeyspaceFound);
@@ -134,11 +135,15 @@ impl Engine {
         // The log no longer needs what only its memtables needed. A close removes the log segment
         // by segment, and a crash in between must not leave a log that lacks its beginning.
         let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
-        let change = Change::Dropped { id: keyspace.id };
-        let logged = self
-            .env
-            .check_not_stopped()
-            .and_then(|()| self.catalog.append_edit(&mut manifest, vec![change], log_start));
+        let mut append = || {
+            self.env.check_not_stopped()?;
+            let change = Change::Dropped { id: keyspace.id };
+            self.catalog.append_edit(&mut manifest, vec![change], log_start)
+        };
+        let logged = match append() {
+            Err(error) if error.is_no_space() && self.committer.spend_reserve() => append(),
+            outcome => outcome,
+        };
         if let Err(error) = logged {
             // Done before the manifest lock is released: a checkpoint reads this mark under that
             // lock.

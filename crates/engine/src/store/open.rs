@@ -8,6 +8,10 @@
 //! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
 //!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
 //! 6. Remove the files that the manifest does not name (P10).
+//!
+//! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
+//! store that is opened for reading; steps 5 and 6 live on a reserve. The store then opens out of
+//! space (P9), so that somebody can delete or drop what takes it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,13 +36,15 @@ use crate::jobs::runner;
 use crate::log::number_in;
 use crate::memtable::arena::ChunkPool;
 use crate::store::engine::Engine;
-use crate::store::recovery::recover;
+use crate::store::recovery::{recover, recover_in_memory};
 use crate::table::handle::{DiskUse, TableContext};
 use crate::tree::manifest::{
     CURRENT, Current, KeyspaceState, StoreState, read_current, read_manifest,
 };
 use crate::values::file::FIRST_SLOT;
-use crate::wal::segments::{Wal, WalFiles};
+use crate::wal::recovery::{is_begun, segments};
+use crate::wal::reserve::RESERVE;
+use crate::wal::segments::{Wal, WalFiles, segment_name};
 
 const LOCK_NAME: &str = "LOCK";
 /// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
@@ -81,9 +87,44 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
         None => new_state(&mut random),
     };
     apply_options(&mut state, &options)?;
-    let inner = Arc::new(assemble(storage, options, lock, state, random)?);
-    recover(&inner, random)?;
+    let inner = Arc::new(assemble(storage, options, lock, &state, random)?);
+    let inner = match recover(&inner, random) {
+        Ok(()) => inner,
+        Err(error) if error.is_no_space() => open_full(inner, &state, random, &error)?,
+        Err(error) => return Err(error),
+    };
     finish(inner)
+}
+
+/// Opens a store for writing on a disk that is full, which the first attempt at a recovery found.
+fn open_full(
+    full: Arc<Engine>,
+    state: &StoreState,
+    random: u64,
+    error: &Error,
+) -> Result<Arc<Engine>> {
+    let lock = full.lock.lock().take().ok_or(Error::Closed)?;
+    let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
+    // What it holds in memory would be twice there.
+    drop(full);
+    spend_reserves(&*storage, state.log_floor)?;
+    let inner = Arc::new(assemble(storage, options, lock, state, random)?);
+    recover_in_memory(&inner, random)?;
+    inner.env.note_job_error(error);
+    Ok(inner)
+}
+
+/// Gives up the reserve, and the log segments that were prepared and hold nothing.
+fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
+    for number in segments(storage, log_floor)? {
+        if !is_begun(storage, number)? {
+            storage.remove(&segment_name(number))?;
+        }
+    }
+    match storage.remove(RESERVE) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The current manifest, or `None` where a store may be made.
@@ -95,6 +136,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     let ours = |name: &str| {
         let known = ["manifest", "wal", "table", "values"];
         name == LOCK_NAME
+            || name == RESERVE
             || name.starts_with(CURRENT)
             || known.iter().any(|extension| number_in(name, extension).is_some())
     };
@@ -160,7 +202,7 @@ fn assemble(
     storage: Arc<dyn Storage>,
     options: Options,
     lock: Box<dyn StorageLock>,
-    state: StoreState,
+    state: &StoreState,
     random: u64,
 ) -> Result<Engine> {
     let next_file = state.next_file.max(highest_file(&*storage)? + 1);
@@ -178,11 +220,11 @@ fn assemble(
         Arc::clone(&cache),
         Arc::clone(&env.bell),
     ));
-    let tables = table_context(&storage, &cache, &state);
+    let tables = table_context(&storage, &cache, state);
     let manifest = ManifestState {
         log: None,
         flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
-        next_keyspace: next_keyspace(&state)?,
+        next_keyspace: next_keyspace(state)?,
         uid: state.uid,
         log_start: (state.log_floor, state.log_start_seq),
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+use runstone_storage::Category;
 
 use crate::base::error::Result;
 use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
@@ -17,29 +18,80 @@ use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 use crate::values::separation::Separated;
 use crate::wal::recovery::{self, LogStart};
+use crate::wal::segments::segment_name;
 
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
+/// What a replay puts the writes of the log in.
+enum Target<'a> {
+    /// Tables, when a memtable is full and at the end.
+    Tables(&'a mut NewTables),
+    /// Memtables, which are flushed when there is space.
+    Memory,
+    /// One memtable per keyspace, of a store that is opened for reading.
+    Reading,
+}
+
+/// What a replay found.
+struct Replay {
+    last_seq: SeqNo,
+    /// Segments with writes that are not in tables, and the numbers of their first ones.
+    segments: Vec<(u64, SeqNo)>,
+    /// The segments behind this one hold what was dropped, if the log was torn.
+    torn_behind: Option<u64>,
+}
+
 /// Runs steps 3 to 6.
 pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
-    let mut new_tables = NewTables::new();
-    if !inner.env.options.read_only {
-        make_base_durable(inner, random)?;
+    if inner.env.options.read_only {
+        return replay_log(inner, Target::Reading).map(drop);
     }
-    let fresh = replay_log(inner, &mut new_tables).and_then(|last_seq| {
-        let writes = !inner.env.options.read_only;
-        writes.then(|| make_first_manifest(inner, &new_tables, last_seq, random)).transpose()
-    });
+    make_base_durable(inner, random)?;
+    let mut new_tables = NewTables::new();
+    let fresh = replay_log(inner, Target::Tables(&mut new_tables))
+        .and_then(|replay| make_first_manifest(inner, &new_tables, Some(replay.last_seq), random));
     // Nothing names these tables yet. On a full disk they would take the room that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
         new_tables.values().for_each(|tables| inner.catalog.discard(tables));
     })?;
-    let Some(fresh) = fresh else { return Ok(()) };
+    begin_manifest(inner, fresh)
+}
+
+/// The same where the disk has no room for tables: the log stays, and what it holds is in memory.
+pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: u64) -> Result<()> {
+    let replay = replay_log(inner, Target::Memory)?;
+    keep_log(inner, &replay)?;
+    let fresh = make_first_manifest(inner, &NewTables::new(), None, random)?;
+    begin_manifest(inner, fresh)
+}
+
+/// Puts the first manifest in force, and removes what it does not name.
+fn begin_manifest(inner: &Engine, fresh: Manifest) -> Result<()> {
     fresh.switch_current()?;
+    let bytes = fresh.bytes();
     inner.catalog.manifest.lock().log = Some(fresh);
-    remove_orphans(inner)
+    remove_orphans(inner)?;
+    inner.committer.begin_reserve(bytes);
+    Ok(())
+}
+
+/// Makes a log that stays durable, because later writes are numbered behind it. Segments behind a
+/// torn end go first: the numbers in them are given out again.
+fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
+    let storage = &*inner.env.storage;
+    if let Some(last) = replay.torn_behind {
+        for number in recovery::segments(storage, last + 1)? {
+            storage.remove(&segment_name(number))?;
+        }
+    }
+    for (number, first_seq) in &replay.segments {
+        let file = storage.open(&segment_name(*number), Category::Wal)?;
+        file.sync()?;
+        inner.committer.keep_segment(*number, *first_seq, file.len()?);
+    }
+    Ok(storage.sync_dir()?)
 }
 
 /// Makes the manifest that was read durable, in a manifest of its own. Recovery writes values to
@@ -61,14 +113,17 @@ fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
     Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
 }
 
-/// Replays the log into memtables, and writes those to tables unless the store is read-only.
-/// Returns the last sequence number.
-fn replay_log(inner: &Engine, new_tables: &mut NewTables) -> Result<SeqNo> {
+/// Replays the log into memtables, and those into the target.
+fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
     let start = LogStart { segment, seq };
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
-    let recovered = recovery::replay(&*inner.env.storage, start, |seq, operation| {
+    let mut segments: Vec<(u64, SeqNo)> = Vec::new();
+    let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
+        if segments.last().is_none_or(|(last, _)| *last != segment) {
+            segments.push((segment, seq));
+        }
         // The log may still hold writes to a dropped keyspace.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
@@ -76,26 +131,33 @@ fn replay_log(inner: &Engine, new_tables: &mut NewTables) -> Result<SeqNo> {
         }
         let active = Arc::clone(&keyspace.view.load().active);
         let deletes = u64::from(operation.kind == Kind::Delete);
-        if active.announce(seq, 1, deletes, 0) {
+        if active.announce(seq, 1, deletes, segment) {
             inner.catalog.unflushed.add(keyspace);
         }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
         inner.visibility.publisher.set_visible(seq);
-        if active.is_full() && !inner.env.options.read_only {
-            spill(inner, keyspace, &active, new_tables)?;
+        match &mut target {
+            Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
+            Target::Memory if active.is_full() => {
+                inner.committer.rotate_if_active(keyspace, &active);
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     })?;
     let last_seq = recovered.last_seq.max(inner.visibility.publisher.visible());
     inner.committer.begin_after(last_seq);
     if recovered.torn {
         tracing::warn!(last_seq, "an unsynced suffix of the log was lost");
     }
-    for keyspace in keyspaces.values().filter(|_| !inner.env.options.read_only) {
-        let active = Arc::clone(&keyspace.view.load().active);
-        spill(inner, keyspace, &active, new_tables)?;
+    if let Target::Tables(tables) = target {
+        for keyspace in keyspaces.values() {
+            let active = Arc::clone(&keyspace.view.load().active);
+            spill(inner, keyspace, &active, tables)?;
+        }
     }
-    Ok(last_seq)
+    let torn_behind = recovered.torn.then_some(recovered.last_segment);
+    Ok(Replay { last_seq, segments, torn_behind })
 }
 
 /// Writes a recovered memtable to a table and puts an empty one in its place.
@@ -123,11 +185,12 @@ fn spill(
     Ok(())
 }
 
-/// Writes a manifest with the whole state, but does not make it current.
+/// Writes a manifest with the whole state, but does not make it current. With a `last_seq`
+/// everything up to there is in tables, and nothing of the log is needed any more.
 fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
-    last_seq: SeqNo,
+    last_seq: Option<SeqNo>,
     mut random: u64,
 ) -> Result<Manifest> {
     let mut manifest = inner.catalog.manifest.lock();
@@ -146,11 +209,13 @@ fn make_first_manifest(
         };
         let version = inner.catalog.next_version(keyspace, &edit)?;
         keyspace.swap_version(version, 0);
-        manifest.flushed.insert(*id, last_seq);
+        manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }
     // Takes the manifest's number first: the log floor must lie behind every segment that exists.
     let number = inner.env.new_file();
-    manifest.log_start = (inner.env.next_file.load(Relaxed), last_seq + 1);
+    if let Some(last_seq) = last_seq {
+        manifest.log_start = (inner.env.next_file.load(Relaxed), last_seq + 1);
+    }
     let state = inner.catalog.store_state(&manifest);
     let id = random::next(&mut random);
     Manifest::create(Arc::clone(&inner.env.storage), number, id, &state)
@@ -167,13 +232,14 @@ fn remove_orphans(inner: &Engine) -> Result<()> {
         live.extend(keyspace.view.load().version.handles().map(|handle| handle.meta().id));
         live.extend(keyspace.values.load().all().map(|store| store.number));
     }
+    let log: BTreeSet<u64> = inner.committer.segment_numbers().into_iter().collect();
     for file in inner.env.storage.list()? {
         let name = &file.name;
         let data = number_in(name, "table").or(number_in(name, "values"));
         let orphan = match (data, number_in(name, "manifest")) {
             (Some(id), _) => !live.contains(&id),
             (_, Some(number)) => Some(number) != current,
-            _ => number_in(name, "wal").is_some() || name == "CURRENT.new",
+            _ => number_in(name, "wal").is_some_and(|n| !log.contains(&n)) || name == "CURRENT.new",
         };
         if orphan && let Err(error) = inner.env.storage.remove(name) {
             tracing::warn!(%error, "a file that is not needed was left behind");

@@ -90,6 +90,11 @@ impl Batch {
         self.count == 0
     }
 
+    /// Whether it only deletes, and so leads to space on a full disk.
+    pub(crate) fn only_deletes(&self) -> bool {
+        self.deletes == self.count
+    }
+
     /// Key and value bytes.
     pub fn user_bytes(&self) -> u64 {
         self.user_bytes

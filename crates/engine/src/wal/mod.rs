@@ -2,4 +2,5 @@
 
 pub(crate) mod batch;
 pub(crate) mod recovery;
+pub(crate) mod reserve;
 pub(crate) mod segments;

@@ -31,6 +31,8 @@ pub struct Recovered {
     pub records: u64,
     /// Whether an unsynced suffix was dropped.
     pub torn: bool,
+    /// The segment in which the valid part of the log ends.
+    pub last_segment: u64,
 }
 
 /// A decoded record head.
@@ -59,11 +61,11 @@ pub struct LogStart {
     pub seq: SeqNo,
 }
 
-/// Replays the log into `apply`, which is called once per operation in order.
+/// Replays the log into `apply`, which is called once per operation in order, with its segment.
 pub fn replay(
     storage: &dyn Storage,
     start: LogStart,
-    mut apply: impl FnMut(SeqNo, Operation<'_>) -> Result<()>,
+    mut apply: impl FnMut(u64, SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
     // The first end behind the last record, in case something is missing there. Segments that were
@@ -77,12 +79,13 @@ pub fn replay(
                 let end = end.unwrap_or((number, HEADER_BYTES - 1));
                 judge(storage, end, recovered.last_seq + 1)?;
                 recovered.torn = true;
+                recovered.last_segment = end.0;
                 return Ok(recovered);
             }
             for seq in head.first_seq..head.first_seq + head.count {
                 let operation = take_operation(&mut operations)
                     .map_err(|_| damaged(number, offset, "operation does not decode"))?;
-                apply(seq, operation)?;
+                apply(number, seq, operation)?;
             }
             if !operations.is_empty() {
                 return Err(damaged(number, offset, "bytes behind the last operation"));
@@ -94,6 +97,7 @@ pub fn replay(
     }
     let end = end.unwrap_or((start.segment, HEADER_BYTES - 1));
     recovered.torn = judge(storage, end, recovered.last_seq + 1)?;
+    recovered.last_segment = end.0;
     Ok(recovered)
 }
 
@@ -130,6 +134,11 @@ fn judge(storage: &dyn Storage, (number, offset): (u64, u64), expected: SeqNo) -
         return Err(damaged(number, offset, what));
     }
     Ok(later > 0)
+}
+
+/// Whether a segment was begun under its name. One that was not holds no record and may go.
+pub fn is_begun(storage: &dyn Storage, number: u64) -> Result<bool> {
+    Ok(open_segment(storage, number)?.is_some())
 }
 
 /// Opens a segment. `None` if it never got a header, or if its header belongs to an earlier use of

@@ -28,16 +28,20 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::base::codec::{put_varint, put_wide_varint};
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
-use crate::base::options::{READY_SEGMENTS, WalMode};
+use crate::base::options::{MIN_SEGMENT_BYTES, READY_SEGMENTS, WalMode};
 use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
 use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, PreparedRecord};
+use crate::wal::reserve::Reserve;
 
 /// The number of files that are kept for coming segments. Their pages are in the page cache and
 /// their blocks allocated, so reusing one costs a tenth of making a new one.
 const MAX_PARKED: usize = 16;
 /// The number of them that stay when nobody writes.
 const IDLE_PARKED: usize = 8;
+
+/// Bytes of the three numbers before the operations of a record.
+const MOST_HEAD_BYTES: usize = 30;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
@@ -55,6 +59,8 @@ pub struct WalFiles {
     next_file: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
+    /// Space for writes that lead to space.
+    pub reserve: Reserve,
     spares: Mutex<Spares>,
     /// Set when a quarter of the current segment is full, because a store with few writes needs no
     /// spare.
@@ -102,6 +108,7 @@ impl WalFiles {
         bell: Arc<Bell>,
     ) -> WalFiles {
         WalFiles {
+            reserve: Reserve::new(Arc::clone(&storage)),
             storage,
             mode,
             segment_bytes,
@@ -241,6 +248,18 @@ impl WalFiles {
         };
         self.remove_prepared(passed_over);
         Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
+    }
+
+    /// A small segment on a full disk, at the cost of the reserve and of all kept for later.
+    fn take_small(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
+        self.reserve.spend();
+        self.remove_spares();
+        let number = {
+            let mut spares = self.spares.lock();
+            spares.last_number = self.next_file.fetch_add(1, Relaxed);
+            spares.last_number
+        };
+        Ok((number, self.create(&segment_name(number), capacity_bytes)?))
     }
 
     /// Removes all but one of the prepared segments, which take memory, and all but a few of the
@@ -504,6 +523,25 @@ impl Wal {
         }
         let capacity_bytes = (wanted + FRAME_BYTES).max(self.files.segment_bytes);
         let (number, taken) = self.files.take(capacity_bytes)?;
+        self.begin(number, taken, capacity_bytes, first_seq)
+    }
+
+    /// Makes room on a full disk for a record of deletes, which lead to space.
+    pub fn make_room_to_delete(&mut self, bytes: usize, first_seq: SeqNo) -> Result<()> {
+        let wanted = LogWriter::max_stored_bytes(bytes + MOST_HEAD_BYTES);
+        let capacity_bytes = (wanted + FRAME_BYTES).max(MIN_SEGMENT_BYTES);
+        let (number, taken) = self.files.take_small(capacity_bytes)?;
+        self.begin(number, taken, capacity_bytes, first_seq)
+    }
+
+    /// Goes on in a new segment.
+    fn begin(
+        &mut self,
+        number: u64,
+        taken: SegmentFile,
+        capacity_bytes: u64,
+        first_seq: SeqNo,
+    ) -> Result<()> {
         let header = LogHeader { number, id: self.next_id() };
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
@@ -519,6 +557,17 @@ impl Wal {
         });
         self.dir_dirty = true;
         Ok(())
+    }
+
+    /// Goes on with a segment of before the open, which is synced.
+    pub fn keep(&mut self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
+        let (unsynced, mapping) = (None, None);
+        self.segments.push_back(Segment { number, first_seq, capacity_bytes, unsynced, mapping });
+    }
+
+    /// Numbers of all segments in use.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.segments.iter().map(|segment| segment.number).collect()
     }
 
     /// Seals the current segment. It does nothing slow, because the commit lock is held.

@@ -174,9 +174,9 @@ impl Committer {
             };
         }
         let started = sampled().then(Instant::now);
-        self.env.check_writable()?;
-        self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)?;
-        let last_seq = match Wal::is_large(&self.wal_files, batch.encoded().len()) {
+        self.admit(batch, relief)?;
+        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
+        let last_seq = match is_large && !self.env.is_out_of_space() {
             true => self.commit_large(batch, keyspaces)?,
             false => self.commit_usual(batch, keyspaces)?,
         };
@@ -309,6 +309,30 @@ impl Committer {
         Ok(last_seq)
     }
 
+    /// Returns when a batch may be written, or tells why not.
+    fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
+        if self.env.is_out_of_space() && batch.only_deletes() {
+            // They lead to space, and the flushes that other writes would wait for find none.
+            return self.env.check_not_stopped();
+        }
+        self.env.check_writable()?;
+        self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)
+    }
+
+    /// Appends a batch to the log, out of the reserve if the disk is full and the batch deletes.
+    fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
+        let first_seq = state.next_seq;
+        let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
+        let operations = batch.encoded();
+        match state.wal.append(first_seq, unsynced, batch.len(), operations) {
+            Err(error) if error.is_no_space() && batch.only_deletes() => {
+                state.wal.make_room_to_delete(operations.len(), first_seq)?;
+                state.wal.append(first_seq, unsynced, batch.len(), operations)
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Whether a writer that is held up may go on waiting.
     fn check_accepts(&self) -> Result<()> {
         self.env.check_writable()?;
@@ -357,9 +381,7 @@ impl Committer {
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
         let first_seq = self.next_number(&state, batch, keyspaces)?;
-        let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
-        let appended = state.wal.append(first_seq, unsynced, batch.len(), batch.encoded());
-        let segment = match appended {
+        let segment = match self.append_to_log(&mut state, batch) {
             Ok(segment) => segment,
             Err(error) => {
                 drop(state);
@@ -377,7 +399,7 @@ impl Committer {
         };
         let views = Views::of(keyspaces, announce);
         drop(state);
-        self.note_space();
+        self.note_space(batch);
         Ok((first_seq, views))
     }
 
@@ -415,10 +437,15 @@ impl Committer {
         state.next_seq += batch.len();
     }
 
-    /// After a write that was let through on a full disk to find out: there is space again.
-    pub(super) fn note_space(&self) {
+    /// Notes that a batch was logged, which may have been on a full disk.
+    pub(super) fn note_space(&self, batch: &Batch) {
         if self.env.is_out_of_space() {
-            self.env.note_success();
+            match batch.only_deletes() {
+                // What it left of the reserve may have to take the drop of a keyspace.
+                true => self.wal_files.reserve.keep(),
+                // It was let through on a full disk to find out: there is space again.
+                false => self.env.note_success(),
+            }
         }
     }
 

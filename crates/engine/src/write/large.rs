@@ -69,7 +69,7 @@ impl Committer {
         }
         drop(state);
         drop(passed_over);
-        self.note_space();
+        self.note_space(batch);
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
         let last_seq = first_seq + batch.len() - 1;

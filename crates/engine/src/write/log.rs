@@ -90,6 +90,9 @@ impl Committer {
             obsolete
         };
         obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
+        if !self.env.is_out_of_space() {
+            self.wal_files.reserve.keep();
+        }
     }
 
     /// Prepares the next log segment, and unmaps finished ones.
@@ -158,6 +161,26 @@ impl Committer {
     /// Removes the whole log, because none of it is needed any more.
     pub(crate) fn remove_log(&self) {
         self.state.lock().wal.remove_all();
+    }
+
+    /// Goes on with a segment that a replay read, because its writes had no room in tables.
+    pub(crate) fn keep_segment(&self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
+        self.state.lock().wal.keep(number, first_seq, capacity_bytes);
+    }
+
+    /// Numbers of all segments in use.
+    pub(crate) fn segment_numbers(&self) -> Vec<u64> {
+        self.state.lock().wal.numbers()
+    }
+
+    /// Begins to keep a reserve of space, for a manifest of so many bytes.
+    pub(crate) fn begin_reserve(&self, manifest_bytes: u64) {
+        self.wal_files.reserve.begin(manifest_bytes);
+    }
+
+    /// Gives the reserve up for a change that leads to space; `false` if there is none.
+    pub(crate) fn spend_reserve(&self) -> bool {
+        self.wal_files.reserve.spend()
     }
 
     /// Begins after a replay of the log: everything up to `last_seq` is visible and durable.

@@ -1,5 +1,6 @@
 //! Operations that fail while the process goes on: errors, short writes, failed syncs, full disks.
 
 mod any_operation;
+mod full_at_open;
 mod full_disk;
 mod open_files;

@@ -1,0 +1,172 @@
+//! A process that dies on a full disk, and a disk that stays full: the store opens for reading, and
+//! for writing too, so that a delete or the drop of a keyspace can make room (P8, P9).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runstone::storage::{SimStorage, Storage};
+use runstone::{
+    Background, Error, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
+    WriteOptions,
+};
+
+fn placements() -> Vec<KeyspaceOptions> {
+    let of = |placement| {
+        let mut keyspace = KeyspaceOptions::default();
+        keyspace.write_buffer_bytes = 64 << 10;
+        keyspace.block_bytes = 1024;
+        keyspace.shape.table_bytes = 64 << 10;
+        keyspace.shape.base_bytes = 128 << 10;
+        keyspace.values.placement = placement;
+        keyspace.values.separate_at = 200;
+        keyspace.values.groups = 4;
+        keyspace.values.slot_bytes = 16 << 10;
+        keyspace
+    };
+    let mut written_back = of(ValuePlacement::HashGrouped);
+    written_back.values.gc_pointers = GcPointers::Writeback;
+    let apart = [of(ValuePlacement::HashGrouped), of(ValuePlacement::Vlog), written_back];
+    [of(ValuePlacement::Inline)].into_iter().chain(apart).collect()
+}
+
+fn options(keyspace: &KeyspaceOptions, wal_mode: WalMode) -> Options {
+    Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 64 << 10,
+        wal_mode,
+        seed: Some(5),
+        keyspace: Some(keyspace.clone()),
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimStorage, options: &Options) -> Result<Store, Error> {
+    Store::open_on(Arc::new(disk.clone()), options.clone())
+}
+
+/// Half of them so small that they stay in the tables.
+fn value(i: u32) -> Vec<u8> {
+    let len = if i.is_multiple_of(2) { 50 } else { 900 };
+    // Nothing that compresses.
+    (0..len).map(|at: u32| ((i + at).wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+/// Puts to two keyspaces in turn until the disk is full; returns how many were acknowledged.
+fn fill(store: &Store, sync: bool) -> u32 {
+    let big = store.keyspace("big").expect("made before");
+    let write = if sync { WriteOptions::sync() } else { WriteOptions::default() };
+    for i in 0..100_000u32 {
+        let keyspace = if i % 4 == 0 { store.default_keyspace() } else { &big };
+        if let Err(error) = keyspace.put_with(i.to_be_bytes(), value(i), write) {
+            assert!(error.is_no_space(), "{error}");
+            return i;
+        }
+    }
+    panic!("the disk is never full");
+}
+
+fn check(store: &Store, count: u32, has_big: bool) {
+    let big = has_big.then(|| store.keyspace("big").expect("there"));
+    for i in 0..count {
+        let keyspace = if i % 4 == 0 { Some(store.default_keyspace()) } else { big.as_ref() };
+        let Some(keyspace) = keyspace else { continue };
+        let found = keyspace.get(i.to_be_bytes()).expect("get");
+        assert_eq!(found.as_deref(), Some(&value(i)[..]), "{i} of {count}");
+    }
+}
+
+/// Leaves not a block.
+fn fill_up(disk: &SimStorage) {
+    let most = 1 << 40;
+    disk.set_capacity_bytes(Some(most));
+    let free = disk.free_bytes().expect("it is limited");
+    disk.set_capacity_bytes(Some(most - free));
+    assert_eq!(disk.free_bytes(), Some(0));
+}
+
+fn patiently(what: &str, mut work: impl FnMut() -> Result<(), Error>) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = work() {
+        assert!(error.is_no_space(), "{what}: {error}");
+        assert!(Instant::now() < patience, "{what}: {error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A store that died on the full disk, as a crash of the process leaves it, or a power loss.
+fn died(options: &Options, power_lost: bool) -> (SimStorage, u32) {
+    let disk = SimStorage::new(7);
+    disk.set_capacity_bytes(Some(1200 << 10));
+    let store = open(&disk, options).expect("open");
+    store.open_keyspace("big", options.keyspace.clone()).expect("keyspace");
+    let count = fill(&store, power_lost);
+    assert!(count > 300, "{count}");
+    let left = if power_lost { disk.power_cut(count.into()).0 } else { disk.process_crash() };
+    fill_up(&left);
+    (left, count)
+}
+
+/// Values in hash groups were written to their slots, and a new manifest before that, or the store
+/// did not open; and nothing in it could be dropped.
+#[test]
+fn a_full_disk_opens_after_a_crash() {
+    for keyspace in placements() {
+        for (wal_mode, power_lost) in [(WalMode::Mapped, false), (WalMode::Write, true)] {
+            let options = options(&keyspace, wal_mode);
+            let (disk, count) = died(&options, power_lost);
+            let what = format!("{:?}, {wal_mode:?}", keyspace.values);
+            let reading = Options { read_only: true, keyspace: None, ..options.clone() };
+            let store = open(&disk, &reading).unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&store, count, true);
+            drop(store);
+            // More than once: an attempt must not take what the next one needs.
+            for _ in 0..3 {
+                let store = open(&disk, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+                check(&store, count, true);
+                let refused = store.put("more", vec![1; 3_000_000]).expect_err("the disk is full");
+                assert!(refused.is_no_space(), "{what}: {refused}");
+                drop(store);
+            }
+            let store = open(&disk, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            store.delete("a key").unwrap_or_else(|error| panic!("{what}: {error}"));
+            store.drop_keyspace("big").unwrap_or_else(|error| panic!("{what}: {error}"));
+            patiently(&what, || store.run_one_job().map(drop));
+            patiently(&what, || store.put("more", "after the drop"));
+            check(&store, count, false);
+            patiently(&what, || store.flush());
+            store.close().expect("close");
+            let store = open(&disk, &options).expect("reopen");
+            check(&store, count, false);
+            assert!(store.get("more").expect("get").is_some());
+            assert!(store.verify().expect("verify").is_clean(), "{what}");
+        }
+    }
+}
+
+/// What stays in the log at such an open is numbered on behind: it survives the next crash together
+/// with what is written then, and the power loss after that.
+#[test]
+fn a_log_that_stays_goes_on() {
+    for keyspace in placements() {
+        let options = options(&keyspace, WalMode::Mapped);
+        for seed in 0..20 {
+            let (disk, count) = died(&options, true);
+            let store = open(&disk, &options).expect("open");
+            store.delete("first").expect("a delete is taken");
+            let later = disk.process_crash();
+            let store_after = open(&later, &options).expect("open again");
+            check(&store_after, count, true);
+            let sync = WriteOptions::sync();
+            let keyspace = store_after.default_keyspace();
+            keyspace.delete_with("second", sync).expect("a delete is taken");
+            let (last, _) = later.power_cut(seed);
+            last.set_capacity_bytes(None);
+            let reopened = open(&last, &options).expect("open with space");
+            check(&reopened, count, true);
+            assert!(reopened.verify().expect("verify").is_clean());
+            reopened.close().expect("close");
+            drop((store, store_after));
+        }
+    }
+}
