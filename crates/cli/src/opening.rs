@@ -172,10 +172,8 @@ impl Location {
             policy: make.policy.clone().unwrap_or(options.policy),
             ..options
         };
-        let mut options = Options { create_if_missing: false, ..Options::default() };
-        if make.is_little {
-            options.wal_segment_bytes = SMALL_SEGMENT_BYTES;
-        }
+        let mut options = if make.is_little { little() } else { Options::default() };
+        options.create_if_missing = false;
         if let Some(bytes) = make.memory_budget {
             options.memory_budget_bytes = bytes;
         }
@@ -266,9 +264,11 @@ pub fn reading() -> Options {
     Options { read_only: true, create_if_missing: false, ..Options::default() }
 }
 
-/// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`].
+/// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`]. It leaves the log to the
+/// next one, because a table for each would pile up.
 pub fn little() -> Options {
-    Options { wal_segment_bytes: SMALL_SEGMENT_BYTES, ..Options::default() }
+    let wal_segment_bytes = SMALL_SEGMENT_BYTES;
+    Options { wal_segment_bytes, flush_at_close: false, ..Options::default() }
 }
 
 /// Opens a store of files that exists, for writing.

@@ -325,3 +325,61 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     assert_eq!(idle.shape().tables().count(), 1, "it was flushed");
     assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
 }
+
+/// A program that is started for each write left a table each time: of ninety puts, seventy tables.
+/// A small log stays, and goes to a table once it is worth one.
+#[test]
+fn a_small_log_is_kept_until_it_is_worth_a_table() {
+    let storage = MemoryStorage::new();
+    let open = |flush_at_close| {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        let options = Options { flush_at_close, wal_segment_bytes: 64 << 10, ..small() };
+        Store::open_on(storage, options).expect("open")
+    };
+    let tables = |store: &Store| {
+        let names = store.keyspaces();
+        let shape = |name: &String| store.keyspace(name).expect("a keyspace").shape();
+        names.iter().map(|name| shape(name).tables().count()).sum::<usize>()
+    };
+    for i in 0..90u64 {
+        let store = open(false);
+        store.put(key(i), format!("value {i}")).expect("put");
+        store.put("counter", format!("{i}")).expect("put");
+        store.delete(key(i / 2)).expect("delete");
+        let other = store.open_keyspace(&format!("of {}", i % 7), None).expect("a keyspace");
+        other.put("last", format!("{i}")).expect("put");
+        store.close().expect("close");
+    }
+    let store = open(false);
+    assert_eq!(tables(&store), 0);
+    for i in 45..90u64 {
+        let value = store.get(key(i)).expect("get");
+        assert_eq!(value.as_deref(), Some(format!("value {i}").as_bytes()));
+    }
+    assert!(store.get(key(44)).expect("get").is_none());
+    assert_eq!(store.get("counter").expect("get").as_deref(), Some(&b"89"[..]));
+    for i in 83..90u64 {
+        let other = store.keyspace(&format!("of {}", i % 7)).expect("a keyspace");
+        let last = other.get("last").expect("get");
+        assert_eq!(last.as_deref(), Some(format!("{i}").as_bytes()));
+    }
+    assert!(store.verify().expect("readable").is_clean());
+    // The log still names a dropped keyspace. A new one must not get its writes.
+    store.drop_keyspace("of 6").expect("dropped");
+    store.close().expect("close");
+    let store = open(false);
+    assert_eq!((tables(&store), store.keyspaces().len()), (0, 7));
+    store.open_keyspace("new", None).expect("a keyspace");
+    store.close().expect("close");
+    let store = open(false);
+    let new = store.keyspace("new").expect("a keyspace");
+    assert!(new.get("last").expect("get").is_none());
+    (0..70u64).for_each(|i| store.put(key(i), [1; 1000]).expect("put"));
+    store.close().expect("close");
+    let store = open(true);
+    assert!(tables(&store) > 0, "much goes to tables");
+    assert_eq!(store.get(key(69)).expect("get").as_deref(), Some(&[1; 1000][..]));
+    store.close().expect("close");
+    let logs = storage.list().expect("files");
+    assert!(!logs.iter().any(|file| file.name.ends_with(".wal")), "{logs:?}");
+}

@@ -220,6 +220,24 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
     assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
 }
 
+/// Ninety puts left seventy tables.
+#[test]
+fn single_puts_leave_no_tables_behind() {
+    let place = Place::new();
+    for i in 0..90 {
+        place.ok(&["put", "s", &format!("k{i}"), "v"]);
+    }
+    place.ok(&["delete", "s", "k0"]);
+    let stats = place.json(&["stats", "s"]);
+    // The log goes to a table when its segments, one for each put, take too much.
+    let tables = stats["keyspaces"][0]["tables"].as_u64();
+    assert!(tables.is_some_and(|tables| tables <= 3), "{stats}");
+    assert_eq!(place.ok(&["count", "s"]), "89\n");
+    let report = place.json(&["verify", "s"]);
+    assert_eq!(report["clean"], true);
+    assert!(report["log_entries"].as_u64().is_some_and(|count| count > 0), "{report}");
+}
+
 /// More keys than one batch, in both directions.
 #[test]
 fn a_large_range_is_deleted() {

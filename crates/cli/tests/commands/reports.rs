@@ -223,7 +223,8 @@ fn the_demonstration_verifies_every_value() {
 #[test]
 fn an_empty_memtable_holds_nothing_that_waits() {
     let place = Place::new();
-    place.ok(&["put", "s", "k", "v"]);
+    place.write("x.tsv", "k\tv\n");
+    place.ok(&["import", "s", "x.tsv"]);
     assert_eq!(place.json(&["shape", "s"])["memtable_bytes"], 0);
 }
 

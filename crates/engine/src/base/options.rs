@@ -104,6 +104,10 @@ pub struct Options {
     pub max_wal_bytes: u64,
     /// How log records reach the operating system.
     pub wal_mode: WalMode,
+    /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
+    /// leaves it, and the next open takes it up: less work, and no small table, for a program that
+    /// opens the store, writes little, and ends.
+    pub flush_at_close: bool,
     /// Tables and value files kept open; those that were not used for longest are closed. `None`
     /// means half of what the process may open (`ulimit -n`), which is asked at open and never
     /// changed. The log takes up to half as many more, and everything else about ten.
@@ -141,6 +145,7 @@ impl Default for Options {
             wal_segment_bytes: 8 << 20,
             max_wal_bytes: 1 << 30,
             wal_mode: WalMode::Mapped,
+            flush_at_close: true,
             max_open_files: None,
             io_uring: false,
             durability: Durability::Buffered,

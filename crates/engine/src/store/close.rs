@@ -14,12 +14,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log.
+    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log,
+    /// or leaves them to the log if the options say so.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.schedule.wait_for_all();
         let outcome = match self.env.options.read_only || self.env.is_stopped() {
             true => Ok(()),
-            false => self.flush_at_close(),
+            false => self.settle_log(),
         };
         self.runner.purge();
         for keyspace in self.catalog.keyspaces.read().values() {
@@ -29,13 +30,17 @@ impl Engine {
         outcome
     }
 
-    fn flush_at_close(&self) -> Result<()> {
+    fn settle_log(&self) -> Result<()> {
         let keyspaces = self.catalog.unflushed.all();
-        self.committer.rotate(&keyspaces, |_| true);
-        for keyspace in &keyspaces {
-            while self.runner.flusher.flush_oldest(keyspace)? {}
+        if self.env.options.flush_at_close || keyspaces.is_empty() {
+            self.committer.rotate(&keyspaces, |_| true);
+            for keyspace in &keyspaces {
+                while self.runner.flusher.flush_oldest(keyspace)? {}
+            }
+            self.committer.remove_log();
+        } else {
+            self.committer.leave_log()?;
         }
-        self.committer.remove_log();
         match &mut self.catalog.manifest.lock().log {
             Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
             None => Ok(()),

@@ -4,9 +4,9 @@
 //! 2. Read the manifest that `CURRENT` names. Open no table.
 //! 3. If the store has value files and a log, write what was read to a new manifest and make that
 //!    durable.
-//! 4. Replay the log into memtables, and write those to level-0 tables.
-//! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
-//!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
+//! 4. Replay the log into memtables, and write those to level-0 tables. A small log stays instead.
+//! 5. Write a new manifest with the whole state, and make it current: the commit point of recovery.
+//!    With new tables, its log floor lies behind every old segment. A crash before it repeats 2-5.
 //! 6. Remove the files that the manifest does not name (P10).
 //!
 //! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
@@ -241,8 +241,8 @@ fn assemble(
     Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
 }
 
-/// The id for the next keyspace. It may repeat the id of one that was dropped: recovery moves the
-/// log floor behind every record that names the old one, before a new one can be made.
+/// The id for the next keyspace. It may repeat the id of one that was dropped, but not one that a
+/// record of the log names: recovery looks.
 fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
     let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
     let next = largest.checked_add(1);

@@ -20,6 +20,13 @@ use crate::values::separation::Separated;
 use crate::wal::recovery::{self, LogStart};
 use crate::wal::segments::segment_name;
 
+/// A log stays if its unflushed keys and values take at most this. A program that is started for
+/// each write would otherwise leave a table each time.
+const SMALL_LOG_BYTES: u64 = 64 << 10;
+
+/// The segments of a log that stays take at most this.
+const SMALL_LOG_FILE_BYTES: u64 = 8 << 20;
+
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
@@ -36,6 +43,8 @@ enum Target<'a> {
 /// What a replay found.
 struct Replay {
     last_seq: SeqNo,
+    /// Bytes of keys and values that no table had.
+    unflushed_bytes: u64,
     /// Segments with writes that are not in tables, and the numbers of their first ones.
     segments: Vec<(u64, SeqNo)>,
     /// The segments behind this one hold what was dropped, if the log was torn.
@@ -49,8 +58,17 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     }
     make_base_durable(inner, random)?;
     let mut new_tables = NewTables::new();
-    let fresh = replay_log(inner, Target::Tables(&mut new_tables))
-        .and_then(|replay| make_first_manifest(inner, &new_tables, Some(replay.last_seq), random));
+    let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
+        if new_tables.is_empty() && is_small(inner, &replay)? {
+            keep_log(inner, &replay)?;
+            return make_first_manifest(inner, &new_tables, None, random);
+        }
+        for keyspace in inner.catalog.unflushed.all() {
+            let active = Arc::clone(&keyspace.view.load().active);
+            spill(inner, &keyspace, &active, &mut new_tables)?;
+        }
+        make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
+    });
     // Nothing names these tables yet. On a full disk they would take the room that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
@@ -65,6 +83,16 @@ pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: u64) -> Result<()> 
     keep_log(inner, &replay)?;
     let fresh = make_first_manifest(inner, &NewTables::new(), None, random)?;
     begin_manifest(inner, fresh)
+}
+
+/// Whether what the log holds is not worth tables yet.
+fn is_small(inner: &Engine, replay: &Replay) -> Result<bool> {
+    let mut file_bytes = 0;
+    for (number, _) in &replay.segments {
+        file_bytes += inner.env.storage.open(&segment_name(*number), Category::Wal)?.len()?;
+    }
+    let (least, most) = (1, SMALL_LOG_BYTES);
+    Ok((least..=most).contains(&replay.unflushed_bytes) && file_bytes <= SMALL_LOG_FILE_BYTES)
 }
 
 /// Puts the first manifest in force, and removes what it does not name.
@@ -120,10 +148,12 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
     let mut segments: Vec<(u64, SeqNo)> = Vec::new();
+    let (mut unflushed_bytes, mut last_keyspace) = (0, 0);
     let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
         }
+        last_keyspace = last_keyspace.max(operation.keyspace);
         // The log may still hold writes to a dropped keyspace.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
@@ -135,6 +165,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             inner.catalog.unflushed.add(keyspace);
         }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
+        unflushed_bytes += (operation.key.len() + operation.value.len()) as u64;
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
             Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
@@ -150,14 +181,12 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     if recovered.torn {
         tracing::warn!(last_seq, "an unsynced suffix of the log was lost");
     }
-    if let Target::Tables(tables) = target {
-        for keyspace in keyspaces.values() {
-            let active = Arc::clone(&keyspace.view.load().active);
-            spill(inner, keyspace, &active, tables)?;
-        }
-    }
+    // If the log stays, its writes to a dropped keyspace must not become those of a new one.
+    let mut manifest = inner.catalog.manifest.lock();
+    manifest.next_keyspace = manifest.next_keyspace.max(last_keyspace.saturating_add(1));
+    drop(manifest);
     let torn_behind = recovered.torn.then_some(recovered.last_segment);
-    Ok(Replay { last_seq, segments, torn_behind })
+    Ok(Replay { last_seq, unflushed_bytes, segments, torn_behind })
 }
 
 /// Writes a recovered memtable to a table and puts an empty one in its place.

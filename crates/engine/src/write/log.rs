@@ -163,7 +163,15 @@ impl Committer {
         self.state.lock().wal.remove_all();
     }
 
-    /// Goes on with a segment that a replay read, because its writes had no room in tables.
+    /// Makes the log durable and leaves it for the next open. Only files without records go.
+    pub(crate) fn leave_log(&self) -> Result<()> {
+        self.sync_all()?;
+        self.wal_files.remove_spares();
+        Ok(())
+    }
+
+    /// Goes on with a segment that a replay read, because its writes had no room in tables or are
+    /// not worth one.
     pub(crate) fn keep_segment(&self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
         self.state.lock().wal.keep(number, first_seq, capacity_bytes);
     }
