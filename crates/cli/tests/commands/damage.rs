@@ -146,6 +146,9 @@ fn only_the_damaged_segment_of_the_log_is_blamed() {
     let options = runstone::Options { wal_segment_bytes: 64 << 10, ..runstone::Options::default() };
     let store = runstone::Store::open(place.path("open"), options).expect("a store");
     (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
+    // Only damage to what was synced is told, and only a later record says what was.
+    store.sync().expect("a sync");
+    store.put("k0000", [7; 150]).expect("a put");
     // Until the next segment is prepared, as it is when the current one is a quarter full.
     let is_log = |file: &PathBuf| file.extension().is_some_and(|found| found == "wal");
     let is_prepared =
