@@ -166,7 +166,7 @@ impl PreparedRecord {
         head_bytes: usize,
         body: &[u8],
     ) -> LogResult<PreparedRecord> {
-        debug_assert!(body.len() as u64 > FRAME_BYTES);
+        debug_assert!((head_bytes + body.len()) as u64 > FRAME_BYTES);
         let (head, mut first) = (vec![0; head_bytes], Vec::new());
         let parts = [&head[..], body];
         let mut fragments = Fragments::new(header.id, HEADER_BYTES, &parts);
