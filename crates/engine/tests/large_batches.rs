@@ -126,3 +126,28 @@ fn readers_beside_large_batches_see_whole_ones() {
         }
     });
 }
+
+/// The segment of a large batch stayed until the next write, although a flush had written the batch
+/// to tables: as many bytes on disk, and as many for the next open to replay.
+#[test]
+fn a_flushed_large_batch_leaves_no_segment() {
+    let storage = MemoryStorage::new();
+    let store = open(Arc::new(storage.clone()), Background::Manual);
+    store.put("large", vec![7; 8 << 20]).expect("puts");
+    store.flush().expect("flushes");
+    let files = storage.list().expect("lists");
+    let log = files.iter().filter(|file| file.name.ends_with(".wal"));
+    let bytes: u64 = log.map(|file| file.len_bytes).sum();
+    assert!(bytes < 1 << 20, "{bytes} bytes of log for nothing");
+}
+
+/// A large batch found that the store was closed only when its segment could not be made: the error
+/// was that of the lock, and the store told its listener of a failure.
+#[test]
+fn a_large_batch_after_the_close_is_told_so() {
+    let store = open(Arc::new(MemoryStorage::new()), Background::Manual);
+    let keyspace = store.default_keyspace().clone();
+    store.close().expect("closes");
+    let refused = keyspace.put("large", vec![7; 8 << 20]).expect_err("it is closed");
+    assert!(matches!(refused, runstone::Error::Closed), "{refused:?}");
+}

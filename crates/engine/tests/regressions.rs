@@ -484,3 +484,90 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
         all.iter().eq((0..10_000u32).map(|i| i.to_be_bytes().to_vec()).collect::<Vec<_>>().iter())
     );
 }
+
+/// As above with separated values, which are read ahead: a walk looked at the view only if a step
+/// that is a multiple of 1024 ended a batch, which none does.
+#[test]
+fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
+    for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
+        let mut keyspace = KeyspaceOptions::default();
+        keyspace.write_buffer_bytes = 4 << 20;
+        keyspace.values.placement = placement;
+        keyspace.values.separate_at = 200;
+        let options = Options {
+            memory_budget_bytes: 64 << 20,
+            wal_mode: WalMode::Write,
+            background: Background::Manual,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
+        (0..10_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 250]).expect("put"));
+        let mut scan = store.default_keyspace().iter().expect("scans");
+        assert_eq!(scan.by_ref().take(3).count(), 3);
+        fill_memtable(&store);
+        assert!(store.metrics().memory.held_bytes > 1 << 20, "the memtable that it began in");
+        assert_eq!(scan.by_ref().take(8_000).filter(|entry| entry.is_ok()).count(), 8_000);
+        assert_eq!(store.metrics().memory.held_bytes, 0, "{placement:?}");
+    }
+}
+
+/// A scan that had begun in memtables went on to the tables that the close had written, which
+/// belong to whoever opened the store next.
+#[test]
+fn a_scan_that_outlives_its_store_stays_on_what_it_holds() {
+    let storage = MemoryStorage::new();
+    let options = || Options { background: Background::Manual, ..options() };
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    let put_all = |store: &Store| {
+        (0..3_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 8]).expect("put"));
+    };
+    put_all(&store);
+    let mut scan = store.default_keyspace().iter().expect("scans");
+    assert_eq!(scan.by_ref().take(3).count(), 3);
+    store.close().expect("close");
+    let again = Store::open_on(Arc::new(storage), options()).expect("the lock is free");
+    put_all(&again);
+    again.compact().expect("compact");
+    again.wait_idle().expect("idle");
+    let rest: Result<Vec<_>, Error> = scan.collect();
+    assert_eq!(rest.expect("it holds what it reads").len(), 2_997);
+}
+
+#[derive(Debug)]
+struct PanicsAtRecovery;
+
+impl EventListener for PanicsAtRecovery {
+    fn on_event(&self, event: &Event) {
+        assert!(!matches!(event, Event::Recovered), "the listener panics");
+    }
+}
+
+/// The first write after a full disk tells the listener between its number and its insert. If the
+/// listener panicked, that number was never published, and every later write waited for ever.
+#[test]
+fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
+    let disk = runstone::storage::SimStorage::new(1);
+    disk.set_capacity_bytes(Some(2 << 20));
+    let mut options = Options {
+        background: Background::Manual,
+        listener: Some(Arc::new(PanicsAtRecovery)),
+        memory_budget_bytes: 256 << 20,
+        ..options()
+    };
+    // The log fills the disk before anything is flushed.
+    options.keyspace.as_mut().expect("given").write_buffer_bytes = 32 << 20;
+    let store = Store::open_on(Arc::new(disk.clone()), options).expect("open");
+    let full = (0..1_000u32).find_map(|i| store.put(i.to_be_bytes(), [7; 5_000]).err());
+    assert!(full.expect("the disk is full").is_no_space());
+    disk.set_capacity_bytes(None);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.put("a", "b")));
+    assert!(told.is_err(), "the listener was told");
+    let keyspace = store.default_keyspace().clone();
+    // If it hangs, so would the close.
+    std::mem::forget(store);
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(keyspace.put("c", "d").is_ok()));
+    wait.recv_timeout(std::time::Duration::from_secs(10)).expect("the next write ends");
+}

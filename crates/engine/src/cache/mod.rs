@@ -273,8 +273,11 @@ impl Cache {
 
     /// Counts what the last reader left as reserved again.
     pub fn take_back(&self, bytes: u64) {
-        self.memtable_bytes.fetch_add(bytes, Relaxed);
-        self.held_bytes.fetch_sub(bytes, Relaxed);
+        if bytes > 0 {
+            self.memtable_bytes.fetch_add(bytes, Relaxed);
+            self.held_bytes.fetch_sub(bytes, Relaxed);
+            self.adjust();
+        }
     }
 
     fn adjust(&self) {
@@ -404,5 +407,17 @@ mod tests {
         assert!(cache.try_pin(40 << 20).is_none(), "pinned at most half");
         drop((memtable, pinned));
         assert_eq!(cache.usage().memtable_bytes + cache.usage().pinned_bytes, 0);
+    }
+
+    /// Chunks of a memtable that nobody holds go back to the pool, where they stay reserved. The
+    /// cache kept the room that it was given when the memtable was left to its readers.
+    #[test]
+    fn what_readers_gave_back_is_no_room_for_the_cache() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        let _in_the_pool = cache.reserve(32 << 20);
+        let before = *cache.capacity_bytes.lock();
+        cache.hold(32 << 20);
+        cache.take_back(32 << 20);
+        assert_eq!(*cache.capacity_bytes.lock(), before);
     }
 }

@@ -148,6 +148,8 @@ pub struct Cursor {
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
     steps: u64,
+    /// The step at which the walk looks whether the store has moved on.
+    renewal_at: u64,
     hidden_passed: u64,
     /// The entries passed on the way to the current one.
     walk: Walk,
@@ -200,6 +202,7 @@ impl Cursor {
             reader: Arc::clone(reader),
             keyspace: Arc::clone(keyspace),
             steps: 0,
+            renewal_at: RENEWAL_STEPS,
             hidden_passed: 0,
             walk: Walk::default(),
             versions: Versions::default(),
@@ -355,17 +358,25 @@ impl Cursor {
     /// Moves the merge onto the present view, to the first entry of `saved_key`, if it is time and
     /// the view is another. Returns whether it did.
     fn renew_in_time(&mut self) -> Result<bool> {
-        let is_due = self.steps.is_multiple_of(RENEWAL_STEPS) && self.renew();
-        if is_due {
+        if self.steps < self.renewal_at {
+            return Ok(false);
+        }
+        self.renewal_at = self.steps + RENEWAL_STEPS;
+        let is_new = self.renew();
+        if is_new {
             self.merge.seek(&self.saved_key, BEFORE_ALL_VERSIONS)?;
         }
-        Ok(is_due)
+        Ok(is_new)
     }
 
     /// Takes the present view instead of an older one, if a snapshot keeps what the cursor sees. A
     /// seek must follow if it returns `true`.
     fn renew(&mut self) -> bool {
         let Some(held) = &self.held else { return false };
+        // The files of a closed store may belong to another process.
+        if self.keyspace.check_open().is_err() {
+            return false;
+        }
         if Arc::ptr_eq(&self.view, &self.keyspace.view.load()) {
             return false;
         }

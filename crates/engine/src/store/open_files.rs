@@ -84,6 +84,8 @@ impl OpenFiles {
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         if let Some(held) = self.held(name) {
             held.is_kept.store(true, SeqCst);
+            // Against `close`, as in `change`.
+            fence(SeqCst);
             held.with(|_| Ok(()))?;
         }
         self.storage.remove(name)?;
@@ -145,12 +147,13 @@ impl OpenFiles {
 
     /// Opens a file again that was closed.
     fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
-        let handle = self.attempt(|| self.storage.open(&file.name, file.category))?;
-        let handle = Arc::new(Handle(handle));
+        let opened = self.attempt(|| self.storage.open(&file.name, file.category));
         let mut state = self.state.lock();
+        // Also if the name is gone meanwhile: whoever removed it opened the file before.
         if let Some(handle) = file.handle.load_full() {
             return Ok(handle);
         }
+        let handle = Arc::new(Handle(opened?));
         // Whoever asks holds the file, so it is listed.
         let Some(held) = state.held.get(&file.name).and_then(Weak::upgrade) else {
             return Ok(handle);
@@ -242,7 +245,8 @@ struct PooledFile {
     handle: ArcSwapOption<Handle>,
     /// The turn of the last use.
     used: AtomicU64,
-    /// Writes that have begun, and how many of them a sync covered.
+    /// Begins and ends of writes, and how many of them a sync covered. A sync beside a write that
+    /// has not ended does not cover it.
     written: AtomicU64,
     synced: AtomicU64,
     /// Whether the name is gone, so that the file cannot be opened again.
@@ -269,7 +273,9 @@ impl PooledFile {
         self.written.fetch_add(1, SeqCst);
         // Against `close`: either it sees the change, or this call does not see the old handle.
         fence(SeqCst);
-        self.with(change)
+        let outcome = self.with(change);
+        self.written.fetch_add(1, SeqCst);
+        outcome
     }
 
     fn must_stay_open(&self) -> bool {
@@ -374,5 +380,102 @@ impl StorageFile for PooledFile {
 
     fn prepare(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.with(|file| file.prepare(offset, len_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::OnceLock;
+
+    use runstone_storage::{Counters, FileInfo, LockMode, MemoryStorage, StorageLock};
+
+    use super::*;
+
+    /// A storage in which a file is removed just before a reader opens it again.
+    #[derive(Debug)]
+    struct Racing {
+        inner: MemoryStorage,
+        files: OnceLock<Weak<OpenFiles>>,
+        removes: AtomicBool,
+    }
+
+    impl Storage for Racing {
+        fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+            self.inner.create(name, category)
+        }
+
+        fn create_mapped(
+            &self,
+            name: &str,
+            category: Category,
+            bytes: u64,
+        ) -> Result<Arc<dyn StorageFile>> {
+            self.inner.create_mapped(name, category, bytes)
+        }
+
+        fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+            if self.removes.swap(false, SeqCst) {
+                let files = self.files.get().and_then(Weak::upgrade).expect("set");
+                files.remove(name).expect("removes");
+            }
+            self.inner.open(name, category)
+        }
+
+        fn rename(&self, from: &str, to: &str) -> Result<()> {
+            self.inner.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> Result<()> {
+            self.inner.remove(name)
+        }
+
+        fn list(&self) -> Result<Vec<FileInfo>> {
+            self.inner.list()
+        }
+
+        fn sync_dir(&self) -> Result<()> {
+            self.inner.sync_dir()
+        }
+
+        fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
+            self.inner.lock(name, mode)
+        }
+
+        fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+            self.inner.create_sibling(path)
+        }
+
+        fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()> {
+            self.inner.link_into(name, category, target)
+        }
+
+        fn counters(&self) -> &Counters {
+            self.inner.counters()
+        }
+
+        fn location(&self) -> String {
+            self.inner.location()
+        }
+    }
+
+    /// A reader that was about to open the file again when it was removed found it missing.
+    #[test]
+    fn a_file_that_is_removed_while_a_reader_opens_it_again_can_be_read() {
+        let storage = Arc::new(Racing {
+            inner: MemoryStorage::new(),
+            files: OnceLock::new(),
+            removes: AtomicBool::new(false),
+        });
+        let files = OpenFiles::new(Arc::clone(&storage) as _, Arc::default(), 8);
+        storage.files.set(Arc::downgrade(&files)).expect("once");
+        let file = files.create("000001.values", Category::Value).expect("creates");
+        file.write_at(0, b"value").expect("writes");
+        file.sync().expect("syncs");
+        assert!(files.close_half(), "it is closed");
+        storage.removes.store(true, SeqCst);
+        let mut bytes = [0; 5];
+        file.read_at(0, &mut bytes).expect("whoever holds a file can read it");
+        assert_eq!(&bytes, b"value");
     }
 }

@@ -1,10 +1,11 @@
 //! Space on disk that is kept for when there is none: a file of zeros, `RESERVE`, which is given up
 //! for the manifest that an open writes, and for writes that lead to space again: the drop of a
-//! keyspace, and deletes. Nothing else may have it, or it would be gone when it is needed.
+//! keyspace, and deletes. Nothing else may take it, or it would be gone when it is needed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use parking_lot::Mutex;
 use runstone_storage::{Category, Result, Storage};
 
 /// Name of the file.
@@ -18,14 +19,15 @@ const BLOCK_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub struct Reserve {
     storage: Arc<dyn Storage>,
-    is_kept: AtomicBool,
+    /// Held while the file is made or removed.
+    is_kept: Mutex<bool>,
     manifest_bytes: AtomicU64,
 }
 
 impl Reserve {
     /// Not kept yet.
     pub fn new(storage: Arc<dyn Storage>) -> Reserve {
-        Reserve { storage, is_kept: AtomicBool::new(false), manifest_bytes: AtomicU64::new(0) }
+        Reserve { storage, is_kept: Mutex::new(false), manifest_bytes: AtomicU64::new(0) }
     }
 
     /// Sets how large the manifest is, and keeps the reserve.
@@ -37,15 +39,15 @@ impl Reserve {
     /// Keeps the reserve, if it is not kept. A disk without room for it has none, and is no reason
     /// to stop. Nor has a storage that knows no limit.
     pub fn keep(&self) {
-        let Some(free) = self.storage.free_bytes() else { return };
-        if self.is_kept.swap(true, AcqRel) {
+        let mut is_kept = self.is_kept.lock();
+        if *is_kept {
             return;
         }
-        let kept = self.make(free / BLOCK_BYTES * BLOCK_BYTES).is_ok();
-        if !kept {
+        let Some(free) = self.storage.free_bytes() else { return };
+        *is_kept = self.make(free / BLOCK_BYTES * BLOCK_BYTES).is_ok();
+        if !*is_kept {
             let _ = self.storage.remove(RESERVE);
         }
-        self.is_kept.store(kept, Release);
     }
 
     /// Makes the file, unless it is there from an earlier open. It is synced, with its length, or a
@@ -71,6 +73,7 @@ impl Reserve {
 
     /// Gives the space up; `false` if there is none.
     pub fn spend(&self) -> bool {
-        self.is_kept.swap(false, AcqRel) && self.storage.remove(RESERVE).is_ok()
+        let mut is_kept = self.is_kept.lock();
+        std::mem::take(&mut *is_kept) && self.storage.remove(RESERVE).is_ok()
     }
 }

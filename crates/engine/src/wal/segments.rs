@@ -40,8 +40,9 @@ const MAX_PARKED: usize = 16;
 /// The number of them that stay when nobody writes.
 const IDLE_PARKED: usize = 8;
 
-/// Bytes of the three numbers before the operations of a record.
-const MOST_HEAD_BYTES: usize = 30;
+/// Most bytes of the three numbers before the operations of a record. Those of a record that is
+/// written in advance take as many, whatever their values.
+const HEAD_BYTES: usize = 30;
 
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
@@ -295,10 +296,6 @@ const AHEAD: u64 = 1 << 20;
 /// A smaller record is written under the commit lock, however small segments are. The number is
 /// smaller in builds that seek bugs, so that small stores have large batches.
 const LEAST_LARGE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 } * FRAME_BYTES;
-/// Bytes of the three numbers at the beginning of a record that is written in advance: varints of
-/// ten bytes each, whatever their values.
-const WIDE_HEAD_BYTES: usize = 30;
-
 /// A segment of one record that is larger than a usual segment, written and synced but for its
 /// beginning. The segment that will follow it is made as well. Dropping it removes both.
 #[derive(Debug)]
@@ -318,7 +315,7 @@ impl LargeSegment {
         let name = segment_name(number);
         let file = files.storage.create(&name, Category::Wal)?;
         let header = LogHeader { number, id };
-        let written = PreparedRecord::write(file, header, WIDE_HEAD_BYTES, operations);
+        let written = PreparedRecord::write(file, header, HEAD_BYTES, operations);
         let record = written.inspect_err(|_| files.leave(&name))?;
         let capacity_bytes = record.file().len().inspect_err(|_| files.leave(&name))?;
         let files = Arc::clone(files);
@@ -398,6 +395,8 @@ pub struct Wal {
     current: Option<SegmentFile>,
     /// Oldest first; the last one is being written.
     segments: VecDeque<Segment>,
+    /// Number of the last segment that was used; 0 before there is one.
+    last_number: u64,
     /// Whether a segment's name may not be durable yet.
     dir_dirty: bool,
     random: u64,
@@ -419,6 +418,7 @@ impl Wal {
             writer: None,
             current: None,
             segments: VecDeque::new(),
+            last_number: 0,
             dir_dirty: false,
             random,
         }
@@ -464,7 +464,7 @@ impl Wal {
             let what = format!("more than {AHEAD} files were made while a batch was written");
             return Err(Error::invalid(what, "write the batch again"));
         }
-        let mut head = Vec::with_capacity(WIDE_HEAD_BYTES);
+        let mut head = Vec::with_capacity(HEAD_BYTES);
         [first_seq, unsynced, count].into_iter().for_each(|n| put_wide_varint(&mut head, n));
         large.record.finish(LogKind::Wal, &head)?;
         large.is_appended = true;
@@ -476,6 +476,7 @@ impl Wal {
             unsynced: Some(Arc::clone(large.record.file())),
             mapping: None,
         });
+        self.last_number = number;
         self.dir_dirty = true;
         Ok((number, large.pass()))
     }
@@ -528,7 +529,7 @@ impl Wal {
 
     /// Makes room on a full disk for a record of deletes, which lead to space.
     pub fn make_room_to_delete(&mut self, bytes: usize, first_seq: SeqNo) -> Result<()> {
-        let wanted = LogWriter::max_stored_bytes(bytes + MOST_HEAD_BYTES);
+        let wanted = LogWriter::max_stored_bytes(bytes + HEAD_BYTES);
         let capacity_bytes = (wanted + FRAME_BYTES).max(MIN_SEGMENT_BYTES);
         let (number, taken) = self.files.take_small(capacity_bytes)?;
         self.begin(number, taken, capacity_bytes, first_seq)
@@ -555,6 +556,7 @@ impl Wal {
             unsynced: None,
             mapping: None,
         });
+        self.last_number = number;
         self.dir_dirty = true;
         Ok(())
     }
@@ -562,6 +564,7 @@ impl Wal {
     /// Goes on with a segment of before the open, which is synced.
     pub fn keep(&mut self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
         let (unsynced, mapping) = (None, None);
+        self.last_number = number;
         self.segments.push_back(Segment { number, first_seq, capacity_bytes, unsynced, mapping });
     }
 
@@ -659,6 +662,10 @@ impl Wal {
     /// is the first segment that memtables need, if any; `next_seq` is the next number to be given
     /// out.
     pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
+        if needed.is_none() && self.writer.is_none() && self.last_number > 0 {
+            // None is needed. Those to come have larger numbers, and may be prepared already.
+            return (self.last_number + 1, next_seq);
+        }
         let wanted = needed.or_else(|| self.segments.back().map(|segment| segment.number));
         let found = self.segments.iter().find(|segment| Some(segment.number) >= wanted);
         match found {

@@ -33,6 +33,7 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::memtable::UNNUMBERED;
 use crate::schedule::{Relief, Schedule};
 use crate::values::file::ValueFile;
 use crate::visibility::publish::Syncer;
@@ -180,6 +181,8 @@ impl Committer {
             true => self.commit_large(batch, keyspaces)?,
             false => self.commit_usual(batch, keyspaces)?,
         };
+        // Only now that it is visible: this may sync a file, and tells the listener.
+        self.note_space(batch);
         self.relieve();
         self.env.metrics.add_all(&[
             (Counter::writes, batch.len()),
@@ -305,6 +308,7 @@ impl Committer {
                 self.rotate_if_active(keyspace, &view.active);
             }
         }
+        self.note_space(&batch);
         self.env.metrics.add(Counter::value_pointers_written, batch.len());
         Ok(last_seq)
     }
@@ -399,7 +403,6 @@ impl Committer {
         };
         let views = Views::of(keyspaces, announce);
         drop(state);
-        self.note_space(batch);
         Ok((first_seq, views))
     }
 
@@ -417,9 +420,10 @@ impl Committer {
             keyspace.check_exists()?;
             keyspace.dead_ranges.note_batch(batch, keyspace.id);
         }
-        if state.next_seq + batch.len() > MAX_SEQ {
+        // Those above are of entries that have no number yet.
+        if state.next_seq + batch.len() > UNNUMBERED {
             return Err(Error::invalid(
-                "the store has used all of its 2^56 sequence numbers",
+                "the store has used all of its 2^55 sequence numbers",
                 "export the data and import it into a new store",
             ));
         }
@@ -438,7 +442,7 @@ impl Committer {
     }
 
     /// Notes that a batch was logged, which may have been on a full disk.
-    pub(super) fn note_space(&self, batch: &Batch) {
+    fn note_space(&self, batch: &Batch) {
         if self.env.is_out_of_space() {
             match batch.only_deletes() {
                 // What it left of the reserve may have to take the drop of a keyspace.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::memtable::Memtable;
@@ -43,12 +43,17 @@ impl Committer {
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<SeqNo> {
         let _turn = self.large.lock();
-        let id = self.state.lock().wal.next_id();
+        let id = {
+            let mut state = self.state.lock();
+            self.next_number(&state, batch, keyspaces)?;
+            state.wal.next_id()
+        };
         let logged = LargeSegment::write(&self.wal_files, id, batch.encoded());
         let mut large = logged.inspect_err(|error| self.env.note_job_error(error))?;
         let owns = self.fill(batch, keyspaces);
 
         let mut state = self.lock_commit();
+        self.env.check_not_stopped()?;
         let first_seq = self.next_number(&state, batch, keyspaces)?;
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
         let appended = state.wal.append_large(&mut large, (first_seq, unsynced, batch.len()));
@@ -56,7 +61,9 @@ impl Committer {
             Ok(appended) => appended,
             Err(error) => {
                 drop(state);
-                self.env.note_job_error(&error);
+                if !matches!(error, Error::InvalidArgument { .. }) {
+                    self.env.note_job_error(&error);
+                }
                 return Err(error);
             }
         };
@@ -68,12 +75,11 @@ impl Committer {
             self.catalog.unflushed.add(&own.keyspace);
         }
         drop(state);
-        drop(passed_over);
-        self.note_space(batch);
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
         let last_seq = first_seq + batch.len() - 1;
         self.visibility.publisher.publish(first_seq, last_seq);
+        drop(passed_over);
         self.pressure.refresh(keyspaces);
         self.schedule.wake();
         Ok(last_seq)
