@@ -4,9 +4,10 @@
 //! 2. Read the manifest that `CURRENT` names. Open no table.
 //! 3. If the store has value files and a log, write what was read to a new manifest and make that
 //!    durable.
-//! 4. Replay the log into memtables, and write those to level-0 tables. A small log stays instead.
-//! 5. Write a new manifest with the whole state, and make it current: the commit point of recovery.
-//!    With new tables, its log floor lies behind every old segment. A crash before it repeats 2-5.
+//! 4. Replay the log into memtables, and write those to level-0 tables, or, if they hold little, to
+//!    a new segment of the log.
+//! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
+//!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
 //! 6. Remove the files that the manifest does not name (P10).
 //!
 //! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
@@ -116,10 +117,12 @@ fn open_full(
 
 /// Gives up the reserve, and the log segments that were prepared and hold nothing.
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
-    for number in segments(storage, log_floor)? {
-        if !is_begun(storage, number)? {
-            storage.remove(&segment_name(number))?;
+    // One before a segment that was begun was begun too: its header is damaged, and the replay tells.
+    for number in segments(storage, log_floor)?.into_iter().rev() {
+        if is_begun(storage, number)? {
+            break;
         }
+        storage.remove(&segment_name(number))?;
     }
     match storage.remove(RESERVE) {
         Err(error) if !error.is_not_found() => Err(error.into()),
@@ -241,8 +244,9 @@ fn assemble(
     Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
 }
 
-/// The id for the next keyspace. It may repeat the id of one that was dropped, but not one that a
-/// record of the log names: recovery looks.
+/// The id for the next keyspace. It may repeat the id of one that was dropped: recovery moves the
+/// log floor behind every record that names the old one, before a new one can be made. Where the
+/// log stays, recovery takes a larger id.
 fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
     let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
     let next = largest.checked_add(1);

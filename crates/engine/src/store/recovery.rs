@@ -1,8 +1,14 @@
 //! Replays the log onto the manifest's state at open: steps 3 to 6 of [`super::open`].
+//!
+//! What a small log holds is not worth a table: a program that is started for each write would
+//! leave one each time. It is logged again instead, as one batch under new numbers, in a segment
+//! behind the new log floor. Until the manifest with that floor is current the old log counts, and
+//! the new segment continues it: a crash in between replays the same writes twice, which ends as
+//! once. The old segments cannot stay: after a sync that failed, the kernel takes bytes for written
+//! that are not, and no later sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
 use runstone_storage::Category;
@@ -17,15 +23,12 @@ use crate::memtable::Memtable;
 use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 use crate::values::separation::Separated;
+use crate::wal::batch::Batch;
 use crate::wal::recovery::{self, LogStart};
 use crate::wal::segments::segment_name;
 
-/// A log stays if its unflushed keys and values take at most this. A program that is started for
-/// each write would otherwise leave a table each time.
+/// A log with more unflushed key and value bytes than this goes to tables.
 const SMALL_LOG_BYTES: u64 = 64 << 10;
-
-/// The segments of a log that stays take at most this.
-const SMALL_LOG_FILE_BYTES: u64 = 8 << 20;
 
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
@@ -43,8 +46,8 @@ enum Target<'a> {
 /// What a replay found.
 struct Replay {
     last_seq: SeqNo,
-    /// Bytes of keys and values that no table had.
-    unflushed_bytes: u64,
+    /// What no table had, if it is little.
+    small: Option<Batch>,
     /// Segments with writes that are not in tables, and the numbers of their first ones.
     segments: Vec<(u64, SeqNo)>,
     /// The segments behind this one hold what was dropped, if the log was torn.
@@ -59,13 +62,12 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     make_base_durable(inner, random)?;
     let mut new_tables = NewTables::new();
     let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
-        if new_tables.is_empty() && is_small(inner, &replay)? {
-            keep_log(inner, &replay)?;
-            return make_first_manifest(inner, &new_tables, None, random);
-        }
-        for keyspace in inner.catalog.unflushed.all() {
-            let active = Arc::clone(&keyspace.view.load().active);
-            spill(inner, &keyspace, &active, &mut new_tables)?;
+        let small = replay.small.filter(|_| new_tables.is_empty());
+        if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
+            for keyspace in inner.catalog.unflushed.all() {
+                let active = Arc::clone(&keyspace.view.load().active);
+                spill(inner, &keyspace, &active, &mut new_tables)?;
+            }
         }
         make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
     });
@@ -73,6 +75,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     // needs.
     let fresh = fresh.inspect_err(|_| {
         new_tables.values().for_each(|tables| inner.catalog.discard(tables));
+        inner.committer.remove_log();
     })?;
     begin_manifest(inner, fresh)
 }
@@ -80,19 +83,44 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
 /// The same where the disk has no room for tables: the log stays, and what it holds is in memory.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: u64) -> Result<()> {
     let replay = replay_log(inner, Target::Memory)?;
-    keep_log(inner, &replay)?;
-    let fresh = make_first_manifest(inner, &NewTables::new(), None, random)?;
+    // If all is in tables, the end of the log may be lost, and new numbers would not continue it.
+    let is_kept = !inner.catalog.unflushed.all().is_empty();
+    if is_kept {
+        keep_retired_files(inner);
+        keep_log(inner, &replay)?;
+    }
+    let settled = Some(replay.last_seq).filter(|_| !is_kept);
+    let fresh = make_first_manifest(inner, &NewTables::new(), settled, random)?;
     begin_manifest(inner, fresh)
 }
 
-/// Whether what the log holds is not worth tables yet.
-fn is_small(inner: &Engine, replay: &Replay) -> Result<bool> {
-    let mut file_bytes = 0;
-    for (number, _) in &replay.segments {
-        file_bytes += inner.env.storage.open(&segment_name(*number), Category::Wal)?.len()?;
+/// Logs what a small log holds again. `false` if there is no room: a table may need less.
+fn log_again(inner: &Engine, small: &Batch) -> Result<bool> {
+    let keyspaces = inner.catalog.unflushed.all();
+    let (_, start_seq) = inner.catalog.manifest.lock().log_start;
+    match inner.committer.log_again(small, start_seq) {
+        Ok(segment) => {
+            keyspaces.iter().for_each(|keyspace| replace_memtable(inner, keyspace));
+            inner.committer.take_up(small, &keyspaces, segment);
+            keep_retired_files(inner);
+            Ok(true)
+        }
+        Err(error) if error.is_no_space() => {
+            inner.committer.remove_log();
+            Ok(false)
+        }
+        Err(error) => Err(error),
     }
-    let (least, most) = (1, SMALL_LOG_BYTES);
-    Ok((least..=most).contains(&replay.unflushed_bytes) && file_bytes <= SMALL_LOG_FILE_BYTES)
+}
+
+/// Keeps value files that nothing goes to any more. The memtables may hold pointers there, which a
+/// flush would have followed.
+fn keep_retired_files(inner: &Engine) {
+    let last_seq = inner.visibility.publisher.visible();
+    for keyspace in inner.catalog.unflushed.all() {
+        let values = keyspace.values.load();
+        values.retired.iter().for_each(|store| store.keep_for(last_seq));
+    }
 }
 
 /// Puts the first manifest in force, and removes what it does not name.
@@ -148,12 +176,12 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
     let mut segments: Vec<(u64, SeqNo)> = Vec::new();
-    let (mut unflushed_bytes, mut last_keyspace) = (0, 0);
+    let (mut small, mut largest_keyspace) = (Some(Batch::new()), 0);
     let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
         }
-        last_keyspace = last_keyspace.max(operation.keyspace);
+        largest_keyspace = operation.keyspace.max(largest_keyspace);
         // The log may still hold writes to a dropped keyspace.
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
@@ -165,7 +193,10 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             inner.catalog.unflushed.add(keyspace);
         }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
-        unflushed_bytes += (operation.key.len() + operation.value.len()) as u64;
+        if let Some(batch) = &mut small {
+            batch.push(operation.kind, operation.keyspace, operation.key, operation.value)?;
+            small = small.take_if(|batch| batch.user_bytes() <= SMALL_LOG_BYTES);
+        }
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
             Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
@@ -176,17 +207,19 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             _ => Ok(()),
         }
     })?;
+    if matches!(target, Target::Memory) {
+        // The log stays, and a new keyspace must not get what it holds of a dropped one.
+        let mut manifest = inner.catalog.manifest.lock();
+        manifest.next_keyspace = manifest.next_keyspace.max(largest_keyspace.saturating_add(1));
+    }
     let last_seq = recovered.last_seq.max(inner.visibility.publisher.visible());
     inner.committer.begin_after(last_seq);
     if recovered.torn {
         tracing::warn!(last_seq, "an unsynced suffix of the log was lost");
     }
-    // If the log stays, its writes to a dropped keyspace must not become those of a new one.
-    let mut manifest = inner.catalog.manifest.lock();
-    manifest.next_keyspace = manifest.next_keyspace.max(last_keyspace.saturating_add(1));
-    drop(manifest);
     let torn_behind = recovered.torn.then_some(recovered.last_segment);
-    Ok(Replay { last_seq, unflushed_bytes, segments, torn_behind })
+    let small = small.filter(|batch| !batch.is_empty());
+    Ok(Replay { last_seq, small, segments, torn_behind })
 }
 
 /// Writes a recovered memtable to a table and puts an empty one in its place.
@@ -206,16 +239,22 @@ fn spill(
     }
     // The manifest at the end of recovery describes these values too.
     flushed.separated.into_iter().for_each(Separated::publish);
+    replace_memtable(inner, keyspace);
+    Ok(())
+}
+
+/// Puts an empty memtable in the place of the active one.
+fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
     let active = Arc::new(inner.catalog.new_memtable(&options, None));
     keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version }));
     inner.catalog.unflushed.remove_if_flushed(keyspace);
-    Ok(())
 }
 
 /// Writes a manifest with the whole state, but does not make it current. With a `last_seq`
-/// everything up to there is in tables, and nothing of the log is needed any more.
+/// everything up to there is in tables or logged again, and the log that was found is not needed any
+/// more.
 fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
@@ -240,10 +279,10 @@ fn make_first_manifest(
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }
-    // Takes the manifest's number first: the log floor must lie behind every segment that exists.
+    // Takes the manifest's number first: the log floor must lie behind every segment that was found.
     let number = inner.env.new_file();
-    if let Some(last_seq) = last_seq {
-        manifest.log_start = (inner.env.next_file.load(Relaxed), last_seq + 1);
+    if last_seq.is_some() {
+        manifest.log_start = inner.committer.log_floor_without(|_, _| false);
     }
     let state = inner.catalog.store_state(&manifest);
     let id = random::next(&mut random);

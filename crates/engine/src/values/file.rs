@@ -226,6 +226,12 @@ impl ValueFile {
         self.retired_seq.load(Acquire)
     }
 
+    /// Notes that memtables with a write up to this number may point here, because the log that was
+    /// found at open is kept.
+    pub(crate) fn keep_for(&self, last_seq: SeqNo) {
+        self.retired_seq.fetch_max(last_seq, AcqRel);
+    }
+
     /// Retires the file: values go elsewhere from now on.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
         self.retired_seq.store(last_seq, Release);

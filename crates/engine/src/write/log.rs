@@ -1,16 +1,18 @@
 //! Syncs the log, and retires and prepares its segments.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use runstone_storage::Category;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
+use crate::base::key::{SeqNo, pack};
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
+use crate::wal::batch::Batch;
 use crate::wal::segments::{SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
 
@@ -128,12 +130,16 @@ impl Committer {
         let finished = self.state.lock().wal.mapped_finished();
         for (number, is_unsynced) in finished {
             if !is_unsynced {
-                drop(self.state.lock().wal.unmap(number, None));
+                let unmapped = self.state.lock().wal.unmap(number, None);
+                drop(unmapped);
                 continue;
             }
             let name = segment_name(number);
             match self.env.storage.open(&name, Category::Wal) {
-                Ok(ordinary) => drop(self.state.lock().wal.unmap(number, Some(ordinary))),
+                Ok(ordinary) => {
+                    let unmapped = self.state.lock().wal.unmap(number, Some(ordinary));
+                    drop(unmapped);
+                }
                 // Flushed and retired meanwhile.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
@@ -163,6 +169,37 @@ impl Committer {
         self.state.lock().wal.remove_all();
     }
 
+    /// Recovery: logs what it found again, as one durable record in a segment of its own, and
+    /// returns the number of that. Nobody knows what of the log that it found, from `start_seq` on,
+    /// is durable, and the record says so: a power loss may still take a part of that log from
+    /// behind.
+    pub(crate) fn log_again(&self, batch: &Batch, start_seq: SeqNo) -> Result<u64> {
+        let mut state = self.state.lock();
+        let next_seq = state.next_seq;
+        let unsynced = next_seq - start_seq;
+        let segment = state.wal.append(next_seq, unsynced, batch.len(), batch.encoded())?;
+        let work = state.wal.sync_work();
+        work.run(&*self.env.storage)?;
+        state.wal.synced(&work);
+        Ok(segment)
+    }
+
+    /// Recovery: takes a batch that was logged again into the empty memtables of its keyspaces.
+    pub(crate) fn take_up(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>], segment: u64) {
+        let first_seq = self.state.lock().next_seq;
+        for keyspace in keyspaces {
+            let active = Arc::clone(&keyspace.view.load().active);
+            if active.announce(first_seq, batch.len(), batch.deletes(), segment) {
+                self.catalog.unflushed.add(keyspace);
+            }
+            let own = (first_seq..).zip(batch.operations());
+            for (seq, operation) in own.filter(|(_, operation)| operation.keyspace == keyspace.id) {
+                active.insert(operation.key, pack(seq, operation.kind), operation.value);
+            }
+        }
+        self.begin_after(first_seq + batch.len() - 1);
+    }
+
     /// Makes the log durable and leaves it for the next open. Only files without records go.
     pub(crate) fn leave_log(&self) -> Result<()> {
         self.sync_all()?;
@@ -170,8 +207,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Goes on with a segment that a replay read, because its writes had no room in tables or are
-    /// not worth one.
+    /// Goes on with a segment that a replay read, because its writes had no room in tables.
     pub(crate) fn keep_segment(&self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
         self.state.lock().wal.keep(number, first_seq, capacity_bytes);
     }

@@ -170,3 +170,47 @@ fn a_log_that_stays_goes_on() {
         }
     }
 }
+
+/// A log that stays still holds the writes of keyspaces that were dropped. A new keyspace that got
+/// the id of one of them had its writes after the next crash.
+#[test]
+fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
+    let options = options(&placements()[0], WalMode::Mapped);
+    let disk = SimStorage::new(7);
+    disk.set_capacity_bytes(Some(1200 << 10));
+    let store = open(&disk, &options).expect("open");
+    let gone = store.open_keyspace("gone", options.keyspace.clone()).expect("keyspace");
+    // These keep the segment with the writes of the other keyspace.
+    (0..10u32).for_each(|i| store.put(i.to_be_bytes(), value(i)).expect("put"));
+    (0..10u32).for_each(|i| gone.put(i.to_be_bytes(), "of the dropped one").expect("put"));
+    store.drop_keyspace("gone").expect("drop");
+    let disk = disk.process_crash();
+    fill_up(&disk);
+    let store = open(&disk, &options).expect("open on a full disk");
+    disk.set_capacity_bytes(None);
+    patiently("open_keyspace", || store.open_keyspace("new", options.keyspace.clone()).map(drop));
+    let disk = disk.process_crash();
+    let reopened = open(&disk, &options).expect("open with space");
+    let found = reopened.keyspace("new").expect("there").get(3u32.to_be_bytes()).expect("get");
+    assert_eq!(found.as_deref(), None, "the keyspace is new and empty");
+}
+
+/// A segment with a damaged header looks like one that was only prepared. An open on a full disk
+/// removed it before the replay told that synced writes are missing, and with it the only copy.
+#[test]
+fn a_damaged_segment_is_not_given_up_for_space() {
+    for keyspace in placements() {
+        let options = options(&keyspace, WalMode::Write);
+        let (disk, _) = died(&options, true);
+        let files = disk.list().expect("list");
+        let logs: Vec<_> = files.iter().filter(|file| file.name.ends_with(".wal")).collect();
+        assert!(logs.len() > 2, "{}", logs.len());
+        let name = &logs[logs.len() / 2].name;
+        let file = disk.open(name, runstone::storage::Category::Wal).expect("open");
+        file.write_at(0, &[0; 128]).expect("damage");
+        let refused = open(&disk, &options).expect_err("synced writes are missing");
+        assert!(refused.is_corruption(), "{refused}");
+        let left = disk.list().expect("list");
+        assert!(left.iter().any(|file| file.name == *name), "{:?}: {name}", keyspace.values);
+    }
+}
