@@ -15,7 +15,7 @@ use runstone_sim::soak::{PLACEMENTS, Soak, run, run_child};
 
 const USAGE: &str = "soak [--minutes N | --seconds N] [--seed N] [--keys N] [--directory PATH] \
     [--placement hash-grouped | written-back | vlog | inline | changing] \
-    [--policy NAME | changing]";
+    [--policy NAME | changing] [--keyspaces N] [--large-bytes N]";
 
 struct Arguments {
     soak: Soak,
@@ -67,7 +67,15 @@ fn main() -> ExitCode {
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let directory = std::env::temp_dir().join(format!("runstone-soak-{}", std::process::id()));
     let policy = Some("fragmented-leveling");
-    let soak = Soak { directory, seed: 1, placement: Some(0), policy, keys: 4_000 };
+    let soak = Soak {
+        directory,
+        seed: 1,
+        placement: Some(0),
+        policy,
+        keys: 4_000,
+        keyspaces: 1,
+        large_bytes: 0,
+    };
     let mut parsed = Arguments { soak, time: Duration::from_secs(60), opening: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
@@ -77,6 +85,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seconds" => parsed.time = Duration::from_secs(number()?),
             "--seed" => parsed.soak.seed = number()?,
             "--keys" => parsed.soak.keys = number()?.max(1),
+            "--keyspaces" => parsed.soak.keyspaces = number()?.max(1),
+            "--large-bytes" => parsed.soak.large_bytes = number()?,
             "--directory" => parsed.soak.directory = PathBuf::from(value),
             "--placement" => parsed.soak.placement = placement_of(&value)?,
             "--policy" => parsed.soak.policy = policy_of(&value)?,

@@ -1,19 +1,21 @@
-//! The process that is killed: one thread writes, reads back and takes snapshots, one checks those
-//! after a while, one collects.
+//! The process that is killed: one thread writes, reads back, holds values and takes snapshots, one
+//! checks those after a while, one collects.
 //!
 //! Lines that it prints: `at N` (operations up to N are acknowledged), `collections N` and
 //! `snapshots N` (how many it has seen since it began). It ends by itself only if something is
 //! wrong, with the reason on its standard error.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use runstone::{Batch, Snapshot, Store, WriteOptions};
+use runstone::{Batch, Keyspace, Snapshot, Store, Value, WriteOptions};
 
 use super::{
-    COUNT_KEY, Model, Soak, apply, count_in, difference, key_of, model_in, text, value_of,
+    COUNT_KEY, Model, Soak, apply, count_in, difference, key_of, keyspace_of, model_in, text,
+    value_of,
 };
 use crate::random::Random;
 
@@ -21,11 +23,16 @@ use crate::random::Random;
 const OPERATIONS_PER_LINE: u64 = 64;
 /// One in so many operations takes a snapshot.
 const OPERATIONS_PER_SNAPSHOT: u64 = 3_000;
+/// So many values are held, and looked at again before they are let go.
+const HELD: usize = 200;
+
+/// A value that is held, and what it must be.
+type Held = (Option<Value>, Option<Vec<u8>>);
 
 /// Works on the store until it is killed. Returns only if something is wrong: what.
 pub fn run(soak: &Soak, opening: u64) -> String {
-    let store = match Store::open(&soak.directory, soak.options(opening)) {
-        Ok(store) => store,
+    let (store, keyspaces) = match soak.open(opening) {
+        Ok(opened) => opened,
         Err(error) => return format!("open: {error}"),
     };
     let checked = AtomicU64::new(0);
@@ -33,11 +40,11 @@ pub fn run(soak: &Soak, opening: u64) -> String {
     let mut random = Random::new(soak.seed ^ (opening << 20));
     let mut other = Random::new(random.draw());
     let mut pause = Random::new(random.draw());
-    let (store, checked) = (&store, &checked);
+    let (store, checked, keyspaces) = (&store, &checked, &keyspaces[..]);
     std::thread::scope(|scope| {
-        scope.spawn(move || end_on(check_snapshots(store, receiver, checked, &mut other)));
+        scope.spawn(move || end_on(check_snapshots(keyspaces, receiver, checked, &mut other)));
         scope.spawn(move || end_on(collect(store, &mut pause)));
-        end_on(write(soak, store, &sender, checked, &mut random));
+        end_on(write(soak, (store, keyspaces), &sender, checked, &mut random));
     });
     "the writer ended".to_string()
 }
@@ -52,27 +59,27 @@ fn end_on(outcome: Result<(), String>) {
 
 fn write(
     soak: &Soak,
-    store: &Store,
+    (store, keyspaces): (&Store, &[Keyspace]),
     sender: &SyncSender<(Snapshot, Model)>,
     checked: &AtomicU64,
     random: &mut Random,
 ) -> Result<(), String> {
-    let keyspace = store.default_keyspace();
-    let mut model = model_in(store, None)?;
+    let mut model = model_in(keyspaces, None)?;
+    let mut held: VecDeque<Held> = VecDeque::new();
     let first = count_in(store).map_err(text)? + 1;
     let mut out = std::io::stdout().lock();
     for number in first.. {
         let changes = soak.operation(number);
         let mut batch = Batch::new();
         for (key, len) in &changes {
-            let name = key_of(*key);
+            let (name, keyspace) = (key_of(*key), keyspace_of(keyspaces, *key));
             match len {
                 Some(len) => batch.put(keyspace, name, value_of(number, *key, *len)),
                 None => batch.delete(keyspace, name),
             }
             .map_err(text)?;
         }
-        batch.put(keyspace, COUNT_KEY, number.to_le_bytes()).map_err(text)?;
+        batch.put(&keyspaces[0], COUNT_KEY, number.to_le_bytes()).map_err(text)?;
         store.write(&batch, WriteOptions::default()).map_err(|error| format!("write: {error}"))?;
         apply(&mut model, number, &changes);
         if number % OPERATIONS_PER_LINE == 0 {
@@ -84,7 +91,13 @@ fn write(
             writeln!(out, "snapshots {}", checked.load(Relaxed)).map_err(text)?;
         }
         if random.one_in(2) {
-            check_one(store, &model, random.below(soak.keys))?;
+            held.push_back(check_one(keyspaces, &model, random.below(soak.keys))?);
+        }
+        if held.len() > HELD
+            && let Some((found, expected)) = held.pop_front()
+            && found.as_deref() != expected.as_deref()
+        {
+            return Err("a value that was held changed".to_string());
         }
         if random.one_in(OPERATIONS_PER_SNAPSHOT) {
             // Full: enough snapshots are held.
@@ -100,25 +113,26 @@ fn write(
     Ok(())
 }
 
-fn check_one(store: &Store, model: &Model, key: u64) -> Result<(), String> {
-    let found = store.get(key_of(key)).map_err(|error| format!("get: {error}"))?;
+fn check_one(keyspaces: &[Keyspace], model: &Model, key: u64) -> Result<Held, String> {
+    let found = keyspace_of(keyspaces, key).get(key_of(key));
+    let found = found.map_err(|error| format!("get: {error}"))?;
     let expected = model.get(&key).map(|(number, len)| value_of(*number, key, *len));
     match found.as_deref() == expected.as_deref() {
-        true => Ok(()),
+        true => Ok((found, expected)),
         false => Err(format!("get of key {key} shows other than {:?}", model.get(&key))),
     }
 }
 
 /// Snapshots are held for up to two seconds while values are collected, then compared.
 fn check_snapshots(
-    store: &Store,
+    keyspaces: &[Keyspace],
     receiver: Receiver<(Snapshot, Model)>,
     checked: &AtomicU64,
     random: &mut Random,
 ) -> Result<(), String> {
     for (snapshot, model) in receiver {
         std::thread::sleep(Duration::from_millis(random.below(2_000)));
-        let found = model_in(store, Some(&snapshot))?;
+        let found = model_in(keyspaces, Some(&snapshot))?;
         if let Some(what) = difference(&model, &found) {
             return Err(format!("a snapshot changed: {what}"));
         }

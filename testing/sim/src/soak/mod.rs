@@ -7,11 +7,11 @@
 //!    what it reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
 //!    many operations as the store says: no fewer than were acknowledged, nothing else.
-//! 4. Now and then the parent compactions and collects everything: what the value file then takes
+//! 4. Now and then the parent compacts and collects everything: what the value file then takes
 //!    must be within its bound.
 //!
 //! Operations are a seed's, when the child dies is not: a failure should be turned into a stepped
-//! one. No power is lost; that is `crash`.
+//! one. No power is lost; that is `crash`. Few open files are `ulimit -n 128` before the command.
 
 mod child;
 mod parent;
@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use runstone::{
-    Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
-    ValueOptions, ValuePlacement,
+    Background, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot,
+    Store, ValueOptions, ValuePlacement,
 };
 
 pub use child::run as run_child;
@@ -43,6 +43,10 @@ pub struct Soak {
     pub policy: Option<&'static str>,
     /// Distinct keys.
     pub keys: u64,
+    /// Keyspaces that the keys are spread over.
+    pub keyspaces: u64,
+    /// Some values are up to this long, in bytes.
+    pub large_bytes: u64,
 }
 
 /// Where values may lie, by name.
@@ -64,6 +68,8 @@ const RECORD_BYTES: u64 = 18 + 7;
 const TAG_FOOTER_BYTES: u64 = 12;
 /// Holds the number of the last operation.
 const COUNT_KEY: &str = "count";
+/// One in so many writes is a large one.
+const WRITES_PER_LARGE: u64 = 2_000;
 /// A value begins with the number of its operation and with its key.
 const LEAST_VALUE_BYTES: usize = 16;
 
@@ -111,6 +117,18 @@ impl Soak {
         options
     }
 
+    /// Opens the store, and its keyspaces, which it may have to make.
+    fn open(&self, opening: u64) -> Result<(Store, Vec<Keyspace>), Error> {
+        let options = self.options(opening);
+        let of_each = options.keyspace.clone();
+        let store = Store::open(&self.directory, options)?;
+        let mut keyspaces = vec![store.default_keyspace().clone()];
+        for i in 1..self.keyspaces {
+            keyspaces.push(store.open_keyspace(&format!("keyspace{i:03}"), of_each.clone())?);
+        }
+        Ok((store, keyspaces))
+    }
+
     /// The writes of an operation.
     fn operation(&self, number: u64) -> Vec<Change> {
         let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e6c_63d0_876a_3f35));
@@ -124,6 +142,10 @@ impl Soak {
                 35..36 => random.below(150_000),
                 _ => SEPARATE_AT.into(),
             };
+            if self.large_bytes > 0 && random.one_in(WRITES_PER_LARGE) {
+                let more = random.below(self.large_bytes) as usize;
+                return (key, Some(LEAST_VALUE_BYTES + more));
+            }
             let spread = if more == u64::from(SEPARATE_AT) { random.below(3_000) } else { 0 };
             (key, Some(LEAST_VALUE_BYTES + (more + spread) as usize))
         };
@@ -177,13 +199,29 @@ fn count_in(store: &Store) -> Result<u64, Error> {
     Ok(found.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes))
 }
 
+/// The keyspace of a key.
+fn keyspace_of(keyspaces: &[Keyspace], key: u64) -> &Keyspace {
+    &keyspaces[(key % keyspaces.len() as u64) as usize]
+}
+
 /// What the store holds, by what its values say of themselves; a damaged value is an error.
-fn model_in(store: &Store, snapshot: Option<&Snapshot>) -> Result<Model, String> {
+fn model_in(keyspaces: &[Keyspace], snapshot: Option<&Snapshot>) -> Result<Model, String> {
+    let mut model = Model::new();
+    for keyspace in keyspaces {
+        add_keyspace(&mut model, keyspace, snapshot)?;
+    }
+    Ok(model)
+}
+
+fn add_keyspace(
+    model: &mut Model,
+    keyspace: &Keyspace,
+    snapshot: Option<&Snapshot>,
+) -> Result<(), String> {
     let read = ReadOptions::default().with_prefix(b"k");
     let read = snapshot.map_or(read.clone(), |snapshot| read.at(snapshot));
-    let mut cursor = store.default_keyspace().cursor(read).map_err(text)?;
+    let mut cursor = keyspace.cursor(read).map_err(text)?;
     cursor.seek_to_first().map_err(text)?;
-    let mut model = Model::new();
     while cursor.valid() {
         let value = cursor.value();
         let numbers = value.get(..8).zip(value.get(8..16));
@@ -201,7 +239,7 @@ fn model_in(store: &Store, snapshot: Option<&Snapshot>) -> Result<Model, String>
         model.insert(key, (number, value.len()));
         cursor.next().map_err(text)?;
     }
-    Ok(model)
+    Ok(())
 }
 
 /// What differs first, for a report.

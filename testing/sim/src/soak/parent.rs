@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use runstone::{Store, ValuePlacement};
+use runstone::{Keyspace, ValuePlacement};
 
 use super::{
     GROUPS, Model, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak, TAG_FOOTER_BYTES,
@@ -140,9 +140,7 @@ fn check(
     totals: &mut Totals,
     settles: bool,
 ) -> Result<(), String> {
-    let options = soak.options(opening);
-    let placement = options.keyspace.as_ref().map(|keyspace| keyspace.values.placement);
-    let store = Store::open(&soak.directory, options).map_err(|error| format!("open: {error}"))?;
+    let (store, keyspaces) = soak.open(opening).map_err(|error| format!("open: {error}"))?;
     let count = count_in(&store).map_err(text)?;
     if count < promised || count < totals.operations {
         return Err(format!("{count} operations are there, {promised} were acknowledged"));
@@ -150,14 +148,16 @@ fn check(
     soak.replay(model, totals.operations + 1, count);
     totals.operations = count;
     totals.checks += 1;
-    let compare = |when: &str| match difference(model, &model_in(&store, None)?) {
+    let compare = |when: &str| match difference(model, &model_in(&keyspaces, None)?) {
         None => Ok(()),
         Some(what) => Err(format!("{when}, after {count} operations: {what}")),
     };
     compare("after a kill")?;
     if settles {
         store.compact().map_err(|error| format!("compact: {error}"))?;
-        check_space(&store, placement, model, totals)?;
+        if let [keyspace] = &keyspaces[..] {
+            check_space(keyspace, model, totals)?;
+        }
         compare("compacted and collected")?;
         let report = store.verify().map_err(text)?;
         if !report.is_clean() {
@@ -168,12 +168,7 @@ fn check(
 }
 
 /// (1 + r) times the data and one group; a group also fills one slot and leaves one partly filled.
-fn check_space(
-    store: &Store,
-    placement: Option<ValuePlacement>,
-    model: &Model,
-    totals: &mut Totals,
-) -> Result<(), String> {
+fn check_space(keyspace: &Keyspace, model: &Model, totals: &mut Totals) -> Result<(), String> {
     let records = model.values().map(|(_, len)| *len as u64);
     let records = records.filter(|len| *len >= u64::from(SEPARATE_AT));
     // What is longer than a slot has slots of its own.
@@ -182,11 +177,11 @@ fn check_space(
         bytes => bytes,
     };
     let data: u64 = records.map(room).sum();
-    let usage = store.default_keyspace().value_usage();
+    let usage = keyspace.value_usage();
     let used: u64 = usage.iter().map(|file| file.used_bytes()).sum();
     let groups = usage.iter().flat_map(|file| file.groups.iter());
-    let group = match placement {
-        Some(ValuePlacement::HashGrouped) => groups.map(|group| group.slots * SLOT_BYTES).max(),
+    let group = match keyspace.options().values.placement {
+        ValuePlacement::HashGrouped => groups.map(|group| group.slots * SLOT_BYTES).max(),
         _ => Some(VLOG_CHUNK_BYTES),
     };
     // The cold stream also fills a slot and has garbage of less than one; its tags are no data.

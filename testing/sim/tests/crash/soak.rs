@@ -5,11 +5,17 @@
 use std::process::{Command, Stdio};
 
 fn soak(placement: &str, policy: &str) {
+    soak_with(placement, policy, &[]);
+}
+
+fn soak_with(placement: &str, policy: &str, more: &[&str]) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let alone = super::alone();
     let child = Command::new(env!("CARGO_BIN_EXE_soak"))
         .args(["--seconds", "6", "--keys", "500", "--placement", placement])
-        .args(["--policy", policy, "--directory"])
+        .args(["--policy", policy])
+        .args(more)
+        .arg("--directory")
         .arg(directory.path().join("store"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -45,4 +51,9 @@ fn placements_that_change() {
 #[test]
 fn trees_and_placements_that_change() {
     soak("changing", "changing");
+}
+
+#[test]
+fn many_keyspaces_and_large_values() {
+    soak_with("inline", "changing", &["--keyspaces", "40", "--large-bytes", "4000000"]);
 }
