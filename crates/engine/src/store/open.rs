@@ -117,7 +117,8 @@ fn open_full(
 
 /// Gives up the reserve, and the log segments that were prepared and hold nothing.
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
-    // One before a segment that was begun was begun too: its header is damaged, and the replay tells.
+    // One before a segment that was begun was begun too. Its header is damaged, as the replay
+    // tells.
     for number in segments(storage, log_floor)?.into_iter().rev() {
         if is_begun(storage, number)? {
             break;

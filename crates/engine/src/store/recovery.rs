@@ -253,8 +253,7 @@ fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
 }
 
 /// Writes a manifest with the whole state, but does not make it current. With a `last_seq`
-/// everything up to there is in tables or logged again, and the log that was found is not needed any
-/// more.
+/// everything up to there is in tables or logged again, and the log that was found is not needed.
 fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
@@ -279,7 +278,7 @@ fn make_first_manifest(
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }
-    // Takes the manifest's number first: the log floor must lie behind every segment that was found.
+    // Takes the manifest's number first: the log floor must lie behind every segment found.
     let number = inner.env.new_file();
     if last_seq.is_some() {
         manifest.log_start = inner.committer.log_floor_without(|_, _| false);
