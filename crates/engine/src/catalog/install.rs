@@ -59,14 +59,14 @@ impl Catalog {
         manifest: &mut ManifestState,
         changes: Vec<Change>,
         log_start: (u64, SeqNo),
-        values: ValueChanges,
-    ) -> Result<ValueChanges> {
+        values: Vec<ValueChanges>,
+    ) -> Result<Vec<ValueChanges>> {
         match self.append_edit(manifest, changes, log_start) {
             Ok(()) => Ok(values),
             Err(error) => {
                 let is_unknown = manifest.log.as_ref().is_some_and(Manifest::is_broken);
                 if is_unknown && !seeded!(UnknownSlotsFreed) {
-                    values.abandon();
+                    values.into_iter().for_each(ValueChanges::abandon);
                 }
                 Err(error)
             }

@@ -22,6 +22,10 @@ use crate::tree::version::Version;
 use crate::values::file::ValueFile;
 use crate::values::separation::ValueFiles;
 
+/// A memtable up to this size is flushed together with others. The syncs of its flush take longer
+/// than writing it.
+const SMALL_FLUSH_BYTES: usize = 1 << 20;
+
 /// The state that a reader of a keyspace sees. It is replaced as a whole, and read without a lock.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -132,6 +136,14 @@ impl KeyspaceCore {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
 
+    /// Whether the oldest memtable that waits is one that others may be flushed with: its flush takes
+    /// little time, and waits for no collection of values.
+    pub(crate) fn is_flush_small(&self) -> bool {
+        let view = self.view.load();
+        let is_small = |oldest: &Arc<Memtable>| oldest.reserved_bytes() <= SMALL_FLUSH_BYTES;
+        view.immutable.last().is_some_and(is_small) && self.values.load().is_empty()
+    }
+
     /// Whether the keyspace holds writes that are only in the log.
     pub(crate) fn holds_writes(&self) -> bool {
         let view = self.view.load();
@@ -151,6 +163,27 @@ impl KeyspaceCore {
         }));
         old.immutable[keep..].iter().for_each(|flushed| flushed.leave());
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
+    }
+
+    /// Puts `fresh` in the place of the active memtable if that is `wanted`, and `filled`, which a
+    /// large batch wrote, between them. Called under the commit lock, so that every number in an
+    /// older memtable is below those in a newer one.
+    pub(crate) fn replace_active(
+        &self,
+        filled: Option<&Arc<Memtable>>,
+        fresh: Arc<Memtable>,
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) {
+        let _view = self.view_lock.lock();
+        let old = self.view.load_full();
+        if !wanted(&old.active) {
+            return;
+        }
+        let used = Some(&old.active).filter(|active| !active.is_empty());
+        let newest = filled.into_iter().chain(used).chain(&old.immutable);
+        let (immutable, version) = (newest.cloned().collect(), Arc::clone(&old.version));
+        self.view.store(Arc::new(View { active: fresh, immutable, version }));
+        self.dead_ranges.forget_unused();
     }
 
     /// Retired value files that nothing can point to any more: no table of `version`, and no

@@ -84,11 +84,11 @@ impl Unflushed {
     pub(crate) fn find_from(
         &self,
         turn: KeyspaceId,
-        wanted: impl Fn(&KeyspaceCore) -> bool,
+        wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
     ) -> Option<Arc<KeyspaceCore>> {
         let unflushed = self.0.lock();
         let mut all = unflushed.range(turn..).chain(unflushed.range(..turn)).map(|(_, one)| one);
-        all.find(|keyspace| wanted(keyspace)).cloned()
+        all.find(wanted).cloned()
     }
 
     /// Looks at each of them.

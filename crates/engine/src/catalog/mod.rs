@@ -103,9 +103,10 @@ impl Catalog {
         }
     }
 
-    /// Whether another keyspace holds writes that are only in the log.
-    pub(crate) fn others_unflushed(&self, keyspace: &KeyspaceCore) -> bool {
-        let holds = |other: &Arc<KeyspaceCore>| other.id != keyspace.id && other.holds_writes();
+    /// Whether a keyspace beside these holds writes that are only in the log.
+    pub(crate) fn others_unflushed(&self, keyspaces: &[KeyspaceId]) -> bool {
+        let holds =
+            |other: &Arc<KeyspaceCore>| !keyspaces.contains(&other.id) && other.holds_writes();
         self.unflushed.find_map(|other| holds(other).then_some(())).is_some()
     }
 

@@ -1,4 +1,5 @@
-//! Writes a memtable to a level-0 run of one table.
+//! Writes a memtable to a level-0 run of one table. Small memtables of several keyspaces are flushed
+//! together: they share steps 3 to 5, whose syncs cost more than a small table.
 //!
 //! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
 //!    order, so the memtable's last one tells.
@@ -7,14 +8,13 @@
 //! 3. If other keyspaces have unflushed writes, sync the log up to the memtable's last number.
 //!    Otherwise a power loss could take an earlier write of another keyspace, and leave what this
 //!    flush made durable (P2).
-//! 4. Append one manifest edit: the table, the flushed sequence number, the new log floor.
-//! 5. Replace the view; recycle log segments below the floor.
+//! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
+//! 5. Replace the views; recycle log segments below the floor.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use runstone_policy::plan::Cut;
-use runstone_policy::shape::{Edit, Placement, RunSlot};
 
 use crate::base::env::Env;
 use crate::base::error::Result;
@@ -24,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collector;
 use crate::jobs::cutter::Cutter;
-use crate::jobs::install::Installer;
+use crate::jobs::install::{FlushedMemtable, Installer};
 use crate::jobs::liveness::Liveness;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::jobs::prepare::Preparer;
@@ -68,15 +68,41 @@ pub(crate) fn write_memtable(
 }
 
 impl Flusher {
-    /// Flushes the oldest waiting memtable of a keyspace; `false` if none waits.
-    pub(crate) fn flush_oldest(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+    /// Flushes the oldest waiting memtable of each keyspace, with one edit for all; `false` if none
+    /// waits. If one cannot be written, those written before it are installed.
+    pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
+        let oldest = |keyspace: &KeyspaceCore| keyspace.view.load().immutable.last().cloned();
+        let waiting: Vec<_> =
+            keyspaces.iter().filter_map(|keyspace| Some((keyspace, oldest(keyspace)?))).collect();
+        for (keyspace, memtable) in &waiting {
+            self.collector.make_room(keyspace, memtable)?;
+        }
+        let files: Vec<_> =
+            waiting.iter().map(|(keyspace, _)| keyspace.values.load_full()).collect();
+        let logs = files.iter().filter_map(|values| values.log());
+        let _no_collection: Vec<_> = logs.map(|log| log.flushing.lock()).collect();
+        let (mut written, mut outcome) = (Vec::new(), Ok(!waiting.is_empty()));
+        for (keyspace, memtable) in waiting {
+            match self.write(keyspace, memtable) {
+                Ok(one) => written.push(one),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        if !written.is_empty() {
+            self.install(&mut written)?;
+        }
+        outcome
+    }
+
+    fn write(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        memtable: Arc<Memtable>,
+    ) -> Result<FlushedMemtable> {
         let started = Instant::now();
-        let Some(memtable) = keyspace.view.load().immutable.last().cloned() else {
-            return Ok(false);
-        };
-        self.collector.make_room(keyspace, &memtable)?;
-        let values = keyspace.values.load_full();
-        let _no_collection = values.log().map(|log| log.flushing.lock());
         let now_and_then = || {
             self.preparer.prepare_for_writers();
             keyspace.check_exists()
@@ -84,46 +110,44 @@ impl Flusher {
         let Written { tables, separated, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
         let table = tables.into_iter().next();
-        if self.catalog.others_unflushed(keyspace) && !seeded!(FlushOutrunsTheLog) {
-            self.committer
-                .sync_through(memtable.max_seq())
-                .inspect_err(|_| self.catalog.discard(table.as_slice()))?;
-        }
-        let edit = Edit {
-            place: table
-                .iter()
-                .map(|table| Placement {
-                    level: 0,
-                    slot: RunSlot::New(table.id),
-                    table: Arc::clone(table),
-                })
-                .collect(),
-            flushes: 1,
-            ..Edit::default()
-        };
-        let log_start = || {
-            self.committer.log_floor_without(|other, waiting| {
-                other.id == keyspace.id && std::ptr::eq(waiting, &*memtable)
-            })
-        };
-        let values = ValueChanges::of_flush(separated);
-        let floor = self
-            .installer
-            .install_flush(keyspace, &edit, &memtable, values, log_start)
-            .inspect_err(|_| self.catalog.discard_uninstalled(table.as_slice()))?;
         if let Some(table) = &table {
             self.env
                 .metrics
                 .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
+        }
+        let (keyspace, values) = (Arc::clone(keyspace), ValueChanges::of_flush(separated));
+        Ok(FlushedMemtable { keyspace, memtable, table, values, took: started.elapsed() })
+    }
+
+    fn install(&self, flushed: &mut [FlushedMemtable]) -> Result<()> {
+        let tables: Vec<_> = flushed.iter().filter_map(|one| one.table.clone()).collect();
+        let ids: Vec<_> = flushed.iter().map(|one| one.keyspace.id).collect();
+        let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
+        let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
+        if self.catalog.others_unflushed(&ids) && !seeded!(FlushOutrunsTheLog) {
+            self.committer.sync_through(last_seq).inspect_err(|_| self.catalog.discard(&tables))?;
+        }
+        let log_start = || {
+            self.committer.log_floor_without(|other, waiting| {
+                let is_it = |flushed: &Arc<Memtable>| std::ptr::eq(waiting, &**flushed);
+                ids.contains(&other.id) && memtables.iter().any(is_it)
+            })
+        };
+        let floor = self
+            .installer
+            .install_flushes(flushed, log_start)
+            .inspect_err(|_| self.catalog.discard_uninstalled(&tables))?;
+        for one in flushed.iter() {
+            let Some(table) = &one.table else { continue };
             self.env.emit(|| Event::Flushed {
-                keyspace: keyspace.name.clone(),
+                keyspace: one.keyspace.name.clone(),
                 table: table.id,
                 bytes: table.bytes,
                 entries: table.entries,
-                took: started.elapsed(),
+                took: one.took,
             });
         }
         self.committer.retire_log_below(floor);
-        Ok(true)
+        Ok(())
     }
 }

@@ -42,7 +42,7 @@ impl Runner {
         if !claims.running.is_empty() || !self.preparer.may_start(claims) {
             return None;
         }
-        let is_littered = |keyspace: &KeyspaceCore| keyspace.view.load().active.is_littered();
+        let is_littered = |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.is_littered();
         if let Some(keyspace) = self.catalog.unflushed.find_from(0, is_littered) {
             let active = Arc::clone(&keyspace.view.load().active);
             MutexGuard::unlocked(claims, || self.committer.rotate_if_active(&keyspace, &active));

@@ -2,8 +2,9 @@
 //! the pressure on writers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use runstone_policy::shape::{Edit, Shape};
+use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 
 use crate::base::env::Env;
 use crate::base::error::Result;
@@ -27,6 +28,28 @@ pub(crate) struct Installer {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) pressure: Arc<BackPressure>,
+}
+
+/// A memtable whose table was written, if any reader can see anything of it, and its values.
+#[derive(Debug)]
+pub(crate) struct FlushedMemtable {
+    pub(crate) keyspace: Arc<KeyspaceCore>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) table: Option<Arc<Table>>,
+    pub(crate) values: ValueChanges,
+    /// The time that writing took.
+    pub(crate) took: Duration,
+}
+
+impl FlushedMemtable {
+    fn edit(&self) -> Edit {
+        let placement = |table: &Arc<Table>| Placement {
+            level: 0,
+            slot: RunSlot::New(table.id),
+            table: Arc::clone(table),
+        };
+        Edit { place: self.table.iter().map(placement).collect(), flushes: 1, ..Edit::default() }
+    }
 }
 
 impl Installer {
@@ -71,44 +94,54 @@ impl Installer {
         changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
         let gone = keyspace.files_left_behind(&version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
-        let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
+        let values =
+            self.catalog.append_with_values(&mut manifest, changes, log_start, vec![values])?;
         // Values become visible before the pointers to them.
-        values.publish(&keyspace.values.load(), &self.env.metrics);
+        values
+            .into_iter()
+            .for_each(|values| values.publish(&keyspace.values.load(), &self.env.metrics));
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
+        self.pressure.refresh([keyspace]);
         self.catalog.forget_value_files(keyspace, &gone);
         Ok(edit)
     }
 
-    /// Installs the table of a flushed memtable. `log_start` returns where the log begins without
-    /// that memtable; it is called once no other edit can come between.
-    pub(crate) fn install_flush(
+    /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log begins
+    /// without those memtables; it is called once no other edit can come between.
+    pub(crate) fn install_flushes(
         &self,
-        keyspace: &Arc<KeyspaceCore>,
-        edit: &Edit,
-        memtable: &Memtable,
-        values: ValueChanges,
+        flushed: &mut [FlushedMemtable],
         log_start: impl FnOnce() -> (u64, SeqNo),
     ) -> Result<u64> {
         let mut manifest = self.catalog.manifest.lock();
-        let version = self.catalog.next_version(keyspace, edit)?;
-        let log_start = log_start();
-        let flushed_seq = memtable.max_seq();
-        let mut changes = vec![Change::Edit { id: keyspace.id, flushed_seq, edit: edit.clone() }];
-        changes.extend(
-            values.edits().map(|edit| Change::Values { id: keyspace.id, edit: edit.clone() }),
-        );
-        if seeded!(PointersLoggedBeforeValues) {
-            let values = changes.split_off(1);
-            self.catalog.append_edit(&mut manifest, changes, log_start)?;
-            changes = values;
+        let (mut changes, mut of_values) = (Vec::new(), Vec::new());
+        let (mut versions, mut values) = (Vec::new(), Vec::new());
+        for one in &mut *flushed {
+            let (id, edit) = (one.keyspace.id, one.edit());
+            versions.push(self.catalog.next_version(&one.keyspace, &edit)?);
+            changes.push(Change::Edit { id, flushed_seq: one.memtable.max_seq(), edit });
+            values.push(std::mem::take(&mut one.values));
         }
+        for (one, values) in flushed.iter().zip(&values) {
+            let id = one.keyspace.id;
+            of_values.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
+        }
+        let log_start = log_start();
+        if seeded!(PointersLoggedBeforeValues) {
+            let edits = std::mem::take(&mut changes);
+            self.catalog.append_edit(&mut manifest, edits, log_start)?;
+        }
+        changes.append(&mut of_values);
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
-        manifest.flushed.insert(keyspace.id, flushed_seq);
         manifest.log_start = log_start;
-        // Values become visible before the pointers to them.
-        values.publish(&keyspace.values.load(), &self.env.metrics);
-        self.swap_version(keyspace, version, 1);
+        for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
+            manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
+            // Values become visible before the pointers to them.
+            values.publish(&one.keyspace.values.load(), &self.env.metrics);
+            self.swap_version(&one.keyspace, version, 1);
+        }
+        self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));
         Ok(log_start.0)
     }
 
@@ -143,6 +176,5 @@ impl Installer {
         if flushed > 0 {
             self.catalog.unflushed.remove_if_flushed(keyspace);
         }
-        self.pressure.refresh([keyspace]);
     }
 }

@@ -35,6 +35,9 @@ use crate::write::commit::Committer;
 /// writers wait for flushes first.
 const COMPACTION_NICENESS: i32 = 2;
 
+/// Small memtables that are flushed together, at most. Others wait meanwhile.
+pub(crate) const MOST_FLUSHES: usize = 32;
+
 fn yield_to_foreground() {
     // Linux keeps a niceness per thread. If the call fails, only latency suffers.
     let _ = rustix::process::nice(COMPACTION_NICENESS);
@@ -43,7 +46,7 @@ fn yield_to_foreground() {
 /// A job, with its inputs.
 #[derive(Debug)]
 pub(super) enum Job {
-    Flush(Arc<KeyspaceCore>),
+    Flush(Vec<Arc<KeyspaceCore>>),
     Compaction(Arc<KeyspaceCore>, Arc<Version>, Plan),
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
@@ -53,7 +56,9 @@ pub(super) enum Job {
 impl Job {
     fn claim(&self) -> Claim {
         match self {
-            Job::Flush(keyspace) => Claim::Flush(keyspace.id),
+            Job::Flush(keyspaces) => {
+                Claim::Flush(keyspaces.iter().map(|keyspace| keyspace.id).collect())
+            }
             Job::Compaction(keyspace, _, plan) => Claim::Compaction(keyspace.id, plan.clone()),
             Job::Collect(keyspace) => Claim::Collect(keyspace.id),
             Job::Prepare(preparation) => preparation.claim(),
@@ -147,17 +152,9 @@ impl Runner {
             // Before the flushes, which fail until there is space.
             return Some(Job::Purge);
         }
-        let flushing = |id| {
-            claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(k) if *k == id))
-        };
-        let flush = self.catalog.unflushed.find_from(claims.turns.flush, |keyspace| {
-            self.flush_is_due(keyspace)
-                && !flushing(keyspace.id)
-                && !claims.frozen.contains(&keyspace.id)
-                && !keyspace.dropped.load(Relaxed)
-        });
-        if let Some(keyspace) = flush {
-            return Some(Job::Flush(keyspace));
+        let flushes = self.due_flushes(claims);
+        if !flushes.is_empty() {
+            return Some(Job::Flush(flushes));
         }
         // On a machine without a core for a third busy thread, flushes and compactions prepare what
         // is wanted themselves. This thread does it only if they have not come to it in time.
@@ -177,6 +174,27 @@ impl Runner {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
         self.next_compaction(claims, &keyspaces)
+    }
+
+    /// The keyspaces to flush next: one, or several with small memtables.
+    fn due_flushes(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
+        let flushing = |id| {
+            let is_of = |claim: &Claim| matches!(claim, Claim::Flush(_)) && claim.is_of(id);
+            claims.running.iter().any(|(_, claim)| is_of(claim))
+        };
+        let mut due = Vec::new();
+        self.catalog.unflushed.find_from(claims.turns.flush, |keyspace| {
+            let is_due = self.flush_is_due(keyspace)
+                && !flushing(keyspace.id)
+                && !claims.frozen.contains(&keyspace.id)
+                && !keyspace.dropped.load(Relaxed);
+            let is_small = is_due && keyspace.is_flush_small();
+            if is_due && (is_small || due.is_empty()) {
+                due.push(Arc::clone(keyspace));
+            }
+            is_due && !is_small || due.len() >= MOST_FLUSHES
+        });
+        due
     }
 
     /// Whether a memtable of the keyspace waits and may be flushed now.
@@ -260,7 +278,7 @@ impl Runner {
         // These two succeed on a full disk too.
         let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge);
         let outcome = match job {
-            Job::Flush(keyspace) => self.flusher.flush_oldest(&keyspace).map(drop),
+            Job::Flush(keyspaces) => self.flusher.flush_oldest(&keyspaces).map(drop),
             Job::Compaction(keyspace, version, plan) => {
                 self.compactor.run(&keyspace, version, &plan)
             }

@@ -32,7 +32,8 @@ const POLL: Duration = Duration::from_millis(500);
 /// The part of the store that a running job owns.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    Flush(KeyspaceId),
+    /// The keyspaces whose oldest memtables are flushed together.
+    Flush(Vec<KeyspaceId>),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
     /// A job that runs one at a time, by name.
@@ -42,7 +43,8 @@ pub(crate) enum Claim {
 impl Claim {
     pub(crate) fn is_of(&self, id: KeyspaceId) -> bool {
         match self {
-            Claim::Flush(own) | Claim::Compaction(own, _) | Claim::Collect(own) => *own == id,
+            Claim::Flush(own) => own.contains(&id),
+            Claim::Compaction(own, _) | Claim::Collect(own) => *own == id,
             Claim::Single(_) => false,
         }
     }
@@ -234,7 +236,7 @@ impl Schedule {
     pub(crate) fn claim(&self, claims: &mut Claims, claim: Claim) -> u64 {
         let turns = &mut claims.turns;
         match &claim {
-            Claim::Flush(id) => turns.flush = id + 1,
+            Claim::Flush(ids) => turns.flush = ids.last().map_or(0, |id| id + 1),
             Claim::Compaction(id, _) => turns.compaction = id + 1,
             Claim::Collect(id) => turns.collect = id + 1,
             Claim::Single(_) => {}

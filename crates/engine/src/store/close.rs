@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Release;
 
 use crate::base::error::Result;
+use crate::jobs::runner::MOST_FLUSHES;
 use crate::store::engine::Engine;
 
 impl Engine {
@@ -34,8 +35,8 @@ impl Engine {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
             self.committer.rotate(&keyspaces, |_| true);
-            for keyspace in &keyspaces {
-                while self.runner.flusher.flush_oldest(keyspace)? {}
+            for together in keyspaces.chunks(MOST_FLUSHES) {
+                while self.runner.flusher.flush_oldest(together)? {}
             }
             self.committer.remove_log();
         } else {

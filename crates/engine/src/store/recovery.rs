@@ -33,7 +33,7 @@ const SMALL_LOG_BYTES: u64 = 64 << 10;
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
 
-/// What a replay puts the writes of the log in.
+/// Where a replay puts the writes of the log.
 enum Target<'a> {
     /// Tables, when a memtable is full and at the end.
     Tables(&'a mut NewTables),
@@ -50,7 +50,7 @@ struct Replay {
     small: Option<Batch>,
     /// Segments with writes that are not in tables, and the numbers of their first ones.
     segments: Vec<(u64, SeqNo)>,
-    /// The segments behind this one hold what was dropped, if the log was torn.
+    /// If the log was torn, the segment in which its valid part ends. Those behind it are dropped.
     torn_behind: Option<u64>,
 }
 

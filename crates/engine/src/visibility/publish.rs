@@ -9,8 +9,8 @@ use crate::base::key::SeqNo;
 
 /// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;
-/// A writer looks this often at the number that it waits for before it yields to other threads, and
-/// this often before it sleeps: after some 50 us.
+/// A waiting writer looks `SPINS` times, then yields between looks, and after `YIELDS` looks, some 50
+/// us, it sleeps between them.
 const SPINS: u32 = 128;
 const YIELDS: u32 = SPINS + 64;
 

@@ -227,9 +227,7 @@ impl Committer {
         drop(early_view);
         self.visibility.publisher.publish(first_seq, last_seq);
         for (keyspace, view) in keyspaces.iter().zip(views.as_slice()) {
-            if view.active.is_full() {
-                self.rotate_if_active(keyspace, &view.active);
-            }
+            self.rotate_if_full(keyspace, view);
         }
         Ok(last_seq)
     }
@@ -303,11 +301,7 @@ impl Committer {
         let last_seq = first_seq + batch.len() - 1;
         insert(&batch, keyspaces, views.as_slice(), first_seq);
         self.visibility.publisher.publish(first_seq, last_seq);
-        for view in views.as_slice() {
-            if view.active.is_full() {
-                self.rotate_if_active(keyspace, &view.active);
-            }
-        }
+        views.as_slice().iter().for_each(|view| self.rotate_if_full(keyspace, view));
         self.note_space(&batch);
         self.env.metrics.add(Counter::value_pointers_written, batch.len());
         Ok(last_seq)

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
-use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
 use crate::wal::batch::Batch;
@@ -71,7 +71,7 @@ impl Committer {
         for own in &owns {
             // The only announcement to this memtable.
             let _ = own.filled.announce(first_seq, batch.len(), batch.deletes(), segment);
-            own.show();
+            own.keyspace.replace_active(Some(&own.filled), Arc::clone(&own.fresh), |_| true);
             self.catalog.unflushed.add(&own.keyspace);
         }
         drop(state);
@@ -104,20 +104,5 @@ impl Committer {
         }
         owns.iter_mut().for_each(|own| own.records = own.filled.records());
         owns
-    }
-}
-
-impl Own {
-    /// Puts the filled memtable behind the active one, and a fresh one behind that. Called under
-    /// the commit lock, so that every number in an older memtable is below those in a newer one.
-    fn show(&self) {
-        let _view = self.keyspace.view_lock.lock();
-        let old = self.keyspace.view.load_full();
-        let mut immutable = vec![Arc::clone(&self.filled)];
-        immutable.extend(Some(&old.active).filter(|active| !active.is_empty()).cloned());
-        immutable.extend(old.immutable.iter().cloned());
-        let (active, version) = (Arc::clone(&self.fresh), Arc::clone(&old.version));
-        self.keyspace.view.store(Arc::new(View { active, immutable, version }));
-        self.keyspace.dead_ranges.forget_unused();
     }
 }

@@ -21,6 +21,14 @@ impl Committer {
         }
     }
 
+    /// Replaces the active memtable of a view if it is full.
+    #[inline]
+    pub(super) fn rotate_if_full(&self, keyspace: &Arc<KeyspaceCore>, view: &View) {
+        if view.active.is_full() {
+            self.rotate_if_active(keyspace, &view.active);
+        }
+    }
+
     /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
     pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceCore>, memtable: &Arc<Memtable>) {
         if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
@@ -48,16 +56,7 @@ impl Committer {
         let last_seq = {
             let commit = self.state.lock();
             for (keyspace, fresh) in keyspaces.iter().zip(fresh) {
-                let _view = keyspace.view_lock.lock();
-                let old = keyspace.view.load_full();
-                if old.active.is_empty() || !wanted(&old.active) {
-                    continue;
-                }
-                let mut immutable = vec![Arc::clone(&old.active)];
-                immutable.extend(old.immutable.iter().cloned());
-                let version = Arc::clone(&old.version);
-                keyspace.view.store(Arc::new(View { active: fresh, immutable, version }));
-                keyspace.dead_ranges.forget_unused();
+                keyspace.replace_active(None, fresh, |active| !active.is_empty() && wanted(active));
             }
             commit.next_seq - 1
         };

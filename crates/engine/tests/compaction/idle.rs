@@ -9,8 +9,18 @@ use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Store};
 const KEYS: u32 = 20_000;
 
 fn open(storage: &MemoryStorage, policy: &str, idle_after: Option<Duration>) -> Store {
-    let mut keyspace = KeyspaceOptions::default();
-    keyspace.policy = policy.to_owned();
+    open_with(
+        storage,
+        KeyspaceOptions { policy: policy.to_owned(), ..Default::default() },
+        idle_after,
+    )
+}
+
+fn open_with(
+    storage: &MemoryStorage,
+    mut keyspace: KeyspaceOptions,
+    idle_after: Option<Duration>,
+) -> Store {
     keyspace.write_buffer_bytes = 256 << 10;
     let options = Options {
         background: Background::Threads(2),
@@ -68,14 +78,21 @@ fn an_idle_store_ends_its_tombstones() {
 #[test]
 fn a_store_that_must_not_leaves_them() {
     let storage = MemoryStorage::new();
-    let store = open(&storage, "fragmented-leveling", None);
+    let open = |idle_after| {
+        // No compaction is due before the store is idle.
+        let mut keyspace = KeyspaceOptions::default();
+        keyspace.shape.l0_trigger = 1_000;
+        (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (2_000, 3_000);
+        open_with(&storage, keyspace, idle_after)
+    };
+    let store = open(None);
     fill_and_delete(&store);
     store.flush().expect("flushes");
     store.wait_idle().expect("is idle");
     std::thread::sleep(Duration::from_millis(1200));
-    assert!(litter(&store).0 > 1000, "{:?}", litter(&store));
+    assert!(litter(&store).0 > 10_000, "{:?}", litter(&store));
     store.close().expect("closes");
-    let store = open(&storage, "fragmented-leveling", Some(Duration::from_millis(1)));
+    let store = open(Some(Duration::from_millis(1)));
     wait_for(&store, |store| litter(store) == (0, 0));
 }
 
