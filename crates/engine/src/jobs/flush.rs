@@ -110,11 +110,6 @@ impl Flusher {
         let Written { tables, separated, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
         let table = tables.into_iter().next();
-        if let Some(table) = &table {
-            self.env
-                .metrics
-                .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
-        }
         let (keyspace, values) = (Arc::clone(keyspace), ValueChanges::of_flush(separated));
         Ok(FlushedMemtable { keyspace, memtable, table, values, took: started.elapsed() })
     }
@@ -139,6 +134,9 @@ impl Flusher {
             .inspect_err(|_| self.catalog.discard_uninstalled(&tables))?;
         for one in flushed.iter() {
             let Some(table) = &one.table else { continue };
+            self.env
+                .metrics
+                .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
             self.env.emit(|| Event::Flushed {
                 keyspace: one.keyspace.name.clone(),
                 table: table.id,
