@@ -84,8 +84,8 @@ pub trait Opened: Entries {
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
     /// Figures of one keyspace, or of all, and of the tables that the range meets.
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures>;
-    /// Compacts one keyspace, or all.
-    fn compact(&self, keyspace: Option<&str>) -> Result<()>;
+    /// Compacts the keys of a range, in one keyspace or in all.
+    fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()>;
     /// Counters in the exposition format of Prometheus.
     fn prometheus(&self) -> Result<String>;
     fn verify(&self) -> Result<Verified>;

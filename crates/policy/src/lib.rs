@@ -31,5 +31,5 @@ pub mod simulator;
 pub mod sketch;
 pub mod text;
 
-pub use policy::{space, whole};
+pub use policy::{range, space, whole};
 pub use shape::{overlapping, plan};

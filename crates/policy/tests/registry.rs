@@ -16,6 +16,7 @@ use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
 use runstone_policy::policy::{
     CompactionPolicy, LevelTarget, compaction_debt_bytes, idle_plan, next_plan,
 };
+use runstone_policy::range::range_plan;
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
 use runstone_policy::sketch::Sketch;
@@ -40,6 +41,8 @@ enum Op {
     Look(u64),
     /// Heats some tables.
     Warm(u64),
+    /// Compacts a range of keys, if nothing runs.
+    CompactRange(u8, u8),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -54,6 +57,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0usize..4).prop_map(Op::Finish),
         1 => any::<u64>().prop_map(Op::Look),
         1 => any::<u64>().prop_map(Op::Warm),
+        1 => (0u8..32, 0u8..8).prop_map(|(from, width)| Op::CompactRange(from, from + width)),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -245,6 +249,7 @@ impl World {
                 let hot = ids.filter(|id| bits >> (id % 64) & 1 == 1);
                 self.heat.accesses = hot.map(|id| (id, 1 << 20)).collect();
             }
+            Op::CompactRange(from, to) => self.compact_range(&[*from], &[*to]),
             Op::Look(bits) => {
                 let mut busy = self.busy();
                 let ids = self.shape.tables().map(|(_, table)| table.id);
@@ -253,6 +258,23 @@ impl World {
             }
         }
         self.check();
+    }
+
+    /// Afterwards the range has one layer, without tombstones unless all history is kept.
+    fn compact_range(&mut self, from: &[u8], to: &[u8]) {
+        let range =
+            |shape: &Shape| range_plan(shape, self.policy, &self.options, 0, (from, Some(to)));
+        if !self.running.is_empty() || self.shape.pending.is_some() {
+            return;
+        }
+        let Some(plan) = self.checked(&Busy::default(), range) else { return };
+        self.begin(plan);
+        let job = self.running.pop().unwrap();
+        self.finish(job);
+        let range = range_plan(&self.shape, self.policy, &self.options, 0, (from, Some(to)));
+        let rest = range.iter().flat_map(|plan| &plan.compactions).map(|one| one.inputs.len());
+        assert!(rest.max().unwrap_or(0) <= 1, "{range:?}");
+        assert!(range.is_none() || self.keeps_history, "{range:?}");
     }
 
     /// Ends all jobs, then works until nothing is left to do.

@@ -177,6 +177,13 @@ impl Life {
                 1 | 2 => drop(self.store().run_one_job()?),
                 3 => self.store().collect_values()?,
                 4 if random.one_in(4) => self.store().compact()?,
+                4 => {
+                    let (from, to) = (some_key(&mut random), some_key(&mut random));
+                    keyspace.compact_range(
+                        &from,
+                        Some(&to).filter(|to| **to >= from).map(|to| &**to),
+                    )?;
+                }
                 5 if random.one_in(2) => {
                     let seed = self.store().default_keyspace().options();
                     let mut options = keyspace_options(0, random.draw());

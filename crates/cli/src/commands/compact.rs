@@ -1,4 +1,4 @@
-//! `compact`: compacts a keyspace, or all of them, each into a single run.
+//! `compact`: compacts a keyspace, or all of them, each into a single run, or a range of keys.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,29 +6,30 @@ use std::time::{Duration, Instant};
 use runstone::Options;
 use serde_json::json;
 
-use crate::arguments::KeyspaceArgument;
+use crate::arguments::Part;
 use crate::failure::{Exit, Result};
 use crate::opening::Location;
 use crate::output::{Output, duration, note, rounded, size};
+use crate::range::Range;
 
-/// Rewrite the store, or one keyspace, into its smallest form
+/// Rewrite the store, one keyspace, or a range of keys, into its smallest form
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
     #[command(flatten)]
-    keyspace: KeyspaceArgument,
+    part: Part,
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let opened =
-            Location::of(&self.store)?.to_change(self.keyspace.name(), Options::default())?;
+        let (keyspace, range) = (&self.part.keyspace, Range::within(&self.part)?);
+        let opened = Location::of(&self.store)?.to_change(keyspace.name(), Options::default())?;
         let before = opened.used_bytes();
         let spinner = output.spinner("compact");
         spinner.enable_steady_tick(Duration::from_millis(200));
         let started = Instant::now();
-        let outcome = opened.compact(self.keyspace.keyspace.as_deref());
+        let outcome = opened.compact(keyspace.keyspace.as_deref(), &range);
         spinner.finish_and_clear();
         outcome?;
         let took = started.elapsed();

@@ -152,7 +152,11 @@ impl Opened for KvSsdStore {
         }
     }
 
-    fn compact(&self, _keyspace: Option<&str>) -> Result<()> {
+    fn compact(&self, _keyspace: Option<&str>, range: &Range) -> Result<()> {
+        if !range.is_everything() {
+            let what = "a KVSSD compacts all of its keys";
+            return Err(Failure::usage(what, "leave out --prefix, --from and --to"));
+        }
         Ok(KvStore::compact(self)?)
     }
 

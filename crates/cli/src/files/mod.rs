@@ -106,8 +106,8 @@ impl Opened for FileStore {
         stats::figures(&self.store, keyspace, range)
     }
 
-    fn compact(&self, keyspace: Option<&str>) -> Result<()> {
-        compact(&self.store, keyspace)
+    fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()> {
+        compact(&self.store, keyspace, range)
     }
 
     fn prometheus(&self) -> Result<String> {
@@ -143,12 +143,20 @@ impl Opened for FileStore {
     }
 }
 
-/// Compacts one keyspace, or all.
-pub fn compact(store: &Store, keyspace: Option<&str>) -> Result<()> {
-    match keyspace {
-        Some(name) => Ok(keyspaces::find(store, name)?.compact()?),
-        None => Ok(store.compact()?),
+/// Compacts the keys of a range, in one keyspace or in all.
+pub fn compact(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<()> {
+    let names = keyspace.map_or_else(|| store.keyspaces(), |name| vec![name.to_string()]);
+    for name in names {
+        let keyspace = keyspaces::find(store, &name)?;
+        match range.is_everything() {
+            true => keyspace.compact()?,
+            false => {
+                let from = range.start.as_deref().unwrap_or_default();
+                keyspace.compact_range(from, range.end.as_deref())?;
+            }
+        }
     }
+    Ok(())
 }
 
 fn options_of(durability: Durability) -> WriteOptions {

@@ -47,7 +47,7 @@ pub enum Line {
     /// Write memtables to tables
     Flush,
     /// Compact everything, or one keyspace, into a single run
-    Compact(KeyspaceArgument),
+    Compact(Part),
     /// List keyspaces, or change to one
     Keyspace {
         name: Option<String>,
@@ -158,9 +158,10 @@ impl<'a> Session<'a> {
                 let figures = stats::figures(&self.store, keyspace.as_deref(), &range)?;
                 self.output.text(&figures.text)
             }
-            Line::Compact(keyspace) => {
-                let name = keyspace.keyspace.as_deref();
-                self.timed(|store| compact(store, name))
+            Line::Compact(mut part) => {
+                let keyspace = self.part(&mut part).keyspace;
+                let range = Range::within(&part)?;
+                self.timed(|store| compact(store, keyspace.as_deref(), &range))
             }
             Line::Drop(dropping) => self.drop_keyspace(&dropping),
             Line::Flush => self.timed(|store| Ok(store.flush()?)),

@@ -218,6 +218,16 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
     };
     place.ok(&["compact", "s", "--keyspace", "two"]);
     assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
+    // Of the table that holds the deletion, and of the one below it, both or neither.
+    for (flags, left) in [(&["--from", "k5"][..], 2), (&["--prefix", "k0"], 1)] {
+        let line = [&["compact", "--keyspace", "default"], flags].concat().join(" ");
+        assert_eq!(place.pipe(&["shell", "s"], line).code, 0);
+        assert_eq!(runs("default"), left, "{flags:?}");
+    }
+    place.ok(&["delete", "s", "k02"]);
+    place.ok(&["compact", "s", "--from", "k01", "--to", "k03"]);
+    assert_eq!(runs("default"), 1);
+    assert_eq!(place.ok(&["count", "s"]), "28\n");
 }
 
 /// Ninety puts left seventy tables.

@@ -103,11 +103,17 @@ impl Catalog {
         }
     }
 
-    /// Whether a keyspace beside these holds writes that are only in the log.
-    pub(crate) fn others_unflushed(&self, keyspaces: &[KeyspaceId]) -> bool {
-        let holds =
-            |other: &Arc<KeyspaceCore>| !keyspaces.contains(&other.id) && other.holds_writes();
-        self.unflushed.find_map(|other| holds(other).then_some(())).is_some()
+    /// Whether writes up to `last_seq` are only in the log, beside those of `flushed`.
+    pub(crate) fn others_unflushed(&self, flushed: &[Arc<Memtable>], last_seq: SeqNo) -> bool {
+        let is_other = |memtable: &Arc<Memtable>| {
+            memtable.first_seq() <= last_seq
+                && !flushed.iter().any(|one| Arc::ptr_eq(one, memtable))
+        };
+        let holds = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            is_other(&view.active) || view.immutable.iter().any(is_other)
+        };
+        self.unflushed.find_map(|keyspace| holds(keyspace).then_some(())).is_some()
     }
 
     /// Whether each keyspace is gone, or has no memtable with a number up to `last_seq` that waits

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use runstone_policy::plan::Plan;
+use runstone_policy::range::range_plan;
 use runstone_policy::shape::Shape;
 use runstone_policy::whole::full_plan;
 
@@ -22,9 +23,13 @@ impl Runner {
         change()
     }
 
-    /// Compacts a keyspace into one run. Flushes go on meanwhile; other compactions of the keyspace
-    /// wait.
-    pub(crate) fn compact(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+    /// Compacts a keyspace into one run, or only the keys of a range. Flushes go on meanwhile; other
+    /// compactions of the keyspace wait.
+    pub(crate) fn compact(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        range: Option<(&[u8], Option<&[u8]>)>,
+    ) -> Result<()> {
         self.env.check_writable()?;
         if self.schedule.is_closing() {
             return Err(Error::Closed);
@@ -32,14 +37,18 @@ impl Runner {
         let held = Held::compactions(&self.schedule, keyspace.id);
         let options = keyspace.options.load();
         let settled_from = keyspace.values.load().settled_from();
-        let full = |shape: &Shape| {
-            Ok(full_plan(shape, options.compaction_policy()?, &options.shape, settled_from))
+        let wanted = |shape: &Shape| {
+            let (policy, options) = (options.compaction_policy()?, &options.shape);
+            Ok(match range {
+                Some(range) => range_plan(shape, policy, options, settled_from, range),
+                None => full_plan(shape, policy, options, settled_from),
+            })
         };
         // The pending plan runs first: otherwise its finished work would be done again.
         let pending = |shape: &Shape| Ok(shape.pending.as_deref().cloned());
         let outcome = self
             .run_exclusively(keyspace, &pending)
-            .and_then(|()| self.run_exclusively(keyspace, &full));
+            .and_then(|()| self.run_exclusively(keyspace, &wanted));
         drop(held);
         self.note_outcome(outcome)
     }

@@ -5,8 +5,8 @@
 //!    order, so the memtable's last one tells.
 //! 2. Write and sync the table. It leaves out versions that no reader can see, and keeps
 //!    tombstones.
-//! 3. If other keyspaces have unflushed writes, sync the log up to the memtable's last number.
-//!    Otherwise a power loss could take an earlier write of another keyspace, and leave what this
+//! 3. If other memtables have writes up to the last number, sync the log up to there. Otherwise a
+//!    power loss could take an earlier write, of another keyspace as a rule, and leave what this
 //!    flush made durable (P2).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.
@@ -119,7 +119,7 @@ impl Flusher {
         let ids: Vec<_> = flushed.iter().map(|one| one.keyspace.id).collect();
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
-        if self.catalog.others_unflushed(&ids) && !seeded!(FlushOutrunsTheLog) {
+        if self.catalog.others_unflushed(&memtables, last_seq) && !seeded!(FlushOutrunsTheLog) {
             self.committer.sync_through(last_seq).inspect_err(|_| self.catalog.discard(&tables))?;
         }
         let log_start = || {

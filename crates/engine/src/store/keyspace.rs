@@ -207,8 +207,27 @@ impl Keyspace {
     /// value files.
     pub fn compact(&self) -> Result<()> {
         self.store.runner.flush_all()?;
-        self.store.runner.compact(&self.inner)?;
+        self.store.runner.compact(&self.inner, None)?;
         self.store.runner.collect_all_values(&self.inner)
+    }
+
+    /// Flushes the store, and compacts the tables with keys from `from` to `to`, or to the end if
+    /// that is `None`. What was deleted or replaced there is gone then. Where tables can only be
+    /// compacted together, all of the keyspace is. O(bytes of the tables that the range meets).
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// store.put("log:2025", "old")?;
+    /// store.delete("log:2025")?;
+    /// store.default_keyspace().compact_range(b"log:2025", Some(b"log:2026"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compact_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+        self.store.runner.flush_all()?;
+        self.store.runner.compact(&self.inner, Some((from, to)))
     }
 }
 

@@ -148,7 +148,7 @@ impl Store {
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let all = self.inner.catalog.all();
-        all.iter().try_for_each(|keyspace| self.inner.runner.compact(keyspace))?;
+        all.iter().try_for_each(|keyspace| self.inner.runner.compact(keyspace, None))?;
         self.collect_values()
     }
 

@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use crate::options::PolicyOptions;
 use crate::policy::CompactionPolicy;
+use crate::policy::range::{input, layers, meet};
 use crate::policy::space::{bound_plan, live_bytes};
 use crate::policy::whole::whole_compaction;
 use crate::shape::plan::{Busy, Compaction, CompactionInput, Plan};
-use crate::shape::{Level, Run, RunSlot, Shape, Table, bounds};
+use crate::shape::{Run, RunSlot, Shape, Table};
 
 /// The most that an idle tree takes, in percent of what is live.
 pub const IDLE_SPACE_PERCENT: u32 = 150;
@@ -51,9 +52,7 @@ fn dense_plan(
     options: &PolicyOptions,
     least: u64,
 ) -> Option<Plan> {
-    // The runs of a stack stand for intervals of flushes, and take part as a whole or not at all.
-    let is_stack = policy.targets(shape, options).get(1).is_some_and(|below| below.max_runs == 0);
-    let layers = layers(shape).filter(|_| !is_stack)?;
+    let layers = layers(shape, policy, options)?;
     let is_dense =
         |table: &Table| table.tombstones >= least && table.tombstones * 2 >= table.entries;
     layers.iter().enumerate().find_map(|(at, (_, run))| {
@@ -69,24 +68,8 @@ fn dense_plan(
     })
 }
 
-/// The runs, newest first, with their levels; `None` if a level's tables overlap.
-fn layers(shape: &Shape) -> Option<Vec<(u32, &Run)>> {
-    let mut layers = Vec::new();
-    for (number, level) in (0u32..).zip(&shape.levels) {
-        match level {
-            Level::Runs(runs) => layers.extend(runs.iter().map(|run| (number, run))),
-            Level::Overlapping(tables) if tables.is_empty() => {}
-            Level::Overlapping(_) => return None,
-        }
-    }
-    Some(layers)
-}
-
 /// The compaction of a table of the first layer with what it meets in the older ones, into the
 /// oldest of them; `None` if that would rewrite too much.
-///
-/// The hull grows from layer to layer, so nothing that is older than any input stays between it and
-/// the output (I1).
 fn sink(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -95,25 +78,19 @@ fn sink(
     table: &Arc<Table>,
 ) -> Option<Compaction> {
     let (&(level, run), older) = layers.split_first()?;
-    let mut inputs = vec![CompactionInput { level, tables: vec![table.id] }];
-    let (mut output_level, mut output_run) = (level, run.id);
-    let (mut min_key, mut max_key) = (&*table.min_key, &*table.max_key);
-    let mut puts = table.entries - table.tombstones;
-    for &(level, run) in older {
-        let met = run.overlapping(min_key, max_key);
-        let Some((least, largest)) = bounds(met.iter()) else { continue };
-        (min_key, max_key) = (min_key.min(least), max_key.max(largest));
-        puts += met.iter().map(|table| table.entries - table.tombstones).sum::<u64>();
-        let tables = met.iter().map(|table| table.id).collect();
-        inputs.push(CompactionInput { level, tables });
-        (output_level, output_run) = (level, run.id);
-    }
+    let met = meet(older, (&table.min_key, &table.max_key));
+    let puts = |table: &Arc<Table>| table.entries - table.tombstones;
+    let met_puts: u64 = met.iter().flat_map(|(_, _, tables)| *tables).map(puts).sum();
+    let puts = puts(table) + met_puts;
     // Each tombstone takes a put with it, as a rule.
     if puts > table.tombstones.saturating_mul(PUTS_PER_TOMBSTONE + 1) {
         return None;
     }
+    let first = CompactionInput { level, tables: vec![table.id] };
+    let inputs = std::iter::once(first).chain(met.iter().map(input)).collect();
+    let (output_level, run) = met.last().map_or((level, run), |(level, run, _)| (*level, *run));
     let (_, cut) = policy.whole_output(shape, output_level, options);
-    Some(Compaction { inputs, output_level, slot: RunSlot::Join(output_run), cut })
+    Some(Compaction { inputs, output_level, slot: RunSlot::Join(run.id), cut })
 }
 
 /// Rule 2, by tombstones.

@@ -3,6 +3,7 @@
 
 mod contract;
 pub mod idle;
+pub mod range;
 pub mod space;
 pub mod whole;
 
