@@ -218,15 +218,27 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
     };
     place.ok(&["compact", "s", "--keyspace", "two"]);
     assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
-    // Of the table that holds the deletion, and of the one below it, both or neither.
-    for (flags, left) in [(&["--from", "k5"][..], 2), (&["--prefix", "k0"], 1)] {
-        let line = [&["compact", "--keyspace", "default"], flags].concat().join(" ");
-        assert_eq!(place.pipe(&["shell", "s"], line).code, 0);
-        assert_eq!(runs("default"), left, "{flags:?}");
+}
+
+/// Of a table with a deletion and the one below it, a range compacts both or neither.
+#[test]
+fn a_range_is_compacted() {
+    let place = Place::new();
+    let lines: String = (0..30).map(|i| format!("k{i:02}\tvalue\n")).collect();
+    place.write("x.tsv", lines);
+    place.ok(&["import", "s", "x.tsv"]);
+    let tables = || {
+        let stats = place.json(&["stats", "s"]);
+        stats["keyspaces"][0]["tables"].as_u64().expect("a number")
+    };
+    place.ok(&["delete", "s", "k01"]);
+    for (range, left) in [("--from k5", 2), ("--prefix k0", 1)] {
+        assert_eq!(place.pipe(&["shell", "s"], format!("compact {range}")).code, 0);
+        assert_eq!(tables(), left, "{range:?}");
     }
     place.ok(&["delete", "s", "k02"]);
     place.ok(&["compact", "s", "--from", "k01", "--to", "k03"]);
-    assert_eq!(runs("default"), 1);
+    assert_eq!(tables(), 1);
     assert_eq!(place.ok(&["count", "s"]), "28\n");
 }
 

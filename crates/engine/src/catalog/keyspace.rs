@@ -136,8 +136,8 @@ impl KeyspaceCore {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
 
-    /// Whether the oldest memtable that waits is one that others may be flushed with: its flush takes
-    /// little time, and waits for no collection of values.
+    /// Whether the oldest memtable that waits is one that others may be flushed with: its flush
+    /// takes little time, and waits for no collection of values.
     pub(crate) fn is_flush_small(&self) -> bool {
         let view = self.view.load();
         let is_small = |oldest: &Arc<Memtable>| oldest.reserved_bytes() <= SMALL_FLUSH_BYTES;

@@ -23,8 +23,8 @@ impl Runner {
         change()
     }
 
-    /// Compacts a keyspace into one run, or only the keys of a range. Flushes go on meanwhile; other
-    /// compactions of the keyspace wait.
+    /// Compacts a keyspace into one run, or only the keys of a range. Flushes go on meanwhile;
+    /// other compactions of the keyspace wait.
     pub(crate) fn compact(
         &self,
         keyspace: &Arc<KeyspaceCore>,

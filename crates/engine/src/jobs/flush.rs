@@ -1,5 +1,5 @@
-//! Writes a memtable to a level-0 run of one table. Small memtables of several keyspaces are flushed
-//! together: they share steps 3 to 5, whose syncs cost more than a small table.
+//! Writes a memtable to a level-0 run of one table. Small memtables of several keyspaces are
+//! flushed together: they share steps 3 to 5, whose syncs cost more than a small table.
 //!
 //! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
 //!    order, so the memtable's last one tells.

@@ -107,8 +107,8 @@ impl Installer {
         Ok(edit)
     }
 
-    /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log begins
-    /// without those memtables; it is called once no other edit can come between.
+    /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log
+    /// begins without those memtables; it is called once no other edit can come between.
     pub(crate) fn install_flushes(
         &self,
         flushed: &mut [FlushedMemtable],

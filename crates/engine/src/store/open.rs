@@ -11,8 +11,8 @@
 //! 6. Remove the files that the manifest does not name (P10).
 //!
 //! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
-//! store that is opened for reading; steps 5 and 6 take their space from the reserve. The store then
-//! opens out of space (P9), so that somebody can delete or drop what takes it.
+//! store that is opened for reading; steps 5 and 6 take their space from the reserve. The store
+//! then opens out of space (P9), so that somebody can delete or drop what takes it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -199,7 +199,8 @@ impl State {
         let mut handles = Vec::new();
         if gone < needed {
             let count = needed.max(wanted) - gone;
-            files.sort_by_key(|file| file.used.load(Relaxed));
+            // Each key is read once: readers change it meanwhile, and a sort may panic at that.
+            files.sort_by_cached_key(|file| file.used.load(Relaxed));
             for file in &files {
                 if handles.len() == count {
                     break;

@@ -9,8 +9,8 @@ use crate::base::key::SeqNo;
 
 /// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;
-/// A waiting writer looks `SPINS` times, then yields between looks, and after `YIELDS` looks, some 50
-/// us, it sleeps between them.
+/// A waiting writer looks `SPINS` times, then yields between looks, and after `YIELDS` looks, some
+/// 50 us, it sleeps between them.
 const SPINS: u32 = 128;
 const YIELDS: u32 = SPINS + 64;
 

@@ -80,8 +80,8 @@ impl Committer {
 
     /// Releases the segments below the log's floor. A segment that cannot be removed fails no
     /// caller, because the manifest says that it is not needed. The edit that moved the floor is
-    /// durable, so everything below the floor is. Later records say so: if the edit is damaged, they
-    /// prove that something is missing.
+    /// durable, so everything below the floor is. Later records say so: if the edit is damaged,
+    /// they prove that something is missing.
     pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = {
             let wal = &mut self.state.lock().wal;

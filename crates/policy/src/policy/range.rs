@@ -67,8 +67,8 @@ pub(super) fn layers<'a>(
     Some(layers)
 }
 
-/// The tables that the range meets, by layer. The range grows from layer to layer by what it met, so
-/// nothing that is older than any of these tables stays between it and the oldest layer (I1).
+/// The tables that the range meets, by layer. The range grows from layer to layer by what it met,
+/// so nothing that is older than any of these tables stays between it and the oldest layer (I1).
 pub(super) fn meet<'a>(
     layers: &[(u32, &'a Run)],
     (mut min_key, mut max_key): (&'a [u8], &'a [u8]),
