@@ -1,4 +1,4 @@
-//! `count`: counts keys by reading them; the store keeps no count.
+//! `count`: reads the keys and counts them, because the store keeps no count.
 
 use std::path::PathBuf;
 

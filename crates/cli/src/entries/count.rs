@@ -1,4 +1,4 @@
-//! Counts keys by reading them; the store keeps no count.
+//! Reads the keys and counts them, because the store keeps no count.
 
 use serde_json::json;
 

@@ -96,9 +96,9 @@ pub struct Options {
     /// Threads that one large compaction may use; `None` means as many as there are idle cores. The
     /// outputs are the same for every number.
     pub compaction_slices: Option<usize>,
-    /// Size of a log segment; a larger batch gets a segment of its own, written without
-    /// holding other writers up. Mapped segments are smaller
-    /// where five of them would take more than a quarter of the memory budget.
+    /// Size of a log segment. A larger batch gets a segment of its own, and does not hold other
+    /// writers up. Mapped segments are smaller where five of them would take more than a quarter of
+    /// the memory budget.
     pub wal_segment_bytes: u64,
     /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
     pub max_wal_bytes: u64,

@@ -116,16 +116,14 @@ impl Flusher {
 
     fn install(&self, flushed: &mut [FlushedMemtable]) -> Result<()> {
         let tables: Vec<_> = flushed.iter().filter_map(|one| one.table.clone()).collect();
-        let ids: Vec<_> = flushed.iter().map(|one| one.keyspace.id).collect();
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
         if self.catalog.others_unflushed(&memtables, last_seq) && !seeded!(FlushOutrunsTheLog) {
             self.committer.sync_through(last_seq).inspect_err(|_| self.catalog.discard(&tables))?;
         }
         let log_start = || {
-            self.committer.log_floor_without(|other, waiting| {
-                let is_it = |flushed: &Arc<Memtable>| std::ptr::eq(waiting, &**flushed);
-                ids.contains(&other.id) && memtables.iter().any(is_it)
+            self.committer.log_floor_without(|_, waiting| {
+                memtables.iter().any(|flushed| std::ptr::eq(waiting, &**flushed))
             })
         };
         let floor = self

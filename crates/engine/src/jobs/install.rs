@@ -43,13 +43,18 @@ pub(crate) struct FlushedMemtable {
 
 impl FlushedMemtable {
     fn edit(&self) -> Edit {
-        let placement = |table: &Arc<Table>| Placement {
-            level: 0,
-            slot: RunSlot::New(table.id),
-            table: Arc::clone(table),
-        };
-        Edit { place: self.table.iter().map(placement).collect(), flushes: 1, ..Edit::default() }
+        flush_edit(self.table.as_slice(), 1)
     }
+}
+
+/// The edit that places the tables of so many flushes on level 0.
+pub(crate) fn flush_edit(tables: &[Arc<Table>], flushes: u64) -> Edit {
+    let placement = |table: &Arc<Table>| Placement {
+        level: 0,
+        slot: RunSlot::New(table.id),
+        table: Arc::clone(table),
+    };
+    Edit { place: tables.iter().map(placement).collect(), flushes, ..Edit::default() }
 }
 
 impl Installer {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use runstone_policy::shape::{Edit, Placement, RunSlot, Table};
+use runstone_policy::shape::Table;
 use runstone_storage::Category;
 
 use crate::base::error::Result;
@@ -18,6 +18,7 @@ use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
+use crate::jobs::install::flush_edit;
 use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::store::engine::Engine;
@@ -264,16 +265,7 @@ fn make_first_manifest(
     for (id, tables) in new_tables {
         let keyspaces = inner.catalog.keyspaces.read();
         let Some(keyspace) = keyspaces.get(id) else { continue };
-        let place = |table: &Arc<Table>| Placement {
-            level: 0,
-            slot: RunSlot::New(table.id),
-            table: Arc::clone(table),
-        };
-        let edit = Edit {
-            place: tables.iter().map(place).collect(),
-            flushes: tables.len() as u64,
-            ..Edit::default()
-        };
+        let edit = flush_edit(tables, tables.len() as u64);
         let version = inner.catalog.next_version(keyspace, &edit)?;
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));

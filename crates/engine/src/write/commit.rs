@@ -407,13 +407,22 @@ impl Committer {
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<SeqNo> {
+        self.check_batch(state, batch, keyspaces)?;
+        keyspaces.iter().for_each(|keyspace| keyspace.dead_ranges.note_batch(batch, keyspace.id));
+        Ok(state.next_seq)
+    }
+
+    /// Refuses a batch that may not be logged.
+    pub(super) fn check_batch(
+        &self,
+        state: &CommitState,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<()> {
         if state.closed {
             return Err(Error::Closed);
         }
-        for keyspace in keyspaces {
-            keyspace.check_exists()?;
-            keyspace.dead_ranges.note_batch(batch, keyspace.id);
-        }
+        keyspaces.iter().try_for_each(|keyspace| keyspace.check_exists())?;
         // Those above are of entries that have no number yet.
         if state.next_seq + batch.len() > UNNUMBERED {
             return Err(Error::invalid(
@@ -421,7 +430,7 @@ impl Committer {
                 "export the data and import it into a new store",
             ));
         }
-        Ok(state.next_seq)
+        Ok(())
     }
 
     /// Takes the numbers of a batch that was logged.

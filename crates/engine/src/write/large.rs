@@ -45,7 +45,7 @@ impl Committer {
         let _turn = self.large.lock();
         let id = {
             let mut state = self.state.lock();
-            self.next_number(&state, batch, keyspaces)?;
+            self.check_batch(&state, batch, keyspaces)?;
             state.wal.next_id()
         };
         let logged = LargeSegment::write(&self.wal_files, id, batch.encoded());

@@ -104,7 +104,7 @@ impl Committer {
         self.close_finished(self.env.options.log_file_limit()).and(prepared)
     }
 
-    /// Whether the log takes too many bytes, or too many files although the background closes them.
+    /// Whether the log takes too many bytes, or the background cannot close its files fast enough.
     pub(super) fn wants_relief(&self, wal: &Wal) -> bool {
         let options = &self.env.options;
         wal.bytes() > options.max_wal_bytes || wal.unsynced_count() > options.log_file_limit() * 2

@@ -68,8 +68,8 @@ fn dense_plan(
     })
 }
 
-/// The compaction of a table of the first layer with what it meets in the older ones, into the
-/// oldest of them; `None` if that would rewrite too much.
+/// Compacts a table of the first layer with the tables that it meets in older layers, into the
+/// oldest of these. `None` if that would rewrite too much.
 fn sink(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
