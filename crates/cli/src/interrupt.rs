@@ -12,8 +12,8 @@ use crate::failure::{Exit, Failure, Result};
 
 static IS_ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Lets a signal ask the command to end. A second signal ends the process, because some steps do not
-/// look.
+/// Lets a signal ask the command to end. A second signal ends the process, because some steps do
+/// not look.
 pub fn watch(signals: &[c_int]) {
     for signal in signals {
         let register = |asked: &Arc<AtomicBool>| {
