@@ -209,6 +209,42 @@ fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
 }
 
+/// A keyspace remembered eight dead ranges, so with more queues each pop passed all that its queue
+/// had deleted before.
+#[test]
+fn forty_queues_in_one_keyspace_do_not_slow_down() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("open");
+    let queues = store.default_keyspace();
+    let key = |queue: u64, number: u64| format!("{queue:02}/{number:06}");
+    let pops = 8_000;
+    for step in 0..pops {
+        let (queue, number) = (step % 40, step / 40);
+        queues.put(key(queue, number), "first").expect("put");
+        queues.put(key(queue, number + 1), "second").expect("put");
+        let mut cursor = queues.cursor(ReadOptions::default()).expect("cursor");
+        cursor.seek(key(queue, 0).as_bytes()).expect("seek");
+        assert_eq!(cursor.key(), key(queue, number).as_bytes());
+        drop(cursor);
+        queues.delete(key(queue, number)).expect("delete");
+    }
+    let passed = store.metrics().counters.hidden_passed;
+    assert!(passed < 60 * pops, "{} hidden entries a pop", passed / pops);
+}
+
+/// A store opened for reading told of a log of 0 bytes, though what it replayed was there.
+#[test]
+fn a_read_only_store_counts_the_log_that_it_replayed() {
+    let storage = runstone::storage::SimStorage::new(6);
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
+    store.put("only in", "the log").expect("put");
+    let log_bytes = store.metrics().wal_bytes;
+    let left = storage.process_crash();
+    drop(store);
+    let read_only = Options { read_only: true, ..options() };
+    let store = Store::open_on(Arc::new(left), read_only).expect("open");
+    assert!(log_bytes > 0 && store.metrics().wal_bytes == log_bytes);
+}
+
 /// The filter of a partition left out its first key if that had versions in the partition before:
 /// a snapshot that needed one of the versions behind the bound read nothing.
 #[test]

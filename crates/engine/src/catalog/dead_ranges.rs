@@ -34,8 +34,10 @@ use crate::base::key::KeyspaceId;
 use crate::base::key::{Kind, SeqNo};
 use crate::wal::batch::Batch;
 
-/// The ranges that a keyspace knows at most. Each costs a put two comparisons.
-const MOST_RANGES: usize = 8;
+/// The ranges that a keyspace knows at most. Each costs a put one or two comparisons: all of them
+/// about as much as the put itself, while a walk without its range costs up to a hundred times
+/// that.
+const MOST_RANGES: usize = 64;
 
 /// A batch of more writes ends all ranges: to look at each would take too long under the lock.
 const MOST_NOTED: u64 = 10_000;
@@ -236,6 +238,8 @@ impl DeadRange {
 
 type Ranges = [Option<Arc<DeadRange>>; MOST_RANGES];
 
+const NO_RANGES: Ranges = [const { None }; MOST_RANGES];
+
 /// The dead ranges of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct DeadRanges {
@@ -268,7 +272,7 @@ impl DeadRanges {
         // Set under the same lock.
         if self.are_there.load(Relaxed) && !seeded!(DeadRangesIgnorePuts) {
             if batch.len() > MOST_NOTED {
-                return self.set(Ranges::default());
+                return self.set(NO_RANGES);
             }
             let own = batch.operations().filter(|operation| operation.keyspace == id);
             let puts = own.filter(|operation| operation.kind != Kind::Delete);
@@ -308,7 +312,7 @@ impl DeadRanges {
         if walk.low >= walk.high {
             return;
         }
-        let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or_default();
+        let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or(NO_RANGES);
         let find = |is_it: &dyn Fn(&DeadRange) -> bool| {
             ranges.iter().position(|range| range.as_deref().is_some_and(is_it))
         };
@@ -336,7 +340,7 @@ impl DeadRanges {
     pub fn forget_unused(&self) {
         if self.are_there.load(Relaxed) {
             let used = self.used.swap(0, Relaxed);
-            let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or_default();
+            let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or(NO_RANGES);
             for (at, range) in ranges.iter_mut().enumerate() {
                 range.take_if(|_| used & 1 << at == 0);
             }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
-use runstone_storage::Category;
+use runstone_storage::{Category, StorageFile};
 
 use crate::base::error::Result;
 use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
@@ -58,7 +58,8 @@ struct Replay {
 /// Runs steps 3 to 6.
 pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     if inner.env.options.read_only {
-        return replay_log(inner, Target::Reading).map(drop);
+        let replay = replay_log(inner, Target::Reading)?;
+        return keep_segments(inner, &replay, |_| Ok(()));
     }
     make_base_durable(inner, random)?;
     let mut new_tables = NewTables::new();
@@ -143,12 +144,22 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
             storage.remove(&segment_name(number))?;
         }
     }
+    keep_segments(inner, replay, |file| file.sync())?;
+    Ok(storage.sync_dir()?)
+}
+
+/// Counts the segments that hold unflushed writes as the store's, each once `prepare` is done.
+fn keep_segments(
+    inner: &Engine,
+    replay: &Replay,
+    prepare: fn(&dyn StorageFile) -> runstone_storage::Result<()>,
+) -> Result<()> {
     for (number, first_seq) in &replay.segments {
-        let file = storage.open(&segment_name(*number), Category::Wal)?;
-        file.sync()?;
+        let file = inner.env.storage.open(&segment_name(*number), Category::Wal)?;
+        prepare(&*file)?;
         inner.committer.keep_segment(*number, *first_seq, file.len()?);
     }
-    Ok(storage.sync_dir()?)
+    Ok(())
 }
 
 /// Makes the manifest that was read durable, in a manifest of its own. Recovery writes values to
