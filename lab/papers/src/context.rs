@@ -97,7 +97,15 @@ impl<'a> Context<'a> {
             return Err(Error::invalid(what, format!("choose among: {}", names.join(", "))));
         }
         let mut wanted = parts.iter().filter(|(name, _)| is_wanted(name));
-        wanted.try_for_each(|(_, measure)| measure(shared, report))
+        wanted.try_for_each(|(_, measure)| {
+            report.compare(&[], &[])?;
+            measure(shared, report)
+        })
+    }
+
+    /// Whether trees are too small for what the papers claim.
+    pub fn is_tiny(&self) -> bool {
+        self.scale < 0.1
     }
 
     /// A count at this scale, at least 1.

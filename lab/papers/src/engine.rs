@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
-use runstone::storage::MemoryStorage;
 use runstone::storage::random::mix64;
+use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Compression, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode,
 };
 use runstone_workloads::generators::{Rng, ValueGenerator};
+
+/// Memory of a store: enough to cache every tree.
+pub const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Memory of a memtable: never reached, since flushes come by count.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
@@ -105,7 +108,8 @@ impl Loaded {
         data: &Data,
         compaction_slices: Option<usize>,
     ) -> Result<Loaded> {
-        let options = Options { compaction_slices, ..stepped_options(Some(keyspace), 256 << 20) };
+        let options =
+            Options { compaction_slices, ..stepped_options(Some(keyspace), MEMORY_BYTES) };
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options)?;
         let mut rng = Rng::new(1);
@@ -136,9 +140,20 @@ impl Loaded {
     /// The same tree with a cache of next to nothing, so that block reads count what reads need,
     /// and with fresh counters.
     pub fn without_cache(self) -> Result<Loaded> {
+        self.reopened(1 << 20)
+    }
+
+    /// The same tree in a store of so much memory, with fresh counters.
+    pub fn reopened(self, memory_budget_bytes: u64) -> Result<Loaded> {
         self.store.close()?;
-        let store = Store::open_on(self.storage.clone(), stepped_options(None, 1 << 20))?;
-        Ok(Loaded { store, ..self })
+        let options = stepped_options(None, memory_budget_bytes);
+        Ok(Loaded { store: Store::open_on(self.storage.clone(), options)?, ..self })
+    }
+
+    /// Blocks and index partitions that were read from table files.
+    pub fn table_reads(&self) -> u64 {
+        let io = self.store.metrics().io;
+        io.iter().filter(|io| io.category == Category::Table.name()).map(|io| io.reads).sum()
     }
 
     /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.

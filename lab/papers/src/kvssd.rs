@@ -25,62 +25,56 @@ use super::kvssd_runs::{
     Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine,
     run_model,
 };
-use super::numbers::{are_within, falls, is_within, percent_less, percent_more, rises, strokes};
-use super::report::{PaperReport, rows};
+use super::numbers::{percent_more, ratio, strokes};
+use super::report::{PaperReport, Row, rows};
+use super::sides::Side;
+use super::verdict::Rule::*;
 
 rows! {
     COMPACTION_NLSM = "compaction, LSM = nLSM (figure 5b)",
-        "17.7 = 17.7" => "within 5%" if |lsm, nlsm| is_within(0.05, lsm, nlsm);
-    READ_MODIFY_WRITE = "read-modify-write, LSM -> nLSM (figure 5b)",
-        "1.5 -> 1" => "1.40 to 1.55 -> 1"
-        if |lsm, nlsm| (1.40..=1.55).contains(&lsm) && nlsm == 1.0;
-    COLLECTION_NLSM = "collection, LSM (split / shared) -> nLSM (figure 5b)",
-        "3.6 -> 1" => "2.5 to 7.5 -> at most 1.01"
-        if |split, shared, nlsm|
-            [split, shared].iter().all(|gc| (2.5..=7.5).contains(gc)) && nlsm <= 1.01;
-    WRITES_NLSM = "all writes, nLSM against LSM (figure 5a)",
-        "81% less" => "at least 70% less" if |less| less >= 70.0;
-    COMPACTION_RLSM = "compaction, nLSM -> rLSM (figure 5b)",
-        "38% less" => "27 to 40% less" if |less| (27.0..=40.0).contains(&less);
-    COLLECTION_RLSM = "collection, rLSM(-) -> rLSM (figure 5b)",
-        "1.19 -> 1.04 (14% less)" => "rLSM lower, at most 1.10"
-        if |mixed, rlsm| rlsm < mixed && rlsm <= 1.10;
-    WRITES_RLSM = "all writes, LSM (split / shared) -> rLSM (figure 5a)",
-        "93 -> 11.4, 88% less" => "at least 80% less" if |less| less >= 80.0;
-    THROUGHPUT = "simulated throughput, rLSM / LSM (figure 6a)",
-        "up to 4.47" => "3.5 to 6 with one of the frontiers"
-        if |split, shared| [split, shared].iter().any(|ratio| (3.5..=6.0).contains(ratio));
-    PAGES_PER_GET = "pages read per get, metadata included, nLSM -> rLSM (figure 6b)",
-        "up to 11% more" => "less than 12% more" if |more| more < 12.0;
-    PAGES_PER_GET_LSM = "pages read per get, LSM",
-        "-" => "no filters; the engine keeps indexes in memory";
+        "17.7 = 17.7" => Alike(0.05);
+    READ_MODIFY_WRITE = "read-modify-write, LSM over nLSM (figure 5b)",
+        "1.5 / 1" => Ratios(&[1.5]);
+    COLLECTION_NLSM = "collection, LSM (the lower of split and shared) over nLSM (figure 5b)",
+        "3.6 / 1" => Ratios(&[3.6]);
+    WRITES_NLSM = "all writes, nLSM over LSM (split, shared) (figure 5a)",
+        "0.19, 81% less" => Ratios(&[0.19]);
+    COMPACTION_RLSM = "compaction, rLSM over nLSM (figure 5b)",
+        "0.62, 38% less" => Ratios(&[0.62]);
+    COLLECTION_RLSM = "collection, rLSM over rLSM(-) (figure 5b)",
+        "1.04 / 1.19 = 0.87" => Ratios(&[0.874]);
+    WRITES_RLSM = "all writes, rLSM over LSM (split, shared) (figure 5a)",
+        "11.4 / 93 = 0.12" => Ratios(&[0.12]);
+    THROUGHPUT = "simulated throughput, rLSM over LSM (split, shared) (figure 6a)",
+        "up to 4.47" => Ratios(&[4.47]);
+    PAGES_PER_GET = "pages read per get, metadata included, rLSM over nLSM (figure 6b)",
+        "up to 1.11" => AtMost(1.11);
+    PAGES_PER_GET_LSM = "pages read per get, LSM (figure 6b)",
+        "" => NotComparable("the engine keeps its indexes in memory, the device does not");
     EMULATOR = "the emulator: operations of rLSM per second of processor time",
-        "-" => "the goal is 300,000; not the same everywhere";
-    RAM = "RAM of the device: tree, lists, counters (III-E)",
-        "2 MB per 16 GB" => "scaled from this device";
+        "" => NotComparable("the speed of our emulator, not of a device");
+    RAM = "RAM of the device for 16 GB: tree, lists, counters, over the paper's (III-E)",
+        "2 MB" => AtMost(1.0);
     THRESHOLDS = "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
-        "falls, ever less" => "falls" by falls;
+        "falls, ever less" => Falls;
     PROVISION_LSM = "collection of LSM, 5 / 10 / 15 percent set aside (figure 7b)",
-        "falls" => "falls" by falls;
+        "falls" => Falls;
     PROVISION_RLSM = "collection of rLSM, 5 / 10 / 15 percent set aside (figure 7b)",
-        "flat" => "within 5%" if |at_5, at_10, at_15| are_within(0.05, &[at_5, at_10, at_15]);
+        "flat" => Alike(0.05);
     LATEST_RLSM = "all writes of rLSM, Latest < Uniform (figure 5a)",
-        "yes" => "lower" if |latest, uniform| latest < uniform;
+        "yes" => Rises;
     LATEST_LSM = "all writes of LSM, Latest < Uniform (figure 5a)",
-        "yes" => "lower" if |latest, uniform| latest < uniform;
+        "yes" => Rises;
     MODEL = "compaction, model of nLSM / nLSM",
-        "-" => "within 15%: what the models are worth"
-        if |model, nlsm| is_within(0.15, model, nlsm);
+        "" => NotComparable("what the models of dLSM and lLSM are worth");
     ORDER = "compaction, lLSM < rLSM < dLSM < nLSM (figure 5b)",
-        "yes" => "this order" by rises;
-    MODEL_PAGES = "pages read per get, nLSM -> dLSM / lLSM (figure 6b)",
-        "up to 19% more; lLSM worst" => "dLSM at most 19% more, lLSM most"
-        if |delayed, light| delayed <= 19.0 && delayed < light;
+        "yes" => Rises;
+    MODEL_PAGES = "pages read per get, dLSM over nLSM (figure 6b)",
+        "up to 1.19; lLSM worst" => AtMost(1.19);
     MODEL_PAGES_DEEP = "the same at the paper's depth, one level more",
-        "up to 19% more; lLSM worst" => "not the specified workload";
+        "up to 1.19; lLSM worst" => NotComparable("a quarter of all sizes but the records'");
     VOLUME = "volume that lLSM needs, times the device's (V-B)",
-        "more than 1, about 1.3 is enough" => "more than 1, at most 1.3"
-        if |volume| 1.0 < volume && volume <= 1.3;
+        "more than 1, about 1.3 is enough" => AtMost(1.3);
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -171,7 +165,17 @@ impl Lab<'_> {
     }
 }
 
+/// The engine, nLSM, rLSM(-) and rLSM.
+fn sides(lab: &Lab<'_>) -> [Side; 4] {
+    let rlsm = lab.options();
+    let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };
+    let devices = [rewriting(rlsm.clone()), mixed, rlsm];
+    let [nlsm, mixed, rlsm] = devices.map(|options| lab.load.device_side(&options));
+    [lab.load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, mixed, rlsm]
+}
+
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    report.compare(&sides(lab), &[])?;
     let runs = lab.runs([Run::Split, Run::Shared, Run::Nlsm])?;
     rewrite_rows(report, runs);
     let [split, shared, nlsm] = runs;
@@ -188,52 +192,41 @@ fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
     );
     report.judge(
         READ_MODIFY_WRITE,
-        format!("{:.3} -> {:.3}", split.rmw, nlsm.rmw),
-        &[split.rmw, nlsm.rmw],
+        format!("{:.3} / {:.3}", split.rmw, nlsm.rmw),
+        &[split.rmw / nlsm.rmw],
     );
     report.judge(
         COLLECTION_NLSM,
-        format!("{:.2} / {:.2} -> {:.3}", split.gc, shared.gc, nlsm.gc),
-        &[split.gc, shared.gc, nlsm.gc],
+        format!("split {:.2}, shared {:.2} / {:.3}", split.gc, shared.gc, nlsm.gc),
+        &[split.gc.min(shared.gc) / nlsm.gc],
     );
-    let [least, most] = [split, shared].map(|lsm| percent_less(lsm.total(), nlsm.total()));
-    report.judge(WRITES_NLSM, format!("{least:.0}% / {most:.0}% less"), &[least]);
+    judge_writes(report, WRITES_NLSM, nlsm, [split, shared]);
 }
 
 fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Outcome; 5]) {
-    let less = percent_less(nlsm.compaction, rlsm.compaction);
-    report.judge(
-        COMPACTION_RLSM,
-        format!("{:.2} -> {:.2}, {less:.0}% less", nlsm.compaction, rlsm.compaction),
-        &[less],
-    );
-    report.judge(
-        COLLECTION_RLSM,
-        format!("{:.3} -> {:.3}", mixed.gc, rlsm.gc),
-        &[mixed.gc, rlsm.gc],
-    );
-    let [less, most] = [split, shared].map(|lsm| percent_less(lsm.total(), rlsm.total()));
-    report.judge(
-        WRITES_RLSM,
-        format!(
-            "{:.1} / {:.1} -> {:.2}, {less:.0}% / {most:.0}% less",
-            split.total(),
-            shared.total(),
-            rlsm.total(),
-        ),
-        &[less],
-    );
+    let (text, of_all) = ratio(rlsm.compaction, nlsm.compaction, 2, "");
+    report.judge(COMPACTION_RLSM, text, &[of_all]);
+    let (text, of_all) = ratio(rlsm.gc, mixed.gc, 3, "");
+    report.judge(COLLECTION_RLSM, text, &[of_all]);
+    judge_writes(report, WRITES_RLSM, rlsm, [split, shared]);
+}
+
+/// All writes of a device against the engine's over each block SSD; the better one counts.
+fn judge_writes(report: &mut PaperReport, row: Row, device: Outcome, lsm: [Outcome; 2]) {
+    let [split, shared] = lsm.map(|lsm| ratio(device.total(), lsm.total(), 2, ""));
+    report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
 }
 
 fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    report.compare(&sides(lab), &[])?;
     let [split, shared, nlsm, rlsm] = lab.runs([Run::Split, Run::Shared, Run::Nlsm, Run::Rlsm])?;
     let ratios = [split, shared].map(|lsm| rlsm.operations_per_s / lsm.operations_per_s);
-    report.judge(THROUGHPUT, strokes(ratios, 2), &ratios);
+    report.judge(THROUGHPUT, strokes(ratios, 2), &[ratios[0].min(ratios[1])]);
     let more = percent_more(nlsm.pages_per_get, rlsm.pages_per_get);
     report.judge(
         PAGES_PER_GET,
         format!("{:.2} -> {:.2}, {more:+.0}%", nlsm.pages_per_get, rlsm.pages_per_get),
-        &[more],
+        &[rlsm.pages_per_get / nlsm.pages_per_get],
     );
     report.show(PAGES_PER_GET_LSM, format!("{:.2}", split.pages_per_get));
     Ok(())
@@ -242,7 +235,8 @@ fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [rlsm] = lab.runs([Run::Rlsm])?;
     report.show(EMULATOR, format!("{:.0}", rlsm.emulated_per_cpu_s));
-    report.show(RAM, format!("{:.2} MB per 16 GB", rlsm.ram_bytes_per_16_gb / f64::from(1 << 20)));
+    let ram_mib = rlsm.ram_bytes_per_16_gb / f64::from(1 << 20);
+    report.judge(RAM, format!("{ram_mib:.2} MB, scaled from this device"), &[ram_mib / 2.0]);
     Ok(())
 }
 
@@ -272,6 +266,7 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    report.compare(&sides(lab), &[])?;
     let [split, rlsm] = lab.runs([Run::Split, Run::Rlsm])?;
     let load = Load::latest(lab.context);
     lab.context.say("rLSM, recent records");
@@ -329,15 +324,11 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     lab.context.say("models of dLSM and lLSM");
     let models = Models::measure(&lab.load)?;
     let Models { plain, delayed, light } = &models;
-    report.judge(
-        MODEL,
-        format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction),
-        &[plain.compaction, nlsm.compaction],
-    );
+    report.show(MODEL, format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction));
     let order = [light.compaction, rlsm.compaction, delayed.compaction, plain.compaction];
     report.judge(ORDER, strokes(order, 2), &order);
     let (text, more) = models.reads();
-    report.judge(MODEL_PAGES, text, &more);
+    report.judge(MODEL_PAGES, text, &[1.0 + more[0] / 100.0]);
     // T1 is that deep itself.
     if !lab.context.is_t1 {
         let deep = Models::measure(&Load::as_deep_as_the_paper(lab.context))?;

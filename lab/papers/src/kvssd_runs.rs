@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, process};
-use runstone::{Error, Options, Result, Store};
+use runstone::{Error, KeyspaceOptions, Options, Result, Store};
 use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
@@ -19,6 +19,7 @@ use runstone_workloads::generators::zipfian::Latest;
 use super::context::Context;
 use super::engine::{do_jobs, plain_options, stepped_options};
 use super::log_apart::LogApart;
+use super::sides::{FILTERS, Side, TRIGGER};
 
 /// Over-provisioning of the paper.
 pub(super) const OVER_PROVISION_PERCENT: u32 = 5;
@@ -159,6 +160,46 @@ impl Load {
             level1_pages: self.level1_pages,
             ..KvSsdOptions::default()
         }
+    }
+
+    /// The engine's options, with the device's sizes.
+    fn keyspace(&self, policy: &str) -> KeyspaceOptions {
+        let mut keyspace = plain_options(policy);
+        keyspace.shape.table_bytes = self.bytes(self.table_pages);
+        keyspace.shape.base_bytes = self.bytes(self.level1_pages);
+        keyspace.shape.l0_trigger = 4;
+        keyspace
+    }
+
+    /// The engine on a block SSD as a side of a comparison. Its memtables are flushed at the
+    /// device's count of records.
+    pub(super) fn engine_side(&self, name: &str, set_aside_percent: u32) -> Side {
+        let keyspace = self.keyspace("fragmented-leveling");
+        let pages = |bytes: u64| bytes / u64::from(self.page_bytes);
+        let design = format!("{} on a block SSD", keyspace.policy);
+        Side::new(name, design)
+            .with("memtable pages", self.memtable_pages)
+            .with("level-1 pages", pages(keyspace.shape.base_bytes))
+            .with("table pages", pages(keyspace.shape.table_bytes))
+            .with("T", keyspace.shape.size_ratio)
+            .with(TRIGGER, keyspace.shape.l0_trigger)
+            .with(FILTERS, keyspace.filter_bits_per_key_x10)
+            .with("blocks", self.block_count)
+            .with("percent set aside", set_aside_percent)
+    }
+
+    /// A device as a side of a comparison.
+    pub(super) fn device_side(&self, options: &KvSsdOptions) -> Side {
+        let design = format!("{}, TH {}", options.policy, options.threshold);
+        Side::new(options.name(), design)
+            .with("memtable pages", options.memtable_pages)
+            .with("level-1 pages", options.level1_pages)
+            .with("table pages", self.table_pages)
+            .with("T", options.size_ratio)
+            .with(TRIGGER, options.l0_trigger)
+            .with(FILTERS, 0)
+            .with("blocks", self.block_count)
+            .with("percent set aside", options.over_provision_percent)
     }
 
     /// Bytes of `pages` pages.
@@ -342,10 +383,7 @@ pub(super) fn run_engine(
 
 /// The engine with the device's sizes, without filters and with next to no cache.
 fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
-    let mut keyspace = plain_options(policy);
-    keyspace.shape.table_bytes = load.bytes(load.table_pages);
-    keyspace.shape.base_bytes = load.bytes(load.level1_pages);
-    keyspace.shape.l0_trigger = 4;
+    let keyspace = load.keyspace(policy);
     let options =
         Options { compaction_slices: Some(1), ..stepped_options(Some(keyspace), 48 << 20) };
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));

@@ -16,9 +16,12 @@ mod numbers;
 mod partitioning;
 mod ptierdb;
 mod report;
+mod sides;
+mod verdict;
 
 pub use context::{Context, Scale};
-pub use report::{Figure, PaperReport, PaperRow, Verdict};
+pub use report::{Figure, PaperReport, PaperRow};
+pub use verdict::Verdict;
 
 /// A paper.
 pub struct Paper {

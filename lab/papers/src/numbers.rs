@@ -41,24 +41,3 @@ pub(super) fn percent_more(from: f64, to: f64) -> f64 {
 pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
-
-/// Whether numbers differ by at most this share of the least.
-pub(super) fn are_within(share: f64, values: &[f64]) -> bool {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    values.iter().all(|value| *value <= least * (1.0 + share))
-}
-
-/// Whether each number is smaller than the one before.
-pub(super) fn falls(values: &[f64]) -> bool {
-    values.windows(2).all(|pair| pair[1] < pair[0])
-}
-
-/// Whether each number is larger than the one before.
-pub(super) fn rises(values: &[f64]) -> bool {
-    values.windows(2).all(|pair| pair[1] > pair[0])
-}
-
-/// Whether a number differs from another by at most this share of the other.
-pub(super) fn is_within(share: f64, value: f64, other: f64) -> bool {
-    (value / other - 1.0).abs() <= share
-}

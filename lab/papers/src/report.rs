@@ -2,36 +2,16 @@
 //! notes. In JSON the rows only.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use runstone::{Error, Result};
 use serde::Serialize;
 
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 
-/// Whether a claim holds here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Verdict {
-    /// It does.
-    #[serde(rename = "holds")]
-    Holds,
-    /// It does not.
-    #[serde(rename = "falls short")]
-    FallsShort,
-    /// For comparison; nothing was expected of it.
-    #[serde(rename = "shown")]
-    Shown,
-}
-
-impl Verdict {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::FallsShort => "falls short",
-            Verdict::Shown => "shown",
-        }
-    }
-}
+use crate::sides::{self, Side};
+use crate::verdict::{Rule, Verdict};
 
 /// A claim of a paper before it is measured. The texts of one that is measured several times have
 /// a `{}` where they differ.
@@ -39,16 +19,14 @@ impl Verdict {
 pub(super) struct Row {
     pub(super) claim: Cow<'static, str>,
     pub(super) paper: Cow<'static, str>,
-    pub(super) expected: Cow<'static, str>,
-    /// Whether the numbers that were measured are as expected; `None` where nothing is.
-    pub(super) holds: Option<fn(&[f64]) -> bool>,
+    pub(super) rule: Rule,
 }
 
 impl Row {
     /// The row with a text for each `{}`, in their order.
     pub(super) fn of(mut self, texts: &[&dyn Display]) -> Row {
         let mut texts = texts.iter();
-        for part in [&mut self.claim, &mut self.paper, &mut self.expected] {
+        for part in [&mut self.claim, &mut self.paper] {
             for _ in 0..part.matches("{}").count() {
                 let text = texts.next().map(ToString::to_string).unwrap_or_default();
                 *part = part.replacen("{}", &text, 1).into();
@@ -56,36 +34,26 @@ impl Row {
         }
         self
     }
+
+    /// The row judged by another rule, where the paper prints another number for each `{}`.
+    pub(super) fn by(mut self, rule: Rule) -> Row {
+        self.rule = rule;
+        self
+    }
 }
 
 /// The rows of a paper: a name, what is claimed with its place in the paper, what the paper
-/// measured, what is expected here, and when it holds: `by` a function of all numbers or `if` a
-/// condition on named ones. A row without either is shown, and tells the reader something instead
-/// of an expectation.
+/// measured, and the rule that judges our numbers.
 macro_rules! rows {
-    ($($name:ident = $claim:literal, $paper:literal => $expected:literal
-        $(by $rule:ident)? $(if |$($number:ident),+| $holds:expr)?;)+) => {
+    ($($name:ident = $claim:literal, $paper:literal => $rule:expr;)+) => {
         $(const $name: $crate::report::Row = $crate::report::Row {
             claim: std::borrow::Cow::Borrowed($claim),
             paper: std::borrow::Cow::Borrowed($paper),
-            expected: std::borrow::Cow::Borrowed($expected),
-            holds: $crate::report::rule!($(by $rule)? $(if |$($number),+| $holds)?),
+            rule: $rule,
         };)+
     };
 }
 pub(super) use rows;
-
-macro_rules! rule {
-    () => { None };
-    (by $rule:ident) => { Some($rule) };
-    (if |$($number:ident),+| $holds:expr) => {
-        Some(|numbers: &[f64]| {
-            let &[$($number),+] = numbers else { panic!("the row is about other numbers") };
-            $holds
-        })
-    };
-}
-pub(super) use rule;
 
 /// A claim that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,9 +64,11 @@ pub struct PaperRow {
     pub paper: String,
     /// What was measured here.
     pub here: String,
-    /// What was expected here, and on which grounds.
-    pub expected: String,
-    /// Whether it holds.
+    /// What the verdict rests on: the tolerance, or the reason why nothing can be compared.
+    pub judged_by: String,
+    /// The configuration of both sides, in one line.
+    pub sides: String,
+    /// What came of it.
     pub verdict: Verdict,
 }
 
@@ -116,10 +86,13 @@ pub struct Figure {
 pub struct PaperReport {
     /// Name of the paper.
     pub paper: String,
-    /// By which factor the workloads were scaled; 1 is what the expectations are for.
+    /// By which factor the workloads were scaled; 1 is the scale of docs/papers.
     pub scale: f64,
     /// In the order of the paper.
     pub rows: Vec<PaperRow>,
+    /// The configuration of the rows that are added next.
+    #[serde(skip)]
+    sides: String,
     /// Not in JSON.
     #[serde(skip)]
     pub figures: Vec<Figure>,
@@ -131,19 +104,39 @@ pub struct PaperReport {
 impl PaperReport {
     /// A report without rows yet.
     pub fn new(paper: &str, scale: f64) -> PaperReport {
-        let (rows, figures, notes) = (Vec::new(), Vec::new(), Vec::new());
-        PaperReport { paper: paper.into(), scale, rows, figures, notes }
+        let (paper, sides) = (paper.into(), String::new());
+        PaperReport { paper, scale, rows: vec![], sides, figures: vec![], notes: vec![] }
     }
 
-    /// Adds a claim that holds or falls short by these numbers.
+    /// Says what the rows that follow compare. Fails if the sides differ in a setting that those
+    /// rows are not about: such a comparison measures the setting.
+    pub(super) fn compare(&mut self, sides: &[Side], about: &[&str]) -> Result<()> {
+        self.sides = sides::line(sides, about).map_err(|what| {
+            let hint = "give both sides the same, or say that the rows are about it";
+            Error::invalid(format!("paper {}: {what}", self.paper), hint)
+        })?;
+        Ok(())
+    }
+
+    /// Adds a claim that is judged by these numbers.
     pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
-        let holds = row.holds.expect("a row that is judged says when it holds")(numbers);
-        self.push(row, here.into(), if holds { Verdict::Holds } else { Verdict::FallsShort });
+        let [claim, paper] = [row.claim, row.paper].map(Cow::into_owned);
+        let (judged_by, verdict) = (row.rule.text(), row.rule.judge(numbers));
+        let (here, sides) = (here.into(), self.sides.clone());
+        self.rows.push(PaperRow { claim, paper, here, judged_by, sides, verdict });
     }
 
-    /// Adds a number of which nothing is expected.
+    /// Adds what cannot be compared with the paper.
     pub(super) fn show(&mut self, row: Row, here: impl Into<String>) {
-        self.push(row, here.into(), Verdict::Shown);
+        assert!(matches!(row.rule, Rule::NotComparable(_)), "{}: nothing was measured", row.claim);
+        self.judge(row, here, &[]);
+    }
+
+    /// How many rows there are of each verdict.
+    pub fn counts(&self) -> BTreeMap<Verdict, usize> {
+        let mut counts: BTreeMap<_, _> = Verdict::ALL.map(|verdict| (verdict, 0)).into();
+        self.rows.iter().for_each(|row| *counts.entry(row.verdict).or_default() += 1);
+        counts
     }
 
     /// Adds what a reader should know of the method.
@@ -171,18 +164,14 @@ impl PaperReport {
         self.draw(name, Chart::Line(chart));
     }
 
-    /// Whether a row falls short.
+    /// Whether an effect of the paper is missing or smaller.
     pub fn falls_short(&self) -> bool {
-        self.rows.iter().any(|row| row.verdict == Verdict::FallsShort)
+        let is_short = |row: &PaperRow| matches!(row.verdict, Verdict::Weaker | Verdict::Absent);
+        self.rows.iter().any(is_short)
     }
 
     fn draw(&mut self, name: &str, chart: Chart) {
         self.figures.push(Figure { name: name.into(), chart });
-    }
-
-    fn push(&mut self, row: Row, here: String, verdict: Verdict) {
-        let [claim, paper, expected] = [row.claim, row.paper, row.expected].map(Cow::into_owned);
-        self.rows.push(PaperRow { claim, paper, here, expected, verdict });
     }
 }
 
@@ -201,19 +190,21 @@ mod tests {
     use super::*;
 
     rows! {
-        A = "a", "1" => "3" if |number| number >= 3.0;
-        B = "b {}", "1" => "of {}";
+        A = "a", "3" => Rule::Ratios(&[3.0]);
+        B = "b {}", "1" => Rule::NotComparable("why");
     }
 
     #[test]
     fn json_has_the_rows_only() {
         let mut report = PaperReport::new("x", 0.5);
         report.judge(A, "3", &[3.0]);
-        report.show(B.of(&[&"text", &3]), "2");
-        assert_eq!((&report.rows[1].claim[..], &report.rows[1].expected[..]), ("b text", "of 3"));
+        report.show(B.of(&[&"text"]), "2");
+        assert_eq!((&report.rows[1].claim[..], &report.rows[1].judged_by[..]), ("b text", "why"));
         assert!(!report.falls_short());
         report.judge(A, "2", &[2.0]);
+        report.judge(A, "1", &[1.0]);
         assert!(report.falls_short());
+        assert!(report.counts().into_values().all(|count| count == 1));
         report.note("hidden");
         let json = serde_json::to_value(&report).expect("plain data");
         let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
@@ -223,10 +214,10 @@ mod tests {
             .expect("rows")
             .iter()
             .map(|row| {
-                assert_eq!(row.as_object().expect("an object").len(), 5);
+                assert_eq!(row.as_object().expect("an object").len(), 6);
                 row["verdict"].as_str().expect("text")
             })
             .collect();
-        assert_eq!(verdicts, ["holds", "shown", "falls short"]);
+        assert_eq!(verdicts, ["reproduced", "not comparable", "weaker", "absent"]);
     }
 }

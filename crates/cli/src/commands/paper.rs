@@ -4,22 +4,22 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{ContentArrangement, Table, presets};
-use runstone_papers::{Context, PAPERS, PaperReport, PaperRow, Scale};
+use runstone_papers::{Context, PAPERS, Paper, PaperReport, PaperRow, Scale, Verdict};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::layout::terminal_columns;
 use crate::output::{Output, columns, note};
 
-/// Measure what a paper claims; without a name, list the papers
+/// Measure what a paper claims, and judge it; without a name, list the papers
 #[derive(clap::Args)]
 pub struct Args {
-    /// Name of the paper.
+    /// Name of the paper, or `all`.
     name: Option<String>,
-    /// End with exit code 1 if a claim falls short.
+    /// End with exit code 1 if an effect of the paper is weaker or absent.
     #[arg(long, requires = "name")]
     check: bool,
-    /// Factor of the workloads' sizes; the expectations are for 1. By name: t0 is 1; t1, for
+    /// Factor of the workloads' sizes; docs/papers is of 1. By name: t0 is 1; t1, for
     /// kvssd and kvssd-beyond, is the paper's 10 and 5 million operations with an eighth of all
     /// sizes: a device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
@@ -43,25 +43,53 @@ impl Args {
         let Some(name) = &self.name else {
             return list(output);
         };
-        let paper = runstone_papers::find(name)?;
+        let reports = match name.as_str() {
+            "all" => PAPERS.iter().map(|paper| self.measure(paper, output)).collect::<Result<_>>(),
+            name => runstone_papers::find(name)
+                .map_err(Failure::from)
+                .and_then(|paper| Ok(vec![self.measure(paper, output)?])),
+        }?;
+        match (output.is_json, &reports[..]) {
+            (true, [report]) => output.json(&json!(report))?,
+            (true, reports) => output.json(&json!({ "reports": reports }))?,
+            (false, [report]) => output.bytes(to_text(report).as_bytes())?,
+            (false, reports) => output.bytes(summary(reports).as_bytes())?,
+        }
+        let is_short = self.check && reports.iter().any(PaperReport::falls_short);
+        Ok(if is_short { Exit::Different } else { Exit::Ok })
+    }
+
+    fn measure(&self, paper: &Paper, output: &Output) -> Result<PaperReport> {
         let say = |text: &str| note(format!("{}: {text}", paper.name));
         let context = Context::new(self.scale, &say)?.only(self.only.clone());
+        if context.is_tiny() {
+            say("at this scale trees have too few levels for the paper's effects");
+        }
         let report = paper.measure(&context)?;
-        drop(context);
         if let Some(directory) = &self.svg {
             write_figures(directory, &report, self.force, output)?;
         }
-        match output.is_json {
-            true => output.json(&json!(report))?,
-            false => output.bytes(to_text(&report).as_bytes())?,
-        }
-        Ok(if self.check && report.falls_short() { Exit::Different } else { Exit::Ok })
+        Ok(report)
     }
+}
+
+/// The tables of all papers, and what came of each.
+fn summary(reports: &[PaperReport]) -> String {
+    let mut text: String =
+        reports.iter().map(|report| format!("{}\n{}\n", report.paper, to_text(report))).collect();
+    let row = |report: &PaperReport| -> Vec<String> {
+        let counts = report.counts().into_values().map(|count| count.to_string());
+        std::iter::once(report.paper.clone()).chain(counts).collect()
+    };
+    let header: Vec<&str> =
+        std::iter::once("paper").chain(Verdict::ALL.map(Verdict::text)).collect();
+    text.push_str(&columns(&header, &reports.iter().map(row).collect::<Vec<_>>()));
+    text
 }
 
 fn to_text(report: &PaperReport) -> String {
     let cells = |row: &PaperRow| {
-        [&row.claim, &row.paper, &row.here, &row.expected]
+        [&row.claim, &row.paper, &row.here, &row.judged_by]
             .map(String::as_str)
             .into_iter()
             .chain([row.verdict.text()])
@@ -69,12 +97,19 @@ fn to_text(report: &PaperReport) -> String {
             .collect::<Vec<_>>()
     };
     let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
-    let mut text = wrapped(&["claim", "paper", "here", "expectation", "verdict"], &rows);
+    let mut text = wrapped(&["claim", "paper", "here", "judged by", "verdict"], &rows);
+    let counts = report.counts().into_iter().map(|(verdict, n)| format!("{n} {}", verdict.text()));
+    text.push_str(&format!("{}\n", counts.collect::<Vec<_>>().join(", ")));
+    let mut sides: Vec<&str> = report.rows.iter().map(|row| &row.sides[..]).collect();
+    sides.dedup();
+    for line in sides.into_iter().filter(|line| !line.is_empty()) {
+        text.push_str(&format!("sides: {line}\n"));
+    }
     for line in &report.notes {
         text.push_str(&format!("note: {line}\n"));
     }
     if report.scale != 1.0 {
-        text.push_str(&format!("note: scale {}; expectations are for 1\n", report.scale));
+        text.push_str(&format!("note: scale {}; docs/papers is of 1\n", report.scale));
     }
     text
 }
@@ -98,6 +133,10 @@ fn write_figures(
     force: bool,
     output: &Output,
 ) -> Result<()> {
+    if report.figures.is_empty() {
+        note(format!("paper {}: these parts draw no figure", report.paper));
+        return Ok(());
+    }
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::file(directory, "create the directory", &error))?;
     for figure in &report.figures {
@@ -117,7 +156,7 @@ fn list(output: &Output) -> Result<Exit> {
         output.json(&json!({ "papers": all.collect::<Vec<_>>() }))?;
         return Ok(Exit::Ok);
     }
-    let row = |paper: &runstone_papers::Paper| vec![paper.name.to_string(), paper.doc.to_string()];
+    let row = |paper: &Paper| vec![paper.name.to_string(), paper.doc.to_string()];
     let rows: Vec<Vec<String>> = PAPERS.iter().map(row).collect();
     output.bytes(columns(&["paper", "what it is"], &rows).as_bytes())?;
     Ok(Exit::Ok)

@@ -4,6 +4,7 @@ use runstone::policy::options::PolicyOptions;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
 
 use crate::engine::plain_options;
+use crate::sides::Side;
 
 /// The specification's sizes are divided by this.
 const DIVISOR: u64 = 8;
@@ -102,6 +103,21 @@ impl Design {
             ..ValueOptions::default()
         };
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
+    }
+
+    /// The paper's configuration: pointers written back, and the trigger of LevelDB.
+    pub(super) fn paper(workload: &Workload) -> Design {
+        Design::hashkv(workload).writing_back().compacting_at(TABLES)
+    }
+
+    /// The value log of the same trigger.
+    pub(super) fn paper_vlog(workload: &Workload) -> Design {
+        Design::vlog(workload).compacting_at(TABLES)
+    }
+
+    /// As one side of a comparison.
+    pub(super) fn side(&self, name: &str) -> Side {
+        Side::keyspace(name, &self.keyspace).with("memory bytes", self.memory_bytes)
     }
 
     /// A value log in the same space.

@@ -1,0 +1,112 @@
+//! The two or more sides of a comparison. What they are given is compared before they run: a row
+//! whose sides differ in memory, filters, triggers, threads or compression measures that setting
+//! instead of what the paper claims.
+
+use runstone::KeyspaceOptions;
+
+/// One side: its name and what it is given, in the order of the line that is printed.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    name: String,
+    /// What sets it apart.
+    design: String,
+    settings: Vec<(&'static str, String)>,
+}
+
+/// Settings that rows may be about.
+pub(super) const FILTERS: &str = "filter bits";
+pub(super) const TRIGGER: &str = "level-0 trigger";
+pub(super) const TABLES: &str = "table bytes";
+
+impl Side {
+    /// A side without settings yet.
+    pub(super) fn new(name: &str, design: impl Into<String>) -> Side {
+        Side { name: name.into(), design: design.into(), settings: Vec::new() }
+    }
+
+    /// Adds a setting.
+    pub(super) fn with(mut self, setting: &'static str, value: impl ToString) -> Side {
+        self.settings.push((setting, value.to_string()));
+        self
+    }
+
+    /// A keyspace with these options. What stores are given does not differ inside a paper.
+    pub(super) fn keyspace(name: &str, options: &KeyspaceOptions) -> Side {
+        let shape = &options.shape;
+        let design = format!(
+            "{} T = {}, {}",
+            options.policy,
+            shape.size_ratio,
+            shape.partitioner.rule().name()
+        );
+        let compression: Vec<String> =
+            options.compression.iter().map(|one| format!("{one:?}").to_lowercase()).collect();
+        Side::new(name, design)
+            .with("write buffer bytes", options.write_buffer_bytes)
+            .with(TRIGGER, shape.l0_trigger)
+            .with("level-1 bytes", shape.base_bytes)
+            .with(TABLES, shape.table_bytes)
+            .with(FILTERS, f64::from(options.filter_bits_per_key_x10) / 10.0)
+            .with("compression", compression.join(", "))
+    }
+}
+
+/// The sides in one line: what sets each apart, then what all share. An error names the first
+/// setting in which two differ although the rows are not `about` it.
+pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
+    let Some((first, others)) = sides.split_first() else { return Ok(String::new()) };
+    let mut shared = Vec::new();
+    let mut own: Vec<String> = sides.iter().map(|side| side.design.clone()).collect();
+    for (at, (setting, value)) in first.settings.iter().enumerate() {
+        let of = |side: &Side| side.settings.get(at).map(|(_, value)| value.clone());
+        match others.iter().find(|side| of(side).as_ref() != Some(value)) {
+            None => shared.push(format!("{setting} {value}")),
+            Some(_) if about.contains(setting) => {
+                for (own, side) in own.iter_mut().zip(sides) {
+                    own.push_str(&format!(", {setting} {}", of(side).unwrap_or_default()));
+                }
+            }
+            Some(other) => {
+                let theirs = of(other).unwrap_or_else(|| "unknown".into());
+                let (name, rival) = (&first.name, &other.name);
+                return Err(format!("{setting} is {value} for {name}, {theirs} for {rival}"));
+            }
+        }
+    }
+    let own = sides.iter().zip(own).map(|(side, own)| format!("{}: {own}", side.name));
+    let all = own.chain([format!("all: {}", shared.join(", "))]);
+    Ok(all.collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(name: &str, bits_x10: u32) -> Side {
+        let keyspace =
+            KeyspaceOptions { filter_bits_per_key_x10: bits_x10, ..KeyspaceOptions::default() };
+        Side::keyspace(name, &keyspace).with("memory bytes", 1 << 20)
+    }
+
+    #[test]
+    fn equal_sides_are_told_in_one_line() {
+        let line = line(&[side("a", 100), side("b", 100)], &[]).expect("equal");
+        assert!(line.starts_with("a: ") && line.contains("filter bits 10"), "{line}");
+        assert!(!line.contains('\n'));
+    }
+
+    /// A handicap that is given to one side on purpose, for each setting.
+    #[test]
+    fn a_handicap_is_refused_unless_the_rows_are_about_it() {
+        let (a, b) = (side("a", 100), side("b", 0));
+        let refused = line(&[a.clone(), b.clone()], &[]).expect_err("a handicap");
+        assert_eq!(refused, "filter bits is 10 for a, 0 for b");
+        let told = line(&[a.clone(), b], &[FILTERS]).expect("said");
+        assert!(told.contains("filter bits 10;") && told.contains("filter bits 0;"), "{told}");
+        for at in 0..a.settings.len() {
+            let mut handicapped = a.clone();
+            handicapped.settings[at].1 = "1".into();
+            line(&[a.clone(), handicapped], &[]).expect_err(a.settings[at].0);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How a row is judged: one rule for each kind of claim, and four words. A rule is a function of
+//! what the paper prints, so nobody chooses a threshold after a run.
+//!
+//! An *effect* is the logarithm of a ratio: half as much and twice as fast are then the same size.
+//! A result reproduces the paper if it has at least two thirds of the paper's effect.
+
+use serde::Serialize;
+
+/// The share of a paper's effect that counts as the same.
+const SAME: f64 = 2.0 / 3.0;
+
+/// Less than this share of a paper's effect counts as none.
+const NONE: f64 = 0.1;
+
+/// What came of a paper's claim here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Verdict {
+    /// The effect is as large as in the paper, within the tolerance.
+    #[serde(rename = "reproduced")]
+    Reproduced,
+    /// The effect goes the same way and is smaller.
+    #[serde(rename = "weaker")]
+    Weaker,
+    /// There is no effect, or it goes the other way.
+    #[serde(rename = "absent")]
+    Absent,
+    /// The paper does not measure this, or not under these conditions.
+    #[serde(rename = "not comparable")]
+    NotComparable,
+}
+
+impl Verdict {
+    /// All four, in the order of a summary.
+    pub const ALL: [Verdict; 4] =
+        [Verdict::Reproduced, Verdict::Weaker, Verdict::Absent, Verdict::NotComparable];
+
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Reproduced => "reproduced",
+            Verdict::Weaker => "weaker",
+            Verdict::Absent => "absent",
+            Verdict::NotComparable => "not comparable",
+        }
+    }
+}
+
+/// What a paper says of a row's numbers, and so how they are judged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rule {
+    /// The paper prints these ratios of one side to the other; the smallest share of them counts.
+    Ratios(&'static [f64]),
+    /// The paper bounds what something costs: a ratio is at most this.
+    AtMost(f64),
+    /// The paper says that these are the same: within this share of the least.
+    Alike(f64),
+    /// The paper prints these numbers, and they do not depend on a machine or a scale.
+    Exactly(&'static [f64]),
+    /// The paper gives an order and no size: each number is larger than the one before.
+    Rises,
+    /// The same downward.
+    Falls,
+    /// The reason why the paper's number and ours cannot be compared.
+    NotComparable(&'static str),
+}
+
+impl Rule {
+    /// The verdict on what was measured.
+    pub(super) fn judge(self, numbers: &[f64]) -> Verdict {
+        let is_measured = numbers.iter().all(|number| number.is_finite());
+        match self {
+            Rule::NotComparable(_) => Verdict::NotComparable,
+            _ if !is_measured || numbers.is_empty() => Verdict::Absent,
+            Rule::Ratios(paper) => {
+                assert_eq!(paper.len(), numbers.len(), "one ratio for each of the paper's");
+                let shares = paper.iter().zip(numbers).map(|(paper, here)| here.ln() / paper.ln());
+                by_share(shares.fold(f64::INFINITY, f64::min))
+            }
+            Rule::AtMost(most) => {
+                let cost = numbers.iter().copied().fold(0.0, f64::max).ln();
+                match cost {
+                    _ if cost <= most.ln() => Verdict::Reproduced,
+                    _ if cost * SAME <= most.ln() => Verdict::Weaker,
+                    _ => Verdict::Absent,
+                }
+            }
+            Rule::Alike(share) => {
+                let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+                either(numbers.iter().all(|number| *number <= least * (1.0 + share)))
+            }
+            Rule::Exactly(paper) => either(paper == numbers),
+            Rule::Rises => by_order(numbers, |before, after| before < after),
+            Rule::Falls => by_order(numbers, |before, after| before > after),
+        }
+    }
+
+    /// What a reader is told of the rule.
+    pub(super) fn text(self) -> String {
+        match self {
+            Rule::Ratios(paper) => {
+                let bound = |paper: &f64| {
+                    let way = if *paper < 1.0 { "<=" } else { ">=" };
+                    format!("{way} {:.2}", paper.powf(SAME))
+                };
+                let bounds: Vec<String> = paper.iter().map(bound).collect();
+                format!("two thirds of the effect: {}", bounds.join(", "))
+            }
+            Rule::AtMost(most) => format!("at most {most:.2}"),
+            Rule::Alike(share) => format!("within {:.0}%", share * 100.0),
+            Rule::Exactly(_) => "the same numbers".into(),
+            Rule::Rises => "rises; the paper gives no size".into(),
+            Rule::Falls => "falls; the paper gives no size".into(),
+            Rule::NotComparable(reason) => reason.into(),
+        }
+    }
+}
+
+fn by_share(share: f64) -> Verdict {
+    match share {
+        _ if share >= SAME => Verdict::Reproduced,
+        _ if share >= NONE => Verdict::Weaker,
+        _ => Verdict::Absent,
+    }
+}
+
+fn either(is_so: bool) -> Verdict {
+    if is_so { Verdict::Reproduced } else { Verdict::Absent }
+}
+
+/// An order that only its ends keep is weaker.
+fn by_order(numbers: &[f64], is_before: fn(&f64, &f64) -> bool) -> Verdict {
+    let ends = [numbers[0], numbers[numbers.len() - 1]];
+    let is_ordered = |numbers: &[f64]| numbers.windows(2).all(|pair| is_before(&pair[0], &pair[1]));
+    match (is_ordered(numbers), is_ordered(&ends)) {
+        (true, _) => Verdict::Reproduced,
+        (false, true) => Verdict::Weaker,
+        (false, false) => Verdict::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict::*;
+    use super::*;
+
+    #[test]
+    fn an_effect_counts_the_same_either_way_it_is_written() {
+        for (here, verdict) in
+            [(4.0, Reproduced), (2.6, Reproduced), (2.4, Weaker), (1.1, Absent), (0.5, Absent)]
+        {
+            assert_eq!(Rule::Ratios(&[4.0]).judge(&[here]), verdict, "{here} for 4");
+            assert_eq!(Rule::Ratios(&[0.25]).judge(&[1.0 / here]), verdict, "{here} for a fourth");
+        }
+        assert_eq!(Rule::Ratios(&[2.0, 4.0]).judge(&[2.0, 1.0]), Absent, "the smallest counts");
+        assert_eq!(Rule::Ratios(&[4.0]).judge(&[f64::NAN]), Absent);
+    }
+
+    #[test]
+    fn bounds_equality_and_order() {
+        assert_eq!(Rule::AtMost(1.2).judge(&[0.8, 1.2]), Reproduced);
+        assert_eq!(Rule::AtMost(1.2).judge(&[1.3]), Weaker);
+        assert_eq!(Rule::AtMost(1.2).judge(&[1.4]), Absent);
+        assert_eq!(Rule::AtMost(1.2).judge(&[f64::NAN]), Absent);
+        assert_eq!(Rule::Alike(0.05).judge(&[1.0, 1.05, 1.02]), Reproduced);
+        assert_eq!(Rule::Alike(0.05).judge(&[1.0, 1.06]), Absent);
+        assert_eq!(Rule::Exactly(&[2.0, 1.0]).judge(&[2.0, 1.0]), Reproduced);
+        assert_eq!(Rule::Exactly(&[2.0]).judge(&[2.1]), Absent);
+        assert_eq!(Rule::Rises.judge(&[1.0, 2.0, 3.0]), Reproduced);
+        assert_eq!(Rule::Rises.judge(&[1.0, 3.0, 2.0]), Weaker);
+        assert_eq!(Rule::Falls.judge(&[1.0, 3.0, 2.0]), Absent);
+        assert_eq!(Rule::NotComparable("why").judge(&[]), NotComparable);
+    }
+
+    #[test]
+    fn the_text_of_a_rule_says_what_it_judges_by() {
+        assert_eq!(Rule::Ratios(&[0.49]).text(), "two thirds of the effect: <= 0.62");
+        assert_eq!(Rule::Ratios(&[8.0]).text(), "two thirds of the effect: >= 4.00");
+        assert_eq!(Rule::NotComparable("why").text(), "why");
+    }
+}
