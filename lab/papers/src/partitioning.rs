@@ -20,6 +20,7 @@ use runstone::policy::partition::slices::components;
 use runstone::policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
 use runstone::policy::shape::Table;
 use runstone::{CompactionInstall, KeyspaceOptions, Result};
+use runstone_workloads::generators::Rng;
 
 use super::context::Part;
 use super::engine::{Data, Loaded, plain_options, write_amplification};
@@ -65,6 +66,12 @@ rows! {
         "write amplification unchanged but for moves" => Alike(0.01);
     CRITICAL_TABLE = "critical path by whole tables, size over global; {}, {}",
         "throughput +8 to 30%" => Ratios(&[1.08]);
+    MODEL_WHOLE =
+        "critical path by whole tables of a merge of four flushes of one table each and a run of \
+         sixteen, size / local / global",
+        "" => NotComparable("a model of one merge: a flush spans all keys and joins all tables");
+    MODEL_CUT = "the same where the partitioner cuts flushes too, theta a sixteenth of a flush",
+        "" => NotComparable("a model of one merge: what the paper's effect needs");
     CRITICAL_SLICE = "critical path in slices, {}, {}",
         "" => NotComparable("slices are ours: the paper's sub-compactions take whole tables");
     SIZE = "size of the store, {}, {}",
@@ -91,9 +98,10 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "the critical path is the largest part of each compaction over all that compactions read, \
          at W = 16; whole tables: the paper's sub-compactions; slices: the default here",
     );
-    let parts: [Part<Context<'_>>; 7] = [
+    let parts: [Part<Context<'_>>; 8] = [
         ("figures", figures),
         ("universal", universal),
+        ("cut-flushes", cut_flushes),
         ("ratios", ratios),
         ("reads", reads),
         ("borrowed-space", borrowed_space),
@@ -103,33 +111,71 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     context.measure(context, report, &parts)
 }
 
-/// Keys of one byte, each counting as one.
-fn cuts_of(partitioner: Partitioner, keys: &[u8], most: u64) -> Vec<CutKey> {
-    let points = keys.iter().map(|key| Point { last_key: Box::new([*key]), bytes: 1 });
+/// Where a run of these keys is cut, each counting as one byte.
+fn cuts_of<const N: usize>(partitioner: Partitioner, keys: &[[u8; N]], most: u64) -> Vec<CutKey> {
+    let points = keys.iter().map(|key| Point { last_key: Box::new(*key), bytes: 1 });
     let histogram = Histogram::new(points.collect());
-    let (min_key, max_key) = ([keys[0]], [keys[keys.len() - 1]]);
     let input = Input {
         histogram: &histogram,
-        min_key: &min_key,
-        max_key: &max_key,
+        min_key: &keys[0],
+        max_key: &keys[keys.len() - 1],
         table_bytes: most,
         prefixer: None,
     };
     partitioner.rule().cuts(&input)
 }
 
+/// The tables of runs of these keys, each run with its largest table.
+fn tables_of<const N: usize>(
+    partitioner: Partitioner,
+    runs: &[(Vec<[u8; N]>, u64)],
+) -> Vec<Arc<Table>> {
+    let mut tables = Vec::new();
+    for (keys, most) in runs {
+        let cuts = cuts_of(partitioner, keys, *most);
+        let cell = |key: &[u8; N]| cuts.partition_point(|cut| **cut <= key[..]);
+        for table in keys.chunk_by(|a, b| cell(a) == cell(b)) {
+            tables.push(meta(tables.len() as u64 + 1, table));
+        }
+    }
+    tables
+}
+
+/// Keys of a flush in the model, and of the largest table it is cut into.
+const MODEL_FLUSH: usize = 1024;
+const MODEL_THETA: u64 = MODEL_FLUSH as u64 / 16;
+
+/// The largest sub-compaction by whole tables over all that is compacted, of four flushes and a
+/// run of sixteen, with random keys.
+fn model_critical_path(partitioner: Partitioner, are_flushes_cut: bool) -> f64 {
+    let mut rng = Rng::new(1);
+    let mut run = |flushes: usize, most: u64| {
+        let mut keys: Vec<[u8; 8]> =
+            (0..flushes * MODEL_FLUSH).map(|_| rng.next_u64().to_be_bytes()).collect();
+        keys.sort_unstable();
+        (keys, most)
+    };
+    let flush_theta = if are_flushes_cut { MODEL_THETA } else { u64::MAX };
+    let mut runs: Vec<_> = (0..4).map(|_| run(1, flush_theta)).collect();
+    runs.push(run(16, MODEL_THETA));
+    let tables = tables_of(partitioner, &runs);
+    let largest = components(&tables).compaction_bytes.into_iter().max().unwrap_or(0);
+    largest as f64 / tables.iter().map(|table| table.bytes).sum::<u64>() as f64
+}
+
+/// Why the partitioner decides nothing where a flush is one table.
+fn cut_flushes(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let three = [Partitioner::Size, Partitioner::LocalRange, Partitioner::GlobalRange];
+    for (row, are_cut) in [(MODEL_WHOLE, false), (MODEL_CUT, true)] {
+        report.show(row, strokes(three.map(|one| model_critical_path(one, are_cut)), 3));
+    }
+    Ok(())
+}
+
 fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let parts = |partitioner| {
         let runs: [&[u8]; 2] = [&[1, 3, 5, 7, 9, 11, 13], &[4, 6, 8, 10, 12, 14]];
-        let mut tables = Vec::new();
-        for keys in runs {
-            let cuts = cuts_of(partitioner, keys, 3);
-            let cell = |key: &u8| cuts.partition_point(|cut| **cut <= [*key][..]);
-            for table in keys.chunk_by(|a, b| cell(a) == cell(b)) {
-                tables.push(meta(tables.len() as u64 + 1, table));
-            }
-        }
-        let parts = components(&tables);
+        let parts = components(&tables_of(partitioner, &runs.map(|run| (single(run), 3))));
         (parts.compactions.len(), parts.moves.len())
     };
     let (size, global) = (parts(Partitioner::Size), parts(Partitioner::GlobalRange));
@@ -142,7 +188,7 @@ fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let keys = [(4, 63), (67, 127), (130, 191), (192, 254)].into_iter();
     let keys: Vec<u8> = keys.flat_map(|(from, to)| spread(from, to)).chain([254]).collect();
     let lasts = |partitioner| -> Vec<u8> {
-        let cuts = cuts_of(partitioner, &keys, 10);
+        let cuts = cuts_of(partitioner, &single(&keys), 10);
         let last = |cut: &CutKey| (0..=255).rev().find(|key| [*key].as_slice() < &**cut);
         cuts.iter().filter_map(last).collect()
     };
@@ -153,11 +199,16 @@ fn figures(_: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-fn meta(id: u64, keys: &[u8]) -> Arc<Table> {
+/// Keys of one byte.
+fn single(keys: &[u8]) -> Vec<[u8; 1]> {
+    keys.iter().map(|key| [*key]).collect()
+}
+
+fn meta<const N: usize>(id: u64, keys: &[[u8; N]]) -> Arc<Table> {
     Arc::new(Table {
         id,
-        min_key: Box::new([keys[0]]),
-        max_key: Box::new([keys[keys.len() - 1]]),
+        min_key: Box::new(keys[0]),
+        max_key: Box::new(keys[keys.len() - 1]),
         bytes: keys.len() as u64,
         entries: keys.len() as u64,
         min_seq: id,
