@@ -38,18 +38,18 @@ rows! {
     RUNS_SOUGHT = "runs that a seek positions, c = 1 / 0.8 / 0.4 (4.2.2)",
         "range reads get faster as c falls"
         => NotComparable("the number of levels once more: blocks and time are judged");
-    SEEK_BLOCKS = "reads of a scan of 10 without a cache, c = 1 / 0.8 / 0.4 (4.2.2)",
+    SEEK_BLOCKS = "reads of a scan of 10 without a cache, c = 1 / 0.8 / 0.4 (as 4.2.2)",
         "range reads get faster as c falls" => Falls;
-    SEEK_TIME = "processor time of such a scan in us, c = 1 / 0.8 / 0.4 (4.2.2)",
+    SEEK_TIME = "processor time of such a scan in us, c = 1 / 0.8 / 0.4 (as 4.2.2)",
         "range reads get faster as c falls" => Falls;
-    WRITTEN = "write amplification, c = 1 / 0.8 / 0.4 (4.2.2)",
-        "lower c gives worse write performance" => Rises;
+    WRITTEN = "write amplification, c = 1 / 0.8 / 0.4 (4.3)",
+        "load 15% faster at c = 0.4" => NotComparable("bytes; figure 3a has the paper's writes");
     WAITING = "the same where level 0 waits, and by the simulator",
         "" => NotComparable("our default: level 0 waits for half of what it would rewrite");
     HITS = "YCSB D: hits in level 1, c = 0.8 and 0.4 over 1 (4.3)",
         "33% and 40% over 9%" => Ratios(&[3.67, 4.44]);
     SPACE = "space amplification after the load, c = 1 / 0.8 / 0.4 (4.3)",
-        "87.42 / 87.49 / 87.61 GB, within 0.3%" => Alike(0.01);
+        "87.42 / 87.49 / 87.61 GB, within 0.3%" => Alike(0.003);
     ABSENT = "tables probed by absent gets without filters, c = 0.8 over 1, T = 2 (figure 2b)",
         "97.5 us / 119.9 us = 0.81" => Ratios(&[0.813]);
     ABSENT_SMALL = "the same over a level 1 of 256 KiB",
@@ -64,7 +64,7 @@ rows! {
         "" => NotComparable("the number of levels once more: blocks are judged");
     SWEPT_BLOCKS = "reads of a scan of 10 without a cache, {}, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
         "small range reads get faster as c falls" => Falls;
-    OPTIMAL = "reads in vain, uniform filters against optimal, {} (3)",
+    OPTIMAL = "reads in vain, optimal filters against uniform, {} (3)",
         "fewer reads for the same memory" => Falls;
     VAIN = "reads in vain of a zero-result get, {} (3)",
         "the sum of the filters' false-positive rates" => Alike(0.1);
@@ -255,7 +255,7 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     let (blocks, us) = (of(|seen| seen.scans.blocks), of(|seen| seen.scans.us));
     report.judge(SEEK_BLOCKS, strokes(&blocks, 2), &blocks);
     report.judge(SEEK_TIME, strokes(&us, 2), &us);
-    report.judge(WRITTEN, strokes(&written, 2), &written);
+    report.show(WRITTEN, strokes(&written, 2));
     let here = format!(
         "{}; simulator {}, at the trigger {}",
         strokes(column(&waiting, |seen| seen.written), 2),

@@ -1,5 +1,6 @@
 //! What the papers measured, measured here: each paper's claims as rows of numbers. One file and
-//! one registry line per paper. Counters, not clocks: a row is the same on every machine.
+//! one registry line per paper. Counters, simulated time, and ratios of processor time: no verdict
+//! rests on the clock of a machine.
 
 use runstone::policy::registry::{nearest, suggest};
 use runstone::{Error, Result};

@@ -1,5 +1,4 @@
-//! The numbers of rows: how they are written, and the comparisons that verdicts rest on. In one
-//! place, so that all papers write and judge alike.
+//! The numbers of rows: how they are written, in one place, so that all papers write alike.
 
 use std::borrow::Borrow;
 

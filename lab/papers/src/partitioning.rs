@@ -60,12 +60,12 @@ rows! {
     RATIOS =
         "bytes of compactions by the ratio of universal compaction, size / prefix, theta = a flush",
         "" => NotComparable("not in the paper: what small tables cost by themselves");
-    TABLES = "tables at the end, global over size; {}, {}",
-        "+8%" => AtMost(1.08);
+    TABLES = "tables at the end; {}, {}",
+        "global +8% over size" => AtMost(1.08);
     BYTES = "bytes written and moved by compactions, prefix apart; {}, {}",
         "write amplification unchanged but for moves" => Alike(0.01);
-    CRITICAL_TABLE = "critical path by whole tables, size over global; {}, {}",
-        "throughput +8 to 30%" => Ratios(&[1.08]);
+    CRITICAL_TABLE = "critical path by whole tables; {}, {}",
+        "writes 13% faster by global than by size" => Ratios(&[1.13]);
     MODEL_WHOLE =
         "critical path by whole tables of a merge of four flushes of one table each and a run of \
          sixteen, size / local / global",
@@ -77,10 +77,10 @@ rows! {
     SIZE = "size of the store, {}, {}",
         "" => NotComparable("the same data");
     SCAN_READS =
-        "file reads of a scan of 1,000 keys without a cache, global over size, theta = one flush",
+        "file reads of a scan of 1,000 keys without a cache, size / global, theta = one flush",
         "scans somewhat slower" => AtMost(1.1);
     GETS_THAT_HIT =
-        "tables and blocks of a get that hits, global over size, theta = one flush",
+        "tables and blocks of a get that hits, size / global, theta = one flush",
         "point reads unchanged" => Alike(0.02);
     READ_TIME = "time of these scans and gets, global over size",
         "" => NotComparable("by the clock: the counters above are judged");

@@ -68,8 +68,8 @@ rows! {
         "4.91 / 25.34 = 0.19" => Ratios(&[0.194]);
     WRITTEN_LAZY = "write amplification of lazy leveling over leveled (table I)",
         "7.3 / 25.34 = 0.29" => Ratios(&[0.288]);
-    WRITTEN_LAST = "write amplification with intra-level merges of the last level, over leveled",
-        "12.34 / 25.34 = 0.49" => NotComparable("the paper merges inside every level");
+    WRITTEN_LAST = "the same with merges inside the last level only, the paper's rule (table I)",
+        "12.34 / 25.34 = 0.49" => Ratios(&[0.487]);
     WRITTEN_FRAGMENTED = "write amplification of PTierDB over fragmented leveling",
         "" => NotComparable("LevelDB's way: the paper's leveled tree compacts whole levels");
     SIZE_TIERED = "size of tiered over leveled (table I)",
@@ -79,6 +79,8 @@ rows! {
     SIZE_PEAK = "largest size over the bytes of all records: leveled, tiered, PTierDB",
         "" => NotComparable("not in the paper: at any time from a tenth of the load on");
     SIZE_PTIERDB = "size of PTierDB over leveled (table I)",
+        "8.1 / 7.91 GB = 1.02" => Alike(0.1);
+    SIZE_LAST = "the same with merges inside the last level only, the paper's rule (table I)",
         "8.1 / 7.91 GB = 1.02" => Alike(0.1);
     PROBES_C = "tables probed per get in YCSB C, PTierDB over leveled",
         "" => NotComparable("not in the paper");
@@ -98,14 +100,15 @@ rows! {
         "reads 1.5 to 2 times as fast" => Ratios(&[1.5]);
     FIGURE_6B_BLOCKS = "blocks per get without filters, tiered over PTierDB (figure 6b)",
         "reads 1.5 to 2 times as fast" => NotComparable("the paper has filters of 10 bits");
-    FIGURE_6A = "write amplification of the writes, PTierDB over tiered (figure 6a)",
+    FIGURE_6A = "bytes of the writes, for their throughput, PTierDB over tiered (figure 6a)",
         "close to tiered" => Alike(0.3);
     FIGURE_6A_APART = "the writes of {} taken apart, per byte of the user (figure 6a)",
         "" => NotComparable("in brackets what is left of the bytes that compactions read");
-    SCANS_SETTLED = "time of scans of 100 entries once settled, PTierDB over leveled (figure 7e)",
-        "not slower" => AtMost(1.05);
-    MIX_LATENCY_FILES = "average latency of YCSB {} on files: leveled, PTierDB (figure 7)",
-        "PTierDB lower" => Falls;
+    SCANS_SETTLED = "time of scans of 100 entries once settled, PTierDB over leveled (figure 7)",
+        "PTierDB faster" => Falls;
+    MIX_LATENCY_FILES =
+        "processor time of YCSB {} on files, leveled over PTierDB (section I, figure 7)",
+        "1.2 to 2.5 times as fast" => Ratios(&[1.2]);
     MIX_LATENCY_FRAGMENTED = "the same against fragmented leveling",
         "" => NotComparable("LevelDB's way, not the paper's baseline");
 }
@@ -189,24 +192,23 @@ fn judge_writes(report: &mut PaperReport, runs: &[FirstRun; 6]) {
     let [leveled, tiered, _, every, last, _] = runs;
     let [of_leveled, of_tiered, of_lazy, of_every, of_last, of_fragmented] =
         runs.each_ref().map(FirstRun::write_amplification);
-    for (row, one) in
-        [(WRITTEN_RATIO, of_every), (WRITTEN_TIERED, of_tiered), (WRITTEN_LAZY, of_lazy)]
-    {
+    for (row, one) in [
+        (WRITTEN_RATIO, of_every),
+        (WRITTEN_LAST, of_last),
+        (WRITTEN_TIERED, of_tiered),
+        (WRITTEN_LAZY, of_lazy),
+    ] {
         let (text, of_all) = ratio(one, of_leveled, 2, "");
         report.judge(row, text, &[of_all]);
     }
-    report.show(WRITTEN_LAST, ratio(of_last, of_leveled, 2, "").0);
     report.show(WRITTEN_FRAGMENTED, ratio(of_every, of_fragmented, 2, "").0);
     let size = |run: &FirstRun| run.live_bytes as f64 / leveled.live_bytes as f64;
     report.judge(SIZE_TIERED, format!("{:.2}", size(tiered)), &[size(tiered)]);
     let flushed = tiered.sum(|counters| counters.flush_bytes_written);
     report.show(SIZE_FLUSHED, format!("{:.2}", flushed as f64 / leveled.live_bytes as f64));
     report.show(SIZE_PEAK, list([leveled, tiered, every].map(|run| run.peak_space), 2));
-    report.judge(
-        SIZE_PTIERDB,
-        format!("{:.2}, with the last level {:.2}", size(every), size(last)),
-        &[1.0, size(every)],
-    );
+    report.judge(SIZE_PTIERDB, format!("{:.2}", size(every)), &[1.0, size(every)]);
+    report.judge(SIZE_LAST, format!("{:.2}", size(last)), &[1.0, size(last)]);
 }
 
 fn show_reads(report: &mut PaperReport, runs: &[FirstRun; 6]) {
@@ -285,7 +287,7 @@ fn microbenchmark(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     report.compare(&sides_of(&policies), &[])?;
     let [tiered, ptierdb] = uniform(context, &policies)?;
     let (text, more) = ratio(ptierdb.written, tiered.written, 2, "");
-    report.judge(FIGURE_6A, text, &[more]);
+    report.judge(FIGURE_6A, text, &[1.0, more]);
     for (name, one) in [("tiered", &tiered), ("PTierDB", &ptierdb)] {
         report.show(FIGURE_6A_APART.of(&[&name]), &*one.apart);
     }
@@ -413,11 +415,11 @@ fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let counters = tree.store.metrics().counters;
         counters.runs_sought as f64 / counters.seeks.max(1) as f64
     };
-    let (text, more) = ratio(took[1], took[0], 1, " us");
+    let (text, _) = ratio(took[1], took[0], 1, " us");
     report.judge(
         SCANS_SETTLED,
         format!("{text}; runs sought {:.1} / {:.1}", sought(&trees[1]), sought(&trees[0])),
-        &[more],
+        &took,
     );
     Ok(())
 }
@@ -444,7 +446,7 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         report.judge(
             MIX_LATENCY_FILES.of(&[&mix]),
             text(leveled),
-            &[leveled, ptierdb].map(|run| run.mixes[at].us_per_operation),
+            &[leveled.mixes[at].us_per_operation / ptierdb.mixes[at].us_per_operation],
         );
         report.show(MIX_LATENCY_FRAGMENTED, text(fragmented));
     }

@@ -46,6 +46,8 @@ impl Side {
             .with(TRIGGER, shape.l0_trigger)
             .with("level-1 bytes", shape.base_bytes)
             .with(TABLES, shape.table_bytes)
+            .with("block bytes", options.block_bytes)
+            .with("level-0 share", options.shape.l0_share_percent)
             .with(FILTERS, f64::from(options.filter_bits_per_key_x10) / 10.0)
             .with("compression", compression.join(", "))
     }
@@ -57,8 +59,14 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     let Some((first, others)) = sides.split_first() else { return Ok(String::new()) };
     let mut shared = Vec::new();
     let mut own: Vec<String> = sides.iter().map(|side| side.design.clone()).collect();
-    for (at, (setting, value)) in first.settings.iter().enumerate() {
-        let of = |side: &Side| side.settings.get(at).map(|(_, value)| value.clone());
+    if let Some(other) = others.iter().find(|side| side.settings.len() != first.settings.len()) {
+        return Err(format!("{} and {} list other settings", first.name, other.name));
+    }
+    for (setting, value) in &first.settings {
+        let of = |side: &Side| {
+            let found = side.settings.iter().find(|(name, _)| name == setting);
+            found.map(|(_, value)| value.clone())
+        };
         match others.iter().find(|side| of(side).as_ref() != Some(value)) {
             None => shared.push(format!("{setting} {value}")),
             Some(_) if about.contains(setting) => {

@@ -1,5 +1,5 @@
-//! How a row is judged: one rule for each kind of claim, and four words. A rule is a function of
-//! what the paper prints, so nobody chooses a threshold after a run.
+//! How a row is judged: one rule for each kind of claim, and four words. A rule rests on what the
+//! paper prints; where it prints "the same" or "close", the row names the share beforehand.
 //!
 //! An *effect* is the logarithm of a ratio: half as much and twice as fast are then the same size.
 //! A result reproduces the paper if it has at least two thirds of the paper's effect.
@@ -73,6 +73,9 @@ impl Rule {
             _ if !is_measured || numbers.is_empty() => Verdict::Absent,
             Rule::Ratios(paper) => {
                 assert_eq!(paper.len(), numbers.len(), "one ratio for each of the paper's");
+                if numbers.iter().any(|number| *number <= 0.0) {
+                    return Verdict::Absent;
+                }
                 let shares = paper.iter().zip(numbers).map(|(paper, here)| here.ln() / paper.ln());
                 by_share(shares.fold(f64::INFINITY, f64::min))
             }
@@ -83,6 +86,9 @@ impl Rule {
                     _ if cost * SAME <= most.ln() => Verdict::Weaker,
                     _ => Verdict::Absent,
                 }
+            }
+            Rule::Alike(_) | Rule::Rises | Rule::Falls if numbers.len() < 2 => {
+                panic!("{self:?} compares two numbers or more")
             }
             Rule::Alike(share) => {
                 let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
@@ -153,6 +159,7 @@ mod tests {
         }
         assert_eq!(Rule::Ratios(&[2.0, 4.0]).judge(&[2.0, 1.0]), Absent, "the smallest counts");
         assert_eq!(Rule::Ratios(&[4.0]).judge(&[f64::NAN]), Absent);
+        assert_eq!(Rule::Ratios(&[0.25]).judge(&[0.0]), Absent, "nothing was measured");
     }
 
     #[test]

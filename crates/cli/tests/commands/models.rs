@@ -140,7 +140,9 @@ fn the_layers_of_a_kvssd_are_measured() {
     }
     let report =
         place.json(&["paper", "kvssd-beyond", "--scale", "0.06", "--only", "global-range"]);
-    for row in report["rows"].as_array().expect("rows").iter().step_by(2) {
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "{report}");
+    for row in rows.iter().step_by(2) {
         let here = row["here"].as_str().expect("text").split(" / ");
         let writes: Vec<f64> = here.map(|one| one.parse().expect("a number")).collect();
         assert!(writes[1] < writes[0].min(writes[2]), "Global-Range writes least: {row}");
@@ -174,6 +176,7 @@ fn a_paper_is_measured() {
     let is_short =
         |row: &serde_json::Value| row["verdict"] == "weaker" || row["verdict"] == "absent";
     assert_eq!(checked.code, i32::from(again.iter().any(is_short)), "{}", checked.stderr);
+    assert_eq!(rows.len(), again.len());
     for (row, again) in rows.iter().zip(again) {
         let is_timed = row["claim"].as_str().is_some_and(|claim| claim.contains("time"));
         assert!(is_timed || row == again, "the same each time: {row} {again}");

@@ -3,7 +3,7 @@
 //! its keys where the next walk begins, so without ranges each key taken would cost more than the
 //! one before, until a compaction runs.
 //!
-//! A few ranges are known per keyspace, in memory only. Each is safe on its own:
+//! Up to 64 ranges are known per keyspace, in memory only. Each is safe on its own:
 //!
 //! 1. *Watch.* Whoever changes a dead range holds the commit lock. From number `since` on, each
 //!    write that falls into `from..to` narrows the range and the watch before it becomes visible. A
@@ -21,8 +21,8 @@
 //!
 //! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
 //! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
-//! one load; with ranges, two comparisons of keys for each. A dead range that no walk used while a
-//! memtable filled is forgotten.
+//! one load; with ranges, one or two comparisons of keys for each. A dead range that no walk used
+//! while a memtable filled is forgotten.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -39,8 +39,11 @@ use crate::wal::batch::Batch;
 /// that.
 const MOST_RANGES: usize = 64;
 
+// `used` has a bit for each.
+const _: () = assert!(MOST_RANGES <= 64);
+
 /// A batch of more writes ends all ranges: to look at each would take too long under the lock.
-const MOST_NOTED: u64 = 10_000;
+const MOST_NOTED: u64 = 1_000;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds that seek bugs, so that small stores have ranges.

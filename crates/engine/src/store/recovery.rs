@@ -148,7 +148,7 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     Ok(storage.sync_dir()?)
 }
 
-/// Counts the segments that hold unflushed writes as the store's, each once `prepare` is done.
+/// Counts the segments that were replayed as the store's, each once `prepare` is done.
 fn keep_segments(
     inner: &Engine,
     replay: &Replay,

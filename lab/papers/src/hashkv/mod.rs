@@ -4,8 +4,8 @@
 //! flush then brings a group as many records as there, and a group has as many slots.
 //!
 //! A run loads all pairs in random order (P0), then updates as many three times (P1 to P3), chosen
-//! by YCSB's scrambled zipfian curve. What is compared is P3: by then every design pays its
-//! collection.
+//! by YCSB's scrambled zipfian curve. What is compared is P3, or P2 where a document
+//! says so: by then every design pays its collection.
 //!
 //! * `overall`: experiments 1 and 8.
 //! * `parameters`: experiments 2, 6 and 9, with half the data.

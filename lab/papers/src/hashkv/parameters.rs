@@ -19,7 +19,7 @@ rows! {
     COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
         "+113% to +121%, bytes -43%"
         => NotComparable("the cold stream's space is not in the reserve of the other side");
-    COLD_BYTES = "6: value bytes at equal space, with a cold stream over without, {} (figure 10)",
+    COLD_BYTES = "6: bytes at equal space, with a cold stream over without, {} (figure 10)",
         "0.57, -43%" => Ratios(&[0.57]);
     COLD_SPEED = "6: updates at equal space, with a cold stream over without, {} (figure 10)",
         "2.13, +113%" => Ratios(&[2.13]);
@@ -133,7 +133,7 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         let space = format!("{}% reserved in all", permille / 10);
         let of =
             |value: fn(&Phase) -> f64| ratio(value(&cooling.update), value(&plain.update), 2, "");
-        let (text, of_all) = of(Phase::value_amplification);
+        let (text, of_all) = of(Phase::amplification);
         let peaks = format!("value file {:.0} / {:.0} MiB", cooling.peak_mib, plain.peak_mib);
         report.judge(COLD_BYTES.of(&[&space]), format!("{text}; {peaks}"), &[of_all]);
         let (text, faster) = of(|phase| phase.per_second() / 1e3);
@@ -190,7 +190,7 @@ pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport
             for kib in sweep.kib {
                 let what = format!("{} of {kib} KiB, reserve {}%", sweep.name, reserve / 10);
                 context.say(&format!("experiment 9: {what}"));
-                let design = Design::hashkv(&workload).with_reserve(reserve);
+                let design = Design::paper(&workload).with_reserve(reserve);
                 let design = (sweep.with)(design, &workload, kib << 10);
                 phases.push(Bench::in_memory(&design, &workload)?.through(2)?);
             }

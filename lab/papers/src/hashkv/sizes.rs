@@ -156,7 +156,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let pair = sizes.iter().sum::<usize>() / sizes.len();
             let workload = Workload::of_mix(context.scaled(DATA_BYTES / 2 / pair as u64), &sizes);
             // As the paper does for its features.
-            let design = Design::hashkv(&workload).with_reserve(200);
+            let design = Design::paper(&workload).with_reserve(200);
             let selective = design.clone().separating_at(&workload, SEPARATE_AT);
             let [apart, selected] = in_turns([&design, &selective], &workload)?;
             speeds.push(percent_more(apart.per_second(), selected.per_second()));
