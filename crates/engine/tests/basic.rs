@@ -83,7 +83,7 @@ fn many_writes_survive_flushes_compactions_and_reopen() {
     }
 }
 
-/// Options that are refused left the directory behind, and those above it.
+/// An open with refused options left the directory behind, and its new parents.
 #[test]
 fn refused_options_make_no_directory() {
     let root = tempfile::tempdir().expect("temporary directory");
@@ -128,7 +128,7 @@ fn snapshots_keep_what_they_saw_across_compactions() {
     assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
 }
 
-/// Keyspaces of two stores have the same ids: what was meant for one went to the other.
+/// Keyspaces of two stores can have the same ids, so a write meant for one store went to the other.
 #[test]
 fn a_batch_is_for_one_store() {
     let [one, other] = [(), ()].map(|()| {
@@ -238,7 +238,8 @@ fn cursors_turn_around_and_respect_bounds() {
     assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
 }
 
-/// With a niceness of 15 compactions starved beside busy threads, and writers with them.
+/// With a niceness of 15, compactions starved beside busy threads, and the writers stalled with
+/// them.
 #[cfg(target_os = "linux")]
 #[test]
 fn background_threads_keep_their_share_of_the_processor() {
@@ -249,7 +250,7 @@ fn background_threads_keep_their_share_of_the_processor() {
     store.compact().expect("compact");
     let own = rustix::process::getpriority_process(None).expect("own niceness");
     let (least, most) = (own, (own + 2).min(19));
-    // A thread names and nices itself, so it may not have yet.
+    // A thread names and nices itself, so a new thread may not have done so yet.
     loop {
         let niced = niceness_of_background_threads();
         assert!(niced.iter().all(|niceness| (least..=most).contains(niceness)), "{niced:?}");
@@ -268,14 +269,15 @@ fn niceness_of_background_threads() -> Vec<i32> {
         // Threads of other tests end meanwhile.
         let name = std::fs::read_to_string(task.join("comm")).ok()?;
         let stat = std::fs::read_to_string(task.join("stat")).ok()?;
-        // Field 19; the second one ends with the last parenthesis.
+        // Field 19, counted after the last parenthesis, which ends field 2.
         let field = stat.rsplit(") ").next()?.split(' ').nth(16)?;
         name.starts_with("runstone-").then(|| field.parse().expect("a number"))
     };
     tasks.filter_map(niceness).collect()
 }
 
-/// Compacting compares keys behind what all tables' keys begin with; a memtable may hold others.
+/// A compaction skips the prefix that the keys of all tables share when it compares keys. A
+/// memtable may hold keys without that prefix.
 #[test]
 fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -306,8 +308,8 @@ fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     assert_eq!(met(true), keys);
 }
 
-/// An idle column family pins the log of other stores until somebody flushes it by hand. Here the
-/// log has a limit, and the keyspace that holds its oldest segment is flushed when it is passed.
+/// In other stores an idle column family pins the log until a user flushes it. Here the log has a
+/// limit. When the log passes it, the keyspace that holds the oldest segment is flushed.
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
     let storage = MemoryStorage::new();
@@ -326,8 +328,8 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
 }
 
-/// A program that is started for each write left a table each time: of ninety puts, seventy tables.
-/// What a small log holds is logged again, and goes to a table once it is worth one.
+/// A program that was started for each write left a table each time: ninety puts made seventy
+/// tables. Now the content of a small log is logged again and goes to a table once it is worth one.
 #[test]
 fn a_small_log_is_kept_until_it_is_worth_a_table() {
     let storage = MemoryStorage::new();
@@ -367,7 +369,7 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
         assert_eq!(last.as_deref(), Some(format!("{i}").as_bytes()));
     }
     assert!(store.verify().expect("readable").is_clean());
-    // The log names a dropped keyspace. A new one must not get its writes.
+    // The log names a dropped keyspace. A new keyspace must not get its writes.
     store.drop_keyspace("of 6").expect("dropped");
     store.close().expect("close");
     let store = open(false);

@@ -127,8 +127,8 @@ fn readers_beside_large_batches_see_whole_ones() {
     });
 }
 
-/// The segment of a large batch stayed until the next write, although a flush had written the batch
-/// to tables: as many bytes on disk, and as many for the next open to replay.
+/// A flush wrote a large batch to tables, but the batch's segment stayed until the next write. It
+/// took its bytes on disk and made the next open replay them.
 #[test]
 fn a_flushed_large_batch_leaves_no_segment() {
     let storage = MemoryStorage::new();
@@ -141,8 +141,8 @@ fn a_flushed_large_batch_leaves_no_segment() {
     assert!(bytes < 1 << 20, "{bytes} bytes of log for nothing");
 }
 
-/// A large batch found that the store was closed only when its segment could not be made: the error
-/// was that of the lock, and the store told its listener of a failure.
+/// A large batch noticed that the store was closed only when its segment could not be made. The
+/// error was that of the lock, and the store reported a failure to its listener.
 #[test]
 fn a_large_batch_after_the_close_is_told_so() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);

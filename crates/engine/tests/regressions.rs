@@ -1,4 +1,4 @@
-//! Bugs that were found, each with its story, so that they stay found.
+//! Bugs that were found, each with its story. The tests keep them from coming back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -22,8 +22,8 @@ fn options() -> Options {
     }
 }
 
-/// A handle outlives its keyspace. A compaction through it appended an edit for a keyspace that the
-/// manifest had dropped, and the store did not open again: "names unknown keyspace".
+/// A handle outlives its keyspace. A compaction through the handle appended an edit for a keyspace
+/// that the manifest had dropped. The store did not open again: "names unknown keyspace".
 #[test]
 fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
     let storage = MemoryStorage::new();
@@ -43,7 +43,7 @@ fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
     Store::open_on(Arc::new(storage), options()).expect("opens").close().expect("close");
 }
 
-/// A handle outlives its store. Work started through it after `close` went on without the lock.
+/// A handle outlives its store. Work started through the handle after `close` ran without the lock.
 #[test]
 fn a_handle_of_a_closed_store_does_no_more() {
     let storage = MemoryStorage::new();
@@ -60,8 +60,8 @@ fn a_handle_of_a_closed_store_does_no_more() {
     assert!(again.verify().expect("verify").is_clean());
 }
 
-/// A checkpoint flushed all memtables and then took the trees. A batch over two keyspaces that was
-/// committed in between, with only one of the keyspaces flushed again, was in the copy by half
+/// A checkpoint flushed all memtables and then took the trees. In between, a batch over two
+/// keyspaces was committed and only one of them was flushed again. The copy held half of the batch
 /// (P3).
 #[test]
 fn a_checkpoint_never_splits_a_batch() {
@@ -98,8 +98,8 @@ fn a_checkpoint_never_splits_a_batch() {
     });
 }
 
-/// A handle that outlived its store said that a file was missing, and one that outlived its
-/// keyspace went on reading what was dropped.
+/// A handle that outlived its store reported a missing file. A handle that outlived its keyspace
+/// went on reading the dropped data.
 #[test]
 fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -124,7 +124,7 @@ fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
     assert!(matches!(kept.put("key", "value"), Err(Error::Closed)));
 }
 
-/// A variable of a thread that writes when it is dropped.
+/// A thread-local variable that writes when it is dropped.
 struct Farewell(runstone::Keyspace);
 
 impl Drop for Farewell {
@@ -139,8 +139,8 @@ thread_local! {
     static FAREWELL: std::cell::RefCell<Option<Farewell>> = const { std::cell::RefCell::new(None) };
 }
 
-/// A put from the destructor of a thread's variable found the store's buffers of that thread
-/// destroyed, and the process aborted.
+/// The destructor of a thread-local variable called put after the store's buffers of that thread
+/// had been destroyed. The process aborted.
 #[test]
 fn a_thread_that_ends_may_still_use_the_store() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
@@ -154,13 +154,13 @@ fn a_thread_that_ends_may_still_use_the_store() {
         std::thread::scope(|scope| {
             let farewell = Farewell(keyspace.clone());
             let thread = scope.spawn(|| {
-                // Made before the store's own variables, so it goes after them.
+                // Initialised before the store's own thread-locals, so it is destroyed after them.
                 FAREWELL.set(Some(farewell));
                 keyspace.put("flushed", vec![8; 3000]).expect("put");
                 store.flush().expect("flush");
                 assert!(keyspace.get("flushed").expect("get").is_some());
             });
-            // The end of the scope would not wait for the thread's variables.
+            // The end of the scope does not wait for the thread's destructors.
             thread.join().expect("no panic");
         });
         assert!(keyspace.get("last").expect("get").is_some());
@@ -169,13 +169,14 @@ fn a_thread_that_ends_may_still_use_the_store() {
     }
 }
 
-/// A keyspace at its stop limit held the writers of all others for ever when it was dropped.
+/// A keyspace at its stop limit held up the writers of all other keyspaces for ever when it was
+/// dropped.
 #[test]
 fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options()).expect("open");
     let mut crowded = KeyspaceOptions::default();
     crowded.write_buffer_bytes = 64 << 10;
-    // Full leveling with a base that is never over target keeps level 0 until the trigger.
+    // Full leveling keeps level 0 until the trigger while the base level is never over its target.
     crowded.shape.l0_trigger = 90;
     crowded.l0_slowdown_runs = 91;
     crowded.l0_stop_runs = 92;
@@ -194,8 +195,8 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     assert_eq!(store.metrics().pressure.permille, 0);
 }
 
-/// A store opened for reading replays the log into memory. A checkpoint of it left that out and
-/// said nothing.
+/// A store opened for reading replays the log into memory. A checkpoint of it left that data out
+/// without an error.
 #[test]
 fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     let storage = runstone::storage::SimStorage::new(5);
@@ -209,8 +210,8 @@ fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
 }
 
-/// A keyspace remembered eight dead ranges, so with more queues each pop passed all that its queue
-/// had deleted before.
+/// A keyspace remembered eight dead ranges. With more queues than that, each pop walked over all
+/// entries that its queue had deleted before.
 #[test]
 fn forty_queues_in_one_keyspace_do_not_slow_down() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("open");
@@ -231,7 +232,7 @@ fn forty_queues_in_one_keyspace_do_not_slow_down() {
     assert!(passed < 60 * pops, "{} hidden entries a pop", passed / pops);
 }
 
-/// A store opened for reading told of a log of 0 bytes, though what it replayed was there.
+/// A store opened for reading reported a log of 0 bytes, although it had replayed one.
 #[test]
 fn a_read_only_store_counts_the_log_that_it_replayed() {
     let storage = runstone::storage::SimStorage::new(6);
@@ -245,8 +246,8 @@ fn a_read_only_store_counts_the_log_that_it_replayed() {
     assert!(log_bytes > 0 && store.metrics().wal_bytes == log_bytes);
 }
 
-/// The filter of a partition left out its first key if that had versions in the partition before:
-/// a snapshot that needed one of the versions behind the bound read nothing.
+/// The filter of a partition left out the partition's first key if the partition before it held
+/// versions of that key. A snapshot that needed a version past the boundary read nothing.
 #[test]
 fn versions_on_both_sides_of_a_partition_are_found() {
     let mut options = options();
@@ -274,8 +275,8 @@ fn versions_on_both_sides_of_a_partition_are_found() {
     }
 }
 
-/// The budget was no bound on memtables: twenty keyspaces with write buffers of an eighth of it
-/// took two and a half times as much.
+/// The memory budget did not bound the memtables. Twenty keyspaces with write buffers of an eighth
+/// of the budget took two and a half times the budget.
 #[test]
 fn memtables_of_many_keyspaces_stay_within_the_budget() {
     let mut keyspace = KeyspaceOptions::default();
@@ -299,7 +300,7 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
             keyspace.put(i.to_be_bytes(), [7; 1000]).expect("put");
             peak_bytes = peak_bytes.max(store.metrics().memory.memtable_bytes);
         }
-        // Three quarters, and what one chunk goes beyond.
+        // The bound is three quarters of the budget plus the excess of one chunk.
         assert!(peak_bytes < budget / 8 * 7, "{peak_bytes} of {budget}");
         assert!(peak_bytes > budget / 4, "{peak_bytes}: flushed long before it had to be");
         for i in 0..40_000u32 {
@@ -309,8 +310,8 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
     }
 }
 
-/// Every keyspace took 64 KiB although it held nothing, so that many of them filled the budget.
-/// Then a memtable of one or two entries was flushed for each write, one at a time and for ever.
+/// Every empty keyspace took 64 KiB, so many of them filled the budget. From then on each write
+/// flushed a memtable of one or two entries, one flush at a time, without end.
 #[test]
 fn hundreds_of_keyspaces_share_a_small_budget() {
     const KEYSPACES: usize = 500;
@@ -343,14 +344,14 @@ fn hundreds_of_keyspaces_share_a_small_budget() {
     }
 }
 
-/// Under a small budget, memtables were flushed too late and then too often: writers stopped for a
+/// Under a small budget, memtables were flushed too late and then too often. Writers stopped for a
 /// quarter of a second until the first flush was over, with small memtables waiting behind it.
 #[test]
 fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 4 << 20;
     let options = Options {
-        // From half of it on, memtables are written out early.
+        // Memtables are flushed early once half of the budget is in use.
         memory_budget_bytes: 8 << 20,
         wal_mode: WalMode::Write,
         background: Background::Manual,
@@ -373,7 +374,8 @@ fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
     assert_eq!(flushes(), 0, "before half of the half");
     fill(9 << 18);
     assert_eq!(flushes(), 1, "behind it");
-    // One waits, and another beside it would wait for the same: it goes on filling.
+    // One memtable waits already. A second one would wait for the same flush, so it goes on
+    // filling.
     fill(9 << 19);
     assert_eq!(flushes(), 2, "nobody flushed meanwhile");
     assert!(store.default_keyspace().memtable_bytes() > 1 << 20, "the rest is in one memtable");
@@ -389,8 +391,8 @@ impl EventListener for Panics {
     }
 }
 
-/// A job that panicked in a user's thread left its claim, and nobody knew: writes went on, and the
-/// end of the store waited for that job for ever.
+/// A job that panicked in a user's thread kept its claim, and nothing reported that. Writes went
+/// on, and closing the store waited for the job for ever.
 #[test]
 fn a_job_that_panics_stops_the_store_in_every_thread() {
     let mut options = options();
@@ -410,8 +412,8 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
     done.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody waits for the job");
 }
 
-/// The first keyspace that had a compaction due was always the next: writes to one kept the
-/// compactions of another waiting until back-pressure slowed both down.
+/// The scheduler always chose the first keyspace with a compaction due. Writes to one keyspace kept
+/// the compactions of another waiting until back-pressure slowed both down.
 #[test]
 fn keyspaces_take_turns_in_compaction() {
     let mut options = Options { background: Background::Manual, ..options() };
@@ -448,7 +450,8 @@ fn keyspaces_take_turns_in_compaction() {
     assert!(compacted[0] > 0 && compacted[1] > 0, "{compacted:?}");
 }
 
-/// A store whose memtables take 4 MiB of a budget of 64, and a writer of one key that fills them.
+/// A store whose memtables take 4 MiB of a budget of 64 MiB, and a writer of one key that fills
+/// them.
 fn with_small_memtables() -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 4 << 20;
@@ -467,8 +470,8 @@ fn fill_memtable(store: &Store) {
     store.flush().expect("flush");
 }
 
-/// Each kept value of 300 bytes kept the memtable that it was read from: sixty took 538 MiB under a
-/// budget of 64.
+/// Each value of 300 bytes that a caller kept also kept the memtable it was read from. Sixty of
+/// them took 538 MiB under a budget of 64 MiB.
 #[test]
 fn small_values_that_are_kept_hold_no_memtable() {
     let store = with_small_memtables();
@@ -483,7 +486,8 @@ fn small_values_that_are_kept_hold_no_memtable() {
     assert!(kept.iter().all(|value| *value == [1; 300]));
 }
 
-/// Large values are not copied. What they keep is counted, and the cache does not shrink for it.
+/// Large values are not copied. The memory they keep alive is counted, and the cache does not
+/// shrink for it.
 #[test]
 fn large_values_that_are_kept_are_counted_beside_the_budget() {
     let store = with_small_memtables();
@@ -502,7 +506,7 @@ fn large_values_that_are_kept_are_counted_beside_the_budget() {
     assert!(store.metrics().memory.memtable_bytes < 32 << 20);
 }
 
-/// A scan kept the memtable that it began in until it was dropped.
+/// A scan kept the memtable it began in alive until the scan was dropped.
 #[test]
 fn a_scan_lets_go_of_memtables_that_were_flushed() {
     let store = with_small_memtables();
@@ -521,8 +525,8 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
     );
 }
 
-/// As above with separated values, which are read ahead: a walk looked at the view only if a step
-/// that is a multiple of 1024 ended a batch, which none does.
+/// As above with separated values, which are read ahead. A walk checked the view only when a batch
+/// ended at a step that is a multiple of 1024, and no batch does.
 #[test]
 fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -548,8 +552,8 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     }
 }
 
-/// A scan that had begun in memtables went on to the tables that the close had written, which
-/// belong to whoever opened the store next.
+/// A scan that had begun in memtables went on to the tables that the close had written. Those
+/// belong to the next process that opens the store.
 #[test]
 fn a_scan_that_outlives_its_store_stays_on_what_it_holds() {
     let storage = MemoryStorage::new();
@@ -579,8 +583,9 @@ impl EventListener for PanicsAtRecovery {
     }
 }
 
-/// The first write after a full disk tells the listener between its number and its insert. If the
-/// listener panicked, that number was never published, and every later write waited for ever.
+/// The first write after a full disk calls the listener after it took its number and before it
+/// inserts. If the listener panicked, that number was never published, and every later write waited
+/// for ever.
 #[test]
 fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     let disk = runstone::storage::SimStorage::new(1);
@@ -601,7 +606,7 @@ fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.put("a", "b")));
     assert!(told.is_err(), "the listener was told");
     let keyspace = store.default_keyspace().clone();
-    // If it hangs, so would the close.
+    // A drop of the store would hang too if the test failed here.
     std::mem::forget(store);
     let (done, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(keyspace.put("c", "d").is_ok()));

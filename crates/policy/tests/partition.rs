@@ -1,5 +1,5 @@
 //! The partitioners against the figures of the paper and the laws of their trait, and how
-//! compactions fall apart into parts. Not for the engine's use of them.
+//! compactions split into parts. The engine's use of partitioners is tested elsewhere.
 
 #[path = "../src/mix.rs"]
 mod mix;
@@ -55,7 +55,7 @@ fn numbers(keys: &[u8]) -> Vec<[u8; 1]> {
     keys.iter().map(|key| [*key]).collect()
 }
 
-/// Table metadata with keys as they are.
+/// Table metadata with these keys, unencoded.
 fn meta(id: u64, keys: &[Vec<u8>], bytes: u64) -> Arc<Table> {
     let plain = table(id, ("", ""), (1, 1), bytes);
     let (min_key, max_key) = (keys[0].as_slice().into(), keys[keys.len() - 1].as_slice().into());
@@ -87,8 +87,8 @@ fn figure_2_size_chains_and_global_range_does_not() {
     assert_eq!(parts(Partitioner::GlobalRange), (2, 1, 636));
 }
 
-/// Figure 3: 40 8-bit keys from 4 to 254, at most ten per table. The largest key that may be left
-/// of each cut.
+/// Figure 3: 40 8-bit keys from 4 to 254, at most ten per table. The test compares the largest key
+/// that may lie left of each cut.
 #[test]
 fn figure_3_local_and_global_range() {
     let spread = |from: u8, to: u8| (0..10u8).map(move |i| from + i * ((to - from) / 10));
@@ -118,13 +118,13 @@ fn uniform_keys_make_a_power_of_two_of_tables() {
         tables_of(partitioner, &keys, theta).len() as u64
     };
     for m in [3, 5] {
-        // N / theta of 0.93 and 1.25 times 2^m: +8 % and +60 % tables.
+        // N / theta is 0.93 or 1.25 times 2^m, which gives 8 % and 60 % more tables.
         for (hundredths, expected) in [(93, 1 << m), (125, 2 << m)] {
             let count = (theta << m) * hundredths / 100;
             assert_eq!(tables(Partitioner::GlobalRange, count), expected);
             let by_size = count.div_ceil(theta);
             assert_eq!(tables(Partitioner::Size, count), by_size);
-            // Cells of 8 tables, cut evenly: never more than the cells' own rounding adds.
+            // Cells of 8 tables, cut evenly. Only the rounding inside a cell adds tables.
             let grouped = tables(Partitioner::GroupedGlobalRange, count);
             assert!(grouped <= by_size * 5 / 4 + 1, "{grouped} of {by_size}");
         }
@@ -138,7 +138,7 @@ fn keys_that_differ_in_zero_bytes_are_cut_by_size() {
         let sizes: Vec<usize> = tables_of(partitioner, &keys, 4).iter().map(Vec::len).collect();
         assert_eq!(sizes, [4, 4, 1], "{partitioner:?}");
     }
-    // Beside another key, the group is a cell of its own.
+    // Next to another key, the group is a cell of its own.
     let keys = [keys, vec![b"b".to_vec()]].concat();
     let sizes: Vec<usize> =
         tables_of(Partitioner::GlobalRange, &keys, 9).iter().map(Vec::len).collect();
@@ -206,11 +206,11 @@ fn keys() -> impl Strategy<Value = Keys> {
     ]
 }
 
-/// A cell, as its smallest and largest string of bits; keys here are shorter.
+/// A cell, as its smallest and largest bit string, which are longer than any key here.
 type Cell = ([u8; 64], [u8; 64]);
 
-/// The cell of each table: what all strings with the bits that its keys have in common are between.
-/// Tables that part only zero bytes are one cell.
+/// The cell of each table: the range of all bit strings that start with the bits its keys share.
+/// Tables separated by zero bytes alone are one cell.
 fn cells_of(keys: &Keys, theta: u64) -> Vec<Cell> {
     let mut found: Vec<Cell> = Vec::new();
     for keys in tables_of(Partitioner::GlobalRange, keys, theta) {
@@ -263,7 +263,7 @@ proptest! {
             for cell in cells(&histogram, &cuts) {
                 let limit = match partitioner {
                     Partitioner::None => u64::MAX,
-                    // Even shares end with the block that reaches them.
+                    // An even share ends with the block that reaches it.
                     Partitioner::GroupedGlobalRange => theta + largest,
                     _ => theta,
                 };
@@ -273,8 +273,8 @@ proptest! {
         }
     }
 
-    /// The theorem of `global_range.rs`: cells of one run are apart, those of two runs apart or
-    /// nested, so that a component of overlap is one cell that contains the others.
+    /// The theorem of `global_range.rs`: cells of one run are disjoint, and cells of two runs are
+    /// disjoint or nested. So a component of overlap is one cell that contains the others.
     #[test]
     fn cells_of_global_range_are_nested_or_apart(
         runs in prop::collection::vec((keys(), 1u64..20), 2..4),
@@ -285,7 +285,7 @@ proptest! {
             prop_assert!(cells.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", cells);
         }
         let mut all: Vec<Cell> = runs.concat();
-        // A cell before those that it contains.
+        // A cell comes before the cells it contains.
         all.sort_by_key(|cell| (cell.0, std::cmp::Reverse(cell.1)));
         let mut maximal: Option<Cell> = None;
         for cell in all {
@@ -296,8 +296,8 @@ proptest! {
         }
     }
 
-    /// Slices cover all keys in order, their cuts do not depend on their number, what moves touches
-    /// nothing, and more slices never make the largest one larger.
+    /// Slices cover all keys in order, and their cuts do not depend on the number of slices. A
+    /// table that moves overlaps nothing. More slices never make the largest slice larger.
     #[test]
     fn slices_are_a_division_of_the_compaction(
         runs in prop::collection::vec(keys(), 1..4),
@@ -359,7 +359,7 @@ fn check_slices(inputs: &[SliceInput], slices: &Slices, width: usize) {
     }
 }
 
-/// A run of eight tables, and a flushed one over all keys that touches two of them.
+/// A run of eight tables, and a flushed run over all keys that overlaps two of them.
 #[test]
 fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     let key = |number: u8| vec![number];
@@ -386,13 +386,12 @@ fn a_flush_that_spans_all_keys_lets_what_it_does_not_touch_move() {
     // Blocks of 10, 100, 10 and 100 bytes.
     let parts: Vec<u64> = slices.slices.iter().map(|slice| slice.bytes).collect();
     assert_eq!((parts.len(), critical_path_permille(&parts)), (4, 454));
-    // A table below a quarter of theta is compacted though nothing touches it.
+    // A table below a quarter of theta is compacted although it overlaps nothing.
     let none = slice(&inputs, rule(Partitioner::GlobalRange, 404), 4);
     assert!(none.moves.is_empty());
 }
 
-/// Three components, of one, two and two tables; the last two are what figure 2 calls
-/// sub-compactions.
+/// Three components, of one, two and two tables. The last two are the sub-compactions of figure 2.
 #[test]
 fn by_components_whole_tables_are_parts() {
     let key = |number: u8| vec![number];
@@ -401,7 +400,7 @@ fn by_components_whole_tables_are_parts() {
         let table = meta(id, &[key(from), key(last)], 100);
         SliceInput { table, blocks: vec![Block { from_key, last_key, bytes: 100 }] }
     };
-    // What moves is small: whole tables move whatever their size.
+    // The table that moves is small: whole tables move whatever their size.
     let inputs = [input(5, 40, 49), input(1, 10, 20), input(2, 15, 25), input(4, 45, 60)];
     let inputs = [&inputs[..], &[input(3, 30, 31)]].concat();
     let rule = rule(Partitioner::Size, 1000);
@@ -411,10 +410,10 @@ fn by_components_whole_tables_are_parts() {
     let border = Some(Box::from([40u8]));
     assert_eq!(bounds, [(None, border.clone()), (border, None)]);
     assert_eq!(parts.slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [200, 200]);
-    // What moves lies between two cuts.
+    // A moved table lies between two cuts.
     let cuts: Vec<&[u8]> = parts.cuts.iter().map(|cut| &**cut).collect();
     assert_eq!(cuts, [&[30][..], &[31, 0], &[40]]);
-    // Where tables may overlap nothing moves; each component is a part.
+    // Where tables may overlap, nothing moves and each component is a part.
     let inside = slice_by_components(&inputs, CellRule { may_move: false, ..rule });
     assert!(inside.moves.is_empty());
     assert_eq!(inside.slices.len(), 3);

@@ -1,7 +1,7 @@
-//! What every policy of the registry promises, on random trees: plans of idle inputs that exist,
-//! age order (I1), runs that stay disjoint, an end to the work, and no dependence on anything but
-//! the arguments. The tables have contents here, so that I1 and the tombstone rule (I4) are checked
-//! on versions of keys, not on bounds. Not for expectations of one policy: those are text tests.
+//! What every policy of the registry promises, on random trees: plans take idle inputs that exist,
+//! age order holds (I1), runs stay disjoint, the work ends, and a plan depends on its arguments
+//! alone. The tables have contents here, so I1 and the tombstone rule (I4) are checked on versions
+//! of keys, not on bounds. Expectations of a single policy belong in the text tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use runstone_policy::sketch::Sketch;
 
 /// Picking and applying must end long before this.
 const MAX_STEPS: usize = 10_000;
-/// So that a table of the smallest allowed size holds four keys.
+/// Small enough that a table of the smallest allowed size holds four keys.
 const ENTRY_BYTES: u64 = 1 << 10;
 
-/// Per key: the versions, by sequence number; true is a delete.
+/// The versions of each key by sequence number; true is a delete.
 type Contents = BTreeMap<u8, BTreeMap<SeqNo, bool>>;
 
 #[derive(Clone, Debug)]
 enum Op {
     /// Writes these keys (true: delete) and flushes them as one run of about `pieces` tables.
     Flush { keys: BTreeMap<u8, bool>, pieces: usize },
-    /// Picks beside what runs, and starts that.
+    /// Picks a plan beside the running jobs and starts it.
     Start,
     /// Finishes one of the running jobs.
     Finish(usize),
-    /// Picks with some more tables busy, and only looks at the plan.
+    /// Picks with some more tables busy and only checks the plan.
     Look(u64),
     /// Heats some tables.
     Warm(u64),
@@ -99,7 +99,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        // PROPTEST_CASES asks for more.
+        // PROPTEST_CASES can ask for more.
         ..ProptestConfig::with_cases(ProptestConfig::default().cases.max(2000))
     })]
 
@@ -129,13 +129,13 @@ struct Running {
 struct World {
     policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
-    /// Compactions keep all versions (I1 in its strict form) or only what a store without snapshots
-    /// would (then reads are checked, and tombstones are dropped).
+    /// Whether compactions keep all versions (I1 in its strict form). Otherwise they keep what a
+    /// store without snapshots would; then reads are checked and tombstones are dropped.
     keeps_history: bool,
     shape: Shape,
     contents: BTreeMap<TableId, Contents>,
     running: Vec<Running>,
-    /// Some tables, at any time.
+    /// Access counters of some tables, drawn at any time.
     heat: Heat,
     next_id: TableId,
     next_seq: SeqNo,
@@ -167,8 +167,8 @@ impl World {
         world
     }
 
-    /// A tree that another policy left: deeper levels of overlapping tables or of several runs, and
-    /// a last level that it is too small for.
+    /// A tree that another policy left: deeper levels with overlapping tables or several runs, and
+    /// a last level that is too deep for the tree.
     fn inherit(&mut self, layout: u32) {
         let edit = Edit { last_level: Some(2 * layout), ..Edit::default() };
         self.shape = self.shape.apply(&edit).unwrap();
@@ -176,7 +176,8 @@ impl World {
             for batch in 0u8..if layout == 0 { 0 } else { 4 } {
                 let keys = (batch..32).step_by(3).map(|key| (key, key % 8 == 0)).collect();
                 let contents = self.write(&keys);
-                // The same ids in both levels: what sinks must not take that of a run below.
+                // Both levels use the same run ids: tables that sink must not join a run that has
+                // their id below.
                 let run = u64::from(batch);
                 let slot = if is_overlapping { RunSlot::Overlapping } else { RunSlot::New(run) };
                 self.add(level, slot, vec![contents], 0);
@@ -260,7 +261,8 @@ impl World {
         self.check();
     }
 
-    /// Afterwards the range has one layer, without tombstones unless all history is kept.
+    /// Compacts a range. Afterwards the range has one layer, and no tombstones unless all history
+    /// is kept.
     fn compact_range(&mut self, from: &[u8], to: &[u8]) {
         let range =
             |shape: &Shape| range_plan(shape, self.policy, &self.options, 0, (from, Some(to)));
@@ -277,13 +279,14 @@ impl World {
         assert!(range.is_none() || self.keeps_history, "{range:?}");
     }
 
-    /// Ends all jobs, then works until nothing is left to do.
+    /// Finishes all jobs, then works until nothing is left to do.
     fn settle(&mut self) {
         while let Some(job) = self.running.pop() {
             self.finish(job);
             self.check();
         }
-        // Counters start anew with new tables; hot for ever, compacting would not end.
+        // New tables start with new counters. With tables that stay hot, compaction would never
+        // end.
         self.heat = Heat::default();
         let mut steps = 0;
         while self.start(&Busy::default()) {
@@ -296,8 +299,8 @@ impl World {
         let name = self.policy.name();
         let targets = self.policy.targets(&self.shape, &self.options);
         assert!(targets.len() > self.shape.levels.len(), "{name}: one below the deepest in use");
-        // Level 0 too: what waits there is what its run count allows, or not worth its compaction
-        // yet.
+        // Level 0 too: the waiting runs are within its run count, or their compaction is not worth
+        // it yet.
         assert!(self.shape.level(0).runs().len() as u64 <= self.most_waiting_runs(&targets[0]));
         for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
             let runs = level.runs().len();
@@ -310,7 +313,7 @@ impl World {
         self.idle();
     }
 
-    /// What an idle store does comes to an end, and the policy does not undo it.
+    /// The work of an idle store ends, and the policy does not undo it.
     fn idle(&mut self) {
         let busy = Busy::default();
         for step in 0.. {
@@ -320,7 +323,7 @@ impl World {
             let job = self.running.pop().unwrap();
             self.finish(job);
             self.check();
-            // Where all history is kept, tombstones never end. A store then tries once.
+            // Where all history is kept, tombstones never go, so a store tries only once.
             if self.keeps_history && step > 0 {
                 return;
             }
@@ -331,7 +334,7 @@ impl World {
         assert!(self.keeps_history || tombstones * 4 < entries.max(1), "{:?}", self.shape);
     }
 
-    /// The policies that sink single tables wait longer while a compaction is not worth it.
+    /// Policies that sink single tables wait longer until a compaction is worth it.
     fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
         let patience = match self.policy.name() {
             "fragmented-leveling" | "garnering" if self.options.l0_share_percent > 0 => L0_PATIENCE,
@@ -370,7 +373,7 @@ impl World {
         self.checked(&busy, |shape| idle_plan(self.policy, shape, &busy, &self.options, 1))
     }
 
-    /// What `next` picks, if it keeps the promises of a plan.
+    /// Returns what `next` picks, after a check of the promises of a plan.
     fn checked(&self, busy: &Busy, next: impl Fn(&Shape) -> Option<Plan>) -> Option<Plan> {
         let plan = next(&self.shape);
         assert_eq!(plan, next(&self.shape.clone()));
@@ -385,7 +388,8 @@ impl World {
             "{plan:?} of {busy:?}"
         );
         for (from, to) in &plan.relabel {
-            // What still comes into an overlapping level is newer; it may come before or after.
+            // Tables that still come into an overlapping level are newer. They may come before or
+            // after.
             let is_open = matches!(self.shape.level(*from), Level::Overlapping(_));
             assert!(*from > 0 && (is_open || !busy.writes_into(*from)), "{plan:?}");
             assert!(!busy.writes_into(*to), "{plan:?}");
@@ -409,7 +413,7 @@ impl World {
         Some(plan)
     }
 
-    /// A plan that leaves the shape as it is would be picked for ever.
+    /// A plan that leaves the shape unchanged would be picked again for ever.
     fn changes_something(&self, plan: &Plan) -> bool {
         let is_new = |level: u32| level != self.shape.state.last_level;
         let renames = |(from, _): &(u32, u32)| !self.shape.level(*from).is_empty();
@@ -418,7 +422,7 @@ impl World {
             || plan.relabel.iter().any(renames)
     }
 
-    /// Level-0 runs are taken whole and in a row; what leaves level 0 ends with the oldest run.
+    /// Level-0 runs are taken whole and in a row. Runs that leave level 0 include the oldest.
     fn check_age(&self, plan: &Plan, ids: &BTreeSet<TableId>) {
         let runs = self.shape.level(0).runs();
         let taken: Vec<usize> = (0..runs.len())
@@ -474,12 +478,13 @@ impl World {
         parts.into_iter().map(|part| self.table(part)).collect()
     }
 
-    /// I1, and what a read of each key finds.
+    /// Checks I1 and what a read of each key finds.
     fn check(&self) {
         let mut found: BTreeMap<u8, (SeqNo, bool)> = BTreeMap::new();
         let mut oldest: BTreeMap<u8, SeqNo> = BTreeMap::new();
         for level in &self.shape.levels {
-            // A run, or a whole overlapping level: inside that, there is no order to keep.
+            // A layer is a run or a whole overlapping level. There is no order to keep inside the
+            // latter.
             let layers: Vec<&[Arc<Table>]> = match level {
                 Level::Runs(runs) => runs.iter().map(|run| &run.tables[..]).collect(),
                 Level::Overlapping(tables) => vec![tables],
@@ -504,7 +509,7 @@ impl World {
     }
 }
 
-/// Of any hash of the keys.
+/// The sketch of the keys; any hash of them will do.
 fn sketch_of(contents: &Contents) -> Sketch {
     let mut sketch = Sketch::of_nothing();
     for key in contents.keys() {

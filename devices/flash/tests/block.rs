@@ -11,7 +11,7 @@ use runstone_flash::ftl::FtlOptions;
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage};
 use runstone_storage::{Category, Storage, StorageFile};
 
-/// 64 blocks of the ring and 128 for files.
+/// The ring takes 64 blocks, the files 128.
 const TINY: Geometry = Geometry {
     page_bytes: 16 << 10,
     spare_bytes: 64,
@@ -68,7 +68,7 @@ fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-/// One random operation on both; the model is what a reader sees.
+/// Applies one random operation to the storage and the model. The model is what a reader sees.
 fn step(storage: &BlockStorage, model: &mut Model, random: &mut Random) -> std::io::Result<()> {
     let name = format!("{}", random.below(5));
     let flat = |error: runstone_storage::Error| std::io::Error::from(error.kind());
@@ -189,8 +189,8 @@ fn synced_appends_rewrite_the_tail() {
     assert_eq!(blocks.journal_blocks, before.journal_blocks, "a prepared log changes no length");
 }
 
-/// A prepared log kept the end of its zeros waiting, so that every append to its front exceeded the
-/// limit and left as a request of one block: read-modify-write cost 2.5 instead of 1.45.
+/// A prepared log kept the end of its zeros in the queue, so every append to its front exceeded the
+/// limit and went out as a request of one block. Read-modify-write cost 2.5 instead of 1.45.
 #[test]
 fn appends_are_gathered_though_a_stretch_elsewhere_waits() {
     let (_, storage) = create(PAPER);
@@ -238,7 +238,8 @@ fn a_full_device_says_so_and_takes_writes_again() {
     storage.layers();
 }
 
-/// Zeros need no block where there is none: a full device cuts and punches files full of holes.
+/// Zeros need no block where none is allocated, so a full device still truncates files and punches
+/// holes.
 #[test]
 fn a_hole_in_a_hole_needs_no_space() {
     let (_, storage) = create(TINY);
@@ -251,8 +252,8 @@ fn a_hole_in_a_hole_needs_no_space() {
     assert!(contents(&storage, "s") == [0; 50_000]);
 }
 
-/// The directory was written in full when the device was opened, and had to fit half of the room
-/// that commits may fill: a device with many files took them and could not be opened again.
+/// Opening a device wrote the directory in full, and it had to fit half of the room that commits
+/// may fill. A device accepted many files and then could not be opened again.
 #[test]
 fn a_directory_that_was_committed_can_be_opened() {
     let (image, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -283,7 +284,7 @@ fn a_directory_that_was_committed_can_be_opened() {
     assert_eq!(open(&image).unwrap().list().unwrap().len(), count as usize);
 }
 
-/// A device of which the power is cut at the next program.
+/// Cuts the power at the next program and opens the device again.
 fn cut(image: &MemoryImage, storage: BlockStorage) -> BlockStorage {
     let plan = FaultPlan { power_cut_at: Some(0), ..FaultPlan::default() };
     storage.with_nand(|nand| nand.set_faults(plan));
@@ -291,7 +292,7 @@ fn cut(image: &MemoryImage, storage: BlockStorage) -> BlockStorage {
     open(image).unwrap()
 }
 
-/// What was cut off a file came back when the file grew after a power cut, where zeros belong.
+/// A truncated file grew after a power cut, and its old bytes came back where zeros belong.
 #[test]
 fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
     let grow: [fn(&dyn StorageFile); 4] = [
@@ -322,8 +323,8 @@ fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
     }
 }
 
-/// The sync of another file commits a length before its bytes are written: what was cut off there
-/// stood in their place after a power cut.
+/// The sync of another file commits the length of a file before its bytes are written. After a
+/// power cut, truncated bytes stood in their place.
 #[test]
 fn a_longer_file_shows_nothing_that_was_cut_off() {
     let (image, storage) = create(TINY);
@@ -339,8 +340,8 @@ fn a_longer_file_shows_nothing_that_was_cut_off() {
     assert!(bytes.len() == 150 && !bytes[100..].contains(&1), "{bytes:?}");
 }
 
-/// Blocks that waited were forgotten before the device had taken them: when it failed, readers saw
-/// what they had held before, though the writes had been acknowledged.
+/// Waiting blocks were forgotten before the device had taken them. When the device failed, readers
+/// saw the old contents although the writes had been acknowledged.
 #[test]
 fn a_device_that_fails_shows_no_older_content() {
     let (_, storage) = create(TINY);
@@ -357,8 +358,8 @@ fn a_device_that_fails_shows_no_older_content() {
     assert!(bytes[..40_000] == [2; 40_000] && bytes[40_000..] == [1; 50_000]);
 }
 
-/// Blocks for a hole come free by a commit, which writes the dirty end behind the hole before its
-/// turn comes: it was counted, and asked of the device, twice.
+/// A hole frees blocks through a commit, and that commit writes the dirty end behind the hole ahead
+/// of its turn. The end was then counted and sent to the device twice.
 #[test]
 fn a_commit_on_the_way_of_a_request_writes_its_part() {
     let (image, storage) = create(TINY);
@@ -380,7 +381,7 @@ fn a_commit_on_the_way_of_a_request_writes_its_part() {
     assert!(contents(&open(&image).unwrap(), "a") == [2; 4 * 4096]);
 }
 
-/// Where the directory was full, a file that could not be made with its space stayed.
+/// With a full directory, a file whose space could not be reserved stayed behind.
 #[test]
 fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -392,7 +393,7 @@ fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     file.sync().unwrap_err();
     file.set_len(0).unwrap();
     let free_bytes = storage.free_bytes().unwrap();
-    // Its blocks are free after a commit only.
+    // The blocks of the truncated file become free only with a commit.
     let made = storage.create_mapped("m", Category::Wal, 1 << 20);
     assert!(made.unwrap_err().is_no_space());
     assert!(storage.list().unwrap().iter().all(|file| file.name != "m"));
@@ -401,9 +402,9 @@ fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     storage.create_mapped("m", Category::Wal, 1 << 20).unwrap().sync().unwrap();
 }
 
-/// Blocks of what was removed are free after a commit only. A write that came to one which did not
-/// fit the directory was refused, and done in part: the file was longer, and held some of the new
-/// bytes. The random test found it, in one of 130 devices.
+/// Blocks of removed files become free only with a commit. A write that needed a commit which did
+/// not fit the directory was refused but done in part: the file was longer and held some of the new
+/// bytes. The random test found this in one of 130 devices.
 #[test]
 fn what_a_full_directory_refuses_changes_nothing() {
     let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -452,9 +453,9 @@ fn a_device_that_is_not_this_one_is_refused() {
     assert!(matches!(made, Err(Error::BadGeometry(_))));
 }
 
-/// Bits of the used part of the image flipped, hundreds of them: an error, or what was there.
-/// Corruption in the very last page cannot be told from a torn program; opening twice puts a
-/// snapshot there.
+/// Hundreds of bits flip in the used part of the image. A read returns an error or the old data.
+/// Corruption of the very last page looks like a torn program, and opening twice puts a snapshot
+/// there.
 #[test]
 fn flipped_bytes_never_panic_and_never_lie() {
     let (image, storage) = create(TINY);
@@ -494,8 +495,9 @@ fn flipped_bytes_never_panic_and_never_lie() {
     assert!(refused > 5 && harmless > 20, "{refused} {harmless}");
 }
 
-/// Files written, synced, renamed and removed as a store does, with power cut at every program and
-/// erase. What was synced is there; a name leads to its old or its new file, never to a mixture.
+/// Files are written, synced, renamed and removed as a store does it, with the power cut at every
+/// program and erase. Synced data is there, and a name leads to its old or its new file, never to a
+/// mixture.
 #[test]
 fn a_power_cut_anywhere_keeps_what_was_synced() {
     let (_, whole) = create(TINY);
@@ -528,8 +530,8 @@ fn body(generation: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Each generation writes a table, then points to it, then removes the one before. Returns how many
-/// were acknowledged.
+/// Each generation writes a table, then points to it, then removes the previous one. Returns how
+/// many generations were acknowledged.
 fn generations(storage: &BlockStorage) -> u64 {
     let one = |generation: u64| -> runstone_storage::Result<()> {
         let table = format!("{generation}.table");

@@ -1,8 +1,9 @@
-//! Files of a block SSD under faults drawn at random, against a model: geometry, over-provisioning,
-//! trims; sparse writes, truncations, holes, renames over files, removals with handles open, files
-//! with their space reserved, copies between two places; a full device, a full directory; power
-//! cuts in a row, during opening too; programs and erases that fail; clean ends, with other options
-//! after them. What is refused changes nothing, and what is removed leaves nothing.
+//! Files of a block SSD under random faults, against a model. The test draws geometry,
+//! over-provisioning and trims; sparse writes, truncations, holes, renames over files, removals
+//! with open handles, files with reserved space, and copies between two places; a full device and a
+//! full directory; power cuts in a row, also during opening; programs and erases that fail; and
+//! clean ends followed by other options. A refused call changes nothing, and a removed file leaves
+//! nothing behind.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test block_random`.
@@ -28,14 +29,14 @@ use runstone_storage::{Category, Result, Storage, StorageFile};
 
 const SEEDS: Range<u64> = 0..24;
 const ROUNDS: u64 = 14;
-/// Names of files, in two places; where they are long, more than the directory takes.
+/// Number of file names in each of two places. Long names need more room than the directory has.
 const NAMES: [u64; 2] = [9, 60];
-/// The journal of devices of this size.
+/// The size of the journal on devices of this size.
 const RING_BYTES: u64 = 2 * 32 * 4096;
 const LONG_PLACE_BYTES: usize = 4000;
 const LONG_NAME_BYTES: usize = 250;
 
-/// A file: what it held at its last sync, and after each change since. The last is what it holds.
+/// A file: its content at its last sync and after each change since. The last one is current.
 #[derive(Clone, Debug)]
 struct Model {
     versions: Vec<Vec<u8>>,
@@ -56,9 +57,9 @@ impl Model {
         self.versions.drain(..self.versions.len() - 1);
     }
 
-    /// Whether a power cut may have left this: a length that was, or a part of a write that was
-    /// committed on its way, at the end of a block; and bytes that were there, or zeros where the
-    /// file was shorter.
+    /// Whether a power cut may have left this content. Its length is one the file had, or a block
+    /// boundary inside a write that was committed in part. Each byte is one the file had there, or
+    /// zero where the file was shorter.
     fn admits(&self, found: &[u8]) -> bool {
         let at = |version: &Vec<u8>, at: usize| version.get(at).copied().unwrap_or(0);
         let lens = || self.versions.iter().map(Vec::len);
@@ -89,7 +90,7 @@ struct Run {
     /// The same device, by place.
     storages: Vec<BlockStorage>,
     is_long: bool,
-    /// What is free while there are no files.
+    /// The free space when there are no files.
     free_bytes: u64,
     files: BTreeMap<u64, Model>,
     /// The names at the last sync, and after each change since.
@@ -97,7 +98,7 @@ struct Run {
     handles: Vec<Handle>,
     next_id: u64,
     failures_left: u64,
-    /// Most bytes of a large write.
+    /// The length of the largest write.
     most_bytes: u64,
     cuts: u64,
     refusals: u64,
@@ -128,7 +129,7 @@ fn is_power_cut(error: &runstone_storage::Error) -> bool {
     error.to_string().contains("power") || error.to_string().contains("failed; open")
 }
 
-/// The device as both places see it.
+/// The device as seen from both places.
 fn places(root: BlockStorage, is_long: bool) -> Vec<BlockStorage> {
     let place = if is_long { "p".repeat(LONG_PLACE_BYTES) } else { "place".to_string() };
     let sibling = root.open_sibling(Path::new(&place));
@@ -142,7 +143,7 @@ impl Run {
         let storage = BlockStorage::create(Box::new(image.clone()), geometry, options).unwrap();
         let free_bytes = storage.free_bytes().unwrap();
         let is_long = one_in(random, 3);
-        // Blocks of flash that the device can lose and go on.
+        // How many blocks of flash the device can lose and still work.
         let block_bytes = u64::from(geometry.page_bytes * geometry.block_pages);
         let visible_blocks = (free_bytes + RING_BYTES).div_ceil(block_bytes);
         let failures_left = (u64::from(geometry.block_count) - visible_blocks - 3).min(12);
@@ -184,7 +185,7 @@ impl Run {
         (usize::from(!number.is_multiple_of(3)), format!("{number:0>fill$}"))
     }
 
-    /// A file of these contents that was just made.
+    /// Adds a file with these contents that was just made.
     fn add(&mut self, name: &Name, versions: Vec<Vec<u8>>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -193,7 +194,7 @@ impl Run {
         id
     }
 
-    /// A handle that is open, or one of a name.
+    /// An open handle, or a new one of a name.
     fn file(&mut self, random: &mut Random) -> Option<Handle> {
         if !self.handles.is_empty() && one_in(random, 4) {
             return Some(one_of(random, &self.handles));
@@ -204,7 +205,7 @@ impl Run {
         Some(Handle { id: *id, file, capacity_bytes: None })
     }
 
-    /// Some change of the content of a file, or a look at it.
+    /// Changes or reads the content of a file at random.
     fn change(&mut self, random: &mut Random) -> Result<()> {
         let Some(handle) = self.file(random) else { return Ok(()) };
         let Handle { id, file, capacity_bytes } = &handle;
@@ -228,7 +229,7 @@ impl Run {
             }
             8 => {
                 file.sync()?;
-                // Without a name there is nothing to find it by; its name may yet come back.
+                // Nothing can find a file without a name, but a power cut may bring its name back.
                 if self.now().values().any(|other| other == id) {
                     self.files.get_mut(id).unwrap().sync();
                 }
@@ -267,7 +268,8 @@ impl Run {
         })
     }
 
-    /// What met a power cut may be there in part; what a full device refused is not.
+    /// A change that met a power cut may be there in part. A change that a full device refused is
+    /// not.
     fn changed(
         &mut self,
         id: u64,
@@ -286,7 +288,7 @@ impl Run {
         let storage = self.storages[name.0].clone();
         match random.below(20) {
             0 | 1 if !is_there => self.create(&name, random),
-            // Where the directory is to be full, few go.
+            // When the directory should fill up, few files are removed.
             0 | 1 if self.is_long && !one_in(random, 4) => Ok(()),
             0 | 1 => {
                 self.rename(|names| _ = names.remove(&name));
@@ -340,7 +342,7 @@ impl Run {
         Ok(())
     }
 
-    /// Copies a file to the other place, where it may be already.
+    /// Copies a file to the other place, where the name may already exist.
     fn link(&mut self, name: &Name) -> Result<()> {
         let to = (1 - name.0, name.1.clone());
         let target = self.storages[to.0].clone();
@@ -372,8 +374,8 @@ impl Run {
         }
     }
 
-    /// Ends and begins again with other options. Nothing is lost, unless a full directory did not
-    /// take it.
+    /// Closes the device and opens it with other options. Nothing is lost, except what a full
+    /// directory refused.
     fn reopen(&mut self, random: &mut Random) {
         self.count_collections();
         self.storages[0].with_nand(|nand| nand.set_faults(FaultPlan::default()));
@@ -391,7 +393,7 @@ impl Run {
         self.judge();
     }
 
-    /// Opens the device after a power cut, which may come again meanwhile.
+    /// Opens the device after a power cut. Further cuts may come during the opening.
     fn recover(&mut self, random: &mut Random) {
         self.count_collections();
         self.cuts += 1;
@@ -418,7 +420,8 @@ impl Run {
         self.collections += self.storages[0].with_nand(|nand| nand.counters().total().erases);
     }
 
-    /// Whether the device holds what it may hold after it was opened, which then is what it holds.
+    /// Checks that an opened device holds one of the allowed states, and makes that the current
+    /// one.
     fn judge(&mut self) {
         let mut found: BTreeMap<Name, Vec<u8>> = BTreeMap::new();
         for (place, storage) in self.storages.iter().enumerate() {
@@ -440,7 +443,7 @@ impl Run {
         self.names = vec![names];
     }
 
-    /// Without files all of the device is free.
+    /// Removes all files, after which the whole device must be free.
     fn remove_all(&mut self) {
         self.storages[0].with_nand(|nand| nand.set_faults(FaultPlan::default()));
         self.handles.clear();
@@ -473,7 +476,7 @@ fn plan(random: &mut Random, failures_left: &mut u64) -> FaultPlan {
     plan
 }
 
-/// Cuts, refusals and erases of a seed's device.
+/// Counts of cuts, refusals and erases on the device of a seed.
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random(seed ^ 0x626c_6f63);
     let mut run = Run::new(&mut random);

@@ -90,7 +90,7 @@ fn listed(buffer: &[u8], used: usize) -> Vec<Vec<u8>> {
 #[test]
 fn nvme_lists_sorted_keys_in_small_buffers() {
     let mut device = device();
-    // A key that came in another way is no key of the command set.
+    // A key written without the front is no key of the command set.
     device.put(&[b'k'; 20], b"").unwrap();
     let mut expected: Vec<Vec<u8>> =
         (0..300_u32).map(|i| format!("k{i:0width$}", width = 3 + i as usize % 12).into()).collect();
@@ -219,8 +219,8 @@ fn snia_sizes() {
     }
 }
 
-/// On a device of small pages the device's own limit is the lower one; the error counts the
-/// caller's bytes, not those of the prefix.
+/// On a device of small pages the device's own limit is the lower one. The error counts the
+/// caller's bytes without the prefix.
 #[test]
 fn keys_that_the_device_cannot_take_are_refused_by_their_length() {
     let mut device = device_of(1024, 8);
@@ -263,7 +263,7 @@ fn snia_key_spaces_are_apart_and_survive() {
     assert_eq!(api.exist(&two, &[&[0; 4]]).unwrap(), [1]);
     api.store(&again, &[1; 4], b"left", StoreMode::Post).unwrap();
     drop(api);
-    // A removal that ended after its first write.
+    // A removal that stopped after its first write.
     let number = [0, 0, 0, 1];
     let name = [&[0], &b"again"[..]].concat();
     let doomed = [&[2], &number[..]].concat();
@@ -295,7 +295,7 @@ fn snia_iterators_match_four_bytes_and_see_one_moment() {
         let id = api.open_iterator(&space, filter).unwrap();
         let mut found = Vec::new();
         loop {
-            // Later writes are not seen.
+            // The iterator does not see later writes.
             api.delete(&space, &key(263)).unwrap();
             let pairs = api.next_pairs(id, 100).unwrap();
             api.store(&space, &key(263), &[0; 10], StoreMode::Post).unwrap();
@@ -324,7 +324,7 @@ fn snia_iterators_match_four_bytes_and_see_one_moment() {
     assert!(matches!(more, Err(SniaError::IteratorMax)));
 }
 
-/// A page that could not be read took with it, for good, what the iterator had found before it.
+/// An unreadable page also lost, for good, the pairs that the iterator had found before it.
 #[test]
 fn an_iterator_that_met_an_error_goes_on_where_it_was() {
     let mut device = device();
@@ -345,7 +345,7 @@ fn an_iterator_that_met_an_error_goes_on_where_it_was() {
         if api.next_pairs(id, usize::MAX).is_ok() {
             continue;
         }
-        // Where the first page can be read, its first pair comes again.
+        // If the first page is readable, its first pair is returned again.
         if let Ok(pairs) = api.next_pairs(id, 1004) {
             assert_eq!(pairs, [(vec![0; 4], vec![1; 1000])]);
             repeated += 1;

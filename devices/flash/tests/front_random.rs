@@ -1,8 +1,8 @@
-//! The fronts of the KVSSD against models: commands drawn at random, keys and values at their
-//! limits and past them, buffers of any size, iterators beside writes, key spaces that come and go;
-//! snapshots that outlive a front, keys that came in another way; a full device, power cuts,
-//! programs and erases that fail, openings with other options. Each status is foretold; what is
-//! refused changes nothing.
+//! The fronts of the KVSSD against models. Commands are drawn at random: keys and values at their
+//! limits and past them, buffers of any size, iterators beside writes, key spaces that come and go,
+//! snapshots that outlive a front, and keys written without the front. The devices meet a full
+//! flash, power cuts, failing programs and erases, and openings with other options. The model
+//! predicts each status, and a refused command changes nothing.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test front_random`.
@@ -26,7 +26,7 @@ use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 
 const SEEDS: Range<u64> = 225..249;
 const ROUNDS: u64 = 8;
-/// Times that a host speaks to the device in a round, and commands each time.
+/// Conversations of a host with the device in a round, and commands in each of them.
 const TALKS: u64 = 6;
 const COMMANDS: u64 = 80;
 
@@ -34,14 +34,14 @@ type Value = Rc<Vec<u8>>;
 type Pairs = BTreeMap<Vec<u8>, Value>;
 type Spaces = BTreeMap<Vec<u8>, Pairs>;
 
-/// What an iterator has yet to give.
+/// The pairs that an iterator has yet to return.
 type Rest = Vec<(Vec<u8>, Value)>;
 
 /// The power was cut.
 #[derive(Debug)]
 struct Cut;
 
-/// A device that faults are set on, and what a host chooses from.
+/// A device with its faults, and the limits from which a host draws its commands.
 struct Bench {
     flash: MemoryImage,
     side: MemoryImage,
@@ -84,7 +84,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
 }
 
 impl Bench {
-    /// `None` if the options are none for the geometry.
+    /// `None` if the options do not fit the geometry.
     fn new(random: &mut Random) -> Option<Bench> {
         let (geometry, options) = (geometry(random), options(random));
         options.check(&geometry).ok()?;
@@ -93,7 +93,7 @@ impl Bench {
         let device = KvSsd::create(images.0, images.1, geometry, Timing::PAPER, options);
         let device = device.expect("the options were checked");
         let value_bytes = one_of(random, &[1, 4]) * u64::from(geometry.page_bytes);
-        // From a few to more than there is room for.
+        // From a few keys to more than there is room for.
         let keys = geometry.data_bytes() * (5 + random.below(300)) / 100 / value_bytes;
         Some(Bench { flash, side, device, keys: keys.clamp(10, 600), value_bytes, held: None })
     }
@@ -102,7 +102,7 @@ impl Bench {
         self.device.options().durability == Durability::Log
     }
 
-    /// Now and then with other options, but of the same durability: it is what the model expects.
+    /// Sometimes changes the options, but keeps the durability, because the model depends on it.
     fn reopen(&mut self, random: &mut Random) {
         self.held = None;
         let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
@@ -143,7 +143,7 @@ impl Bench {
         found
     }
 
-    /// Takes a snapshot that stays while fronts come and go, or looks at it and lets it go.
+    /// Takes a snapshot that outlives fronts, or checks the held one and releases it.
     fn hold(&mut self, random: &mut Random) {
         if let Some((snapshot, pairs)) = self.held.take_if(|_| one_in(random, 3)) {
             assert!(self.entries_at(snapshot) == pairs, "a snapshot shows its moment");
@@ -174,7 +174,7 @@ impl Limits {
         vec![random.below(256) as u8; bytes]
     }
 
-    /// A key of 1 to 16 bytes, rarely of none or one too many.
+    /// A key of 1 to 16 bytes, rarely empty or one byte too long.
     fn nvme_key(&self, random: &mut Random) -> Vec<u8> {
         match random.below(80) {
             0 => Vec::new(),
@@ -188,12 +188,12 @@ impl Limits {
         }
     }
 
-    /// Longest key of a pair: five bytes before it tell key spaces apart.
+    /// Longest key of a pair. Five bytes before it identify the key space.
     fn snia_key_bytes(&self) -> usize {
         (self.max_key - 5).min(255)
     }
 
-    /// A key that iterators can tell by its first bytes, rarely one too short or too long.
+    /// A key that iterators can select by its first bytes, rarely one too short or too long.
     fn snia_key(&self, random: &mut Random) -> Vec<u8> {
         let most = self.snia_key_bytes();
         let at = random.below(self.keys);
@@ -214,8 +214,8 @@ fn spread(at: u64) -> [u8; 8] {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// What a device must hold, and what it may hold after a power cut: with a log, any state since the
-/// last sync.
+/// The state that a device must hold, and the states that it may hold after a power cut. With a log
+/// that is any state since the last sync.
 struct Past<S> {
     states: Vec<S>,
     has_log: bool,
@@ -243,7 +243,7 @@ impl<S: Clone + Default> Past<S> {
     }
 }
 
-/// Cuts, refusals, iterated pairs.
+/// Counts of power cuts, refusals and iterated pairs.
 #[derive(Default)]
 struct Sums {
     cuts: u64,
@@ -251,7 +251,7 @@ struct Sums {
     listed: u64,
 }
 
-/// What a host that speaks NVMe does.
+/// A host that sends NVMe commands.
 struct NvmeHost<'a> {
     nvme: NvmeKv<'a>,
     past: &'a mut Past<Pairs>,
@@ -259,7 +259,7 @@ struct NvmeHost<'a> {
     sums: &'a mut Sums,
 }
 
-/// 0 for success.
+/// The code of a status; 0 means success.
 fn status<T>(result: &Result<T, NvmeError>) -> Result<u8, Cut> {
     match result {
         Ok(_) => Ok(0),
@@ -273,7 +273,7 @@ fn nvme_key_status(key: &[u8]) -> u8 {
 }
 
 impl NvmeHost<'_> {
-    /// Whether the write was taken; a full device may refuse it.
+    /// Whether the device took the write. A full device may refuse it.
     fn is_taken(&mut self, found: u8, foretold: u8) -> bool {
         if foretold == 0 && found == 0x81 {
             self.sums.refusals += 1;
@@ -326,7 +326,7 @@ impl NvmeHost<'_> {
         Ok(())
     }
 
-    /// Whether a key is what the model says, by both commands.
+    /// Checks a key against the model with both commands.
     fn check(&mut self, key: &[u8], random: &mut Random) -> Result<(), Cut> {
         let value = self.past.now().get(key);
         let foretold = match nvme_key_status(key) {
@@ -413,7 +413,7 @@ fn reopen_as_known(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Rando
     past.settle(found);
 }
 
-/// A key that is too long for the command set.
+/// Writes a key that is too long for the command set, directly to the device.
 fn put_foreign(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) -> Result<(), Cut> {
     let most = bench.device.max_key_bytes() as u64;
     let key = vec![random.below(256) as u8; 17 + random.below(most - 16) as usize];
@@ -424,7 +424,7 @@ fn put_foreign(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) -
     Ok(())
 }
 
-/// What a full device has no room for stays in the memtable.
+/// A full device keeps what it has no room for in the memtable, so that is no failure.
 fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
     match outcome {
         Ok(()) => Ok(true),
@@ -434,7 +434,7 @@ fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
     }
 }
 
-/// Now and then.
+/// Maintenance between two conversations, at random.
 fn between<S: Clone + Default>(
     bench: &mut Bench,
     past: &mut Past<S>,
@@ -453,18 +453,18 @@ fn between<S: Clone + Default>(
     Ok(())
 }
 
-/// What a host that speaks the API in the style of SNIA's does.
+/// A host that calls the API in the style of SNIA's.
 struct SniaHost<'a> {
     api: Snia<'a>,
     past: &'a mut Past<Spaces>,
     limits: Limits,
     sums: &'a mut Sums,
     iterators: Vec<(IteratorId, Rest)>,
-    /// A key space that is being deleted: it is gone or not after a power cut.
+    /// The key space that is being deleted; after a power cut it may be there or not.
     doomed: Option<Vec<u8>>,
 }
 
-/// A status in words: variant and number.
+/// A status as text: variant and number.
 fn said<T>(result: &Result<T, SniaError>) -> Result<String, Cut> {
     match result {
         Ok(_) => Ok("Ok".to_string()),
@@ -606,7 +606,7 @@ impl SniaHost<'_> {
         self.past.change(|spaces| spaces.get_mut(name).map_or((), remove));
     }
 
-    /// Also what says whether a store or a delete changed anything.
+    /// Retrieves a value, which also shows whether a store or a delete changed anything.
     fn retrieve(
         &mut self,
         space: &KeySpace,
@@ -657,7 +657,7 @@ impl SniaHost<'_> {
         Ok(())
     }
 
-    /// Opens an iterator, closes one, or goes on with one.
+    /// Opens, closes or advances an iterator.
     fn iterate(&mut self, random: &mut Random) -> Result<(), Cut> {
         if one_in(random, 3) || self.iterators.is_empty() {
             return self.open_iterator(random);
@@ -706,7 +706,7 @@ impl SniaHost<'_> {
     }
 }
 
-/// What a device holds, as the API shows it; and that nothing else lies there.
+/// The content of a device as the API shows it. Also checks that the device holds nothing else.
 fn spaces_of(bench: &mut Bench) -> Spaces {
     let mut api = Snia::new(&mut bench.device).expect("it can be spoken to");
     let names: Vec<Vec<u8>> = api.key_spaces().map(<[u8]>::to_vec).collect();
@@ -721,7 +721,7 @@ fn spaces_of(bench: &mut Bench) -> Spaces {
     }
     drop(api);
     let entries = bench.entries();
-    // What a full device would not remove yet is marked as such, by the number of its key space.
+    // A full device marks what it cannot remove yet, by the number of its key space.
     let is_doomed = |key: &[u8]| entries.contains_key(&[&[2], &key[1..5]].concat());
     let is_named = |key: &[u8]| key[0] == 0 || (key[0] == 1 && !is_doomed(key));
     let count = spaces.values().map(|pairs| 1 + pairs.len()).sum::<usize>();
@@ -729,7 +729,7 @@ fn spaces_of(bench: &mut Bench) -> Spaces {
     spaces
 }
 
-/// A host speaks for a while. Returns the key space that was being deleted at a power cut.
+/// Runs a host for a while. Returns the key space that was being deleted at a power cut.
 fn talk(
     bench: &mut Bench,
     past: &mut Past<Spaces>,
@@ -773,7 +773,7 @@ fn run_snia(seed: u64, sums: &mut Sums) {
             assert!(is_known, "the device holds what never was");
             past.settle(found);
         }
-        // So that what is compared does not meet the power cut of this round.
+        // The comparison must not meet the power cut of this round.
         bench.device.nand_mut().set_faults(FaultPlan::default());
         assert!(spaces_of(&mut bench) == *past.now());
         bench.device.verify().expect("nothing is damaged");

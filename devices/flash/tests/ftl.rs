@@ -13,7 +13,7 @@ use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Ppa, Timing}
 use runstone_flash::{Error, Result};
 
 const BLOCK: usize = HOST_BLOCK_BYTES as usize;
-/// Two host blocks a page: partial writes are common, and tests are quick.
+/// Two host blocks a page make partial writes common and tests quick.
 const TINY: Geometry = Geometry {
     page_bytes: 8192,
     spare_bytes: 64,
@@ -117,7 +117,7 @@ fn unaligned_requests_of_64_kib_amplify_by_23_sixteenths() {
     assert_eq!(ftl.write_amplification().rmw_milli(), 23 * 1000 / 16 + 1);
 }
 
-/// Uniform overwrites of pages, per over-provision and frontier: thousandths.
+/// Cost in thousandths of uniform page overwrites, by over-provision and frontier.
 fn collection_cost(percent: u32, gc_frontier: GcFrontier, is_sequential: bool) -> u64 {
     let geometry = Geometry {
         page_bytes: 4096,
@@ -243,8 +243,8 @@ fn a_worn_out_device_refuses_writes_and_stays_readable() {
     assert!(ftl.is_consistent());
 }
 
-/// An unreadable page gives an error, before and after collection wants to move it, never an
-/// older version; writing the page anew heals it.
+/// A read of an unreadable page returns an error, before and after collection tries to move it, and
+/// never an older version. Writing the page again heals it.
 #[test]
 fn an_unreadable_page_is_an_error_until_it_is_written_again() {
     let (_, mut ftl) = create(Geometry { block_count: 24, ..TINY }, SPLIT);
@@ -302,8 +302,8 @@ fn corruption_is_told_from_a_torn_page() {
     assert!(matches!(open(&image, other), Err(Error::Corrupt { .. })));
 }
 
-/// Checks a device that lost power during `writes[done]`: every earlier write is there, and each
-/// page of that one is old or new.
+/// Checks a device that lost power during `writes[done]`. Every earlier write is there, and each
+/// page of the interrupted write is old or new.
 fn check_after_cut(ftl: &mut Ftl, writes: &[(u64, Vec<u8>)], done: usize, what: &str) -> Vec<u8> {
     let mut old = vec![0; ftl.block_count() as usize * BLOCK];
     for (first, data) in &writes[..done] {
@@ -324,8 +324,8 @@ fn check_after_cut(ftl: &mut Ftl, writes: &[(u64, Vec<u8>)], done: usize, what: 
     found
 }
 
-/// Power is cut at every program and erase of a workload with collections, with several seeds; the
-/// device is then written on and cut once more.
+/// Cuts the power at every program and erase of a workload with collections, with several seeds.
+/// Then the device is written again and cut once more.
 #[test]
 fn a_power_cut_anywhere_loses_no_acknowledged_write() {
     let mut random = Random(11);
@@ -364,8 +364,8 @@ fn a_power_cut_anywhere_loses_no_acknowledged_write() {
     }
 }
 
-/// Each collection that a power cut ends has taken a free block and given none back. However many
-/// are cut in a row, a device that is full to the last page takes overwrites.
+/// A collection that a power cut ends has taken a free block and given none back. Even after many
+/// cuts in a row, a device that is full to the last page takes overwrites.
 #[test]
 fn a_full_device_outlives_power_cuts_in_a_row() {
     for seed in 0..24 {
@@ -404,8 +404,8 @@ fn a_full_device_outlives_power_cuts_in_a_row() {
     }
 }
 
-/// Each opening that a power cut ends has taken a free block to move what lies beside a torn page.
-/// After a few, none was left: the device could not be opened any more.
+/// An opening that a power cut ends has taken a free block, to move the pages beside a torn one.
+/// After a few such openings no block was left, and the device could not be opened any more.
 #[test]
 fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     for seed in 0..30 {
@@ -438,8 +438,9 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     }
 }
 
-/// A power cut takes a block of the reserve. Where moved pages go to the host's block, collections
-/// kept what was left and never gave it back: the next bad block was the end.
+/// A power cut takes a block of the reserve. When moved pages go to the host's open block,
+/// collections preserved the rest of the reserve but never refilled it. The next bad block was the
+/// end.
 #[test]
 fn a_reserve_that_a_power_cut_took_from_is_restored() {
     for seed in 0..30 {

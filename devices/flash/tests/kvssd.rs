@@ -1,6 +1,6 @@
 //! A small tree of remapped tables against a model: precedence, snapshots, references. Pages are in
-//! memory; metadata pages are encoded and decoded each time. Without clips, or with the fence of
-//! the table as the only clip, the same runs must give wrong answers.
+//! memory, and metadata pages are encoded and decoded each time. The same runs must give wrong
+//! answers without clips, or with the fence of the table as the only clip.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +104,7 @@ impl Tree {
         self.memtable.push(Record::new(self.seq, kind, &key, &value.unwrap_or_default()));
     }
 
-    /// The memtable as a table of level 0, through the same rewriting as a compaction.
+    /// Flushes the memtable as a table of level 0, through the same rewriting as a compaction.
     fn flush(&mut self) {
         let mut records = std::mem::take(&mut self.memtable);
         records.sort_by(|one, two| (one.key(), two.seq()).cmp(&(two.key(), one.seq())));
@@ -145,7 +145,7 @@ impl Tree {
         self.levels[0].push(table);
     }
 
-    /// Makes a table, by way of its page.
+    /// Makes a table by encoding and decoding its page.
     fn table(&mut self, level: usize, counter: u8, entries: Vec<Entry>) -> TableMeta {
         let (id, tombstones) = (self.next_id, 0);
         self.next_id += 1;
@@ -292,7 +292,7 @@ impl Tree {
         Ok(state)
     }
 
-    /// Whether every answer is the model's. Bugs may also end in a page that is gone.
+    /// Whether every answer is the model's. A seeded bug may also end in a missing page.
     fn is_right(&mut self) -> bool {
         let mut views = self.snapshots.clone();
         views.push((self.seq, self.state.clone()));
@@ -305,7 +305,7 @@ impl Tree {
         })
     }
 
-    /// Every page that is kept is referred to, and the other way round; tables are sound.
+    /// Every kept page has a reference, every reference has a page, and tables are sound.
     fn check_references(&self) {
         let tables: Vec<&TableMeta> = self.levels.iter().flatten().collect();
         let mut counts: BTreeMap<u32, u8> = BTreeMap::new();
@@ -345,11 +345,11 @@ impl Random {
     }
 }
 
-/// Runs a workload; stops at the first wrong answer. Whether all were right.
+/// Runs a workload and stops at the first wrong answer. Returns whether all were right.
 fn run(tree: &mut Tree, seed: u64) -> bool {
     let mut random = Random(seed);
     for round in 0..120 {
-        // Runs of near keys, so that flushes have different fences.
+        // Each run writes neighbouring keys, so that flushes have different fences.
         let (base, spread) = (random.below(KEYS), 20 + random.below(KEYS));
         for _ in 0..30 {
             let at = (base + random.below(spread)) % KEYS;
@@ -398,7 +398,7 @@ fn precedence_holds_at_every_threshold_and_cutting() {
     }
 }
 
-/// A test that cannot see the bugs that clips prevent would prove nothing.
+/// The test must detect the bugs that clips prevent; otherwise it proves nothing.
 #[test]
 fn missing_clips_are_found() {
     let finds = |threshold, clips, cuts| {

@@ -159,13 +159,14 @@ fn every_variant_is_a_map_with_snapshots_across_restarts() {
     }
 }
 
-/// Steps of the workload that is cut: overwrites and deletes on a device that is two thirds full.
+/// Steps of the workload under power cuts: overwrites and deletes on a device that is two thirds
+/// full.
 fn cut_workload() -> Vec<Step> {
     let mut random = Random(5);
     (0..2600).map(|_| step(&mut random, 500)).collect()
 }
 
-/// Runs steps from `from` on; where it stopped, and the state of what was acknowledged.
+/// Runs the steps. Returns where it stopped and why; `state` then holds what was acknowledged.
 fn run(device: &mut KvSsd, steps: &[Step], state: &mut State) -> (usize, Option<Error>) {
     for (at, step) in steps.iter().enumerate() {
         if let Err(error) = apply(device, step) {
@@ -176,9 +177,9 @@ fn run(device: &mut KvSsd, steps: &[Step], state: &mut State) -> (usize, Option<
     (steps.len(), None)
 }
 
-/// The power is cut during every program and erase of the last part of a workload, each time in
-/// another way. What was acknowledged is there after reopening, nothing else is, and the device
-/// goes on; a second cut follows soon after.
+/// Cuts the power during every program and erase of the last part of a workload, each time with
+/// another seed. After reopening, the device holds what was acknowledged and nothing else, and it
+/// goes on working. A second cut follows soon after.
 fn cut_everywhere(options: KvSsdOptions, stride: u64) {
     let steps = cut_workload();
     let (before, after) = steps.split_at(2000);
@@ -208,13 +209,13 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
             device.nand_mut().set_faults(plan);
             let base = state.clone();
             let (done, error) = run(&mut device, rest, &mut state);
-            // The second cut may lie behind the end of the workload.
+            // The second cut may lie past the end of the workload.
             let is_over = error.is_none() && cut_at != at;
             assert!(is_over || matches!(error, Some(Error::PowerCut)), "cut {at}: {error:?}");
             cuts.insert(device.nand().mutation_count());
             if options.durability == Durability::Log {
-                // What the last group held was not synced; the cut decides whether it is there, and
-                // the step that met the cut with it.
+                // The last group was not synced. The cut decides whether that group, and the step
+                // that met the cut, are there.
                 state = lost_tail(&images, base, &rest[..rest.len().min(done + 1)]);
             }
             rest = &rest[done..];
@@ -231,7 +232,7 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
     assert!(cuts.len() > 3);
 }
 
-/// With the log, the device must hold the state after some step, not far before the last.
+/// With the log, the device must hold the state after one of the last steps.
 fn lost_tail(images: &Images, mut known: State, steps: &[Step]) -> State {
     let mut device = images.open().unwrap();
     let found: State = scanned(&mut device, Direction::Forward, u64::MAX).into_iter().collect();
@@ -335,7 +336,7 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     }
 }
 
-/// Blocks that turn bad take from the limit what may lie there already. Deletes still go through.
+/// Blocks that turn bad can push the limit below the data already stored. Deletes still go through.
 #[test]
 fn a_full_device_with_fewer_blocks_recovers_by_deletes() {
     let images = Images::new();
@@ -368,7 +369,7 @@ fn filled() -> (Images, State) {
     (images, state)
 }
 
-/// Opens a damaged device and reads everything: the right answers, or an error.
+/// Opens a damaged device and reads everything. Each answer is right or an error.
 fn judge(images: &Images, state: &State, place: &str) -> bool {
     let Ok(mut device) = images.open() else { return false };
     let mut found = Vec::new();
@@ -389,8 +390,9 @@ fn judge(images: &Images, state: &State, place: &str) -> bool {
     scanned.is_ok()
 }
 
-/// The tables of a flush may be too many for a journal page: by their number after a large batch,
-/// by their fences with long keys. The device took these writes, and then no other for ever.
+/// The tables of a flush may not fit one journal page, because a large batch makes too many of them
+/// or because long keys make their fences too large. The device took these writes, and after them
+/// no other.
 #[test]
 fn a_flush_larger_than_a_journal_page_is_one_commit() {
     const ROOMY: Geometry = Geometry { block_count: 64, ..TINY };
@@ -434,7 +436,8 @@ fn a_flush_larger_than_a_journal_page_is_one_commit() {
     }
 }
 
-/// A byte of every page is flipped, data or spare, one page at a time: an error, or what was there.
+/// Flips a byte of the data or the spare area of one page at a time. A read returns an error or the
+/// old data.
 #[test]
 fn flipped_bytes_are_found() {
     let (images, state) = filled();
@@ -512,7 +515,7 @@ fn other_devices_are_refused_by_name() {
     assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
 }
 
-/// Another cutting may be asked for at any opening; what lies there stays and is read the same.
+/// Each opening may ask for another partitioner. Existing tables stay and read the same.
 #[test]
 fn the_cutting_can_change_when_a_device_is_opened() {
     let images = Images::new();
@@ -540,8 +543,8 @@ fn the_cutting_can_change_when_a_device_is_opened() {
     }
 }
 
-/// A log page that could not be programmed was reported by a write that readers saw all the same,
-/// and that a later flush would have kept.
+/// A log page could not be programmed. The write reported an error, but readers saw it all the
+/// same, and a later flush would have kept it.
 #[test]
 fn a_write_that_is_refused_is_not_there() {
     let options = KvSsdOptions { durability: Durability::Log, ..tiny() };
@@ -561,8 +564,8 @@ fn a_write_that_is_refused_is_not_there() {
     assert!(found.into_iter().eq(taken), "what was taken, and nothing else");
 }
 
-/// All versions of a key that snapshots hold end in one page group, and that in one block: a flush
-/// programmed past its end, and no write was taken any more.
+/// All versions of a key that snapshots hold end in one page group, and a group lies in one block.
+/// A flush programmed past the end of the block, and the device took no more writes.
 #[test]
 fn versions_that_snapshots_hold_never_outgrow_a_block() {
     for durability in [Durability::Capacitor, Durability::Log] {
@@ -573,7 +576,7 @@ fn versions_that_snapshots_hold_never_outgrow_a_block() {
         let refused = device.put(b"k", &large);
         assert!(matches!(refused, Err(Error::VersionsHeld { .. })), "{refused:?}");
         device.put(b"other", &large).unwrap();
-        // It sees the same version: that is there once.
+        // Both snapshots see the same version, so it is stored once.
         snapshots.push(device.snapshot());
         let mut newest = large.clone();
         loop {
@@ -597,7 +600,7 @@ fn versions_that_snapshots_hold_never_outgrow_a_block() {
     }
 }
 
-/// A group of pages that the image took in part was begun again at the same page.
+/// The image took part of a page group. The retry began the group again at the same page.
 #[test]
 fn a_flush_that_the_image_refuses_can_be_tried_again() {
     let mut refusals = 0;
@@ -625,8 +628,8 @@ fn a_flush_that_the_image_refuses_can_be_tried_again() {
     assert!(refusals > 20, "{refusals}");
 }
 
-/// What a refused save had written lay behind the next, shorter one, and was taken for damage: the
-/// device did not open any more. So it was with what a refused clearing had left.
+/// A refused save left bytes behind the next, shorter save. They were taken for damage, and the
+/// device did not open again. A refused clearing had the same effect.
 #[test]
 fn what_the_side_file_refuses_leaves_nothing_behind() {
     for is_flushed in [false, true] {
@@ -654,7 +657,7 @@ fn what_the_side_file_refuses_leaves_nothing_behind() {
     }
 }
 
-/// Blocks in use without a live page.
+/// Blocks in use that hold no live page.
 fn idle_blocks(device: &KvSsd) -> BTreeSet<u32> {
     let is_idle = |block: &u32| {
         let report = device.block(*block);
@@ -663,7 +666,7 @@ fn idle_blocks(device: &KvSsd) -> BTreeSet<u32> {
     (0..device.nand().geometry().block_count).filter(is_idle).collect()
 }
 
-/// A block in which a program had failed, and that the image would not have marked as bad, was
+/// A program failed in a block, and the image refused to mark the block as bad. The block was then
 /// neither free nor collected until the device was opened again.
 #[test]
 fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
@@ -688,7 +691,7 @@ fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
         left.store(place, Ordering::Relaxed);
         refusals += u64::from(cycle(&mut device, 1).is_err());
         left.store(u64::MAX, Ordering::Relaxed);
-        // Open blocks are filled and others begun; what stays idle is lost.
+        // Open blocks are filled and new ones begun. A block that stays idle is lost.
         let mut idle: BTreeSet<u32> = (0..TINY.block_count).collect();
         for round in 2..60 {
             cycle(&mut device, round).unwrap();
@@ -702,7 +705,7 @@ fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
     assert!(refusals > 10, "{refusals}");
 }
 
-/// A device of blocks with few pages that is full can be emptied like any other.
+/// A full device whose blocks have few pages can be emptied like any other.
 #[test]
 fn full_devices_of_small_blocks_take_deletes() {
     for (block_pages, block_count) in
@@ -731,8 +734,8 @@ fn full_devices_of_small_blocks_take_deletes() {
     }
 }
 
-/// Where keys are long, no part of a compaction of level 0 had a commit that fits a journal page:
-/// the device said that it was full when a third of it was in use, and level 0 grew and grew.
+/// With long keys, no part of a compaction of level 0 had a commit that fits a journal page. The
+/// device reported that it was full when a third of it was in use, and level 0 kept growing.
 #[test]
 fn compactions_of_long_keys_find_a_commit() {
     let long_key = |at: u64| {
@@ -759,8 +762,9 @@ fn compactions_of_long_keys_find_a_commit() {
     }
 }
 
-/// Garnering takes a last level back when the tree is small for its levels. What rose from it was
-/// stacked above what it met, although it is older: gets gave old values.
+/// Garnering removes the last level when the tree is small for its levels. The tables that rose
+/// from it were stacked above the tables they met, although they are older, and gets returned old
+/// values.
 #[test]
 fn what_rises_to_a_level_is_older_than_what_is_there() {
     let mut risen = 0;
@@ -780,7 +784,7 @@ fn what_rises_to_a_level_is_older_than_what_is_there() {
         let mut most_levels = 0;
         for at in 0..4000 {
             if at == 2000 {
-                // The same tree, of which fewer levels hold as much.
+                // The same tree with options under which fewer levels hold as much.
                 drop(device);
                 let wide = KvSsdOptions { size_ratio: 6, level1_pages: 16, ..options.clone() };
                 let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));

@@ -1,7 +1,7 @@
-//! Devices drawn at random under faults drawn at random, against a model: geometry, options, also
-//! others at each opening, lengths of keys and values, how full it is, power cuts in a row,
-//! programs and erases that fail, writes that the images refuse, snapshots, reopening. What the
-//! tests of single rules do not combine.
+//! Random devices under random faults, against a model. The draws cover geometry, options (also
+//! other options at each opening), lengths of keys and values, fill, power cuts in a row, failing
+//! programs and erases, writes that the images refuse, snapshots, and reopening. They combine what
+//! the tests of single rules do not.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test kvssd_random`.
@@ -24,7 +24,7 @@ use support::{Random, State, Step, apply, fault_plan, model, one_in, one_of, sca
 const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
 
-/// What is stored, and on what.
+/// The parameters of the data and of the device.
 #[derive(Debug)]
 struct Case {
     geometry: Geometry,
@@ -49,14 +49,14 @@ impl Case {
         let options = options(random);
         let key_bytes = 8 + random.below(u64::from(page_bytes) / 16 - 8) as usize;
         let value_bytes = 1 + random.below(u64::from(page_bytes) / 4);
-        // From a fifth to past all of it: a full device is part of life.
+        // From a fifth of the capacity to more than all of it, so that full devices occur.
         let record_bytes = 20 + key_bytes as u64 + value_bytes / 2;
         let share = 20 + random.below(70);
         let keys = (geometry.data_bytes() * share / 100 / record_bytes).clamp(20, 1500);
         Case { geometry, options, keys, key_bytes, value_bytes }
     }
 
-    /// Sometimes close to the largest that there can be.
+    /// Draws the size of a value; sometimes close to the largest the device takes.
     fn value_bytes(&self, random: &mut Random) -> u64 {
         let page_bytes = u64::from(self.geometry.page_bytes);
         match random.below(1000) {
@@ -68,19 +68,19 @@ impl Case {
         }
     }
 
-    /// Numbers lie far apart in the key space, behind a prefix that all share.
+    /// Spreads numbers over the key space, behind a prefix that all keys share.
     fn key(&self, at: u64) -> Vec<u8> {
         let spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         let mut key = vec![b'k'; self.key_bytes - spread.len()];
         key.extend_from_slice(&spread);
-        // Keys of several lengths, some a prefix of nothing.
+        // Keys of several lengths; the short ones are prefixes of no other key.
         key.truncate(self.key_bytes - (at % 3) as usize);
         key
     }
 
     fn step(&self, random: &mut Random, deletes: u64) -> Step {
         let count = match random.below(400) {
-            // Far more than a log page or a memtable takes.
+            // Far more than fits a log page or a memtable.
             0 => 20 + random.below(150),
             1..50 => 1 + random.below(4),
             _ => 1,
@@ -120,13 +120,13 @@ struct Run {
     case: Case,
     flash: MemoryImage,
     side: MemoryImage,
-    /// Writes until the flash's image and the side's refuse one.
+    /// Writes that the flash image and the side image still take before they refuse one.
     left: [Arc<AtomicU64>; 2],
     device: KvSsd,
     state: State,
     snapshots: Vec<(u64, State)>,
-    /// The state at the last sync and the steps since, the one that met a cut as well: with a log
-    /// the newest may be lost.
+    /// The state at the last sync and the steps since, including the step that met a cut. With a
+    /// log the newest steps may be lost.
     unsynced: (State, Vec<Step>),
     cuts: u64,
     refusals: u64,
@@ -143,7 +143,7 @@ impl Run {
         Run { case, flash, side, left, device, state, snapshots, unsynced, cuts: 0, refusals: 0 }
     }
 
-    /// Now and then with other options.
+    /// Reopens the device, sometimes with other options.
     fn reopen(&mut self, random: &mut Random) {
         self.snapshots.clear();
         let ([flash, side], left) = failing(&self.flash, &self.side);
@@ -171,7 +171,7 @@ impl Run {
         Ok(())
     }
 
-    /// One step, now and then with a snapshot, a sync or a read.
+    /// One step, sometimes with a snapshot, a sync or a read.
     fn step(&mut self, random: &mut Random, deletes: u64) -> Result<()> {
         let step = self.case.step(random, deletes);
         if one_in(random, 100) && self.snapshots.len() < 3 {
@@ -205,12 +205,13 @@ impl Run {
         }
     }
 
-    /// The image may refuse what a cut leaves behind; the power is gone all the same.
+    /// Whether the device still has power. An image may refuse the writes that a cut leaves behind,
+    /// but the power is gone all the same.
     fn has_power(&self) -> bool {
         self.device.nand().fired_faults().power_cuts == 0
     }
 
-    /// The first entries from a key on, in either direction.
+    /// Reads the first entries from a key on, in either direction.
     fn look_from(&mut self, random: &mut Random) {
         let from = self.case.key(random.below(self.case.keys));
         let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
@@ -240,7 +241,8 @@ impl Run {
         assert!(backwards.into_iter().rev().eq(expected));
     }
 
-    /// After a power cut, or the end of the process. The step that met it was not acknowledged.
+    /// Recovers after a power cut or the end of the process. The step that met it was not
+    /// acknowledged.
     fn recover(&mut self, random: &mut Random) {
         self.cuts += 1;
         self.reopen(random);
@@ -261,7 +263,7 @@ impl Run {
     }
 }
 
-/// Images that refuse a write when they are told to.
+/// Images that refuse a write on demand.
 fn failing(flash: &MemoryImage, side: &MemoryImage) -> ([Box<dyn Image>; 2], [Arc<AtomicU64>; 2]) {
     let images = [flash, side].map(Failing::refuses_one);
     let left = images.each_ref().map(|image| Arc::clone(&image.left));
@@ -276,7 +278,7 @@ fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> 
     format!("entry {at}: expected {:?}, found {:?}", of(expected.get(at)), of(found.get(at)))
 }
 
-/// Cuts, refusals and collections of a seed's device.
+/// Counts of cuts, refusals and collections on the device of a seed.
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random(seed ^ 0x6b76_7373);
     let case = Case::of(&mut random);
@@ -299,9 +301,9 @@ fn run(seed: u64) -> [u64; 3] {
             let deletes = if run.refusals > refused { 90 } else { deletes };
             match run.step(&mut random, deletes) {
                 Ok(()) => {}
-                // A flush may be refused, too.
+                // The device may refuse a flush too.
                 Err(Error::Full { .. }) => run.refusals += 1,
-                // What a refused write was for was not done; the next is taken.
+                // The refused step was not done. The device takes the next one.
                 Err(Error::Image { .. }) if run.has_power() => {}
                 Err(Error::PowerCut | Error::Image { .. }) => {
                     collections += run.device.counters().collections;

@@ -1,7 +1,6 @@
-//! Lives of a store whose options change on the way: policy, placement of values, partitioner and
-//! install of compactions, while it is open and from one opening to the next; with cursors that are
-//! walked across compactions, collections and such changes, and keyspaces that are dropped and made
-//! anew.
+//! Lives of a store whose options change while it is open and from one opening to the next: policy,
+//! placement of values, partitioner and install of compactions. Cursors walk across compactions,
+//! collections and such changes, and keyspaces are dropped and made again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +15,8 @@ use crate::oracle::{Oracle, State, Write};
 use crate::random::Random;
 use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for};
 
-/// Where values may lie; more often where collections write pointers, which trust most.
+/// The placements to draw from. Those where collections write pointers come more often, because
+/// they trust the most.
 const PLACEMENTS: [(ValuePlacement, GcPointers); 6] = [
     (ValuePlacement::Inline, GcPointers::Stable),
     (ValuePlacement::Vlog, GcPointers::Stable),
@@ -29,19 +29,19 @@ const PLACEMENTS: [(ValuePlacement, GcPointers); 6] = [
 /// One step of a life.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// What every workload does.
+    /// An operation of the common workloads.
     Operation(Operation),
-    /// A keyspace goes by other options from now on.
+    /// Changes the options of a keyspace.
     Change(usize, Box<KeyspaceOptions>),
-    /// A cursor is walked while other work is done; the moves are a seed's.
+    /// Walks a cursor while other work runs; the seed gives the moves.
     Walk(u64),
-    /// Many keys are looked up at once; a seed's.
+    /// Looks up many keys at once; the seed gives the keys.
     GetMany(u64),
-    /// The keyspace that may go goes, and is made anew, empty.
+    /// Drops the second keyspace and makes it again, empty.
     DropOther,
 }
 
-/// Steps of a life of a seed; `draw` tells them from others.
+/// Steps of the life of a seed; `draw` separates them from other uses of the seed.
 pub fn generate(seed: u64, draw: u64, count: usize) -> Vec<Step> {
     let mut random = Random::new(draw);
     let more = workload::generate(random.draw(), count).into_iter();
@@ -59,7 +59,7 @@ pub fn generate(seed: u64, draw: u64, count: usize) -> Vec<Step> {
     .collect()
 }
 
-/// Options of a life: what no change may touch is the seed's, the rest is drawn.
+/// Options of a life. What no change may touch follows from the seed; the rest is drawn.
 pub fn options(seed: u64, draw: u64, background: Background) -> Options {
     let mut options = options_for(POLICIES[0].name(), seed, background);
     options.keyspace = Some(keyspace_options(seed, draw));
@@ -79,11 +79,11 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);
     values.cold_stream = gc_pointers == GcPointers::Stable && random.one_in(2);
     if random.one_in(4) {
-        // More than the reserve follows from the data: collected seldom.
+        // A larger reserve than the data needs, so collections are rare.
         values.capacity_bytes = 4 << 20;
     }
     if random.one_in(3) {
-        // Level 0 stays as it is while what is below it is compacted.
+        // Level 0 stays unchanged while the levels below are compacted.
         keyspace.shape.l0_trigger = 16;
         keyspace.shape.universal_trigger = 16;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
@@ -126,14 +126,14 @@ impl Life {
 
     fn change(&self, keyspace: usize, options: &KeyspaceOptions) -> Result<(), Error> {
         let store = self.store();
-        // It may not be there yet.
+        // The keyspaces may not exist yet.
         keyspaces(store)?;
         store.open_keyspace(KEYSPACES[keyspace], Some(options.clone())).map(drop)
     }
 
     fn drop_other(&mut self) -> Result<(), Error> {
         if self.run.holds_snapshots() {
-            // They would show an empty keyspace.
+            // The held snapshots would show an empty keyspace.
             return Ok(());
         }
         self.store().sync()?;

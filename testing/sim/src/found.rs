@@ -1,5 +1,5 @@
-//! Whether a check finds what is wrong: runs work that may panic, and keeps quiet about it. What
-//! tests of seeded bugs need, since the checks of this crate panic.
+//! Tells whether a check finds a bug: runs work that may panic, and drops what the panic prints.
+//! Tests of seeded bugs need this, since the checks of this crate panic.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

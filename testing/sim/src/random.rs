@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use runstone::storage::random::Random as Stream;
 
-/// A stream of numbers. Samples, corpora and the seeds that tests pin depend on where that of a
-/// seed begins.
+/// A stream of numbers. Samples, corpora and pinned seeds of tests depend on where the stream of
+/// each seed begins.
 #[derive(Clone, Debug)]
 pub struct Random(Stream);
 

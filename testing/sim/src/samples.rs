@@ -1,5 +1,5 @@
-//! Samples of the formats: small stores as files, how they are made, and which formats their bytes
-//! are of. Not here: what a later release must make of them (`tests/formats/compatibility.rs`).
+//! Samples of the formats: small stores as files, how they are made, and which formats they cover.
+//! `tests/formats/compatibility.rs` says what a later release must do with them.
 //!
 //! ```text
 //! sample  (name length u8 | name | file length u64 | runs u32
@@ -21,7 +21,7 @@ use crate::fuzz::flash::{BLOCK_SSD, KVSSD};
 use crate::oracle::State;
 use crate::random::Random;
 
-/// Zeros in a row that are left out.
+/// Shortest run of zeros that a sample leaves out.
 const LEAST_GAP: usize = 64;
 
 /// Files by name. A device is the files `flash` and `saved`.
@@ -34,11 +34,11 @@ pub struct Sample {
     pub name: &'static str,
     /// Its files.
     pub files: Files,
-    /// What was written.
+    /// The content that was written.
     pub state: State,
 }
 
-/// One for each placement and device that has a format of its own.
+/// Makes a sample for each placement and device with a format of its own.
 pub fn make() -> Vec<Sample> {
     let mut plain = keyspace("fragmented-leveling");
     plain.compression = vec![Compression::None, Compression::Lz4, Compression::Zstd];
@@ -63,7 +63,7 @@ pub fn make() -> Vec<Sample> {
     ]
 }
 
-/// Options under which samples are made and opened; those of keyspaces are stored.
+/// Options to make and open samples. The store keeps the keyspace options.
 pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
     Options {
         memory_budget_bytes: 2 << 20,
@@ -100,7 +100,7 @@ fn apart(placement: ValuePlacement) -> KeyspaceOptions {
     options
 }
 
-/// Files of a closed store, or of one that was left with a log.
+/// The files of a closed store, or of a store that stopped with a log.
 fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> Sample {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
@@ -136,7 +136,7 @@ fn fill(store: &Store, writes: u64) -> State {
         let key = match random.below(40) {
             0 => Vec::new(),
             1 => vec![0xff; 300],
-            // Half of the keys are written once: a cold stream has something to take.
+            // Half of the keys are written once, so a cold stream has something to take.
             draw if draw < 20 => format!("user{:03}", random.below(40)).into_bytes(),
             _ => format!("once{i:03}").into_bytes(),
         };
@@ -149,7 +149,7 @@ fn fill(store: &Store, writes: u64) -> State {
             keyspaces[place].put(&key, &value).expect("memory");
             state.insert((place, key), value);
         }
-        // What is damaged in a log is told if a later record says that it was synced.
+        // Recovery reports damage in a log only if a later record says that the log was synced.
         store.sync().expect("memory");
         match i % 40 {
             // The last writes stay in the log.
@@ -162,8 +162,8 @@ fn fill(store: &Store, writes: u64) -> State {
     state
 }
 
-/// Values of which the odd ones are not updated, until a collection moves those to the cold stream
-/// and leaves tags. They are mostly zeros, which a sample leaves out.
+/// Writes values and updates only the even ones, until a collection moves the odd ones to the cold
+/// stream and leaves tags. The values are mostly zeros, which a sample leaves out.
 fn cool(store: &Store, state: &mut State) {
     for turn in 1..5 {
         for number in (0..10).filter(|number| turn == 1 || number % 2 == 0) {
@@ -252,7 +252,7 @@ fn block_ssd() -> Sample {
     Sample { name: "block-ssd", files: device_files(&image, &MemoryImage::new()), state }
 }
 
-/// The stored form.
+/// Encodes a sample for storage.
 pub fn encode(files: &Files) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, bytes) in files {
@@ -270,7 +270,7 @@ pub fn encode(files: &Files) -> Vec<u8> {
     out
 }
 
-/// Where bytes are that are not 0, but for short gaps.
+/// The runs of bytes that are not 0, across short gaps.
 fn runs(bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for at in (0..bytes.len()).filter(|at| bytes[*at] != 0) {
@@ -282,7 +282,7 @@ fn runs(bytes: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Reads the stored form, which is our own: a damaged one panics.
+/// Decodes a stored sample. We wrote it, so damage panics.
 pub fn decode(mut bytes: &[u8]) -> Files {
     let mut files = Files::new();
     while let Some(len) = bytes.split_off_first() {
@@ -306,7 +306,7 @@ fn take_u32(bytes: &mut &[u8]) -> u32 {
     u32::from_le_bytes(bytes.split_off(..4).expect("a number").try_into().expect("4"))
 }
 
-/// Which formats these files are of: what has a number or a tag, read from the bytes themselves.
+/// The formats of these files, read from the numbers and tags in their bytes.
 pub fn formats(files: &Files) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let storage = MemoryStorage::new();

@@ -38,25 +38,25 @@ pub enum Operation {
     CheckSnapshot,
     /// Makes everything durable.
     Sync,
-    /// Memtables to tables.
+    /// Writes memtables to tables.
     Flush,
-    /// Everything to one run.
+    /// Compacts everything to one run.
     Compact,
-    /// Garbage of value files, as far as any is known.
+    /// Collects the garbage of value files, as far as any is known.
     Collect,
-    /// A background job.
+    /// Runs a background job.
     RunOneJob,
     /// Closes and opens again.
     Reopen,
 }
 
-/// The workload of a seed.
+/// Generates the workload of a seed.
 pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Random::new(seed);
     (0..count).map(|_| operation(&mut random)).collect()
 }
 
-/// The workload of a seed in which each eighth write has a value that fits no log segment.
+/// The workload of a seed where every eighth write has a value too large for a log segment.
 pub fn generate_large(seed: u64, count: usize) -> Vec<Operation> {
     let mut operations = generate(seed, count);
     let mut random = Random::new(seed ^ 0x1a59e);
@@ -110,8 +110,8 @@ fn write(random: &mut Random) -> Write {
     Write { keyspace, key, value }
 }
 
-/// Options that make small workloads flush, compaction and recycle; they differ by seed, and so
-/// does the policy.
+/// Options under which small workloads flush, compact and recycle log segments. They differ by
+/// seed, and so does the policy.
 pub fn options(seed: u64, background: Background) -> Options {
     let policies = runstone::policy::registry::POLICIES;
     let policy = policies[Random::new(seed).below(policies.len() as u64) as usize];
@@ -138,7 +138,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.table_bytes = 4 << 10 << random.below(3);
     keyspace.shape.split_bytes = 4 << 10 << random.below(2);
     keyspace.shape.access_limit = 1 + random.below(20) as u32;
-    // Drawn apart: seeds keep the rest of their options.
+    // From a stream of its own, so that the other options of a seed stay the same.
     let mut stack = Random::new(seed ^ 0x57ac_0b1c);
     keyspace.shape.stack_runs = 1 + stack.below(6) as u32;
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
@@ -167,7 +167,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     }
 }
 
-/// Value options that make small workloads separate and collect; half of the seeds do.
+/// Value options. For half of the seeds, small workloads separate and collect values.
 fn value_options(seed: u64) -> ValueOptions {
     let mut random = Random::new(seed ^ 0x7a1_0e5);
     let placements = [
@@ -176,7 +176,7 @@ fn value_options(seed: u64) -> ValueOptions {
         ValuePlacement::Vlog,
         ValuePlacement::Inline,
     ];
-    // Drawn apart: seeds keep the rest of their options.
+    // From a stream of its own, so that the other options of a seed stay the same.
     let writes_back = Random::new(seed ^ 0xbac4).one_in(3);
     let gc_pointers = if writes_back { GcPointers::Writeback } else { GcPointers::Stable };
     ValueOptions {
@@ -201,7 +201,7 @@ pub fn cooled(options: Options) -> Options {
     options
 }
 
-/// The same options with another placement; hash groups have stable pointers.
+/// The same options with another placement. Hash groups get stable pointers.
 pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.placement = placement;
@@ -320,7 +320,7 @@ impl Run {
     }
 }
 
-/// Handles of the workload's keyspaces, made if absent.
+/// Handles of the workload's keyspaces, which are made if absent.
 pub fn keyspaces(store: &Store) -> Result<Vec<Keyspace>, Error> {
     let options = store.default_keyspace().options();
     KEYSPACES
@@ -336,7 +336,7 @@ pub fn keyspaces(store: &Store) -> Result<Vec<Keyspace>, Error> {
 pub fn read_all(store: &Store, snapshot: Option<&Snapshot>) -> Result<State, Error> {
     let mut state = BTreeMap::new();
     for (i, name) in KEYSPACES.iter().enumerate() {
-        // A keyspace that a crash left unmade is empty.
+        // A crash may come before a keyspace is made; it counts as empty.
         let Ok(keyspace) = store.keyspace(name) else { continue };
         let options = || match snapshot {
             Some(snapshot) => ReadOptions::default().at(snapshot),

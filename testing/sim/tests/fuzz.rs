@@ -8,7 +8,7 @@ use runstone_sim::fuzz::mutate::mutated;
 use runstone_sim::fuzz::{TARGETS, Target};
 use runstone_sim::random::Random;
 
-/// All corpora together: they are read by people who clone the repository, too.
+/// The limit for all corpora together, since everyone who clones the repository downloads them.
 const MOST_BYTES: u64 = 1 << 20;
 
 fn corpora() -> PathBuf {

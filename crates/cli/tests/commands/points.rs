@@ -51,8 +51,9 @@ fn values_from_files_and_pipes_and_keys_in_hexadecimal() {
     assert!(ran.code == 3 && ran.stderr.contains("\\q is no escape"), "{}", ran.stderr);
 }
 
-/// `scan` escaped some records and not others, `--hex` gave base64 with `--json`, and an escape of
-/// the shell was taken as it stood on the command line. Now what any of them prints goes into any.
+/// `scan` escaped some records and not others, `--hex` printed base64 with `--json`, and the
+/// command line did not read the escapes that the shell prints. Now every command reads what any of
+/// them prints.
 #[test]
 fn what_is_printed_goes_in_again() {
     let place = Place::new();
@@ -122,7 +123,7 @@ fn keyspaces_are_apart() {
     assert!(unknown.stderr.contains("default, two"), "{}", unknown.stderr);
 }
 
-/// The shell made a keyspace of every name that was typed wrong, and nothing said what was near.
+/// The shell created a keyspace for every mistyped name, and nothing suggested a similar one.
 #[test]
 fn a_typing_error_makes_no_keyspace() {
     let place = Place::new();
@@ -154,8 +155,8 @@ fn a_typing_error_makes_no_keyspace() {
     assert_eq!(names.stdout, "default\nusers\n");
 }
 
-/// `count` knew only a prefix, `delete` no range, `compact` and `stats` no keyspace, and the shell
-/// no keyspace but the current one.
+/// `count` took only a prefix, `delete` took no range, `compact` and `stats` took no keyspace, and
+/// the shell took no keyspace but the current one.
 #[test]
 fn ranges_and_keyspaces_are_the_same_everywhere() {
     let place = Place::new();
@@ -220,7 +221,8 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
     assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
 }
 
-/// Of a table with a deletion and the one below it, a range compacts both or neither.
+/// A table holds a deletion and lies above the table with the deleted key. A range compaction takes
+/// both or neither.
 #[test]
 fn a_range_is_compacted() {
     let place = Place::new();
@@ -292,7 +294,7 @@ fn a_keyspace_is_dropped() {
     }
 }
 
-/// Only `import` refused to write where it keeps how far it is.
+/// Only `import` refused to write to the place where it keeps its progress.
 #[test]
 fn the_keyspace_of_imports_is_reserved() {
     let place = Place::new();
@@ -330,7 +332,7 @@ fn options_come_from_files_and_are_kept() {
     assert_eq!(keyspaces[1]["options"]["policy"], "leveling");
 }
 
-/// `put --policy` changed the policy of a keyspace that was there without a word.
+/// `put --policy` silently changed the policy of an existing keyspace.
 #[test]
 fn options_of_a_keyspace_that_exists_are_refused() {
     let place = Place::new();
@@ -351,7 +353,7 @@ fn options_of_a_keyspace_that_exists_are_refused() {
         assert_eq!(place.ok(&[&["get", "s", "k"][..], &of].concat()), "v\n");
         assert_eq!(place.ok(&[&["count", "s"][..], &of].concat()), "1\n");
     }
-    // What it has already may be said again, as scripts do.
+    // Naming the policy it already has is allowed, as scripts do that.
     place.ok(&["put", "s", "k", "w", "--policy", "fragmented-leveling"]);
     place.ok(&["put", "s", "k", "w", "--keyspace", "two", "--options", "o.toml"]);
     place.ok(&["reshape", "s", "--policy", "leveling"]);
@@ -380,7 +382,7 @@ fn the_shell_reads_a_pipe() {
     assert_eq!((read_only.code, read_only.stdout.as_str()), (3, "2\n"));
 }
 
-/// Bytes that are no UTF-8 ended the shell, and the lines behind them were not run.
+/// Bytes that are not UTF-8 ended the shell, and the lines after them did not run.
 #[test]
 fn the_shell_goes_on_behind_bytes_that_are_no_text() {
     let place = Place::new();

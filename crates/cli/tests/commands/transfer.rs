@@ -67,8 +67,8 @@ fn keys_that_are_no_paths_are_refused_by_a_directory() {
     assert!(!place.path("out-of-it").exists());
 }
 
-/// Random keys and values out of bytes that some format treats as special come back from each
-/// format, whichever of them is first. A key that began with a byte order mark lost it in TSV.
+/// Random keys and values, made of bytes that some format treats as special, come back from each
+/// format, whichever record is first. A key that began with a byte order mark lost it in TSV.
 #[test]
 fn random_records_survive_every_line_format() {
     const PIECES: [&[u8]; 16] = [
@@ -117,7 +117,7 @@ fn random_records_survive_every_line_format() {
     }
 }
 
-/// With `--force` a link in the target directory led an export out of it.
+/// With `--force`, a link in the target directory led an export outside the directory.
 #[test]
 fn an_export_stays_inside_its_directory() {
     let place = Place::new();
@@ -140,8 +140,8 @@ fn an_export_stays_inside_its_directory() {
     assert_eq!(std::fs::read(place.path("out/good")).expect("a file"), b"z");
 }
 
-/// With `--force` an export replaced the files of the store that it read; of a KVSSD, later still,
-/// the file of its capacitor.
+/// With `--force`, an export replaced the files of the store that it read. After that was fixed, it
+/// still replaced the capacitor file of a KVSSD.
 #[test]
 fn an_export_leaves_its_store_alone() {
     let place = Place::new();
@@ -167,7 +167,7 @@ fn an_export_leaves_its_store_alone() {
     assert_eq!(std::fs::read(place.path("d/CURRENT")).expect("a file"), b"x");
 }
 
-/// A device, a pipe or a directory is no file that `--force` replaces.
+/// `--force` does not replace a device, a pipe or a directory.
 #[test]
 fn an_export_replaces_files_only() {
     let place = Place::new();
@@ -184,7 +184,7 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
-/// A socket or pipe of a key's name was removed to make place for a file.
+/// An export removed a socket or pipe with a key's name to make place for a file.
 #[test]
 fn only_files_and_links_in_a_directory_are_replaced() {
     let place = Place::new();
@@ -206,7 +206,8 @@ fn only_files_and_links_in_a_directory_are_replaced() {
     }
 }
 
-/// A file named as a directory is refused at once: it was written whole, and then had no name.
+/// A target that ends like a directory is refused at once. Before, the export wrote all its records
+/// and then had no name for the file.
 #[test]
 fn a_file_is_not_named_as_a_directory() {
     let place = Place::new();
@@ -270,8 +271,8 @@ fn malformed_lines_are_told_by_number() {
     assert_eq!(report["malformed_records"][0]["line"], 2);
 }
 
-/// A quote that is not closed ends at the next one, which is a line's end wrong: the good lines
-/// between the two were left out with them.
+/// An unclosed quote ends at the next quote, which is on a later line. The good lines between the
+/// two were skipped as well.
 #[test]
 fn a_quote_that_is_not_closed_costs_its_line_only() {
     let place = Place::new();
@@ -302,8 +303,8 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
-/// An import killed at an arbitrary moment goes on where it was: no record is lost, and those of
-/// the first run are not read again.
+/// An import killed at any moment resumes where it was. No record is lost, and the records of the
+/// first run are not read again.
 #[test]
 fn a_killed_import_goes_on() {
     let place = Place::new();
@@ -333,7 +334,8 @@ fn goes_on_after_a_kill(place: &Place, store: &str, begun: &str, forget: impl Fn
     let line = |i: u64| format!("{{\"key\":\"k{i:06}\",\"value\":\"{i}-{value}\"}}\n");
     place.write("x.jsonl", (0..LINES).map(line).collect::<String>());
     let import = ["import", store, "x.jsonl", "--batch", "4", "--sync", "--json"];
-    // How long an import takes depends on the disk: wait less until a kill comes in its middle.
+    // How long an import takes depends on the disk, so the wait shrinks until a kill lands in the
+    // middle of the import.
     let mut wait = Duration::from_millis(400);
     let resumed = loop {
         forget();
@@ -383,7 +385,8 @@ fn begins_again(place: &Place, s: &str) {
     assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
 }
 
-/// The end of an import dropped the place of another one of the same file into another keyspace.
+/// The end of an import dropped the saved position of another import of the same file into another
+/// keyspace.
 #[test]
 fn imports_of_a_file_into_two_keyspaces_are_apart() {
     let place = Place::new();
@@ -395,7 +398,7 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
     let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
     assert_eq!(names, Some(2), "the progress is gone with the end of both");
 
-    // What is left of a file that has changed since is of no use to anyone.
+    // The saved position of a file that has changed since is of no use.
     assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
     place.write("x.tsv", "a\t1\n");
     place.ok(&["import", "s", "x.tsv"]);
@@ -403,8 +406,8 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
     assert_eq!(names, Some(2), "nothing is left of an older file");
 }
 
-/// A directory says nothing of changes inside its files, nor of files that come to directories
-/// below: those before the place where an import was cut were passed over, changed or new.
+/// A directory's own metadata does not show changes inside its files or new files in directories
+/// below it. After a cut import, changed and new files before the saved position were skipped.
 #[test]
 fn a_directory_that_changed_is_imported_again() {
     for store in ["s", "kvssd:n.img?blocks=48"] {
@@ -437,7 +440,7 @@ fn a_directory_that_changed_is_imported_again() {
     }
 }
 
-/// What is wrong with a record is told with its file and line also if the store refuses it.
+/// An error about a record names its file and line even when the store refuses the record.
 #[test]
 fn records_that_no_store_takes_are_told_by_place() {
     let place = Place::new();
@@ -488,7 +491,8 @@ fn headers_that_say_too_little() {
     assert!(ran.code == 3 && ran.stderr.contains("the file is empty"), "{}", ran.stderr);
     let ran = place.run(&["import", "s", "twice.csv"]);
     assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
-    // The whole record as the value would keep one of two fields of a name, and no other bytes.
+    // A whole record as the value cannot keep two fields with one name, or bytes that are not
+    // UTF-8.
     place.write("whole.csv", "id,x,x\n1,a,b\n");
     let ran = place.run(&["import", "s", "whole.csv", "--key", "id"]);
     assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
@@ -504,8 +508,8 @@ fn headers_that_say_too_little() {
     assert!(ran.stderr.contains(" at column "), "{}", ran.stderr);
 }
 
-/// A second import of a directory with the store in it took the store's own files for records, and
-/// of a KVSSD the file of its capacitor still after that was mended.
+/// The second import of a directory that contains the store read the store's own files as records.
+/// After that was fixed, it still read the capacitor file of a KVSSD.
 #[test]
 fn a_store_inside_its_source_is_left_out() {
     let place = Place::new();
@@ -544,7 +548,7 @@ fn a_pipe_is_no_source() {
     assert!(!place.path("s").exists());
 }
 
-/// Names what could not be read; there is no such thing for the superuser.
+/// Reports what could not be read. The superuser can read everything, so the test skips there.
 #[test]
 fn unreadable_files_are_named() {
     use std::os::unix::fs::PermissionsExt;

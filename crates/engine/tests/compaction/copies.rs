@@ -21,7 +21,7 @@ fn options(partitioner: Partitioner, compression: Compression, slices: usize) ->
     keyspace.compression = vec![compression];
     keyspace.shape.partitioner = partitioner;
     keyspace.shape.table_bytes = 64 << 10;
-    // Nothing compactions but by `compact`.
+    // Nothing is compacted except by `compact`.
     keyspace.shape.universal_trigger = 20;
     keyspace.shape.stack_runs = 20;
     Options {
@@ -107,8 +107,8 @@ fn stretches_of_keys_are_copied() {
     }
 }
 
-/// What keeps a block from being copied, in every part of it: versions that snapshots hold,
-/// versions that nobody needs, tombstones, keys that other runs overwrite.
+/// Everything that keeps a block from being copied, in every part of it: versions that snapshots
+/// hold, versions that nothing needs, tombstones, and keys that other runs overwrite.
 #[test]
 fn blocks_with_more_than_one_version_are_compacted() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange] {
@@ -132,8 +132,8 @@ fn blocks_with_more_than_one_version_are_compacted() {
         check(&store, &model, &place);
         assert!(content(&store, ReadOptions::default().at(&snapshot)) == old, "{place}");
         drop(snapshot);
-        // Once more, now that blocks hold what nobody needs. A run of one key brings a compaction
-        // about.
+        // Once more, now that blocks hold versions that nothing needs. A run of one key triggers a
+        // compaction.
         store.put("a", "first").unwrap();
         model.insert(b"a".to_vec(), b"first".to_vec());
         store.flush().unwrap();
@@ -202,9 +202,9 @@ fn damage_is_found_and_not_copied() {
     assert_eq!(files(&storage).len(), before, "no output is left behind");
 }
 
-/// A version that a compaction dropped was compared with the pointer that it had read last, not
-/// with the newer version in a block that it had copied in between: if that was a small value, the
-/// record looked live for ever.
+/// A compaction compared a dropped version with the pointer that it had read last, and not with the
+/// newer version in a block that it had copied in between. When that newer version was a small
+/// value, the dropped record looked live for ever.
 #[test]
 fn what_a_copied_block_replaces_is_freed() {
     const LARGE: usize = 40_000;

@@ -1,4 +1,4 @@
-//! What an idle store compacts: the tombstones that scans pass, and the space behind deletes.
+//! What an idle store compacts: the tombstones that scans pass, and the space of deleted data.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn fill_and_delete(store: &Store) {
     gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
 }
 
-/// Tombstones in tables and hidden entries that a first walk passes, and bytes.
+/// Tombstones in tables, hidden entries that a first walk passes, and bytes.
 fn litter(store: &Store) -> (u64, u64) {
     let shape = store.default_keyspace().shape();
     let tombstones = shape.tables().map(|(_, table)| table.tombstones).sum();
@@ -50,7 +50,7 @@ fn litter(store: &Store) -> (u64, u64) {
     (tombstones, hidden() - before)
 }
 
-/// Waits until it holds. A minute is far more than it takes.
+/// Waits until the condition holds. A minute is far more than that takes.
 fn wait_for(store: &Store, what: impl Fn(&Store) -> bool) {
     let start = Instant::now();
     while !what(store) {
@@ -74,7 +74,7 @@ fn an_idle_store_ends_its_tombstones() {
     }
 }
 
-/// An option turns it off; a store that is opened again makes up for it.
+/// An option turns idle compaction off. A store reopened with it on makes up for it.
 #[test]
 fn a_store_that_must_not_leaves_them() {
     let storage = MemoryStorage::new();
@@ -96,7 +96,7 @@ fn a_store_that_must_not_leaves_them() {
     wait_for(&store, |store| litter(store) == (0, 0));
 }
 
-/// A snapshot keeps what it sees. The store tries once, not for ever, and again when it is gone.
+/// A snapshot keeps what it sees. The store tries once, and again when the snapshot is gone.
 #[test]
 fn an_idle_store_waits_for_snapshots() {
     let storage = MemoryStorage::new();

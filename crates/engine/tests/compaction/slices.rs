@@ -1,5 +1,5 @@
-//! Compacts in slices: the same files, byte by byte, for every number of slices; tables that
-//! nothing touches move; keys that are hard to partition come through.
+//! Compactions in slices: every number of slices gives the same files, byte by byte; tables that
+//! overlap nothing move; keys that are hard to partition come through.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn key_sets() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         .map(|n| format!("https://example.org/{}/{:03}", n >> 62, n >> 53).into_bytes())
         .collect();
     let one = mixed(6000).map(|n| format!("same/{:02}", n >> 59).into_bytes()).collect();
-    // Longer than a block's index entry would like, and the same in every bit that tells first.
+    // Longer than an index entry should be, and equal in the bits that usually differ first.
     let long = mixed(3000).map(|n| [&[b'p'; 600][..], &n.to_be_bytes()[..2]].concat()).collect();
     vec![
         ("numbers", numbers),
@@ -160,7 +160,7 @@ fn snapshot_is_empty(store: &Store, snapshot: &runstone::Snapshot) -> bool {
     !cursor.valid()
 }
 
-/// All table files of a store, after it was filled and compacted.
+/// All table files of a store after it is filled and compacted.
 fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), options).unwrap();
@@ -258,7 +258,7 @@ fn one_user_key_larger_than_a_table() {
     assert!(store.verify().unwrap().is_clean());
 }
 
-/// A compaction of nothing is no compaction; a compact that leaves nothing leaves no table.
+/// A compaction without inputs does nothing, and one without output leaves no table.
 #[test]
 fn empty_compactions() {
     let storage = Arc::new(MemoryStorage::new());
@@ -300,7 +300,7 @@ fn options_that_cannot_partition_are_refused_at_open() {
     assert!(unknown.contains("tenant"), "{unknown}");
 }
 
-/// Every other range is rewritten; what lies between moves.
+/// Every other range is rewritten; the tables between them move.
 #[test]
 fn untouched_tables_move() {
     let storage = Arc::new(MemoryStorage::new());

@@ -9,12 +9,12 @@ use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 
 const KEY_COUNT: u32 = 3_000;
 const ROUNDS: u32 = 5;
-/// Bound of these tests, and what may come on top: errors of the estimate.
+/// The bound of these tests, and the excess allowed for errors of the estimate.
 const BOUND_PERCENT: u32 = 130;
 const ERROR_PERCENT: u64 = 15;
-/// Writes between two looks: a flush's worth.
+/// Writes between two checks: as many as a flush takes.
 const STEP: usize = 250;
-/// More jobs than this in a row, without a write, and they would never end.
+/// More jobs than this in a row without a write would never end.
 const MOST_JOBS: usize = 200;
 
 fn open(policy: &str, max_space_percent: u32) -> Store {
@@ -69,7 +69,7 @@ fn overwrite(store: &Store, round: u32) -> u64 {
     most
 }
 
-/// What the tree takes once all garbage is gone.
+/// The size of the tree once all garbage is gone.
 fn compacted_bytes(store: &Store) -> u64 {
     store.compact().expect("compact");
     settle(store);
@@ -80,7 +80,7 @@ fn percent(bytes: u64, of: u64) -> u64 {
     bytes * 100 / of
 }
 
-/// Most space in percent of what is live, over rounds that write every key.
+/// The largest space in percent of the live data, over rounds that write every key.
 fn most_percent_of(policy: &str, max_space_percent: u32) -> u64 {
     let store = open(policy, max_space_percent);
     overwrite(&store, 0);
@@ -102,7 +102,7 @@ fn every_policy_keeps_to_the_bound() {
     assert!(above.contains(&"tiering"), "the bound is tried where it matters: {above:?}");
 }
 
-/// Deletes are small, and what they delete is not in the same run.
+/// Deletes are small, and the deleted data is in another run.
 #[test]
 fn what_was_deleted_does_not_stay() {
     for policy in POLICIES {
@@ -121,8 +121,8 @@ fn what_was_deleted_does_not_stay() {
     }
 }
 
-/// What a snapshot holds is no garbage yet, though it may look like that: compacting it would free
-/// nothing. It ends, and once the snapshot is gone the bound holds again.
+/// Data that a snapshot holds may look like garbage, but compacting it frees nothing. The
+/// compactions end, and once the snapshot is gone the bound holds again.
 #[test]
 fn a_snapshot_makes_nothing_compaction_for_ever() {
     for policy in POLICIES {
@@ -142,8 +142,8 @@ fn a_snapshot_makes_nothing_compaction_for_ever() {
     }
 }
 
-/// Under a snapshot, a compaction of all keeps the tombstones and what they delete. Whatever that
-/// looks like afterwards, it is no reason to compact all again at every flush, however small.
+/// Under a snapshot, a full compaction keeps the tombstones and the data they delete. The result
+/// must not cause another full compaction at every flush, however small.
 #[test]
 fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
     let written = |policy: &str, max_space_percent: u32| {

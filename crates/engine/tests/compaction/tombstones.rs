@@ -1,4 +1,4 @@
-//! When deletes reach what they delete: scans pass both until then.
+//! When deletes meet the data they delete: scans pass both until then.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ fn crowded(keyspace: &Keyspace) -> u64 {
     crowded.map(|(_, table)| table.tombstones).sum()
 }
 
-/// A tenth of the keys is deleted in key order, and a third of the others overwritten. Tables of
-/// tombstones do not wait for their turn.
+/// A tenth of the keys is deleted in key order, and a third of the others is overwritten. Tables of
+/// tombstones are compacted ahead of their turn.
 #[test]
 fn tables_of_tombstones_sink_before_their_turn() {
     for policy in ["fragmented-leveling", "garnering"] {

@@ -108,7 +108,7 @@ fn check(store: &Store, model: &Model, snapshot: Option<&Snapshot>) {
     }
 }
 
-/// Three steps forward and one back, so that what was read ahead is left in the middle.
+/// Walks three steps forward and one back, so that the cursor drops part of what it read ahead.
 fn turn_about(cursor: &mut runstone::Cursor, model: &Model) {
     let entries: Vec<_> = model.iter().collect();
     cursor.seek_to_first().expect("seeks");
@@ -206,7 +206,7 @@ fn with_values(change: impl FnOnce(&mut ValueOptions)) -> KeyspaceOptions {
     options
 }
 
-/// Groups so small that collections find much that was not updated.
+/// Groups so small that collections find many values without updates.
 fn cooling() -> KeyspaceOptions {
     with_values(|values| {
         values.cold_stream = true;
@@ -252,7 +252,7 @@ fn senseless_value_options_are_refused() {
     open(&storage, None).close().expect("as it was");
 }
 
-/// A value of several slots, and one that is larger than everything that the options provide for.
+/// A value of several slots, and one that is larger than the options provide for.
 #[test]
 fn values_larger_than_a_slot_a_group_and_the_capacity() {
     let storage = Arc::new(MemoryStorage::new());
@@ -274,8 +274,8 @@ fn values_larger_than_a_slot_a_group_and_the_capacity() {
     assert!(used <= 3 * (9_000 + 4096) + 6 * 4096, "{used} bytes for three values of 9,000");
 }
 
-/// Everything is garbage, and a snapshot holds it: writes are refused as on a full disk, reads go
-/// on, and when the snapshot goes, writes go on too.
+/// A snapshot holds a file that is all garbage. Writes are refused as on a full disk while reads go
+/// on. When the snapshot goes, writes are accepted again.
 #[test]
 fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     let storage = Arc::new(MemoryStorage::new());
@@ -319,8 +319,8 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A flipped byte in a record: the read tells, collection sets the group aside and drops nothing,
-/// verify names the file.
+/// A byte of a record flips. The read reports it, collection sets the group aside and drops
+/// nothing, and verify names the file.
 #[test]
 fn a_damaged_group_is_set_aside() {
     set_aside(ValuePlacement::HashGrouped, GcPointers::Stable);
@@ -362,7 +362,7 @@ fn set_aside(placement: ValuePlacement, gc_pointers: GcPointers) {
     assert!(report.damage.iter().any(|damage| damage.file == name), "{:?}", report.damage);
 }
 
-/// Deletions and small values leave a record that looks live; compactions tell the group.
+/// Deletions and small values leave a record that looks live until compactions tell the group.
 #[test]
 fn what_deletions_and_small_values_replace_is_freed() {
     freed(options(ValuePlacement::HashGrouped));
@@ -384,12 +384,13 @@ fn freed(keyspace: KeyspaceOptions) {
             _ => store.put(key(k), "small").expect("puts"),
         }
     }
-    store.compact().expect("compactions");
+    store.compact().expect("compacts");
     store.collect_values().expect("collects");
     assert_eq!(bytes(), 0);
 }
 
-/// Keys 0 to 39 once, the even ones until collections have moved the others to the cold stream.
+/// Writes keys 0 to 39 once, then the even ones until collections have moved the odd ones to the
+/// cold stream.
 fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
     let mut keyspace = cooling();
     keyspace.values.groups = 1;
@@ -406,8 +407,8 @@ fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
     (store, model)
 }
 
-/// What is not updated moves to the cold stream, is found there by gets, cursors and snapshots,
-/// survives reopening without the option, and goes when it is deleted.
+/// A value without updates moves to the cold stream. Gets, cursors and snapshots find it there, it
+/// survives reopening without the option, and it goes when its key is deleted.
 #[test]
 fn what_is_not_updated_cools() {
     let storage = Arc::new(MemoryStorage::new());
@@ -423,7 +424,7 @@ fn what_is_not_updated_cools() {
     let snapshot = store.snapshot();
     assert!(store.verify().expect("verifies").is_clean());
     (0..30).for_each(|k| store.delete(key(k)).expect("deletes"));
-    store.compact().expect("compactions");
+    store.compact().expect("compacts");
     store.collect_values().expect("collects");
     check(&store, &model, Some(&snapshot));
     drop(snapshot);
@@ -433,15 +434,15 @@ fn what_is_not_updated_cools() {
     (warm.values.cold_stream, warm.values.groups) = (false, 1);
     let store = open_with(&storage, warm).expect("opens");
     (30..40).for_each(|k| store.delete(key(k)).expect("deletes"));
-    store.compact().expect("compactions");
+    store.compact().expect("compacts");
     store.collect_values().expect("collects");
     check(&store, &Model::new(), None);
     let seen = usage(&store);
-    // What is left of the stream: the slot that is being filled, and less than a slot of garbage.
+    // What is left of the stream is the slot that is being filled and less than a slot of garbage.
     assert!(seen.bytes() < 2 * 4096, "{seen:?}");
 }
 
-/// A checkpoint holds the cold stream and the groups' tags of one moment, whatever the original
+/// A checkpoint holds the cold stream and the groups' tags as of one moment, whatever the original
 /// collects afterwards.
 #[test]
 fn a_checkpoint_has_its_cold_stream() {
@@ -454,7 +455,7 @@ fn a_checkpoint_has_its_cold_stream() {
     assert!(cold_bytes(&store) > 19_000);
     store.checkpoint("/copy").expect("copies");
     let then = model.clone();
-    // Odd keys leave the cold stream, others cool, and the slots of both are used again.
+    // Odd keys leave the cold stream and other keys cool, so the slots of both are used again.
     for turn in 6..12 {
         for k in (0..40).filter(|k| k % 2 == 1 || turn == 6) {
             store.put(key(k), value(k, 1000, turn)).expect("puts");
@@ -471,16 +472,16 @@ fn a_checkpoint_has_its_cold_stream() {
     assert!(cold_bytes(&copy) > 19_000);
     check(&copy, &then, None);
     assert!(copy.verify().expect("verifies").is_clean());
-    // The copy is a store of its own: it collects as well.
+    // The copy is a store of its own, so it collects too.
     (0..40).for_each(|k| copy.put(key(k), value(k, 1000, 20)).expect("puts"));
-    copy.compact().expect("compactions and collects");
+    copy.compact().expect("compacts and collects");
     let newest = (0..40).map(|k| (key(k), value(k, 1000, 20))).collect();
     check(&copy, &newest, None);
     check(&store, &model, None);
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A flipped byte in a cold record: the read tells, the cold stream is set aside, the groups are
+/// A byte of a cold record flips. The read reports it, the cold stream is set aside, the groups are
 /// still collected, and nothing is dropped.
 #[test]
 fn a_damaged_cold_stream_is_set_aside() {
@@ -492,7 +493,7 @@ fn a_damaged_cold_stream_is_set_aside() {
     let mut bytes = vec![0; file.len().expect("memory") as usize];
     file.read_at(0, &mut bytes).expect("reads");
     let found = bytes.windows(needle.len()).enumerate().filter(|(_, window)| window == needle);
-    // Earlier lives of slots may hold it as well.
+    // Slots may still hold the record from an earlier use.
     for (at, _) in found.collect::<Vec<_>>() {
         file.write_at(at as u64 + 500, &[bytes[at + 500] ^ 1]).expect("writes");
     }
@@ -545,9 +546,9 @@ proptest! {
     }
 }
 
-/// Values of a log that collection had moved, their new pointers still in the memtable, when the
-/// placement changed: compactions rewrote all tables, the log went, and the memtable pointed
-/// nowhere.
+/// Collection had moved values of a log, and their new pointers were still in the memtable when the
+/// placement changed. Compactions rewrote all tables, the log was removed, and the memtable pointed
+/// to nothing.
 #[test]
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
@@ -566,7 +567,7 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     let mut inline = options(ValuePlacement::Inline);
     inline.shape.l0_trigger = 2;
     store.open_keyspace("default", Some(inline.clone())).expect("changes");
-    while store.run_one_job().expect("compactions") {}
+    while store.run_one_job().expect("compacts") {}
     check(&store, &model, None);
     store.flush().expect("flushes what was moved");
     check(&store, &model, None);
@@ -577,9 +578,9 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     check(&open(&storage, None), &model, None);
 }
 
-/// A flush that needs room waits until compactions have placed their values; on two cores,
-/// compactions wait until a flush is done. They waited for each other for ever while values moved
-/// to another place.
+/// A flush that needs room waits until compactions have placed their values. On two cores,
+/// compactions wait until a flush is done. While values moved to another place, the two waited for
+/// each other for ever.
 #[test]
 fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     let storage = Arc::new(MemoryStorage::new());
@@ -608,13 +609,13 @@ fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
             (0..10).for_each(|k| store.put(key(k), value(k, 2000, turn)).expect("puts"));
             store.flush().expect("flushes");
         }
-        compaction.join().expect("no panic").expect("compactions");
+        compaction.join().expect("no panic").expect("compacts");
     });
     assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
 
-/// A compaction did nothing to a tree that was one table already, so that after a change of
-/// placement the old value file stayed, and no collection frees anything in such a file.
+/// A compaction left a tree of one table unchanged. After a change of placement the old value file
+/// therefore stayed, and no collection frees anything in such a file.
 #[test]
 fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     let storage = Arc::new(MemoryStorage::new());
@@ -641,9 +642,10 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     }
 }
 
-/// A version whose record was collected, since a newer one hides it, goes on hiding older ones
-/// through compacts that do not meet the newer one, also after the placement has changed and the
-/// file is gone. Such a compaction failed: "a pointer to a retired file leads nowhere".
+/// A newer version hides an older one, whose record is then collected. The older one must go on
+/// hiding still older ones in compactions that do not meet the newer one, even after the placement
+/// has changed and the file is gone. Such a compaction failed: "a pointer to a retired file leads
+/// nowhere".
 #[test]
 fn a_hidden_version_outlives_its_value_file() {
     let storage = Arc::new(MemoryStorage::new());
@@ -682,9 +684,10 @@ fn a_hidden_version_outlives_its_value_file() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A compaction drops a deletion, a version whose value lies in an older file, and one whose value
-/// an earlier compaction has brought to the present file: of that nothing in its group says that it
-/// is dead. A collection that trusts the group then brought it back (found by the long run).
+/// A compaction drops a deletion, a version whose value lies in an older file, and a version whose
+/// value an earlier compaction has moved to the present file. Nothing in the group of the last one
+/// says that it is dead. A collection that trusted the group brought it back (found by the soak
+/// test).
 #[test]
 fn a_version_behind_one_in_another_file_does_not_come_back() {
     const KEYS: u32 = 1_000;
@@ -727,7 +730,7 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
         store.delete(format!("key{at:05}")).expect("delete");
     }
     store.close().expect("close");
-    // Level 1 is too large now: it sinks, and its values move. Level 0 waits for more tables.
+    // Level 1 is too large now, so it sinks and its values move. Level 0 waits for more tables.
     let store = reopen(ValuePlacement::HashGrouped, small);
     while store.run_one_job().expect("a compaction below level 0") {}
     assert!(store.metrics().counters.value_bytes_written > 0, "values came to the new file");

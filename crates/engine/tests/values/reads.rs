@@ -1,6 +1,6 @@
-//! What reads of separated values cost, counted at the storage: a get is one device read, wherever
-//! collections took the record, and none once the value was read twice; a scan without read-ahead
-//! reads one value at a time. What a scan reads later is found wherever it is by then.
+//! The cost of reads of separated values, counted at the storage. A get is one device read wherever
+//! collections took the record, and none once the value was read twice. A scan without read-ahead
+//! reads one value at a time. A scan finds a value it reads later wherever the value is by then.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn value(number: u64, turn: u64) -> Vec<u8> {
     (0..1000).map(|i| (i * 3 + number * 7 + turn) as u8).collect()
 }
 
-/// Every key once, then the even ones again and again, collecting in between.
+/// Writes every key once, then the even ones again and again, and collects in between.
 fn fill(store: &Store) {
     for turn in 0..6 {
         for k in (0..KEYS).filter(|k| turn == 0 || k % 2 == 0) {
@@ -71,7 +71,7 @@ fn reads(store: &Store) -> (u64, u64) {
 }
 
 fn gets_are_one_read(store: &Store, place: &str) {
-    // Tables and footers come into the cache, values do not.
+    // This brings tables and footers into the cache, but no values.
     for options in [ReadOptions::default().keys_only(), ReadOptions::default().fill_cache(false)] {
         let mut cursor = store.default_keyspace().cursor(options).expect("opens");
         cursor.seek_to_first().expect("seeks");
@@ -87,7 +87,7 @@ fn gets_are_one_read(store: &Store, place: &str) {
             assert_eq!(reads(store), (tables, values + 1), "{place}, key {k}, turn {turn}");
         }
     }
-    // What was read twice is cached, but for few that took each other's marks.
+    // Values read twice are cached, except a few that took each other's marks.
     let before = reads(store);
     for k in 0..KEYS {
         assert_eq!(store.get(key(k)).expect("reads").as_deref(), Some(&expected(k)[..]));
@@ -149,37 +149,37 @@ fn a_scan_reads_ahead_unless_it_is_told_not_to() {
     fill(&one_by_one);
     scan(&one_by_one);
     assert_eq!(scan(&one_by_one), KEYS);
-    // In memory there is nothing to announce.
+    // In memory, read-ahead has nothing to announce.
     let in_memory = open(|_| {});
     fill(&in_memory);
     scan(&in_memory);
     assert_eq!(scan(&in_memory), KEYS);
 }
 
-/// A cursor remembers where values lie that it was to read later.
+/// A cursor that remembers where the values lie that it reads later.
 struct Walk {
     store: Store,
     cursor: Cursor,
-    /// The key on which it stands.
+    /// The key on which the cursor stands.
     at: u64,
-    /// How long its values are.
+    /// The length of its values, as repetitions of the base value.
     times: usize,
 }
 
 impl Walk {
-    /// Values are large enough that no two of them are read together.
+    /// Begins a walk over values so large that no two of them are read together.
     fn begun(change: impl FnOnce(&mut ValueOptions)) -> Walk {
         Walk::begun_on(Arc::new(SimStorage::new(1)), 40, change)
     }
 
-    /// Some steps into a walk over everything, whose values have so many kilobytes.
+    /// Begins a walk over everything and takes some steps. Values have `times` kilobytes.
     fn begun_on(
         storage: Arc<dyn Storage>,
         times: usize,
         change: impl FnOnce(&mut ValueOptions),
     ) -> Walk {
         let store = open_on(storage, |values| {
-            // One value to a slot.
+            // One value per slot.
             values.slot_bytes = times as u32 * 1638;
             values.vlog_chunk_bytes = 2 * u64::from(values.slot_bytes);
             values.reserve_permille = 100_000;
@@ -191,13 +191,14 @@ impl Walk {
         let options = ReadOptions::default().fill_cache(false);
         let mut cursor = store.default_keyspace().cursor(options).expect("opens");
         cursor.seek_to_first().expect("seeks");
-        // One, then two, then four, then seven at once: it stands on the first of those. In memory
-        // one, two, three, and of the four that come next the first.
+        // The cursor reads one value, then two, four and seven at once, and stands on the first of
+        // the seven. In memory it reads one, two, three and then four, and stands on the first of
+        // the four.
         (0..7).for_each(|_| cursor.next().expect("steps"));
         Walk { store, cursor, at: 7, times }
     }
 
-    /// Everything is written anew, moved and collected, until slots were used again.
+    /// Everything is rewritten, moved and collected until slots are used again.
     fn disturb(&self) {
         for turn in 1..8 {
             for k in (0..KEYS).filter(|k| turn % 2 == 0 || k % 2 == 0) {
@@ -208,7 +209,7 @@ impl Walk {
         }
     }
 
-    /// The values are those of when the walk began.
+    /// The walk shows the values from when it began.
     fn ends_well(&mut self) {
         for k in self.at..KEYS {
             assert!(self.cursor.valid() && self.cursor.key() == key(k).as_bytes(), "key {k}");
@@ -227,8 +228,8 @@ const PLACEMENTS: [fn(&mut ValueOptions); 4] = [
     |values| values.gc_pointers = GcPointers::Writeback,
 ];
 
-/// Of a walk that found `found` values at once and read the first: each of the others is read, and
-/// again where it is now.
+/// The walk found `found` values at once and read the first. Each of the others is read once where
+/// it was and again where it is now.
 fn reads_again(mut walk: Walk, found: u64) {
     walk.disturb();
     let before = reads(&walk.store).1;
@@ -249,7 +250,7 @@ fn what_is_read_later_is_looked_for_again_if_its_slot_was_used_again() {
     reads_again(Walk::begun(|_| {}), 7);
 }
 
-/// In memory, where only lines are asked for ahead.
+/// In memory, read-ahead only prefetches cache lines.
 #[test]
 fn what_was_found_in_memory_is_looked_for_again_if_its_slot_was_used_again() {
     let begun = |times, change| Walk::begun_on(Arc::new(MemoryStorage::new()), times, change);
@@ -269,7 +270,7 @@ fn what_is_read_later_is_found_after_a_change_of_placement() {
         options.values.placement = placement;
         walk.store.open_keyspace("default", Some(options)).expect("changes");
         walk.disturb();
-        walk.store.compact().expect("compactions");
+        walk.store.compact().expect("compacts");
         walk.ends_well();
     }
 }

@@ -1,5 +1,5 @@
-//! Calls of a storage drawn at random, against a model: every storage gives the same answers, down
-//! to the kind of an error and the counters. Not here: loss and faults.
+//! Random calls of a storage against a model: every storage gives the same answers, down to the
+//! kind of an error and the counters. Loss and faults are tested elsewhere.
 //!
 //! More than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test --release
 //! -p runstone-storage --test conformance any_calls`, and the same with `-p runstone-flash`.
@@ -18,7 +18,7 @@ const SEEDS: u64 = 12;
 const STEPS: u64 = 250;
 const NAMES: [&str; 5] = ["a", "b", "c.table", "000007.wal", "d"];
 const LOCKS: [&str; 2] = ["LOCK", "OTHER"];
-/// Lengths and offsets are drawn beside these.
+/// Lengths and offsets are often drawn next to these.
 const EDGES: [u64; 7] = [0, 7, 512, 4096, 8192, 20_000, 65_536];
 const MOST_HANDLES: usize = 12;
 
@@ -53,14 +53,14 @@ impl Random {
     }
 }
 
-/// A handle and what it is of.
+/// A handle, the file it belongs to, and its category.
 struct Handle {
     file: Arc<dyn StorageFile>,
     id: usize,
     category: Category,
-    /// Made by `create_mapped` or `open_mapped`: its length stays.
+    /// The fixed length of a file made by `create_mapped` or opened by `open_mapped`.
     capacity: Option<u64>,
-    /// By the latter, which promises nothing but writes inside the length.
+    /// Opened by `open_mapped`, which promises nothing but writes inside the length.
     is_recycled: bool,
 }
 
@@ -68,14 +68,15 @@ struct Run<'a> {
     storage: &'a dyn Storage,
     random: Random,
     names: BTreeMap<String, usize>,
-    /// By id; what has no name any more stays for its handles.
+    /// The contents by id. A file without a name stays here for its handles.
     contents: Vec<Vec<u8>>,
     handles: Vec<Handle>,
     counted: BTreeMap<Category, CountersSnapshot>,
     locks: Vec<(&'static str, LockMode, Box<dyn StorageLock>)>,
 }
 
-/// What the environment asks for, or those of a test run; each with files of its own.
+/// Runs the seeds that the environment asks for, or those of a test run. Each uses files of its
+/// own.
 pub fn any_calls_do_as_a_model_says(storage: &dyn Storage, sibling: &Path) {
     let number = |name, otherwise| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -173,7 +174,7 @@ impl Run<'_> {
         self.hold(Handle { file, id, category, capacity, is_recycled: false });
     }
 
-    /// Some as recycled logs are.
+    /// Opens some files as recycled logs are opened.
     fn open(&mut self, at: &str) {
         let (name, category) = (self.name(), self.random.of(&Category::ALL));
         let Some(&id) = self.names.get(name) else {
@@ -227,7 +228,7 @@ impl Run<'_> {
         self.locks.extend(taken.map(|lock| (name, mode, lock)));
     }
 
-    /// A directory shows its lock files, which others do not have.
+    /// A directory lists its lock files, and other storages have none.
     fn list(&mut self, at: &str) {
         let listed = self.storage.list().expect(at);
         let listed = listed.into_iter().filter(|file| !LOCKS.contains(&&*file.name));
@@ -247,7 +248,7 @@ impl Run<'_> {
         self.handles.push(handle);
     }
 
-    /// Whether another handle may make a mapped file longer is left open.
+    /// The contract does not say whether another handle may make a mapped file longer.
     fn write(&mut self, handle: &Handle, at: &str) {
         let (offset, data) = (self.random.place(), self.random.bytes());
         let end = offset + data.len() as u64;
@@ -275,14 +276,14 @@ impl Run<'_> {
         }
     }
 
-    /// One way or another; of reads that end behind the file, none is right.
+    /// Reads by one of the calls. A read that ends past the end of the file must fail.
     fn read(&mut self, handle: &Handle, at: &str) {
         let content = self.contents[handle.id].clone();
         let mut requests = Vec::new();
         for _ in 0..=self.random.below(3) {
             let offset = self.random.place();
             let room = (content.len() as u64).saturating_sub(offset);
-            // Whether nothing can be read behind the end is left open.
+            // The contract does not say whether an empty read past the end succeeds.
             let len = match self.random.below(4) {
                 0 => 1 + self.random.place(),
                 1 => room.max(1),
@@ -303,7 +304,7 @@ impl Run<'_> {
             let expected: Option<Vec<Vec<u8>>> = requests.iter().map(|&read| part(read)).collect();
             let Some(expected) = expected else {
                 assert_eq!(read, Err(ErrorKind::UnexpectedEof), "{at}");
-                // How many were read before the one that failed is not told.
+                // The contract does not say how many reads count before the one that failed.
                 let counted = self.storage.counters().snapshot(handle.category);
                 *self.counted(handle.category) = counted;
                 return;
@@ -334,7 +335,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether another handle may change the length of a mapped file is left open.
+    /// The contract does not say whether another handle may change the length of a mapped file.
     fn resize(&mut self, handle: &Handle, at: &str) {
         let len = self.random.place();
         if handle.is_recycled {
@@ -369,7 +370,7 @@ impl Run<'_> {
         self.handles.iter().any(|handle| handle.id == id && handle.capacity.is_some())
     }
 
-    /// What changes nothing that can be seen.
+    /// Calls that change nothing a reader can see.
     fn look(&mut self, handle: &Handle, at: &str) {
         let (offset, len) = (self.random.place(), self.random.place());
         match self.random.below(6) {
@@ -387,7 +388,7 @@ impl Run<'_> {
         assert_eq!(handle.file.is_empty().expect(at), expected == 0, "{at}");
     }
 
-    /// Everything as it was told, here and in copies; then nothing is left.
+    /// Checks everything at the end, here and in copies. Then removes it all.
     fn end(mut self, sibling: &Path, at: &str) {
         self.list(at);
         for (category, counted) in &self.counted {

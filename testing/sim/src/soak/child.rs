@@ -19,17 +19,18 @@ use super::{
 };
 use crate::random::Random;
 
-/// Operations between two lines.
+/// Operations between two lines of output.
 const OPERATIONS_PER_LINE: u64 = 64;
-/// One in so many operations takes a snapshot.
+/// One operation in this many takes a snapshot.
 const OPERATIONS_PER_SNAPSHOT: u64 = 3_000;
-/// So many values are held, and looked at again before they are let go.
+/// This many values are held, and checked again before they are dropped.
 const HELD: usize = 200;
 
 /// A value that is held, and what it must be.
 type Held = (Option<Value>, Option<Vec<u8>>);
 
-/// Works on the store until it is killed. Returns only if something is wrong: what.
+/// Works on the store until the process is killed. Returns only if something is wrong, with the
+/// reason.
 pub fn run(soak: &Soak, opening: u64) -> String {
     let (store, keyspaces) = match soak.open(opening) {
         Ok(opened) => opened,
@@ -49,7 +50,7 @@ pub fn run(soak: &Soak, opening: u64) -> String {
     "the writer ended".to_string()
 }
 
-/// A thread that finds something ends the process: the others would go on.
+/// Ends the process when a thread finds something wrong, because the others would go on.
 fn end_on(outcome: Result<(), String>) {
     if let Err(what) = outcome {
         eprintln!("{what}");
@@ -100,7 +101,7 @@ fn write(
             return Err("a value that was held changed".to_string());
         }
         if random.one_in(OPERATIONS_PER_SNAPSHOT) {
-            // Full: enough snapshots are held.
+            // A full channel means that enough snapshots are held.
             let _ = sender.try_send((store.snapshot(), model.clone()));
         }
         if random.one_in(20_000) {

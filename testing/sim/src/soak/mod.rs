@@ -3,15 +3,16 @@
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
 //!    one batch, which also writes its number.
-//! 2. The child (`child`) applies them and tells over a pipe how far it got. Beside that it checks
-//!    what it reads against a model of its own, snapshots included.
+//! 2. The child (`child`) applies them and reports its progress over a pipe. It also checks what it
+//!    reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
 //!    many operations as the store says: no fewer than were acknowledged, nothing else.
 //! 4. Now and then the parent compacts and collects everything: what the value file then takes
 //!    must be within its bound.
 //!
-//! Operations are a seed's, when the child dies is not: a failure should be turned into a stepped
-//! one. No power is lost; that is `crash`. Few open files are `ulimit -n 128` before the command.
+//! The seed decides the operations but not the moment when the child dies, so a failure should be
+//! turned into a stepped test. No power is lost; that is `crash`. To run with few open files, use
+//! `ulimit -n 128` before the command.
 
 mod child;
 mod parent;
@@ -30,16 +31,17 @@ pub use parent::{Totals, run};
 use crate::random::Random;
 use crate::workload;
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Soak {
     /// The store.
     pub directory: PathBuf,
-    /// Of operations and of times.
+    /// The seed of operations and of times.
     pub seed: u64,
-    /// Where values lie, as an index of [`PLACEMENTS`]; `None`: elsewhere at each opening.
+    /// Where values lie, as an index of [`PLACEMENTS`]; `None` changes it at each opening.
     pub placement: Option<usize>,
-    /// The compaction policy; `None`: another tree at each opening, in all of its options.
+    /// The compaction policy; `None` changes the policy and all options of the tree at each
+    /// opening.
     pub policy: Option<&'static str>,
     /// Distinct keys.
     pub keys: u64,
@@ -64,16 +66,16 @@ const RESERVE_PERMILLE: u64 = 300;
 const VLOG_CHUNK_BYTES: u64 = 256 << 10;
 /// Header and key of a record in a value file.
 const RECORD_BYTES: u64 = 18 + 7;
-/// Of a tag, in the footer.
+/// Bytes of a tag in the footer.
 const TAG_FOOTER_BYTES: u64 = 12;
 /// Holds the number of the last operation.
 const COUNT_KEY: &str = "count";
-/// One in so many writes is a large one.
+/// One write in this many is a large one.
 const WRITES_PER_LARGE: u64 = 2_000;
 /// A value begins with the number of its operation and with its key.
 const LEAST_VALUE_BYTES: usize = 16;
 
-/// What a key should hold: which operation wrote it, and how long the value is.
+/// What a key should hold: the number of the operation that wrote it, and the length of the value.
 type Model = BTreeMap<u64, (u64, usize)>;
 
 /// A write: a key, and the length of its value, or a deletion.
@@ -99,7 +101,7 @@ impl Soak {
         let mut options = match self.policy {
             Some(policy) => tree_of(policy),
             None => {
-                // Drawn apart: placements stay those of the seed.
+                // From a stream of its own, so that the placements of a seed stay the same.
                 let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
                 Options {
                     compaction_slices: Some(1 + random.below(4) as usize),
@@ -160,7 +162,7 @@ impl Soak {
     }
 }
 
-/// A tree of that policy, small, its other options at their defaults.
+/// A small tree of that policy, with its other options at their defaults.
 fn tree_of(policy: &str) -> Options {
     let mut keyspace = KeyspaceOptions { policy: policy.to_string(), ..KeyspaceOptions::default() };
     keyspace.shape.table_bytes = 128 << 10;
@@ -204,7 +206,7 @@ fn keyspace_of(keyspaces: &[Keyspace], key: u64) -> &Keyspace {
     &keyspaces[(key % keyspaces.len() as u64) as usize]
 }
 
-/// What the store holds, by what its values say of themselves; a damaged value is an error.
+/// The content of the store according to the values themselves; a damaged value is an error.
 fn model_in(keyspaces: &[Keyspace], snapshot: Option<&Snapshot>) -> Result<Model, String> {
     let mut model = Model::new();
     for keyspace in keyspaces {
@@ -242,7 +244,7 @@ fn add_keyspace(
     Ok(())
 }
 
-/// What differs first, for a report.
+/// The first difference, for a report.
 fn difference(expected: &Model, found: &Model) -> Option<String> {
     let lost = expected.iter().find(|(key, value)| found.get(key) != Some(value));
     if let Some((key, value)) = lost {

@@ -1,4 +1,4 @@
-//! The process that kills: it knows what must be there, and opens the store to see.
+//! The process that kills the child. It knows what must be there, and opens the store to check.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::random::Random;
 
-/// What was done.
+/// Totals of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Times that the child was killed.
@@ -51,7 +51,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// What a child said.
+/// What a child reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     at: u64,
@@ -77,14 +77,14 @@ pub fn run(
     let mut opening = 0;
     while started.elapsed() < time {
         opening += 1;
-        // Mostly soon: an open that is killed is as good a test as a compaction.
+        // Mostly short times: killing an open is as good a test as killing a compaction.
         let most = [60, 500, 3_000, 8_000][random.below(4) as usize];
         let said = kill_after(command(opening), Duration::from_millis(random.below(most)))?;
         promised = promised.max(said.at);
         totals.kills += 1;
         totals.snapshots += said.snapshots;
         totals.collections += said.collections;
-        // The next child recovers by itself as well.
+        // Sometimes the next child recovers the store instead of the parent.
         let is_last = started.elapsed() >= time;
         if is_last || !random.one_in(3) {
             opening += 1;
@@ -98,7 +98,7 @@ pub fn run(
     Ok(totals)
 }
 
-/// What a child said until it was killed.
+/// Returns what a child reported until it was killed.
 fn kill_after(mut command: Command, time: Duration) -> Result<Said, String> {
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(text)?;
     let out = child.stdout.take().ok_or("no pipe")?;
@@ -117,7 +117,7 @@ fn kill_after(mut command: Command, time: Duration) -> Result<Said, String> {
 fn listen(out: ChildStdout) -> Said {
     let mut said = Said::default();
     for line in BufReader::new(out).lines() {
-        // The last line may be cut off; a number that lost digits promises less.
+        // The last line may be cut off. A number that lost digits only promises less.
         let Ok(line) = line else { break };
         let Some((word, number)) = line.split_once(' ') else { continue };
         let Ok(number) = number.parse::<u64>() else { continue };
@@ -167,11 +167,12 @@ fn check(
     store.close().map_err(|error| format!("close: {error}"))
 }
 
-/// (1 + r) times the data and one group; a group also fills one slot and leaves one partly filled.
+/// The bound is (1 + r) times the data plus one group. A group also fills one slot and leaves one
+/// partly filled.
 fn check_space(keyspace: &Keyspace, model: &Model, totals: &mut Totals) -> Result<(), String> {
     let records = model.values().map(|(_, len)| *len as u64);
     let records = records.filter(|len| *len >= u64::from(SEPARATE_AT));
-    // What is longer than a slot has slots of its own.
+    // A record longer than a slot has slots of its own.
     let room = |len: u64| match RECORD_BYTES + len {
         bytes if bytes > SLOT_BYTES => bytes.div_ceil(SLOT_BYTES) * SLOT_BYTES,
         bytes => bytes,
@@ -184,7 +185,7 @@ fn check_space(keyspace: &Keyspace, model: &Model, totals: &mut Totals) -> Resul
         ValuePlacement::HashGrouped => groups.map(|group| group.slots * SLOT_BYTES).max(),
         _ => Some(VLOG_CHUNK_BYTES),
     };
-    // The cold stream also fills a slot and has garbage of less than one; its tags are no data.
+    // The cold stream also fills a slot and has less than a slot of garbage. Its tags are not data.
     let tags = model.len() as u64 * (RECORD_BYTES + TAG_FOOTER_BYTES);
     let slack = 2 * u64::from(GROUPS + 1) * SLOT_BYTES + group.unwrap_or(0) + tags;
     let bound = data * (1000 + RESERVE_PERMILLE) / 1000 + slack;

@@ -1,5 +1,5 @@
-//! Compacts that are installed part by part: a crash between any two of their I/O operations leaves
-//! a sound tree, what was installed is not done again, and closing loses no part that was finished.
+//! Compactions that are installed part by part. A crash between any two of their I/O operations
+//! leaves a sound tree. Installed parts are not done again, and closing loses no finished part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Runs that overlap, with keys overwritten and deleted: an older value that comes back, or a
-/// version that is met in the wrong order, shows.
+/// Runs that overlap, with keys overwritten and deleted. An older value that comes back shows, and
+/// so does a version met in the wrong order.
 fn fill(store: &Store, seed: u64, rounds: u8) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
@@ -85,7 +85,7 @@ fn content(store: &Store, snapshot: Option<&Snapshot>) -> Model {
     forward
 }
 
-/// All keys, those that are there and those that are not.
+/// Checks all keys, present and absent.
 fn check(store: &Store, model: &Model, place: &str) {
     assert!(content(store, None) == *model, "{place}");
     for number in 0..KEYS {
@@ -103,7 +103,7 @@ fn check(store: &Store, model: &Model, place: &str) {
     assert!(store.verify().unwrap().is_clean(), "{place}");
 }
 
-/// I/O operations of a store until it is filled, until it is compacted, and the bytes compacted.
+/// I/O operations until the store is filled and until it is compacted, and the bytes compacted.
 fn plain_run(options: &Options) -> (u64, u64, u64) {
     let storage = SimStorage::new(7);
     let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
@@ -119,13 +119,14 @@ fn plain_run(options: &Options) -> (u64, u64, u64) {
 fn crash_everywhere(options: &Options) {
     let (filled, compacted, whole_bytes) = plain_run(options);
     let (mut resumed, mut least_bytes) = (0, u64::MAX);
-    // Every third operation: writes, syncs, edits and removals come in no such rhythm.
+    // Every third operation is enough, because writes, syncs, edits and removals do not repeat in
+    // threes.
     for at in (filled..compacted).step_by(3) {
         let storage = SimStorage::new(7);
         let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
         let model = fill(&store, 1, 8);
         storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
-        // A file that could not be removed is no error of the compaction.
+        // A compaction succeeds even if it cannot remove a file.
         let outcome = store.compact();
         assert!(outcome.is_err() || !storage.fired().is_empty(), "the fault at {at} never fired");
         drop(store);
@@ -145,7 +146,7 @@ fn crash_everywhere(options: &Options) {
             if is_pending {
                 resumed += 1;
                 let again = store.metrics().counters.compaction_bytes_written;
-                // Cells are planned anew for the rest, so sizes may differ by some tables' ends.
+                // The rest gets new cells, so the ends of some tables may differ in size.
                 assert!(again < whole_bytes, "{place}: {again} of {whole_bytes}");
                 least_bytes = least_bytes.min(again);
             }
@@ -160,7 +161,7 @@ fn a_crash_between_parts_of_a_stack() {
     crash_everywhere(&options("universal", Partitioner::GlobalRange));
 }
 
-/// The rule by which it is cut is chosen by the compaction, and stored with its first part.
+/// The compaction chooses its cutting rule and stores it with its first part.
 #[test]
 fn a_crash_between_parts_cut_by_prefix() {
     crash_everywhere(&options("universal", Partitioner::Prefix));
@@ -171,8 +172,8 @@ fn a_crash_between_parts_of_a_leveled_tree() {
     crash_everywhere(&options("leveling", Partitioner::Size));
 }
 
-/// An error ends the compaction between parts, or inside of one; what is installed stays, nothing
-/// is missing, and the next open goes on from there.
+/// An error ends the compaction between parts or inside one. Installed parts stay, nothing is
+/// missing, and the next open continues from there.
 #[test]
 fn an_error_anywhere_leaves_installed_parts() {
     let options = options("universal", Partitioner::GlobalRange);
@@ -195,19 +196,19 @@ fn an_error_anywhere_leaves_installed_parts() {
     }
 }
 
-/// The same compact in one edit and in parts gives the same content to every snapshot, also to
-/// those taken between parts by a reader that goes on while the compaction does.
+/// The same compaction in one edit and in parts gives every snapshot the same content. That
+/// includes snapshots taken between parts by a reader that runs during the compaction.
 #[test]
 fn readers_and_snapshots_beside_a_compaction_in_parts() {
     for slices in [1, 4] {
-        // A first slice that ends last leaves one part: the threads' affair, so there are rounds
-        // until there were several.
+        // If the first slice ends last, there is only one part. That depends on the threads, so
+        // rounds repeat until one has several parts.
         let parts = (2..22).map(|seed| parts_beside_readers(slices, seed)).find(|parts| *parts > 1);
         assert!(parts.is_some(), "{slices} slices never gave parts");
     }
 }
 
-/// In how many parts the compaction was installed.
+/// Returns the number of parts in which the compaction was installed.
 fn parts_beside_readers(slices: usize, seed: u64) -> u64 {
     let mut options = options("universal", Partitioner::GlobalRange);
     options.background = Background::Threads(2);
@@ -229,8 +230,8 @@ fn parts_beside_readers(slices: usize, seed: u64) -> u64 {
     store.metrics().counters.compaction_parts
 }
 
-/// A compaction is under way when the store closes. What was finished is in the tree, the next open
-/// goes on from there, also with other options.
+/// A store closes during a compaction. The tree keeps the finished parts, and the next open
+/// continues from there, even with other options.
 #[test]
 fn closing_keeps_finished_parts() {
     for (install, other) in [
@@ -238,8 +239,8 @@ fn closing_keeps_finished_parts() {
         (CompactionInstall::Atomic, CompactionInstall::Incremental),
     ] {
         let mut stopped = 0;
-        // Whether a close meets the compaction is the threads' affair, so there are rounds until
-        // some did.
+        // Whether a close meets the compaction depends on the threads, so rounds repeat until some
+        // do.
         for round in 0.. {
             if round >= 6 && stopped > 0 {
                 break;
@@ -250,7 +251,7 @@ fn closing_keeps_finished_parts() {
     }
 }
 
-/// Whether the close left something to be done.
+/// Returns whether the close left work of the compaction.
 fn close_meets_a_compaction(
     round: u64,
     install: CompactionInstall,
@@ -286,7 +287,8 @@ fn close_meets_a_compaction(
     let store = open(&options);
     check(&store, &model, "after the close");
     let shape = store.default_keyspace().shape();
-    // A close after the last part leaves nothing, and yet the call says that it was closed.
+    // A close after the last part leaves no work, although the call reports that the store was
+    // closed.
     assert!(shape.pending.is_none() || !done, "{shape:?}");
     let is_left = shape.pending.is_some();
     store.compact().unwrap();

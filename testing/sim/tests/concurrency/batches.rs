@@ -1,7 +1,7 @@
-//! Many threads on one store. A batch sets a group of keys over two keyspaces at once; for every
-//! reader each group is that of one batch, no older than what was acknowledged before it looked,
-//! while options change, values are collected, and all is compacted and copied. At last the process
-//! dies in the midst of it.
+//! Many threads on one store. A batch sets a group of keys over two keyspaces at once. Every reader
+//! sees each group as one batch left it, and no older than what was acknowledged before the read.
+//! Meanwhile options change, values are collected, and everything is compacted and copied. At the
+//! end the process dies in the middle of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ fn member(keyspace: usize, group: u64, turn: u64, member: u64) -> Option<Vec<u8>
 struct World {
     store: Store,
     keyspaces: Vec<Keyspace>,
-    /// The last turn of each group that began, and that was acknowledged.
+    /// The last turn of each group that was begun, and the last that was acknowledged.
     begun: Vec<AtomicU64>,
     done: Vec<AtomicU64>,
     is_dead: AtomicBool,
     is_over: AtomicBool,
 }
 
-/// Who fails must not leave the others at work for ever.
+/// Stops the other threads if one fails.
 struct OverAfterPanic<'a>(&'a AtomicBool);
 
 impl Drop for OverAfterPanic<'_> {
@@ -71,7 +71,7 @@ impl World {
         turns.iter().map(|turn| turn.load(SeqCst)).collect()
     }
 
-    /// Repeats some work until all is over. Only a dead store may fail.
+    /// Repeats some work until the end. Only a dead store may fail.
     fn repeat(&self, seed: u64, mut work: impl FnMut(&mut Random) -> Result<(), Error>) {
         let mut random = Random::new(seed);
         let _over = OverAfterPanic(&self.is_over);
@@ -102,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// The turn that left a group as it was found.
+    /// Finds the turn that left a group in this state.
     fn explain(&self, at: usize, group: u64, found: &Members, least: u64) -> u64 {
         let most = self.begun[group as usize].load(SeqCst);
         let is_left_by =
@@ -149,7 +149,7 @@ impl World {
         Ok(())
     }
 
-    /// The turn that each group is of, in both keyspaces.
+    /// The turn of each group, in both keyspaces.
     fn turns_of(
         &self,
         snapshot: Option<&Snapshot>,
@@ -166,7 +166,7 @@ impl World {
             turns.push((0..GROUPS).map(turn).collect::<Vec<u64>>());
         }
         let one = turns.swap_remove(0);
-        // Several turns may have left a group alike in one keyspace.
+        // Several turns may leave a group alike in one keyspace.
         for (group, (&turn, &other)) in one.iter().zip(&turns[0]).enumerate() {
             let is_alike = |at: usize| {
                 (0..MEMBERS).all(|m| {
@@ -233,7 +233,7 @@ fn groups(
     Ok(groups)
 }
 
-/// Threads work until there are so many turns; then the process dies.
+/// Runs the threads for this many turns; then the process dies.
 fn live(seed: u64, turns: u64) {
     let storage = SimStorage::new(seed);
     let options = changes::options(seed, seed, Background::Threads(2));

@@ -1,6 +1,5 @@
-//! Who waits for jobs, and what becomes of them: jobs that panic, keyspaces that are dropped in the
-//! middle of a compaction, stores that are closed while a caller collects, listeners that call
-//! back.
+//! Threads that wait for jobs, and jobs that end badly: jobs that panic, keyspaces dropped in the
+//! middle of a compaction, stores closed while a caller collects, listeners that call back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -15,7 +14,7 @@ use runstone::{
     Store, ValueOptions, ValuePlacement,
 };
 
-/// Nobody waits longer for what should take milliseconds.
+/// Longer than any wait should be for work that takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn keyspace_options() -> KeyspaceOptions {
@@ -45,7 +44,7 @@ fn options(background: Background) -> Options {
     }
 }
 
-/// A listener that runs what a test gives it at the first event of a kind.
+/// A listener that runs the test's closure at the first event of a kind.
 #[derive(Default)]
 struct Trap(Mutex<Option<Armed>>);
 
@@ -84,7 +83,7 @@ impl EventListener for Trap {
     }
 }
 
-/// Runs `work` in a thread of its own, and its outcome when there is one.
+/// Runs `work` in a thread of its own. The receiver gets its outcome.
 fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (is_done, done) = mpsc::channel();
     std::thread::spawn(move || is_done.send(work()));
@@ -95,7 +94,7 @@ fn write_all(keyspace: &Keyspace, turn: u8) -> Result<(), Error> {
     (0..40u8).try_for_each(|k| keyspace.put([k], [turn; 600]))
 }
 
-/// A store one of whose jobs stands still in an event, until it is told to panic.
+/// A store with a job that stands still in an event until the test tells it to panic.
 struct Stuck {
     store: Arc<Store>,
     storage: MemoryStorage,
@@ -131,7 +130,7 @@ impl Stuck {
         Stuck { store: Arc::new(store), storage, go, writer }
     }
 
-    /// The job panics; all that was acknowledged is in the store when it is opened again.
+    /// Lets the job panic. Everything acknowledged is in the store when it is opened again.
     fn check_after<T>(self, what: &str, waiting: &Receiver<T>) -> T {
         std::thread::sleep(Duration::from_millis(50));
         self.go.send(()).expect("is awaited");
@@ -148,7 +147,7 @@ impl Stuck {
     }
 }
 
-/// What waits for jobs.
+/// A call that waits for jobs.
 type Call = (&'static str, fn(&Store) -> Result<(), Error>);
 
 const CALLS: [Call; 8] = [
@@ -168,9 +167,9 @@ const CALLS: [Call; 8] = [
     ("run_one_job", |store| store.run_one_job().map(drop)),
 ];
 
-/// A job that panicked kept its claim, and a compaction or collection what else it held: who waited
-/// for it (the drop of a keyspace, a change of options, a compaction, a collection) waited for
-/// ever.
+/// A job that panicked kept its claim, and a compaction or collection also kept what it held. Every
+/// caller that waited for the job waited for ever: the drop of a keyspace, a change of options, a
+/// compaction, a collection.
 #[test]
 fn nobody_waits_for_a_job_that_panicked() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -188,7 +187,7 @@ fn nobody_waits_for_a_job_that_panicked() {
     }
 }
 
-/// The same for the end of the store, beside the job and after it.
+/// The same for the close of the store, during the job and after it.
 #[test]
 fn a_store_closes_beside_a_job_that_panics() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -204,7 +203,7 @@ fn a_store_closes_beside_a_job_that_panics() {
     }
 }
 
-/// A listener panicked again when it heard of its first panic: the process was aborted.
+/// A listener panicked again when it was told of its first panic, and the process aborted.
 #[test]
 fn a_listener_may_panic_twice() {
     #[derive(Debug)]
@@ -224,8 +223,8 @@ fn a_listener_may_panic_twice() {
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
 }
 
-/// A checkpoint that panicked (a listener heard of pressure) left its mark that holds flushes back:
-/// the next flush waited for ever.
+/// A checkpoint panicked because its listener did so at an event of pressure. It left behind the
+/// mark that holds flushes back, and the next flush waited for ever.
 #[test]
 fn a_checkpoint_that_panics_holds_no_flush_back() {
     let trap = Arc::new(Trap::default());
@@ -239,8 +238,8 @@ fn a_checkpoint_that_panics_holds_no_flush_back() {
     waiting.recv_timeout(PATIENCE).expect("the flush ends").expect("flushes");
 }
 
-/// A collection that a caller had begun through a handle went on after the store was closed, and
-/// wrote to slots that the next opener may use.
+/// A caller had begun a collection through a handle. It went on after the store was closed and
+/// wrote to slots that the next process to open the store may use.
 #[test]
 fn a_close_waits_for_a_collection_of_a_caller() {
     let storage = MemoryStorage::new();
@@ -269,7 +268,8 @@ fn a_close_waits_for_a_collection_of_a_caller() {
     assert!(open().expect("opens").verify().expect("verifies").is_clean());
 }
 
-/// The drop of a keyspace waited for all of a compaction whose outcome nobody wanted any more.
+/// The drop of a keyspace waited for the whole of a running compaction, whose output nothing needed
+/// any more.
 #[test]
 fn a_compaction_ends_when_its_keyspace_is_dropped() {
     for compaction_slices in [None, Some(4)] {
@@ -284,7 +284,7 @@ fn a_compaction_ends_when_its_keyspace_is_dropped() {
         };
         plain.shape.table_bytes = 512 << 10;
         let gone = store.open_keyspace("gone", Some(plain)).expect("new");
-        // In no order, so that nothing moves.
+        // The keys come in no order, so no table moves without being merged.
         for i in 0..200_000u32 {
             gone.put(i.wrapping_mul(0x9E37_79B9).to_be_bytes(), [7; 60]).expect("puts");
         }
@@ -311,7 +311,7 @@ fn a_compaction_ends_when_its_keyspace_is_dropped() {
     }
 }
 
-/// Counts how often this thread comes to a place.
+/// Counts how often this thread reaches a waypoint.
 fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
     seeded::step_in(place, move || {
         count.fetch_add(1, SeqCst);
@@ -319,8 +319,8 @@ fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
     });
 }
 
-/// Where jobs are run by hand, a checkpoint looked at the state without a pause while another
-/// thread flushed.
+/// With jobs run by hand, a checkpoint polled the state without a pause while another thread
+/// flushed.
 #[test]
 fn a_checkpoint_rests_while_another_thread_flushes() {
     let trap = Arc::new(Trap::default());
@@ -354,8 +354,9 @@ fn a_checkpoint_rests_while_another_thread_flushes() {
     copying.recv_timeout(PATIENCE).expect("ends").expect("copies");
 }
 
-/// A listener that called back into the store waited for the job that waited for it, or for a lock
-/// that was held for it. It may read; all else it is told to do in another thread.
+/// A listener that called back into the store waited for the job that waited for the listener, or
+/// for a lock held during the event. It may read. Any other call returns an error that says to use
+/// another thread.
 #[test]
 fn a_listener_may_read_and_is_told_so() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -384,7 +385,7 @@ fn a_listener_may_read_and_is_told_so() {
     }
 }
 
-/// What a call returns that a listener makes at the first event of a kind.
+/// Returns the outcome of a call that a listener makes at the first event of a kind.
 fn call_at(
     kind: &'static str,
     background: Background,
@@ -419,7 +420,7 @@ fn call_at(
     closing.recv_timeout(PATIENCE).map(|()| outcome)
 }
 
-/// A store that a listener closes is closed; what is in memory stays in the log.
+/// A listener may close the store; the memtables stay in the log.
 #[test]
 fn a_listener_may_end_the_store() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -448,7 +449,8 @@ fn a_listener_may_end_the_store() {
     }
 }
 
-/// A sync of the log that panicked was never over: who wanted another waited for ever.
+/// A sync of the log that panicked never ended, so a thread that needed another sync waited for
+/// ever.
 #[test]
 fn nobody_waits_for_a_sync_that_panicked() {
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options(Background::Manual));
@@ -462,8 +464,8 @@ fn nobody_waits_for_a_sync_that_panicked() {
     assert!(matches!(again, Err(Error::Stopped { .. })), "{again:?}");
 }
 
-/// The listener of one store wrote to another one, where it was told of something in the middle of
-/// a write: the thread's buffer for a write was taken, and it panicked.
+/// The listener of one store wrote to another store during an event in the middle of a write. The
+/// thread's write buffer was already in use, and the listener panicked.
 #[test]
 fn a_listener_may_write_to_another_store() {
     let trap = Arc::new(Trap::default());
@@ -479,8 +481,8 @@ fn a_listener_may_write_to_another_store() {
     assert!(other.get("heard of").expect("reads").is_some());
 }
 
-/// A caller collected what a value file held, while its keyspace changed its placement: the next
-/// round logged an edit of a file that was gone, and the store did not open again.
+/// A caller collected a value file while its keyspace changed its placement. The next round logged
+/// an edit of a file that was gone, and the store did not open again.
 #[test]
 fn a_collection_of_a_caller_ends_with_its_value_file() {
     let storage = MemoryStorage::new();
@@ -498,14 +500,14 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
             let outcome = changing.open_keyspace("busy", Some(inline));
             let _ = told.send(outcome.and_then(|busy| busy.compact()));
         });
-        // The change waits; with the second group, it goes on as far as it is let.
+        // The change waits for now. During the second group it goes as far as it can.
         std::thread::sleep(Duration::from_millis(200));
         seeded::step_in(Waypoint::GroupCopied, move || {
             let _ = changed.recv_timeout(Duration::from_secs(1));
         });
     });
     store.collect_values().expect("collects");
-    busy.compact().expect("compactions");
+    busy.compact().expect("compacts");
     drop(busy);
     let mut store = Some(store);
     while let Some(Err(left)) = store.take().map(Arc::try_unwrap) {
@@ -515,8 +517,8 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
     assert_eq!(store.keyspace("busy").expect("is there").iter().expect("opens").count(), 40);
 }
 
-/// Where jobs are run by hand, a caller with a handle began a flush while the store was closed, and
-/// both flushed the same memtable.
+/// With jobs run by hand, a caller with a handle began a flush while the store was being closed.
+/// Both flushed the same memtable.
 #[test]
 fn a_close_flushes_alone() {
     let trap = Arc::new(Trap::default());
@@ -528,7 +530,7 @@ fn a_close_flushes_alone() {
     seeded::step_in(Waypoint::MemtableReplaced, move || {
         let (tell, told) = mpsc::channel();
         trap.arm("flush", move || {
-            // The close's own, later, tells nobody.
+            // By the close's own flush the receiver is gone.
             let _ = tell.send(());
         });
         let refused = beside(move || keyspace.compact()).recv_timeout(PATIENCE).expect("ends");

@@ -37,7 +37,7 @@ struct Cluster {
     latest_call: u64,
 }
 
-/// Panics if the calls of one key are no register's.
+/// Panics if no register could have answered the calls of one key.
 fn judge(calls: &[Call]) {
     let mut clusters: BTreeMap<u64, Cluster> = BTreeMap::new();
     for call in calls {
@@ -67,7 +67,7 @@ fn judge(calls: &[Call]) {
     }
 }
 
-/// Threads that put and get at random; what they did, by key.
+/// Threads that put and get at random. Returns their calls by key.
 fn histories(store: &Store, seed: u64) -> BTreeMap<u64, Vec<Call>> {
     let clock = AtomicU64::new(1);
     let now = || clock.fetch_add(1, SeqCst);
@@ -79,7 +79,7 @@ fn histories(store: &Store, seed: u64) -> BTreeMap<u64, Vec<Call>> {
             let mut value = 1 + operation * THREADS + thread;
             let called = now();
             if is_put {
-                // Of a size that makes memtables change often.
+                // A size that makes memtables change often.
                 let bytes = [&value.to_be_bytes()[..], &[7; 200]].concat();
                 store.put(key.to_be_bytes(), bytes).expect("put");
             } else {
@@ -91,7 +91,7 @@ fn histories(store: &Store, seed: u64) -> BTreeMap<u64, Vec<Call>> {
         calls
     };
     let first = |key: u64| {
-        // Values of their own, which no thread writes.
+        // Values that no thread writes.
         let (value, called) = (u64::MAX - key, now());
         store.put(key.to_be_bytes(), value.to_be_bytes()).expect("put");
         Call { key, value, is_put: true, called, returned: now() }
@@ -126,7 +126,7 @@ fn single_keys_are_linearizable() {
     }
 }
 
-/// The judge tells what no register does.
+/// The judge rejects what no register does.
 #[test]
 fn what_no_register_does_is_told() {
     let call = |value, is_put, called, returned| Call { key: 0, value, is_put, called, returned };

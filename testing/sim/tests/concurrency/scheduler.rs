@@ -1,7 +1,7 @@
-//! Many threads at the scheduler: writes, flushes, compactions, collections, copies, changes of
-//! options, keyspaces that come and go, and at last a close beside a caller's compactions, with
-//! jobs in threads and run by hand. What each thread does follows from the seed; when, does not. A
-//! watchdog ends the process when nothing has moved for long.
+//! Many threads use the scheduler: writes, flushes, compactions, collections, copies, changes of
+//! options, keyspaces that come and go, and at last a close beside a caller's compactions. Jobs run
+//! in threads and by hand. The work of each thread follows from the seed, but its timing does not.
+//! A watchdog ends the process when nothing has moved for long.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,10 +18,10 @@ use runstone_sim::random::{Random, number};
 const NAMES: [&str; 4] = ["default", "other", "one", "two"];
 const LASTING: u64 = 2;
 const THREADS: u64 = 4;
-/// Nothing that a thread does takes as long.
+/// Longer than anything that a thread does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What each thread is at, and how often that changed.
+/// What each thread is doing, and how often that changed.
 #[derive(Default)]
 struct Watched {
     doing: Mutex<BTreeMap<u64, String>>,
@@ -53,7 +53,7 @@ impl Watched {
     }
 }
 
-/// However a life ends, nobody watches it any more.
+/// Ends the watch, however a life ends.
 struct Over<'a>(&'a Watched);
 
 impl Drop for Over<'_> {
@@ -62,12 +62,12 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Past the capture of the tests, which an abort would lose.
+/// Prints past the capture of the tests, which an abort would lose.
 fn tell(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Where the kernel has each thread: whether it waits, and for what.
+/// Shows where the kernel has each thread: whether it waits, and for what.
 fn show_threads() {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     for task in tasks {
@@ -85,7 +85,7 @@ struct Worker<'a> {
     random: Random,
     store: Arc<Store>,
     watched: &'a Watched,
-    /// Of the keyspaces that stay, its own keys.
+    /// The content of its own keys, in the keyspaces that stay.
     content: BTreeMap<(u64, Vec<u8>), Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! Checksums that are not looked at: a bug that is seeded to show that changed bytes find it.
+//! A seeded bug skips checksums, to show that changed bytes find it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_sim::found::panics;
 
-/// Bytes of a table changed one at a time: reads tell, or show what is right.
+/// Changes the bytes of a table one at a time. Reads report an error or return the right data.
 #[test]
 fn a_block_that_is_not_checked_is_found() {
     let check = || {

@@ -1,5 +1,5 @@
-//! Every byte of every file of a small store is damaged in turn: an open or a read then tells it,
-//! or shows what was there. Never a wrong or missing answer, never a panic (P6).
+//! Every byte of every file of a small store is damaged in turn. An open or a read then reports it
+//! or shows the right data. There is never a wrong or missing answer and never a panic (P6).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn options(read_only: bool) -> Options {
     Options { read_only, ..workload::placed(options, ValuePlacement::Inline) }
 }
 
-/// The same with every value apart, in hash groups.
+/// The same with every value separated, in hash groups.
 fn separated(read_only: bool) -> Options {
     let mut options = workload::placed(options(read_only), ValuePlacement::HashGrouped);
     if let Some(keyspace) = &mut options.keyspace {
@@ -40,7 +40,7 @@ fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     operations.insert(45, Operation::Compact);
     let tail = Write { keyspace: 0, key: b"tail".to_vec(), value: Some(b"last".to_vec()) };
     operations.push(Operation::Flush);
-    // What is damaged before a record that says that it was synced is told.
+    // Damage before a record that says that it was synced is reported.
     for sync in [true, true, false] {
         operations.push(Operation::Write { writes: vec![tail.clone()], sync });
     }
@@ -54,7 +54,7 @@ fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     (files_of(&storage), run.oracle)
 }
 
-/// Opens and reads everything; `Ok(None)` if the store told of damage.
+/// Opens and reads everything; `Ok(None)` if the store reports damage.
 fn look(image: &Files, read_only: bool) -> Option<State> {
     look_with(image, options(read_only))
 }
@@ -99,8 +99,8 @@ fn damage_every_byte(closed: bool, damage: impl Fn(u8) -> u8) {
                 None => told += 1,
                 Some(state) if &state == oracle.state() => same += 1,
                 Some(state) => {
-                    // The one honest limit: the last record of a log that was not closed cannot be
-                    // told from one that was never finished.
+                    // The one honest limit: the last record of a log that was not closed looks like
+                    // one that was never finished.
                     let judged = oracle.judge_tail(&state);
                     let last = name.ends_with(".wal") && !closed;
                     assert!(last && judged, "{name} byte {at} of {used}: a wrong answer");
@@ -145,7 +145,7 @@ fn every_truncation_of_every_file_is_told() {
     }
 }
 
-/// Free slots and old records may hold anything; what is live is told.
+/// Free slots and old records may hold anything; damage to live data is reported.
 #[test]
 fn every_byte_of_a_value_file() {
     let (image, oracle) = small_store_with(separated(false), true);

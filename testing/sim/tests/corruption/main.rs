@@ -1,4 +1,4 @@
-//! Bytes that are not what was written: reads tell it, or show what was there (P6).
+//! Changed bytes: reads report them or show the right data (P6).
 
 mod checksums;
 mod every_byte;

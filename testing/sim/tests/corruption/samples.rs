@@ -1,7 +1,7 @@
-//! Damage to a sample of each format, one byte or cut at a time: opened, scanned, read key by key,
-//! verified and dumped, it gives what was there, or an error that names the file (P6). Never a
-//! panic, nor more memory than a few times the files. `every_byte.rs` does every byte of one
-//! store; here each placement and device has its turn, with fewer bytes.
+//! Damage to a sample of each format, one byte or cut at a time. The sample is opened, scanned,
+//! read key by key, verified and dumped. Each step gives the right data or an error that names the
+//! file (P6), never a panic, and takes no more memory than a few times the files. `every_byte.rs`
+//! does every byte of one store; here each placement and device has its turn, with fewer bytes.
 //!
 //! All of them: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test corruption samples`.
 
@@ -17,7 +17,7 @@ use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, Sample, image_of, make, options, storage_of};
 
-/// More than any of this takes: a length that was believed ends the process.
+/// More memory than any of this takes. A store that believes a damaged length ends the process.
 const MOST_MEMORY_BYTES: u64 = 3 << 30;
 
 fn every(usual: usize) -> usize {
@@ -31,11 +31,11 @@ fn limit_memory() {
     setrlimit(Resource::As, limit).expect("a process may limit itself");
 }
 
-/// What was damaged, and how.
+/// What was damaged and how.
 struct Damaged {
     files: Files,
     what: String,
-    /// How many keys may be wrong without a word: what is honestly out of reach.
+    /// How many keys may be wrong without an error, because no check can find it.
     most_wrong: usize,
 }
 
@@ -55,7 +55,7 @@ fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
             let byte = [bytes[at] ^ 1 << (at % 8), 0, 0xff][at / step % 3];
             let what = format!("byte {at} is {byte:#x}");
             let damaged = Damaged::new(files, name, what, |bytes| bytes[at] = byte);
-            // The last record of a log that was not closed may corruption unnoticed.
+            // Corruption of the last record of a log that was not closed may go unnoticed.
             let most_wrong = usize::from(name.ends_with(".wal"));
             (byte != bytes[at]).then_some(Damaged { most_wrong, ..damaged })
         };
@@ -63,7 +63,7 @@ fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
     });
     let is_closed = !files.keys().any(|name| name.ends_with(".wal"));
     let cuts = files.iter().flat_map(move |(name, bytes)| {
-        // Nothing says how long a file was that somebody was still writing.
+        // Nothing records the length of a file that was still being written.
         let is_open = name.ends_with(".wal") || name == "saved";
         let is_open = is_open || (!is_closed && name.ends_with(".manifest"));
         (0..bytes.len()).step_by(step * 7 + 1).map(move |len| {
@@ -75,10 +75,10 @@ fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
     flips.chain(cuts)
 }
 
-/// What was found, and whether everything is sound.
+/// The content that was found, and whether everything is sound.
 struct Looked {
     state: Result<State, Error>,
-    /// Keys of what is expected for which a get gave something else.
+    /// The number of expected keys for which a get returned something else.
     wrong_gets: usize,
     report: Option<VerifyReport>,
 }
@@ -111,8 +111,8 @@ fn scan(keyspace: &Keyspace, i: usize, mut state: State) -> Result<State, Error>
     Ok(state)
 }
 
-/// Every key alone: gets go through filters and hash indexes, which scans do not. How many give
-/// something else than what is expected.
+/// Gets every key alone, since gets go through filters and hash indexes and scans do not. Returns
+/// how many differ from what is expected.
 fn get_all(keyspace: &Keyspace, i: usize, expected: &State) -> usize {
     let of_keyspace = expected.iter().filter(|((of, _), _)| *of == i);
     let is_wrong = |(key, value): &(&[u8], &Vec<u8>)| match keyspace.get(key) {
@@ -125,7 +125,7 @@ fn get_all(keyspace: &Keyspace, i: usize, expected: &State) -> usize {
     of_keyspace.map(|((_, key), value)| (&key[..], value)).filter(is_wrong).count()
 }
 
-/// An error says where and what to do.
+/// Checks that an error says where it is and what to do.
 fn told(outcome: Result<(), Error>, what: &str) {
     if let Err(error) = outcome {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty(), "{what}: {error:?}");
@@ -186,7 +186,7 @@ fn device_sample(name: &str) -> Sample {
     make().into_iter().find(|sample| sample.name == name).expect("a sample")
 }
 
-/// What a KVSSD holds; `None` where it tells of damage.
+/// The content of a KVSSD; `None` if it reports damage.
 fn look_at_device(files: &Files) -> Result<(State, bool), FlashError> {
     let (image, side) = (image_of(&files["flash"]), image_of(&files["saved"]));
     let mut device = KvSsd::open(Box::new(image), Box::new(side), None, Timing::PAPER, None)?;
@@ -205,7 +205,7 @@ fn look_at_device(files: &Files) -> Result<(State, bool), FlashError> {
 #[test]
 fn a_damaged_kvssd_tells_it_or_is_right() {
     limit_memory();
-    // The last group of a log may be one that was never whole.
+    // The last group of a log may look like one that was never whole.
     for (name, last_group) in [("kvssd", 0), ("kvssd-global-range", 8)] {
         let sample = device_sample(name);
         let (mut told, mut harmless, mut lost) = (0, 0, 0);

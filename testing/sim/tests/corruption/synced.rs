@@ -1,7 +1,7 @@
-//! What was synced and is damaged is refused; what was not and is damaged never is (P6, P8). The
-//! log and the manifest say which is which, not whether the machine has booted since: a copy of the
-//! disk of a running machine looks like one that lost its power. Here is also what nobody can tell,
-//! and how much it is at most.
+//! Damage to synced data is refused, and damage to unsynced data never is (P6, P8). The log and the
+//! manifest say which data is synced. They do not say whether the machine has booted since: a copy
+//! of the disk of a running machine looks like one that lost its power. The tests also show what no
+//! check can tell, and bound it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn put(store: &Store, i: u32, sync: bool) {
     store.default_keyspace().put_with(key, [i as u8; 1000], options).expect("put");
 }
 
-/// The keys there, which must be the first ones.
+/// The keys of the store, which must be the first ones written.
 fn keys(store: &Store) -> u32 {
     let found: BTreeSet<Vec<u8>> = store
         .default_keyspace()
@@ -47,14 +47,14 @@ fn keys(store: &Store) -> u32 {
     count
 }
 
-/// The last file of a kind that holds anything: segments of the log are prepared ahead.
+/// The last file of a kind with content, since segments of the log are prepared ahead.
 fn last_of(disk: &SimStorage, ending: &str) -> String {
     let names = disk.list().expect("lists").into_iter().map(|file| file.name);
     let begun = names.filter(|name| name.ends_with(ending) && used(disk, name) > 0);
     begun.max().expect("there is one")
 }
 
-/// Bytes up to the last one that is not zero.
+/// The length up to the last byte that is not zero.
 fn used(disk: &SimStorage, name: &str) -> usize {
     let bytes = disk.read_all(name).expect("is there");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
@@ -71,8 +71,8 @@ fn named_bytes(disk: &SimStorage) -> usize {
     text.split(' ').nth(1).expect("a length").parse().expect("a number")
 }
 
-/// A copy of the directory of an open store, taken file by file, with a page of the log that had
-/// not reached the disk. The machine has not booted since, so it was refused as corrupt.
+/// The directory of an open store is copied file by file, and a page of the log has not reached the
+/// disk. The machine has not booted since, so the copy was refused as corrupt.
 #[test]
 fn a_copy_of_a_disk_in_use_opens() {
     let root = tempfile::tempdir().expect("temporary directory");
@@ -108,9 +108,9 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// The end of the last edit that moved the log on is lost together with its seal. Whatever was
-/// logged since says that the edit was durable; without a record since then, what that one flush
-/// wrote can be missing, and no more.
+/// The end of the last edit that moved the log on is lost together with its seal. Any later log
+/// record says that the edit was durable. Without one, the writes of that single flush can be
+/// missing, and no more.
 #[test]
 fn a_lost_edit_is_told_by_the_log() {
     for logged_since in [false, true] {
@@ -129,7 +129,7 @@ fn a_lost_edit_is_told_by_the_log() {
             while store.run_one_job().expect("job") {}
         }
         let left = disk.process_crash();
-        // The seal of the edit before stays, or its own would be missing.
+        // The seal of the edit before stays, or damage to that edit would be reported.
         zero(&left, &manifest, before..after);
         match (open(&left), logged_since) {
             (Err(refused), true) => assert!(refused.is_corruption(), "{refused}"),
@@ -154,8 +154,8 @@ fn verify_tells_of_a_lost_edit() {
     assert!(report.damage.iter().any(|damage| damage.file == manifest), "{:?}", report.damage);
 }
 
-/// A manifest that was cut off at a record was only told if it was shorter than when the store was
-/// opened. Now `CURRENT` follows it.
+/// A manifest that was cut off at a record was noticed only if it was shorter than at the open of
+/// the store. Now `CURRENT` follows its length.
 #[test]
 fn little_of_a_manifest_can_be_cut_off_unnoticed() {
     let disk = SimStorage::new(1);
@@ -180,8 +180,8 @@ fn little_of_a_manifest_can_be_cut_off_unnoticed() {
     }
 }
 
-/// Nothing follows the last segment of a log, so nobody can tell that its end is missing; but
-/// every earlier one is told by the next.
+/// Nothing follows the last segment of a log, so a missing end goes unnoticed. A missing end of an
+/// earlier segment shows in the next one.
 #[test]
 fn a_short_segment_is_told_by_the_next() {
     let disk = SimStorage::new(1);
@@ -206,8 +206,8 @@ fn a_short_segment_is_told_by_the_next() {
     }
 }
 
-/// The next segment had been begun, and has no record yet. What lies behind the damage in the one
-/// before was not looked at.
+/// The next segment had begun and had no record yet. Recovery did not check what lies past the
+/// damage in the segment before it.
 #[test]
 fn damage_before_a_segment_that_was_only_begun_is_told() {
     let disk = SimStorage::new(1);
@@ -215,7 +215,7 @@ fn damage_before_a_segment_that_was_only_begun_is_told() {
     (0..20).for_each(|i| put(&store, i, true));
     let log = last_of(&disk, ".wal");
     let end = used(&disk, &log);
-    // It does not fit, and half of it reaches the disk.
+    // The record does not fit, and half of it reaches the disk.
     let writes = store.default_keyspace().put_with([1], vec![1; 50_000], WriteOptions::default());
     writes.expect("put");
     let left = disk.process_crash();

@@ -1,7 +1,7 @@
-//! Lives of a store through crashes and faults in a row, recoveries included: batches over
-//! keyspaces that come and go, checkpoints that are opened and written to themselves, read-only
-//! opens of what a crash left, handles and snapshots that outlive their keyspace. Log segments are
-//! small, so that batches have segments of their own and most are used again.
+//! Lives of a store through many crashes and faults, recoveries included. Batches span keyspaces
+//! that come and go, checkpoints are opened and written to, crash remains are opened read-only, and
+//! handles and snapshots outlive their keyspace. Log segments are small, so that batches get
+//! segments of their own and most segments are used again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,29 +18,29 @@ use runstone_sim::random::{Random, number};
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
 
-/// What a keyspace holds.
+/// The content of a keyspace.
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-/// What a store holds, by name.
+/// The contents of a store, by keyspace name.
 type Found = BTreeMap<String, Content>;
-/// Which keyspace has which name: one that is made anew is another one.
+/// The id of each keyspace by name. A keyspace that is made again gets a new id.
 type Named = BTreeMap<String, u64>;
 
-/// A put or a delete, and where.
+/// The keyspace, the key, and the value of a put or `None` for a delete.
 type Write = (u64, Vec<u8>, Option<Vec<u8>>);
 
-/// What must be true.
+/// The model: what the store must hold.
 #[derive(Default)]
 struct World {
     named: Named,
-    /// What they are if the operation at hand, which makes or drops one, has happened.
+    /// The names if the current operation, which makes or drops a keyspace, has taken effect.
     maybe: Option<Named>,
     base: BTreeMap<u64, Content>,
-    /// Since `base`; the last one may be unacknowledged.
+    /// Batches since `base`; the last one may be unacknowledged.
     batches: Vec<Vec<Write>>,
     acknowledged: usize,
     durable: usize,
     next: u64,
-    /// Power was lost since what is there was last looked at.
+    /// Whether power was lost since the content was last checked.
     power_lost: bool,
 }
 
@@ -66,7 +66,7 @@ impl World {
         named.iter().map(|(name, id)| (name.clone(), content(id))).collect()
     }
 
-    /// What is there while nothing has gone wrong.
+    /// The content while nothing has gone wrong.
     fn now(&self) -> Found {
         World::found(&self.named, &self.state(self.acknowledged))
     }
@@ -75,8 +75,8 @@ impl World {
         self.durable = self.acknowledged;
     }
 
-    /// The history that explains what was found: keyspaces are made and dropped durably; of the
-    /// batches a prefix survives, with all that were promised.
+    /// Finds the history that explains the content. Making and dropping keyspaces is durable. Of
+    /// the batches a prefix survives, and it contains every batch that was promised.
     fn explain(&self, found: &Found) -> Option<(Named, BTreeMap<u64, Content>)> {
         let least = if self.power_lost { self.durable } else { self.acknowledged };
         for named in std::iter::once(&self.named).chain(&self.maybe) {
@@ -90,27 +90,27 @@ impl World {
         None
     }
 
-    /// What was found is the truth from now on.
+    /// Takes what was found as the state from now on.
     fn settle(&mut self, (named, state): (Named, BTreeMap<u64, Content>)) {
         let next = self.next;
         *self = World { named, base: state, next, ..World::default() };
     }
 }
 
-/// A store and what is held of it.
+/// A store and everything the test holds of it.
 struct Life {
     seed: u64,
     random: Random,
     storage: SimStorage,
     store: Option<Store>,
     world: World,
-    /// Copies that nobody wrote to.
+    /// Copies that nothing has written to.
     copies: Vec<(PathBuf, Found)>,
     /// Handles of dropped keyspaces.
     gone: Vec<Keyspace>,
     snapshots: Vec<(Snapshot, Vec<(Keyspace, Content)>)>,
-    /// A sync failed, and the machine has not lost its power since: the kernel may take bytes for
-    /// written that are not.
+    /// A sync failed and the machine has kept its power since, so the kernel may take lost bytes
+    /// for written.
     sync_failed: bool,
 }
 
@@ -171,7 +171,7 @@ impl Life {
     fn open(&mut self, storage: &SimStorage, read_only: bool) -> Result<Store, Error> {
         let mut options = Options { read_only, ..self.options() };
         if self.random.one_in(3) {
-            // Those that are stored.
+            // Without these, the stored options of the keyspace apply.
             options.keyspace = None;
         }
         Store::open_on(Arc::new(storage.clone()), options)
@@ -183,7 +183,7 @@ impl Life {
         (name.clone(), *id)
     }
 
-    /// One step of whatever kind. An error is the store's; a disagreement panics.
+    /// Does one step of any kind. An error is the store's; a disagreement panics.
     fn step(&mut self) -> Result<(), Error> {
         match self.random.below(100) {
             0..50 => self.write()?,
@@ -275,7 +275,7 @@ impl Life {
         self.world.maybe = Some(named);
         self.store().drop_keyspace(&name)?;
         self.world.named = self.world.maybe.take().expect("set");
-        // Of a store that a fault has stopped, that is the error.
+        // On a store that a fault has stopped, this is the error.
         handle.put("key", "value").expect_err("it is gone");
         self.gone.push(handle);
         Ok(())
@@ -305,7 +305,7 @@ impl Life {
         Ok(())
     }
 
-    /// A copy is what the store was; it can be written to, and neither sees the other's writes.
+    /// A copy holds what the store held. It takes writes, and neither store sees the other's.
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;
@@ -364,11 +364,11 @@ impl Life {
             FaultKind::FailedSync,
             FaultKind::ShortWrite,
         ];
-        // Often in the recovery.
+        // Small bounds place the fault in the recovery.
         let within = [20, 100, 400, 1000][self.random.below(4) as usize];
         let at_op = self.storage.ops() + self.random.below(within);
         let kind = match KINDS[self.random.below(KINDS.len() as u64) as usize] {
-            // A log that a full disk keeps has bytes that no later sync writes.
+            // On a full disk the log keeps bytes that no later sync writes.
             FaultKind::NoSpace if self.sync_failed => FaultKind::Crash,
             kind => kind,
         };
@@ -376,12 +376,12 @@ impl Life {
         self.storage.inject(Fault { at_op, kind, sticky, category: None });
     }
 
-    /// Opens what is left and lives on until something goes wrong, or nothing for long enough.
+    /// Opens what is left and goes on until something fails, or until nothing has for long enough.
     fn generation(&mut self, read_only: Option<Found>) -> Result<(), Error> {
         let storage = self.storage.clone();
         let fired = storage.fired().len();
         self.store = Some(self.open(&storage, false)?);
-        // Only a removal may fail in an open that succeeds: that file is the next one's to remove.
+        // An open that succeeds may only fail to remove a file. The next open removes that file.
         let all_removed = storage.fired().len() == fired;
         let found = read(self.store())?;
         let explained = self.world.explain(&found).expect("what was found is no prefix");
@@ -397,7 +397,7 @@ impl Life {
         Ok(())
     }
 
-    /// The machine or the process ends, or the program closes the store.
+    /// The machine loses power, the process dies, or the program closes the store.
     fn end(&mut self) {
         let fails_syncs =
             |fault: &Fault| matches!(fault.kind, FaultKind::FailedSync | FaultKind::Eio);
@@ -423,7 +423,8 @@ impl Life {
         }
     }
 
-    /// What a read-only open of the remains shows; it changes nothing. Copies are as they were.
+    /// Returns what a read-only open of the remains shows. It changes nothing, and copies are
+    /// unchanged.
     fn look(&mut self) -> Option<Found> {
         let storage = self.storage.clone();
         for (path, expected) in self.copies.clone() {
@@ -437,7 +438,7 @@ impl Life {
         let before = (storage.ops(), storage.list().expect("lists"));
         let store = match self.open(&storage, true) {
             Ok(store) => store,
-            // Before the first manifest.
+            // The crash came before the first manifest.
             Err(Error::NotAStore { .. }) if self.world.named.is_empty() => return None,
             Err(error) => panic!("P8, read-only: {error}"),
         };

@@ -32,7 +32,7 @@ fn value(i: u64) -> Vec<u8> {
     (0..20 + i % 300).map(|_| random.draw() as u8).collect()
 }
 
-/// Not a test of its own: what the child does when it finds itself named a store.
+/// Not a test of its own: the child's work when the environment names a store.
 #[test]
 fn child_writes_until_killed() {
     let Ok(path) = std::env::var(CHILD) else { return };

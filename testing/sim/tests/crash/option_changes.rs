@@ -17,7 +17,7 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
     Ok(store)
 }
 
-/// Everything is compacted and collected, and still there.
+/// Compacts and collects everything, and checks that it is still there.
 fn check_end(store: &Store, oracle: &Oracle, place: &str) {
     store.compact().unwrap_or_else(|error| panic!("{place}: compact: {error}"));
     store.wait_idle().unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -61,8 +61,8 @@ fn crash(seed: u64, count: usize, every: usize) {
     fault(seed, count, every, &[kind]);
 }
 
-/// An I/O operation goes wrong, once; life goes on if it may. Then, at the end or at the error that
-/// ends it, the machine goes down. What is left is opened under other options, and used.
+/// One I/O operation fails, and the life continues if it may. At its end, or at the error that ends
+/// it, the machine goes down. What is left is opened under other options and used.
 fn fault(seed: u64, count: usize, every: usize, kinds: &[FaultKind]) {
     let mut random = Random::new(seed ^ 0xc4a5);
     let before = options(seed, random.draw(), Background::Manual);
@@ -111,7 +111,7 @@ fn go_on(
     check_end(life.run.store.as_ref().expect("open"), &life.run.oracle, place);
 }
 
-/// Of errors, only a full disk that did not hit a write lets life go on.
+/// Only one kind of error lets the life continue: a full disk that did not hit a write.
 fn run_until_error(
     storage: &SimStorage,
     options: &Options,

@@ -1,5 +1,5 @@
-//! Two processes that both think that they own a store: a fork, and a second opener after somebody
-//! removed or replaced the lock file. Whoever is not the owner changes nothing.
+//! Two processes that both believe they own a store: after a fork, and after a second open when the
+//! lock file was removed or replaced. The process that is not the owner changes nothing.
 //!
 //! Obligations of the unsafe code:
 //! * O1 the process that forks has one thread that runs, and the child only uses what that thread
@@ -50,7 +50,7 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|e| (e.file_name().into_string().expect("text"), read(&e.path()))).collect()
 }
 
-/// What a fork of the process does with the store that it finds itself with.
+/// What a fork of the process does with the store it inherits.
 fn use_in_a_fork(store: Store) -> Result<(), String> {
     let refused = |what: &str, outcome: Result<(), Error>| match outcome {
         Err(Error::OtherProcess) => Ok(()),
@@ -71,8 +71,8 @@ fn use_in_a_fork(store: Store) -> Result<(), String> {
     refused("close", store.close())
 }
 
-/// Not a test of its own: the process that forks. Under `Background::Manual` the child that dropped
-/// the store deleted the log of its parent, and 1,000 synced puts were lost.
+/// Not a test of its own: the process that forks. Under `Background::Manual` the child dropped the
+/// store and deleted the log of its parent, and 1,000 synced puts were lost.
 #[test]
 fn child_that_forks() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -100,13 +100,13 @@ fn child_that_forks() {
             }
         }
         (PUTS..PUTS + 10).for_each(|i| put(&store, i).expect("the parent goes on"));
-        // As if killed: what was synced is in the log.
+        // As if killed: synced writes are in the log.
         std::mem::forget(store);
     }
     close_beside_a_fork(&format!("{path}-closed"));
 }
 
-/// The lock of a store that is closed is free, although a fork has copies of all its files.
+/// The lock of a closed store is free, although a fork has copies of all its files.
 fn close_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let (reader, writer) = std::io::pipe().expect("pipe");
@@ -169,7 +169,7 @@ fn a_lock_that_was_removed_or_replaced_is_noticed() {
         told("a put that is synced", put(&first, PUTS));
         told("a new keyspace", first.open_keyspace("new", None).map(drop));
         told("a collection", first.collect_values());
-        // What is in memory can be read.
+        // Data in memory can be read.
         check(&first, PUTS);
         let _ = first.close();
         let after = files(&path);

@@ -1,7 +1,7 @@
-//! Power cuts on a real file system: ext4 in a file, cut off by its shutdown ioctl while a child
-//! process writes, mounted again and judged. What the child was told to be synced is there (P1),
-//! what is lost is a suffix (P2), batches are whole (P3). Needs to mount; says so and ends where it
-//! may not.
+//! Power cuts on a real file system. An ext4 file system in a file is cut off by its shutdown ioctl
+//! while a child process writes, then mounted again and judged. Writes acknowledged as synced are
+//! there (P1), lost writes are a suffix (P2), and batches are whole (P3). The test needs the right
+//! to mount; without it, it says so and ends.
 //!
 //! Obligations of the unsafe code:
 //! * O1 the ioctl reads one `u32` behind its argument, as `Setter` passes it, and keeps no pointer.
@@ -20,7 +20,7 @@ use rustix::ioctl::{Setter, ioctl};
 
 const CHILD: &str = "RUNSTONE_POWER_CUT_TEST_STORE";
 const CUTS: u64 = 60;
-/// Writes go round these keys, so that stores stay small and old versions could show.
+/// Writes cycle through these keys, so that stores stay small and old versions could show.
 const KEYS: u64 = 3000;
 const COUNT: &[u8] = b"count";
 /// One write of so many is synced.
@@ -57,7 +57,7 @@ fn count(store: &Store) -> u64 {
     found.map_or(0, |bytes| u64::from_le_bytes(bytes.as_ref().try_into().expect("a number")))
 }
 
-/// Not a test of its own: what the child does when it finds itself named a store. It goes on after
+/// Not a test of its own: the child's work when the environment names a store. It continues after
 /// the writes that it finds, until something fails.
 #[test]
 fn child_writes_until_the_power_fails() {
@@ -88,7 +88,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// What it says if there cannot be one here.
+    /// The error says why there can be no file system here.
     fn make(directory: &Path) -> Result<Disk, String> {
         let disk = Disk { image: directory.join("image"), root: directory.join("root") };
         let file = File::create(&disk.image).map_err(|e| e.to_string())?;
@@ -109,7 +109,7 @@ impl Disk {
         run("umount", &[&self.root.to_string_lossy()])
     }
 
-    /// From now on nothing gets to the disk, not even what its journal holds in memory.
+    /// From now on nothing reaches the disk, not even the journal's content in memory.
     fn cut(&self) {
         /// `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
         const SHUTDOWN: rustix::ioctl::Opcode = 0x8004_587D;
@@ -135,10 +135,11 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Lets a child write, and cuts the power after some of its syncs; how many writes it knew to be
-/// on disk before the cut began. A sync that the cut overtakes may be acknowledged all the same:
-/// the kernel looks for a shutdown when a sync begins, and not when its pages are written. No
-/// machine without power would have said it, so such a word counts for nothing.
+/// Lets a child write and cuts the power after some of its syncs. Returns how many writes the child
+/// knew to be on disk before the cut began. A sync that the cut overtakes may still be
+/// acknowledged, because the kernel checks for a shutdown when a sync begins and not when its pages
+/// are written. A machine without power could not acknowledge it, so such an acknowledgement does
+/// not count.
 fn write_and_cut(disk: &Disk, round: u64, syncs: u64, delay: Duration) -> u64 {
     let store = disk.root.join("store");
     let mut child = Command::new(std::env::current_exe().expect("own path"))
@@ -167,7 +168,7 @@ fn write_and_cut(disk: &Disk, round: u64, syncs: u64, delay: Duration) -> u64 {
     std::thread::sleep(delay);
     let synced = newest.load(Ordering::SeqCst);
     disk.cut();
-    // It may end by itself: a page of a mapped log may be gone.
+    // The child may end by itself, because a page of a mapped log may be gone.
     let _ = child.kill();
     child.wait().expect("reaped");
     reader.join().expect("read to the end");

@@ -73,8 +73,8 @@ fn failed_syncs() {
     fail_everywhere(FaultKind::FailedSync, false, 30..33);
 }
 
-/// What is not needed any more stops nobody: writes went on only after the next open if an old
-/// manifest or a spare log segment could not be removed, and an open that met such a file failed.
+/// A file that is not needed any more stops nothing. An old manifest or a spare log segment could
+/// not be removed, and writes stopped until the next open. An open that met such a file failed.
 #[test]
 fn files_that_cannot_be_removed_stop_nothing() {
     let mut left = 0;
@@ -82,7 +82,7 @@ fn files_that_cannot_be_removed_stop_nothing() {
         let operations = generate(seed, 200);
         let options = workload::options(seed, Background::Manual);
         let storage = SimStorage::new(seed);
-        // A file that does not exist has no category, and is not there to stay.
+        // A file that does not exist has no category and cannot stay.
         let keep_all = |storage: &SimStorage| {
             for category in Category::ALL.map(Some) {
                 let kind = FaultKind::FailedRemove;
@@ -129,9 +129,9 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     assert_eq!(storage.fired().len(), 1);
 }
 
-/// A directory sync of the manifest's failed beside a writer that wants to be durable and had begun
-/// before. Its own sync of the directory, where the name of its log segment is, then succeeded, of
-/// which nobody knows what it says.
+/// A directory sync by the manifest failed beside a writer that had begun a synced write. The
+/// writer's own directory sync, which covers the name of its log segment, then succeeded. After the
+/// failure nobody knows what that success means.
 #[test]
 fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
     let storage = SimStorage::new(1);
@@ -151,8 +151,8 @@ fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
 }
 
-/// A full disk that only a sync of the manifest or of values found was waited out, although nobody
-/// knew what they held: writes went on until the next edit was refused (P7).
+/// Only a sync of the manifest or of values reported the full disk. The store waited for space
+/// although nobody knew what those files held. Writes went on until the next edit was refused (P7).
 #[test]
 fn a_full_disk_that_a_sync_finds_is_not_waited_out() {
     for (category, placement) in [
@@ -172,8 +172,8 @@ fn a_full_disk_that_a_sync_finds_is_not_waited_out() {
     }
 }
 
-/// With values whose pointers collections write, a flush that needed a collection was refused
-/// because space had run out, and nothing else could find out that it was back.
+/// Collections write the pointers of some values. A flush of such values that needed a collection
+/// was refused for lack of space, and nothing else could detect that space was back.
 #[test]
 fn a_full_disk_is_waited_out() {
     let options = || workload::options(2, Background::Manual);
@@ -295,7 +295,7 @@ fn concurrent_writers_keep_their_promises() {
     assert!(oracle.judge(&state, false).is_ok());
 }
 
-/// Four runs over each other: keys have a version in each, and every third is deleted.
+/// Four overlapping runs: each key has several versions, and every third key is deleted.
 fn store_of_four_runs(storage: &SimStorage, placement: ValuePlacement) -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.values.placement = placement;
@@ -314,7 +314,7 @@ fn store_of_four_runs(storage: &SimStorage, placement: ValuePlacement) -> Store 
         }
         store.flush().expect("flushes");
     }
-    // With a cache in which nothing is.
+    // Reopening empties the cache.
     store.close().expect("closes");
     open()
 }
@@ -322,7 +322,7 @@ fn store_of_four_runs(storage: &SimStorage, placement: ValuePlacement) -> Store 
 type Shown = Vec<(Vec<u8>, Vec<u8>)>;
 type Step = fn(&mut Cursor) -> Result<(), Error>;
 
-/// What a walk shows that goes on behind a read that failed, and starts there when it can.
+/// Returns what a walk shows. After a failed read it seeks back to the last entry and goes on.
 fn walk(keyspace: &Keyspace, first: Step, step: Step) -> (Shown, u64) {
     let (mut shown, mut failures) = (Shown::new(), 0);
     let mut cursor = keyspace.cursor(ReadOptions::default().fill_cache(false)).expect("opens");
@@ -350,8 +350,8 @@ fn walk(keyspace: &Keyspace, first: Step, step: Step) -> (Shown, u64) {
     }
 }
 
-/// A cursor whose read failed stayed on an entry without a key, and the step after that could show
-/// a version that the failed one had passed.
+/// A cursor whose read failed stayed on an entry without a key. The next step could show a version
+/// that the failed step had already passed.
 #[test]
 fn a_cursor_is_on_no_entry_after_a_read_that_failed() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
@@ -363,7 +363,7 @@ fn a_cursor_is_on_no_entry_after_a_read_that_failed() {
             let before = storage.reads();
             assert_eq!(walk(store.default_keyspace(), first, step).0, expected);
             let count = storage.reads() - before;
-            // Values that could not be read together are read one by one.
+            // Values whose joint read fails are read one by one.
             let mut failed = 0;
             for at in 0..count {
                 let (at_op, kind) = (storage.reads() + at, FaultKind::EioOnRead);

@@ -45,10 +45,10 @@ fn open(disk: &SimStorage, options: &Options) -> Result<Store, Error> {
     Store::open_on(Arc::new(disk.clone()), options.clone())
 }
 
-/// Half of them so small that they stay in the tables.
+/// Half of the values are so small that they stay in the tables.
 fn value(i: u32) -> Vec<u8> {
     let len = if i.is_multiple_of(2) { 50 } else { 900 };
-    // Nothing that compresses.
+    // Bytes that do not compress.
     (0..len).map(|at: u32| ((i + at).wrapping_mul(2_654_435_761) >> 11) as u8).collect()
 }
 
@@ -76,7 +76,7 @@ fn check(store: &Store, count: u32, has_big: bool) {
     }
 }
 
-/// Leaves not a block.
+/// Fills the disk to the last block.
 fn fill_up(disk: &SimStorage) {
     let most = 1 << 40;
     disk.set_capacity_bytes(Some(most));
@@ -94,7 +94,7 @@ fn patiently(what: &str, mut work: impl FnMut() -> Result<(), Error>) {
     }
 }
 
-/// A store that died on the full disk, as a crash of the process leaves it, or a power loss.
+/// A store that died on the full disk, left as by a crash of the process or by a power loss.
 fn died(options: &Options, power_lost: bool) -> (SimStorage, u32) {
     let disk = SimStorage::new(7);
     disk.set_capacity_bytes(Some(1200 << 10));
@@ -107,8 +107,8 @@ fn died(options: &Options, power_lost: bool) -> (SimStorage, u32) {
     (left, count)
 }
 
-/// Values in hash groups were written to their slots, and a new manifest before that, or the store
-/// did not open; and nothing in it could be dropped.
+/// An open had to write a new manifest, and then the values of hash groups to their slots. On a
+/// full disk the store did not open, and nothing in it could be dropped.
 #[test]
 fn a_full_disk_opens_after_a_crash() {
     for keyspace in placements() {
@@ -144,8 +144,8 @@ fn a_full_disk_opens_after_a_crash() {
     }
 }
 
-/// What stays in the log at such an open is numbered on behind: it survives the next crash together
-/// with what is written then, and the power loss after that.
+/// Such an open leaves writes in the log and continues their numbers. They survive the next crash
+/// together with the new writes, and the power loss after that.
 #[test]
 fn a_log_that_stays_goes_on() {
     for keyspace in placements() {
@@ -171,8 +171,8 @@ fn a_log_that_stays_goes_on() {
     }
 }
 
-/// A log that stays still holds the writes of keyspaces that were dropped. A new keyspace that got
-/// the id of one of them had its writes after the next crash.
+/// A log that stays still holds the writes of dropped keyspaces. A new keyspace with the id of one
+/// of them got its writes after the next crash.
 #[test]
 fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
     let options = options(&placements()[0], WalMode::Mapped);
@@ -196,7 +196,8 @@ fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
 }
 
 /// A segment with a damaged header looks like one that was only prepared. An open on a full disk
-/// removed it before the replay told that synced writes are missing, and with it the only copy.
+/// removed it before the replay reported that synced writes are missing. The only copy of them went
+/// with it.
 #[test]
 fn a_damaged_segment_is_not_given_up_for_space() {
     for keyspace in placements() {

@@ -54,7 +54,7 @@ fn on_small_disk(size: &str, filler_bytes: usize, test: impl FnOnce(&Path, &Path
     drop(mounted);
 }
 
-/// So short that a flush of a small memtable looks around now and then.
+/// So short that a flush of a small memtable checks the disk now and then.
 const SHORT_BYTES: usize = 100;
 
 fn value(i: u32) -> Vec<u8> {
@@ -83,8 +83,8 @@ fn eight_mebibytes_fill_up_and_come_back() {
     });
 }
 
-/// What is prepared for writers failed, stayed wanted, and was tried again for ever: in the flush
-/// at the close of a store, and in compacts that waited for a flush.
+/// Preparation for writers failed, stayed due, and was tried again for ever: in the flush at the
+/// close of a store, and in compactions that waited for a flush.
 #[test]
 fn a_store_closes_on_a_disk_that_is_full() {
     let options = || {
@@ -98,7 +98,8 @@ fn a_store_closes_on_a_disk_that_is_full() {
     on_small_disk("40m", 22 << 20, |path, filler| {
         let store = Store::open(path, options()).expect("open");
         let acknowledged = fill(&store, short);
-        // Whether it can flush what it holds is a matter of luck; what it cannot is in the log.
+        // Whether the store can flush its memtables depends on luck. The log holds what it cannot
+        // flush.
         let _ = store.close();
         std::fs::remove_file(filler).expect("there");
         let store = Store::open(path, options()).expect("reopen");

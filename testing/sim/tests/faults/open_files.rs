@@ -1,5 +1,5 @@
-//! A process that may open few files: tables and value files that were not used for long are
-//! closed, and a store that gets no descriptor at all waits for one and goes on.
+//! A process with a low limit on open files. Tables and value files that were not used for long are
+//! closed. A store that gets no descriptor at all waits for one and goes on.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ fn check_by_scan(store: &Store, rounds: u32) {
     assert_eq!(count, (rounds * KEYS) as usize);
 }
 
-/// 144 tables under a limit of 100 descriptors made gets fail, and the next flush stopped the
-/// store. Now the tables of a store share as many as it may keep open.
+/// With 144 tables and a limit of 100 descriptors gets failed, and the next flush stopped the
+/// store. Now the tables of a store share the descriptors it may keep open.
 #[test]
 fn tables_share_few_descriptors() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -76,7 +76,7 @@ fn tables_share_few_descriptors() {
         store.close().expect("close");
         let store = Store::open_on(Arc::new(disk.clone()), options()).expect("reopen");
         check(&store, 60);
-        // A compaction has all its inputs open at a time, but not their files.
+        // A compaction has all its inputs open at once, but not their files.
         store.compact().expect("compact");
         check_by_scan(&store, 60);
         assert!(store.verify().expect("verify").is_clean());
@@ -84,8 +84,8 @@ fn tables_share_few_descriptors() {
     }
 }
 
-/// What a cursor stands in stays readable when its tables are compacted away, and so does a value
-/// file that is dropped with its keyspace, although their files were closed meanwhile.
+/// A cursor's tables stay readable when they are compacted away. A value file that is dropped with
+/// its keyspace stays readable too. Their files were closed meanwhile.
 #[test]
 fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
     let disk = SimStorage::new(2);
@@ -109,8 +109,8 @@ fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
     store.close().expect("close");
 }
 
-/// Somebody else in the process took every descriptor. The error says what to do, nothing stops,
-/// and the store goes on once there are some again.
+/// Other code in the process took every descriptor. The error says what to do, nothing stops, and
+/// the store goes on once there are descriptors again.
 #[test]
 fn a_store_without_descriptors_waits_for_them() {
     let disk = SimStorage::new(3);
@@ -135,8 +135,8 @@ fn a_store_without_descriptors_waits_for_them() {
 
 const CHILD: &str = "RUNSTONE_OPEN_FILES_TEST_STORE";
 
-/// Not a test of its own: what the child does, with the options as they are by default, so that
-/// it finds out by itself what the process may open.
+/// Not a test of its own: the work of the child. It runs with default options, so the store finds
+/// the limit of the process by itself.
 #[test]
 fn child_with_few_descriptors() {
     let Ok(path) = std::env::var(CHILD) else { return };

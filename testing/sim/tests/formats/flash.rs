@@ -6,7 +6,7 @@ use runstone_sim::samples::Files;
 
 use super::bytes::{Bytes, at};
 
-/// What an image holds, page by page.
+/// The content of an image, page by page.
 pub struct Image<'a> {
     page_bytes: usize,
     page_count: u32,
@@ -25,14 +25,14 @@ struct Page<'a> {
 }
 
 type Versions = BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>;
-/// Key, number, value; none of a delete.
+/// Key, number, and value or `None` for a delete.
 type KvRecord = (Vec<u8>, u64, Option<Vec<u8>>);
 
 fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Number of the page included.
+/// The checksum of a page, over the number of the page too.
 fn crc_of_page(bytes: &[u8], page: u32) -> u32 {
     crc32c::crc32c_append(crc(bytes), &page.to_le_bytes())
 }
@@ -112,7 +112,7 @@ struct Node {
     fence: (Vec<u8>, Vec<u8>),
 }
 
-/// What commits say in the end.
+/// The state after all commits.
 #[derive(Default)]
 struct Tree {
     txn: u64,
@@ -154,7 +154,7 @@ impl Tree {
     }
 }
 
-/// Everything that a KVSSD holds.
+/// Every entry of a KVSSD.
 pub fn kvssd(image: &Image<'_>, saved: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut tree, is_logged) = newest_checkpoint(image);
     for (_, page) in newest(image, 3, |page| (page.txn, 0)) {
@@ -189,7 +189,7 @@ pub fn kvssd(image: &Image<'_>, saved: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     live.collect()
 }
 
-/// Of all pages of a type, by owner or transaction and index, those programmed last.
+/// The page programmed last for each owner or transaction and index, among the pages of a type.
 fn newest<'a, 'b>(
     image: &'b Image<'a>,
     kind: u8,
@@ -205,7 +205,7 @@ fn newest<'a, 'b>(
     found
 }
 
-/// The tree, and whether writes are in the log.
+/// The tree of the newest checkpoint, and whether writes are in the log.
 fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let pages = newest(image, 4, |page| (page.owner, page.index));
     let (number, _) = *pages.keys().next_back().expect("a checkpoint");
@@ -371,7 +371,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// The newest epoch begins where an area does.
+    /// Reads the newest epoch, which begins at the start of an area.
     fn read<'a>(&mut self, block: &impl Fn(u64) -> Option<&'a [u8]>, limit: u64) {
         let snapshots = (0..limit).filter_map(|at| {
             let (kind, epoch, ..) = header(block(at)?)?;

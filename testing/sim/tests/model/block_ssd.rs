@@ -68,7 +68,7 @@ fn every_policy_runs_on_a_block_ssd() {
     assert_eq!(placements.len(), 2, "values in a log and in hash groups: {placements:?}");
 }
 
-/// The power goes at programs and erases spread over the whole run, under another policy each time.
+/// The power goes at programs and erases spread over the whole run, each time under another policy.
 #[test]
 fn a_power_cut_keeps_the_promises() {
     const CUTS: u64 = 60;

@@ -1,6 +1,7 @@
-//! Cursors, scans and look-ups over keys that strain a tree: of zeros and 0xff, one the beginning
-//! of another, alike for longer than a head, up to the longest; with bounds, prefixes and
-//! snapshots, in tables of tiny blocks and of several partitions. A map says what must be found.
+//! Cursors, scans and look-ups over keys that strain a tree. Keys are of zeros and of 0xff,
+//! prefixes of other keys, equal for longer than a head, and as long as allowed. Reads have bounds,
+//! prefixes and snapshots, and tables have tiny blocks and several partitions. A map holds what
+//! each read must find.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +16,7 @@ use runstone_sim::random::{Random, number};
 use runstone_sim::workload::options_for;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Part of it.
+/// The entries inside some bounds.
 type Inside<'a> = BTreeMap<&'a Vec<u8>, &'a Vec<u8>>;
 
 /// Which keys a store gets.
@@ -30,7 +31,7 @@ impl Keys {
     fn new(random: &mut Random) -> Keys {
         let stem_bytes = [0, 0, 3, 8, 15, 16, 17, 40, 300][random.below(9) as usize];
         if random.one_in(12) {
-            // Of the longest keys there are few.
+            // Few keys have the greatest length.
             let stem = vec![b'u'; MAX_KEY_BYTES - 3];
             return Keys { stem, letters: &[0, 255], most_letters: 3, numbers: 0 };
         }
@@ -155,7 +156,7 @@ impl World {
         Ok(())
     }
 
-    /// A moment: now, or that of a snapshot.
+    /// A point in time: now, or that of a snapshot.
     fn moment(&self, random: &mut Random) -> (Option<&Snapshot>, &Content) {
         match self.held.get(random.below(4) as usize) {
             Some((snapshot, content)) => (Some(snapshot), content),
@@ -195,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// Both bounds of a read or a prefix instead, and what lies there.
+    /// Bounds of a read, or a prefix in their place, and the entries inside.
     fn bounds<'a>(
         &self,
         content: &'a Content,

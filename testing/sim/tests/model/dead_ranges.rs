@@ -1,6 +1,6 @@
-//! Dead ranges, the stretches of hidden entries that walks jump over (`catalog/dead_ranges.rs`):
-//! that they are jumped over, and that nothing is lost in them. Each rule is a test that holds, and
-//! that finds the bug which the rule is there against.
+//! Dead ranges are the stretches of hidden entries that walks jump over (`catalog/dead_ranges.rs`).
+//! The tests show that walks do jump and that no visible entry is lost. Each rule has a test that
+//! holds and that finds the bug the rule prevents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,21 +33,21 @@ fn cursor(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -
     keyspace.cursor(options).expect("opens")
 }
 
-/// The first key there.
+/// The first key in the range.
 fn first(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
     let mut cursor = cursor(keyspace, from, end, at);
     cursor.seek_to_first().expect("seeks");
     cursor.valid().then(|| cursor.key().to_vec())
 }
 
-/// The last key there.
+/// The last key in the range.
 fn last(keyspace: &Keyspace, from: &[u8], end: &[u8], at: Option<&Snapshot>) -> Option<Vec<u8>> {
     let mut cursor = cursor(keyspace, from, end, at);
     cursor.seek_to_last().expect("seeks");
     cursor.valid().then(|| cursor.key().to_vec())
 }
 
-/// `first` or `last`: what holds upward must hold downward.
+/// `first` or `last`, since every rule holds in both directions.
 type End = fn(&Keyspace, &[u8], &[u8], Option<&Snapshot>) -> Option<Vec<u8>>;
 
 /// Puts and deletes a hundred keys.
@@ -63,7 +63,7 @@ fn holds_and_finds(bug: Bug, check: impl Fn(End)) {
     }
 }
 
-/// How many hidden entries a thousand steps pass at first, and later.
+/// The number of hidden entries that a thousand steps pass, at first and later.
 fn passed(store: &Store, mut step: impl FnMut(u64)) -> (u64, u64) {
     let passed = || store.metrics().counters.hidden_passed;
     (0..1_000).for_each(&mut step);
@@ -76,8 +76,8 @@ fn assert_steady((at_first, later): (u64, u64)) {
     assert!(at_first > 0 && later <= at_first * 2, "{at_first} at first, {later} a thousand later");
 }
 
-/// A queue's deleted keys lie where the next walk begins. Each walk passed all of them: 10,000 pops
-/// passed a hundred million entries.
+/// The deleted keys of a queue lie where the next walk begins. Each walk passed all of them, so
+/// 10,000 pops passed a hundred million entries.
 #[test]
 fn a_queue_costs_the_same_however_long_it_runs() {
     let store = open(Background::Manual);
@@ -108,7 +108,8 @@ fn queues_beside_each_other_cost_no_more() {
     }));
 }
 
-/// A stack's deleted keys lie where the next walk downward begins, and it puts new ones among them.
+/// The deleted keys of a stack lie where the next downward walk begins, and the stack puts new keys
+/// among them.
 #[test]
 fn a_stack_costs_the_same_however_long_it_runs() {
     let store = open(Background::Manual);
@@ -129,7 +130,7 @@ fn a_stack_costs_the_same_however_long_it_runs() {
     }));
 }
 
-/// A dead range of many entries is known, then each kind of write puts a key into it.
+/// A dead range with many entries is known. Then each kind of write puts a key into it.
 #[test]
 fn what_is_put_into_a_dead_range_is_seen() {
     holds_and_finds(Bug::DeadRangesIgnorePuts, |end| {
@@ -167,7 +168,8 @@ fn a_snapshot_sees_what_a_dead_range_has_hidden_since() {
     });
 }
 
-/// A key is put into a stretch that nobody watches yet; a reader of an older snapshot passes it.
+/// A key is put into a stretch that has no watch yet, and a reader of an older snapshot walks over
+/// it.
 #[test]
 fn a_walk_from_before_the_watch_proves_nothing() {
     holds_and_finds(Bug::DeadRangesProvedUnwatched, |end| {
@@ -183,8 +185,8 @@ fn a_walk_from_before_the_watch_proves_nothing() {
     });
 }
 
-/// Between a cursor's view and its number a new memtable takes a key, and a watch begins. The
-/// number is that of the key, but the cursor cannot see it.
+/// A cursor takes its view and then its number. In between, a new memtable takes a key and a watch
+/// begins. The number covers the key, but the cursor cannot see it.
 #[test]
 fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
     holds_and_finds(Bug::DeadRangesProvedByNumber, |end| {
@@ -192,7 +194,7 @@ fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
         let keyspace = store.default_keyspace();
         hide(keyspace, "a");
         hide(keyspace, "b");
-        // What is hidden must outlast the flush.
+        // The snapshot keeps the hidden entries through the flush.
         let _held = store.snapshot();
         let beside = Arc::clone(&store);
         seeded::step_in(Waypoint::ViewLoaded, move || {
@@ -207,7 +209,7 @@ fn a_cursor_that_missed_a_memtable_does_not_prove_it_empty() {
     });
 }
 
-/// A cursor that was further up goes back, and passes only what is newer than it.
+/// A cursor goes back from a later key, and passes only keys that are newer than the cursor.
 #[test]
 fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     let store = open(Background::Manual);
@@ -226,8 +228,8 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     assert_eq!(first(keyspace, b"b", b"\xff", None), Some(b"m".to_vec()));
 }
 
-/// Stretches of keys are deleted and partly put again, beside walks from anywhere, of snapshots and
-/// of cursors that were opened long ago; a map says what each must see.
+/// Stretches of keys are deleted and partly put again. Meanwhile walks start anywhere, under
+/// snapshots and through cursors that were opened long ago. A map holds what each must see.
 #[test]
 fn walks_see_what_a_map_says() {
     let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 40));
@@ -290,7 +292,7 @@ fn check(
     cursor.seek_to_last().expect("seeks");
     for (at, entry) in inside.iter().enumerate().rev() {
         is_at(&cursor, *entry);
-        // There and back: a walk that turns round.
+        // Walks there and back, to cover a change of direction.
         if at % 16 == 7 {
             cursor.next().expect("steps");
             is_at_or_behind(&cursor, inside.get(at + 1).map(|(key, _)| &key[..]));
@@ -316,7 +318,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// One thread makes dead ranges without an end, another puts keys into them, and has to see each at
+/// One thread makes dead ranges without end. Another puts keys into them and must see each key at
 /// once.
 #[test]
 fn a_put_is_seen_beside_threads_that_make_dead_ranges() {

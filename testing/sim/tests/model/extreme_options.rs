@@ -216,10 +216,10 @@ fn live(options: &Options, random: &mut Random) -> Result<(), Error> {
     Ok(())
 }
 
-/// Numbers without an upper limit overflowed, took all memory, or were stored as none at all.
+/// Numbers without an upper limit overflowed, took all memory, or were stored as no limit at all.
 #[test]
 fn extreme_options_work_or_are_refused() {
-    // An allocation beyond any sense ends the test.
+    // An absurdly large allocation ends the test.
     let limit = Some(16 << 30);
     setrlimit(Resource::As, Rlimit { current: limit, maximum: limit }).expect("may be lowered");
     let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 400));

@@ -1,5 +1,5 @@
-//! Keys of many versions: a cursor seeks behind those that nobody asks for, in both directions, and
-//! shows what it would have shown step by step.
+//! Keys of many versions. A cursor seeks past the versions that no reader asks for, in both
+//! directions, and shows what it would show step by step.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn expected(value: &str) -> Entries {
     (0..KEYS).map(|number| (key(number), value.as_bytes().to_vec())).collect()
 }
 
-/// The versions that a snapshot holds in the middle of all others, and those of now.
+/// The versions that a snapshot in the middle of all others holds, and the current ones.
 fn check(is_upward: bool) {
     let options = Options { background: Background::Manual, ..Options::default() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
@@ -60,7 +60,7 @@ fn check(is_upward: bool) {
     for (at, last) in [(None, "new999"), (Some(&snapshot), "old999")] {
         let before = passed();
         assert_eq!(walk(store.default_keyspace(), at, is_upward), expected(last));
-        // Some ten streams hold versions of each key. Step by step it would be thousands.
+        // Some ten streams hold versions of each key. Single steps would be thousands.
         let hidden = passed() - before;
         assert!(hidden < KEYS * 100, "{hidden} hidden entries passed, upward: {is_upward}");
     }

@@ -1,5 +1,5 @@
-//! Bugs of the log, the manifest and the life of keyspaces, each with its story, so that they stay
-//! found. What random crashes and faults find is in `crash` and `faults`.
+//! Bugs of the log, the manifest and the life of keyspaces, each with its story. The tests keep
+//! them from coming back. Bugs that random crashes and faults find are in `crash` and `faults`.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -32,12 +32,12 @@ fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
     names.filter(|name| name.ends_with(ending)).collect()
 }
 
-/// A process died while it wrote a record of several fragments that began behind padding, and the
-/// first fragment was whole. The end of the log was taken to be before the padding, and the
-/// fragment for a record behind it: corruption, since no power was lost (P8).
+/// A process died while it wrote a record of several fragments behind padding, and the first
+/// fragment was whole. Recovery took the end of the log to lie before the padding and the fragment
+/// for a later record. That counts as corruption when no power was lost (P8).
 #[test]
 fn a_torn_record_behind_padding_is_no_corruption() {
-    // The record before it ends in any of the last bytes of a frame.
+    // The previous record ends in any of the last bytes of a frame.
     for value_bytes in 32_590..32_640 {
         let storage = SimStorage::new(1);
         let options = Options { wal_segment_bytes: 256 << 10, ..options() };
@@ -57,9 +57,9 @@ fn a_torn_record_behind_padding_is_no_corruption() {
     }
 }
 
-/// The manifest went on saying that the log began where a keyspace held it that was dropped
-/// since. A close removes the segments one by one; a process that died between two of them left a
-/// log without its beginning, which was taken for corruption (P8).
+/// The manifest kept the beginning of the log at the place where a keyspace had held it, even after
+/// that keyspace was dropped. A close removes the segments one by one. A process that died between
+/// two removals left a log without its beginning, which was taken for corruption (P8).
 #[test]
 fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
     let run = |storage: &SimStorage, crash_at: Option<u64>| {
@@ -85,8 +85,8 @@ fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
     }
 }
 
-/// Two threads dropped a keyspace at the same time. Both said so in the manifest, and the store
-/// did not open again: "drops a keyspace that does not exist".
+/// Two threads dropped a keyspace at the same time. Both logged the drop in the manifest, and the
+/// store did not open again: "drops a keyspace that does not exist".
 #[test]
 fn a_keyspace_is_dropped_once() {
     let storage = SimStorage::new(1);
@@ -101,8 +101,8 @@ fn a_keyspace_is_dropped_once() {
     drop(open(&storage.process_crash()).expect("opens again"));
 }
 
-/// A thread gave a keyspace other options while another dropped it: the manifest then named it
-/// again, and what the log still held of it came back at the next open.
+/// A thread changed the options of a keyspace while another dropped it. The manifest then named the
+/// keyspace again, and the next open replayed its records from the log.
 #[test]
 fn a_dropped_keyspace_is_not_brought_back_by_options() {
     let storage = SimStorage::new(1);
@@ -118,7 +118,8 @@ fn a_dropped_keyspace_is_not_brought_back_by_options() {
     assert_eq!(store.keyspaces(), ["default"]);
 }
 
-/// A batch that wrote to a keyspace made while a checkpoint began was in the copy by half (P3).
+/// A checkpoint copied half of a batch (P3). The batch wrote to a keyspace that was made while the
+/// checkpoint began.
 #[test]
 fn a_checkpoint_beside_a_new_keyspace_holds_whole_batches() {
     let storage = SimStorage::new(1);
@@ -140,7 +141,7 @@ fn a_checkpoint_beside_a_new_keyspace_holds_whole_batches() {
     assert_eq!(left, right, "P3");
 }
 
-/// The same with one that is being dropped: what it held in memory was not in the copy, it was.
+/// The same with a keyspace that is being dropped: the copy held the keyspace without its memtable.
 #[test]
 fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
     let storage = SimStorage::new(1);
@@ -159,9 +160,9 @@ fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
     }
 }
 
-/// A collection beside a checkpoint moved values, and wrote pointers that came after the moment of
-/// the copy: in the copy they led to places that were gone. It needed no other thread, since a
-/// flush collects where there is no room for what it writes.
+/// A collection beside a checkpoint moved values and wrote their pointers after the moment of the
+/// copy. In the copy, old pointers led to places that were gone. A single thread was enough,
+/// because a flush collects when there is no room for its values.
 #[test]
 fn a_checkpoint_beside_a_collection_holds_all_values() {
     for (placement, gc_pointers) in [
@@ -202,9 +203,9 @@ fn a_checkpoint_beside_a_collection_holds_all_values() {
     }
 }
 
-/// A collection's edit was in the manifest and not durable when the process died. The recovery that
-/// followed wrote values to the slots that it frees; the power went, the edit was gone with it, and
-/// the tree pointed to what had been written over.
+/// A process died when the edit of a collection was in the manifest but not durable. The next
+/// recovery wrote values to the slots that the edit frees. A power cut then lost the edit, and the
+/// tree pointed to overwritten slots.
 #[test]
 fn a_recovery_trusts_no_edit_that_may_be_lost() {
     let mut options = options();
@@ -256,8 +257,8 @@ fn a_recovery_trusts_no_edit_that_may_be_lost() {
     }
 }
 
-/// A log segment was used again while a sync that had begun before still held it: where segments
-/// are mapped that is refused, and the store took no more writes.
+/// A log segment was used again while an older sync still held it. With mapped segments that is
+/// refused, and the store took no more writes.
 #[test]
 fn a_segment_under_a_sync_is_not_used_again() {
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -279,13 +280,13 @@ fn a_segment_under_a_sync_is_not_used_again() {
     fill(&store);
 }
 
-/// A manifest that a full disk left half made stayed, another for each try: what came free went
-/// there (P9).
+/// A full disk left a manifest half made. It stayed, each attempt left another, and they took up
+/// the space that became free (P9).
 #[test]
 fn a_manifest_that_does_not_fit_is_removed() {
     let storage = SimStorage::new(1);
     let store = open(&storage).expect("opens");
-    // Each table's bounds take 120 KB of the manifest, which is rewritten at a mebibyte.
+    // The bounds of each table take 120 KB of the manifest, which is rewritten at 1 MiB.
     (0..8u8).for_each(|round| {
         store.put(vec![round; 60_000], "value").expect("puts");
         store.flush().expect("flushes");
@@ -298,8 +299,8 @@ fn a_manifest_that_does_not_fit_is_removed() {
     assert_eq!(names(&storage, ".manifest").len(), 1);
 }
 
-/// Tables of a recovery that found the disk full stayed, others for each try (P9). Now they go, and
-/// the store opens with the log as it is.
+/// A recovery that found the disk full left its tables behind, others at each attempt (P9). Now
+/// they are removed, and the store opens with the log as it is.
 #[test]
 fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     let storage = SimStorage::new(1);
@@ -313,7 +314,7 @@ fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     let files = left.list().expect("lists");
     let used: u64 = files.iter().map(|file| file.len_bytes.next_multiple_of(4096)).sum();
     let before = names(&left, ".table");
-    // Room for one table and not for the next.
+    // Room for one table but not for a second.
     left.set_capacity_bytes(Some(used + (3 << 19)));
     let store = open(&left).expect("opens");
     assert_eq!(names(&left, ".table"), before);
@@ -322,10 +323,10 @@ fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     assert!(refused.is_no_space(), "{refused}");
 }
 
-/// Log segments for which there was no room stayed, another for each try.
+/// Log segments that found no room stayed, another one at each attempt.
 #[test]
 fn a_segment_that_does_not_fit_is_removed() {
-    // A segment is made, given its blocks and its length, and begun.
+    // A segment is created, then given its blocks and its length, then begun.
     for (wal_mode, steps) in [(WalMode::Mapped, 2), (WalMode::Write, 4)] {
         for step in 0..steps {
             let storage = SimStorage::new(1);
@@ -341,8 +342,8 @@ fn a_segment_that_does_not_fit_is_removed() {
     }
 }
 
-/// An empty batch that wants to be durable is what users of other stores call a barrier. It was
-/// acknowledged, and what came before it was lost with the power.
+/// An empty batch with a sync is what users of other stores call a barrier. It was acknowledged,
+/// and a power cut lost the writes before it.
 #[test]
 fn an_empty_batch_is_a_barrier() {
     let storage = SimStorage::new(1);
@@ -365,8 +366,8 @@ fn an_empty_batch_is_a_barrier() {
     }
 }
 
-/// A writer filled the memtable of a keyspace that another thread dropped at that moment, and then
-/// told all writers to wait until its memtables are flushed, which nobody does any more.
+/// A writer filled the memtable of a keyspace while another thread dropped the keyspace. The writer
+/// then made all writers wait until its memtables were flushed, which nothing did any more.
 #[test]
 fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let storage = SimStorage::new(1);
@@ -389,8 +390,8 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     assert_eq!(store.metrics().pressure.permille, 0);
 }
 
-/// A checkpoint did not wait for a keyspace that was being dropped; the drop then found the disk
-/// full, and the copy held the keyspace without what was in memory.
+/// A checkpoint did not wait for a keyspace that was being dropped. The drop then found the disk
+/// full, and the copy held the keyspace without its memtable.
 #[test]
 fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     let storage = SimStorage::new(1);
@@ -425,8 +426,8 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     assert!(kept.get("new").expect("reads").is_some(), "P2");
 }
 
-/// The snapshot with which a checkpoint holds old values kept its own flush from finding room, and
-/// the store refused writes for a while.
+/// A checkpoint holds old values with a snapshot. The snapshot kept the checkpoint's own flush from
+/// finding room, and the store refused writes for a while.
 #[test]
 fn a_checkpoint_finds_room_for_its_own_flush() {
     let mut options = options();
@@ -444,7 +445,8 @@ fn a_checkpoint_finds_room_for_its_own_flush() {
     let storage = SimStorage::new(1);
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     for turn in 0..12u8 {
-        // Between those that are written anew lie others, which a collection has to move.
+        // Keys that are not rewritten lie between the rewritten ones, so a collection has to move
+        // them.
         let keys = (0..40u8).filter(|k| turn == 0 || k % 2 == 0);
         keys.for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
         store.checkpoint(format!("copy{turn}")).unwrap_or_else(|error| panic!("{turn}: {error}"));
@@ -452,14 +454,14 @@ fn a_checkpoint_finds_room_for_its_own_flush() {
     }
 }
 
-/// A log segment that could not be removed made a drop fail, and writes stop, although the keyspace
-/// was gone. It is left to the next open, as tables and value files are.
+/// A log segment could not be removed. The drop of a keyspace failed and writes stopped, although
+/// the keyspace was gone. Now the segment is left to the next open, as tables and value files are.
 #[test]
 fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
     let storage = SimStorage::new(1);
     let store = open(&storage).expect("opens");
     let gone = store.open_keyspace("gone", None).expect("new");
-    // Of another length than most, so that it is not used again.
+    // A length unlike the others, so that the segment is not used again.
     gone.put("key", vec![7; 200_000]).expect("puts");
     store.put("key", vec![7; 200_000]).expect("puts");
     let before = names(&storage, ".wal");
@@ -475,14 +477,15 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
     assert!(names(&left, ".wal").is_empty(), "P10");
 }
 
-/// A keyspace gets the id of one that was dropped before the last open, whose writes the log still
-/// holds. Nothing of them may come to it, wherever the process dies or the power goes.
+/// A keyspace gets the id of one that was dropped before the last open and whose writes are still
+/// in the log. None of those writes may reach the new keyspace, wherever the process dies or the
+/// power goes.
 #[test]
 fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
     for step in 0.. {
         let storage = SimStorage::new(1);
         let store = open(&storage).expect("opens");
-        // Holds the log's beginning, so that the records of the other stay in it.
+        // Holds the beginning of the log, so that the records of the other keyspace stay in it.
         store.put("first", "value").expect("puts");
         let gone = store.open_keyspace("gone", None).expect("new");
         gone.put("old", "value").expect("puts");
@@ -514,8 +517,8 @@ fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
     }
 }
 
-/// Where jobs are run by hand, a flush returned while another thread held it back, here a
-/// checkpoint that had not found its moment: what it should have written was still in memory.
+/// With jobs run by hand, a flush returned early while another thread held it back. Here that is a
+/// checkpoint that has not found its moment. The data of the flush was still in memory.
 #[test]
 fn a_flush_waits_for_what_another_thread_holds_back() {
     let storage = SimStorage::new(1);

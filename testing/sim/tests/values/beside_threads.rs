@@ -1,6 +1,6 @@
-//! Collection of values beside writers and readers, with threads: a get that races the collection
-//! of what it found, a put that races the relocation of what it replaces, snapshots held across.
-//! Not deterministic; a failure should be turned into a stepped one.
+//! Collection of values beside threads that write and read: a get races the collection of its
+//! value, a put races the relocation of the value it replaces, and snapshots are held across. Not
+//! deterministic; a failure should be turned into a stepped test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};

@@ -1,5 +1,5 @@
-//! The hazards of separated values: each as a test that holds, and that finds the bug which the
-//! rule is there against (`runstone::seeded`).
+//! The hazards of separated values. Each is a test that holds without a bug and that finds the bug
+//! its rule prevents (`runstone::seeded`).
 //!
 //! | hazard | bugs | found by |
 //! |---|---|---|
@@ -46,7 +46,7 @@ use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed, written_back};
 
-/// Seeds that `crash/every_operation.rs` shows to pass without a bug.
+/// Seeds that pass without a bug, as `crash/every_operation.rs` shows.
 const SEEDS: [u64; 3] = [11, 12, 13];
 const OPERATIONS: usize = 200;
 const SLOT_BYTES: u64 = 4096;
@@ -57,7 +57,7 @@ fn holds_and_finds(bug: Bug, check: impl Fn()) {
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
 }
 
-/// Nothing is collected but when a test asks for it.
+/// Values are collected only when a test asks for it.
 fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
     let values = ValueOptions {
         placement,
@@ -75,7 +75,7 @@ fn open(storage: &Arc<MemoryStorage>, placement: ValuePlacement) -> Arc<Store> {
     open_with(storage, keyspace_options(placement))
 }
 
-/// Hash groups whose collections move to the cold stream what was not updated.
+/// Hash groups whose collections move values without updates to the cold stream.
 fn open_cooling() -> Arc<Store> {
     let mut keyspace = keyspace_options(ValuePlacement::HashGrouped);
     keyspace.values.cold_stream = true;
@@ -123,7 +123,7 @@ fn check(store: &Store, number: u64, turn: u64) {
     assert_eq!(got.as_deref(), Some(&value(turn)[..]), "key {number}");
 }
 
-/// The value of a key, which leaves nothing in the cache for the next read.
+/// Reads the value of a key and leaves nothing in the cache for the next read.
 fn get_from_file(store: &Store, number: u64) -> Result<Option<Vec<u8>>, Error> {
     let options = ReadOptions::default().fill_cache(false);
     let mut cursor = store.default_keyspace().cursor(options)?;
@@ -131,8 +131,9 @@ fn get_from_file(store: &Store, number: u64) -> Result<Option<Vec<u8>>, Error> {
     Ok((cursor.key() == key(number).as_bytes()).then(|| cursor.value().to_vec()))
 }
 
-/// What a flush appends while a group is collected goes behind what the collection replaces. How
-/// full the segments are, and how dead, decides whether the one that is being filled is replaced.
+/// A flush appends to a group while the group is collected. The new records go behind the records
+/// that the collection replaces. The fill and the garbage of the segments decide whether the
+/// collection also replaces the segment that is being filled.
 #[test]
 fn a_put_beside_a_collection_is_kept() {
     let with = |more_keys: u64, rewritten: u64, rounds: u64| {
@@ -164,7 +165,8 @@ fn a_put_beside_a_collection_is_kept() {
     });
 }
 
-/// A key is written between the look-up of its value and the writing of the value's new place.
+/// A key is written after the collection looked up its value and before it writes the value's new
+/// place.
 #[test]
 fn a_relocation_does_not_overwrite_a_newer_value() {
     let opened = [|| open(&Arc::default(), ValuePlacement::Vlog), open_writing_back];
@@ -188,15 +190,15 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
     });
 }
 
-/// Keys 0 to 9, of which 5 to 9 are written anew: a collection is due.
+/// Writes keys 0 to 9, then 5 to 9 again, so that a collection is due.
 fn write_upper_half_again(store: &Store) {
     write(store, 0);
     (5..10).for_each(|k| store.put(key(k), value(1)).expect("puts"));
     store.flush().expect("flushes");
 }
 
-/// Keys are written, deleted and made small while their group is collected, and flushed, so that no
-/// memtable tells of it.
+/// Keys are written, deleted and made small while their group is collected. Then they are flushed,
+/// so that no memtable holds the changes.
 #[test]
 fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
     holds_and_finds(Bug::WrittenKeysForgotten, || {
@@ -218,12 +220,13 @@ fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
             (3..10).for_each(|k| check(&store, k, u64::from(k > 4)));
         };
         check_all();
-        store.compact().expect("compactions");
+        store.compact().expect("compacts");
         check_all();
     });
 }
 
-/// What was deleted or made small looks live to who sees the values of a group only.
+/// A collection that sees only the values of a group takes deleted keys and keys with small values
+/// for live.
 #[test]
 fn a_relocation_does_not_bring_back_what_was_deleted() {
     holds_and_finds(Bug::VersionsNotMarked, || {
@@ -242,12 +245,13 @@ fn a_relocation_does_not_bring_back_what_was_deleted() {
         };
         check_all();
         assert_eq!(pointers, 8, "of ten keys, eight are live");
-        store.compact().expect("compactions");
+        store.compact().expect("compacts");
         check_all();
     });
 }
 
-/// A group is collected twice before the first pointers are flushed: they are no writes of a user.
+/// A group is collected twice before its first pointers are flushed. The second collection must not
+/// take those pointers for a user's writes.
 #[test]
 fn what_was_relocated_is_relocated_again() {
     holds_and_finds(Bug::RelocationsTakenForWrites, || {
@@ -266,8 +270,8 @@ fn what_was_relocated_is_relocated_again() {
     });
 }
 
-/// A snapshot from before a collection sees the old records, which stay as long as it lives, and go
-/// then. Meanwhile nothing more is collected, however often one asks.
+/// A snapshot from before a collection sees the old records. They stay while the snapshot lives and
+/// go afterwards. Until then nothing more is collected, however often a caller asks.
 #[test]
 fn a_snapshot_keeps_what_was_relocated() {
     holds_and_finds(Bug::OldSlotsFreedUnderSnapshots, || {
@@ -296,8 +300,8 @@ fn a_snapshot_keeps_what_was_relocated() {
     });
 }
 
-/// A deletion above a compact that brings the value below it into a new value file: the group does
-/// not know of the deletion before it is compacted as well.
+/// A deletion lies above a compaction that brings the deleted value into a new value file. The
+/// group does not know of the deletion until the deletion itself is compacted.
 #[test]
 fn a_group_is_not_trusted_before_the_tree_is_settled() {
     holds_and_finds(Bug::GroupTrustedTooEarly, || {
@@ -310,7 +314,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         let store = open_with(&Arc::default(), inline);
         for _ in 0..4 {
             write(&store, 0);
-            while store.run_one_job().expect("compactions") {}
+            while store.run_one_job().expect("compacts") {}
         }
         let runs = |level| store.default_keyspace().shape().level(level).runs().len();
         assert_eq!((runs(0), runs(1)), (0, 2));
@@ -318,7 +322,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         store.flush().expect("flushes");
         let changed = tiered(writing_back(), 2);
         store.open_keyspace("default", Some(changed)).expect("changes");
-        while store.run_one_job().expect("compactions") {}
+        while store.run_one_job().expect("compacts") {}
         assert!(store.default_keyspace().value_usage()[0].bytes() > 10_000, "they came along");
         for turn in 1..8 {
             store.put(key(0), value(turn)).expect("puts");
@@ -328,7 +332,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         assert!(store.metrics().counters.value_pointers_written > 0);
         assert_eq!(runs(0), 8, "the deletion is where it was");
         assert!(store.get(key(3)).expect("reads").is_none());
-        store.compact().expect("compactions");
+        store.compact().expect("compacts");
         assert!(store.get(key(3)).expect("reads").is_none());
     });
 }
@@ -344,7 +348,7 @@ fn run_jobs(store: &Store) {
     while store.run_one_job().expect("works") {}
 }
 
-/// By level.
+/// The number of runs in each level.
 fn runs(store: &Store) -> Vec<usize> {
     let shape = store.default_keyspace().shape();
     shape.levels.iter().map(|level| level.runs().len()).collect()
@@ -359,9 +363,9 @@ fn write_two_runs(store: &Store) {
     assert_eq!(runs(store), [0, 2]);
 }
 
-/// A deletion that its group knew of, above a value that a compaction brings into the group later:
-/// a collection between the two forgot the deletion, and the next one, which trusts the group by
-/// then, brought the value back.
+/// A group knew of a deletion, and a later compaction brought the deleted value into the group. A
+/// collection between the two forgot the deletion. The next collection trusted the group by then
+/// and brought the value back.
 #[test]
 fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     let inline = tiered(keyspace_options(ValuePlacement::Inline), 2, 10);
@@ -390,13 +394,14 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     run_jobs(&store);
     assert_eq!(runs(&store)[1..], [0, 1], "the old values came along, the deletion did not");
     update_and_collect();
-    store.compact().expect("compactions");
+    store.compact().expect("compacts");
     update_and_collect();
 }
 
-/// A compaction brought an old version to a group in which a newer one was already, so that it lay
-/// behind that one. When both were dropped for a deletion, only the newer was known to be dead; a
-/// collection that rewrote its segment and not the other's left the older as garbage for ever.
+/// A compaction brought an old version into a group that already held a newer one, so the old
+/// version lay behind the newer. When a deletion dropped both, only the newer was known to be dead.
+/// A collection that rewrote the newer version's segment alone left the older one as garbage for
+/// ever.
 #[test]
 fn a_version_behind_a_newer_one_is_collected_as_well() {
     let store = open_with(&Arc::default(), tiered(keyspace_options(ValuePlacement::Inline), 2, 10));
@@ -412,12 +417,12 @@ fn a_version_behind_a_newer_one_is_collected_as_well() {
     let delete = |keys: &mut dyn Iterator<Item = u64>| {
         keys.for_each(|k| store.delete(key(k)).expect("deletes"));
         let keyspace = store.default_keyspace();
-        keyspace.compact().expect("compactions and collects");
+        keyspace.compact().expect("compacts and collects");
         let [usage] = &keyspace.value_usage()[..] else { panic!("one file") };
         usage.bytes()
     };
     change(10);
-    // Of key 9 the newer version comes first; three records fill a slot.
+    // The newer version of key 9 is written first; three records fill a slot.
     put(&[9, 100, 101]);
     change(2);
     run_jobs(&store);
@@ -438,9 +443,9 @@ fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
-/// A change of placement that found the disk full had marked the value file as one that newer
-/// tables do not point to. What was written of the tree from then on said so as well, and the file
-/// went with the older tables.
+/// A change of placement failed on a full disk after it had marked the value file as closed to
+/// newer tables. Later manifest records of the tree repeated the mark, and the file was removed
+/// with the older tables.
 #[test]
 fn a_change_of_placement_that_failed_changes_nothing() {
     let storage = SimStorage::new(1);
@@ -461,8 +466,8 @@ fn a_change_of_placement_that_failed_changes_nothing() {
     (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
 }
 
-/// A value file that could not be removed after its last table had gone failed the compaction,
-/// which then removed its outputs, although the manifest named them.
+/// A value file could not be removed after its last table had gone. The compaction failed and
+/// removed its outputs, although the manifest named them.
 #[test]
 fn a_value_file_that_cannot_be_removed_is_left_behind() {
     let storage = SimStorage::new(1);
@@ -483,13 +488,13 @@ fn a_value_file_that_cannot_be_removed_is_left_behind() {
     assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
 }
 
-/// The manifest broke while a log was collected. That was taken for damage of the log, which was to
-/// be tried again, for ever.
+/// The manifest broke while a log was collected. The store took that for damage of the log and
+/// tried the collection again for ever.
 #[test]
 fn a_collection_ends_when_the_manifest_breaks() {
     let storage = SimStorage::new(1);
     let mut log = keyspace_options(ValuePlacement::Vlog);
-    // The first chunk is dead: all that there is to log is that it goes.
+    // The first chunk is dead, so the collection only has to log its removal.
     log.values.vlog_chunk_bytes = log.values.slot_bytes.into();
     let store = Arc::new(open_sim(&storage, Some(log)));
     (0..5).for_each(|turn| write(&store, turn));
@@ -504,8 +509,8 @@ fn a_collection_ends_when_the_manifest_breaks() {
     (0..10).for_each(|k| check(&store, k, 4));
 }
 
-/// The manifest's sync failed in a change of options, the error was returned, and writes went on
-/// (P7).
+/// The sync of the manifest failed in a change of options. The caller got the error, but later
+/// writes were still accepted (P7).
 #[test]
 fn a_failed_sync_in_a_change_of_options_stops_the_store() {
     let storage = SimStorage::new(1);
@@ -519,8 +524,8 @@ fn a_failed_sync_in_a_change_of_options_stops_the_store() {
     assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
 }
 
-/// The placement changed while a user's own call collected: the pointers that it wrote into the
-/// memtable came after the change, and the file went although they led there.
+/// The placement changed while a user's own call collected. The collection wrote pointers into the
+/// memtable after the change, and the file was removed although they led there.
 #[test]
 fn a_change_of_placement_waits_for_a_collection() {
     let mut log = keyspace_options(ValuePlacement::Vlog);
@@ -536,22 +541,22 @@ fn a_change_of_placement_waits_for_a_collection() {
             let change = std::thread::spawn(move || {
                 beside.open_keyspace("default", Some(inline)).expect("changes");
             });
-            // Long enough for it to be through, if nothing held it up.
+            // Long enough for the change to finish if nothing held it up.
             std::thread::sleep(Duration::from_millis(200));
             done.send(change).expect("somebody listens");
         });
         store.collect_values().expect("collects");
         is_done.recv().expect("stepped in").join().expect("changes");
-        while store.run_one_job().expect("compactions") {}
+        while store.run_one_job().expect("compacts") {}
         (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
-        store.compact().expect("compactions");
+        store.compact().expect("compacts");
         (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
         assert!(store.default_keyspace().value_usage().is_empty(), "nothing points there");
     }
 }
 
-/// A change of placement: a compaction places values in a log, and they are published before the
-/// tree points to them. A collection in between must not take them for dead.
+/// The placement changes: a compaction places values in a log and publishes them before the tree
+/// points to them. A collection in between must not take them for dead.
 #[test]
 fn what_a_compaction_places_in_a_log_is_not_collected_before_the_tree_has_it() {
     let bug = Bug::CollectionBesideInstall;
@@ -573,10 +578,10 @@ fn what_a_compaction_places_in_a_log_is_not_collected_before_the_tree_has_it() {
                 let outcome = if is_seeded { seeded::with(bug, collect) } else { collect() };
                 let _ = done.send(outcome);
             });
-            // It ends here with the bug, else after the install, which it waits for.
+            // With the bug the collection ends here; without it, it waits for the install.
             let _ = is_done.recv_timeout(Duration::from_millis(300));
         });
-        store.compact().expect("compactions");
+        store.compact().expect("compacts");
         assert!(seeded::has_stepped_in());
         (0..10).for_each(|k| check(&store, k, 2));
         (20..30).for_each(|k| check(&store, k, 5));
@@ -585,8 +590,8 @@ fn what_a_compaction_places_in_a_log_is_not_collected_before_the_tree_has_it() {
     assert!(panics(|| run(true)), "{bug:?} is not found");
 }
 
-/// A reader found the place of a record; before it reads, the group is collected and written again
-/// until its slots have had other contents.
+/// A reader finds the place of a record. Before it reads, the group is collected and written again
+/// until its slots have held other contents.
 #[test]
 fn a_slot_is_not_used_again_under_a_reader() {
     holds_and_finds(Bug::SlotsFreedEarly, || {
@@ -605,7 +610,7 @@ fn a_slot_is_not_used_again_under_a_reader() {
     });
 }
 
-/// The versions that a cursor shows stay, although it began without a snapshot of the user's.
+/// The versions that a cursor shows stay, although the user took no snapshot for it.
 #[test]
 fn a_cursor_keeps_its_values() {
     holds_and_finds(Bug::CursorDoesNotRegister, || {
@@ -624,8 +629,8 @@ fn a_cursor_keeps_its_values() {
     });
 }
 
-/// Between a get's first step and its last, the version that it will find is replaced and its
-/// record dropped. No snapshot asks for it, so the get shows the new one.
+/// Between the first and the last step of a get, the version that it is about to find is replaced
+/// and its record dropped. No snapshot needs that version, so the get returns the new one.
 #[test]
 fn a_get_looks_again_when_its_record_was_collected() {
     holds_and_finds(Bug::GetDoesNotLookAgain, || {
@@ -651,7 +656,8 @@ fn open_before_values_go() -> Arc<Store> {
 }
 
 /// The last value file goes after a `multi_get` took its view, and the versions that it reads are
-/// replaced before it looks: without a snapshot it found neither the old ones nor the new.
+/// replaced before it looks them up. Without a snapshot it found neither the old versions nor the
+/// new ones.
 #[test]
 fn a_multi_get_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
@@ -672,9 +678,9 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
     }
 }
 
-/// Each time that a get under a snapshot has found its pointer, the placement changes and a
-/// compaction takes the value to another file. After three times it said that the value was gone:
-/// what had changed was told as damage.
+/// Each time a get under a snapshot has found its pointer, the placement changes and a compaction
+/// moves the value to another file. After three attempts the get reported that the value was gone,
+/// so a mere change was reported as damage.
 #[test]
 fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
     fn move_values(store: &Arc<Store>, times_left: u32) {
@@ -702,7 +708,8 @@ fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
     assert!(found.as_deref() == Some(&value(0)[..]));
 }
 
-/// The value file that a cursor's view leads to goes before the cursor has looked which there are.
+/// A cursor takes its view. The value file that the view points to goes before the cursor has
+/// listed the value files.
 #[test]
 fn a_cursor_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
@@ -720,7 +727,7 @@ fn a_cursor_finds_what_was_there_when_value_files_go() {
     assert!(seeded::has_stepped_in() && !cursor.valid());
 }
 
-/// Keys 0 to 9, then so many updates of the even ones that collections are due; the odd ones cool.
+/// Writes keys 0 to 9, then updates the even ones until collections are due. The odd ones cool.
 fn write_evens_again(store: &Store) {
     write(store, 0);
     for turn in 1..4 {
@@ -738,7 +745,7 @@ fn cold_bytes(store: &Store) -> u64 {
     usage.cold.expect("hash groups have one").bytes
 }
 
-/// Whoever sees a tag finds what it leads to.
+/// A reader that sees a tag finds the cold record it leads to.
 #[test]
 fn a_tag_is_never_seen_before_its_cold_record() {
     holds_and_finds(Bug::TagsPublishedFirst, || {
@@ -753,7 +760,7 @@ fn a_tag_is_never_seen_before_its_cold_record() {
     });
 }
 
-/// Keys that cool and are written again, time after time: what they leave in the cold stream goes.
+/// Keys cool and are written again, many times. The records they leave in the cold stream go.
 #[test]
 fn cold_records_go_when_their_tags_do() {
     holds_and_finds(Bug::DroppedTagsForgotten, || {
@@ -774,9 +781,9 @@ fn cold_records_go_when_their_tags_do() {
     });
 }
 
-/// A disk that acknowledged a write and kept what the slot held in an earlier life: every read
-/// tells, or shows what is right. A log is where an older record of the same key passes every other
-/// check, because relocations keep the numbers of records.
+/// A disk acknowledges a write and still holds what was in the slot before. Every read then reports
+/// an error or returns the right value. Only in a log does an older record of the same key pass
+/// every other check, because relocations keep the numbers of records.
 #[test]
 fn an_earlier_life_of_a_slot_is_never_read() {
     holds_and_finds(Bug::ChecksumsWithoutGeneration, || {
@@ -816,7 +823,8 @@ fn an_earlier_life_of_a_slot_is_never_read() {
     });
 }
 
-/// Values stay cached while slots are used again, whoever moved or replaced the records there.
+/// Values stay cached while their slots are used again, whichever job moved or replaced the
+/// records.
 #[test]
 fn a_cached_value_is_never_taken_for_another() {
     let reads_are_right = |store: &Store| {
@@ -849,7 +857,7 @@ fn value_file(storage: &MemoryStorage, store: &Store) -> Arc<dyn runstone::stora
     storage.open(&name, Category::Value).expect("is there")
 }
 
-/// Shows every slot of the value file: its offset and its bytes.
+/// Passes the offset and the bytes of every slot of the value file to `show`.
 fn slots(storage: &MemoryStorage, store: &Store, mut show: impl FnMut(u64, Vec<u8>)) {
     let file = value_file(storage, store);
     let len = file.len().expect("memory");
@@ -862,7 +870,7 @@ fn slots(storage: &MemoryStorage, store: &Store, mut show: impl FnMut(u64, Vec<u
     }
 }
 
-/// Bytes of a record changed one at a time: a get tells, or shows what is right.
+/// Changes the bytes of a record one at a time. A get reports an error or returns the right value.
 #[test]
 fn a_changed_record_is_told() {
     let changes = |keyspace: KeyspaceOptions| {
@@ -907,7 +915,7 @@ fn moving_pointers(seed: u64) -> Options {
     written_back(options(seed, Background::Manual))
 }
 
-/// Every way in which values lie apart.
+/// Every placement that separates values.
 const APART: [fn(u64) -> Options; 4] = [in_groups, in_a_log, cooling, moving_pointers];
 
 /// Whether a crash at some operation breaks a promise.
@@ -921,7 +929,7 @@ fn crash_finds_in(options: fn(u64) -> Options, bug: Bug) -> bool {
         let mut count = 0;
         let counted = || count = seeded::with(bug, || count_operations(&options, &operations)).0;
         if panics(counted) {
-            // Wrong without any crash.
+            // The workload fails without any crash.
             return true;
         }
         (0..count).any(|at| {
@@ -971,7 +979,7 @@ fn appends_that_are_not_synced_are_found() {
     }
 }
 
-/// Reopening must bring back what collections made of the groups.
+/// A reopened store holds the groups as collections left them.
 #[test]
 fn a_collection_that_is_not_logged_is_found() {
     let run = |seed: u64| {
@@ -993,7 +1001,7 @@ fn a_collection_that_is_not_logged_is_found() {
     assert!(found);
 }
 
-/// Each sync of a value file fails in turn: nothing is acknowledged on the strength of it.
+/// Each sync of a value file fails in turn. Nothing that relies on it is acknowledged.
 fn fail_value_syncs(options: fn(u64) -> Options, seed: u64) {
     let (options, operations) = (options(seed), generate(seed, 120));
     let (count, _) = count_operations(&options, &operations);
@@ -1019,9 +1027,10 @@ fn a_failed_sync_of_values_is_heeded() {
     }
 }
 
-/// A collection that the user asked for met a failed sync, its error was returned, and writes went
-/// on. The kernel tells of lost bytes once: the next sync of the same file succeeds, also for a
-/// flush whose values were lost with the collection's. So nothing is acknowledged any more (P7).
+/// A collection that the user asked for met a failed sync. The caller got the error, but later
+/// writes were still accepted. The kernel reports lost bytes once: the next sync of the same file
+/// succeeds, even for a flush whose values were lost together with the collection's. So nothing is
+/// acknowledged any more (P7).
 #[test]
 fn a_failed_sync_in_a_collection_stops_the_store() {
     let storage = SimStorage::new(1);
@@ -1049,8 +1058,8 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
     check(&store, 3, 2);
 }
 
-/// The sync of the edit that names a flush's values fails: the edit may be on disk all the same, so
-/// nobody may get the slots, also no compact that is still running.
+/// The sync of the edit that names a flush's values fails. The edit may be on disk all the same, so
+/// nothing may reuse the slots, not even a compaction that is still running.
 #[test]
 fn slots_that_an_edit_may_name_are_not_used_again() {
     holds_and_finds(Bug::UnknownSlotsFreed, || {
