@@ -107,8 +107,8 @@ rows! {
     SCANS_SETTLED = "time of scans of 100 entries once settled, PTierDB over leveled (figure 7)",
         "PTierDB faster" => Falls;
     MIX_LATENCY_FILES =
-        "processor time of YCSB {} on files, leveled over PTierDB (section I, figure 7)",
-        "1.2 to 2.5 times as fast" => Ratios(&[1.2]);
+        "processor time of YCSB {} on files, PTierDB over leveled (section I, figure 7)",
+        "1.2 to 2.5 times as fast: 0.83" => Ratios(&[0.833]);
     MIX_LATENCY_FRAGMENTED = "the same against fragmented leveling",
         "" => NotComparable("LevelDB's way, not the paper's baseline");
 }
@@ -446,7 +446,7 @@ fn on_files(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         report.judge(
             MIX_LATENCY_FILES.of(&[&mix]),
             text(leveled),
-            &[leveled.mixes[at].us_per_operation / ptierdb.mixes[at].us_per_operation],
+            &[ptierdb.mixes[at].us_per_operation / leveled.mixes[at].us_per_operation],
         );
         report.show(MIX_LATENCY_FRAGMENTED, text(fragmented));
     }
