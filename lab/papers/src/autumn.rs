@@ -41,7 +41,8 @@ rows! {
     SEEK_BLOCKS = "reads of a scan of 10 without a cache, c = 1 / 0.8 / 0.4 (as 4.2.2)",
         "range reads get faster as c falls" => Falls;
     SEEK_TIME = "processor time of such a scan in us, c = 1 / 0.8 / 0.4 (as 4.2.2)",
-        "range reads get faster as c falls" => Falls;
+        "range reads get faster as c falls"
+        => NotComparable("the trees are not timed in turns: their reads are judged");
     WRITTEN = "write amplification, c = 1 / 0.8 / 0.4 (4.3)",
         "load 15% faster at c = 0.4" => NotComparable("bytes; figure 3a has the paper's writes");
     WAITING = "the same where level 0 waits, and by the simulator",
@@ -254,7 +255,7 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     report.show(RUNS_SOUGHT, strokes(of(|seen| seen.scans.sought), 2));
     let (blocks, us) = (of(|seen| seen.scans.blocks), of(|seen| seen.scans.us));
     report.judge(SEEK_BLOCKS, strokes(&blocks, 2), &blocks);
-    report.judge(SEEK_TIME, strokes(&us, 2), &us);
+    report.show(SEEK_TIME, strokes(&us, 2));
     report.show(WRITTEN, strokes(&written, 2));
     let here = format!(
         "{}; simulator {}, at the trigger {}",

@@ -112,7 +112,7 @@ impl Rule {
                 format!("two thirds of the effect: {}", bounds.join(", "))
             }
             Rule::AtMost(most) => format!("at most {most:.2}"),
-            Rule::Alike(share) => format!("within {:.0}%", share * 100.0),
+            Rule::Alike(share) => format!("within {}%", (share * 1000.0).round() / 10.0),
             Rule::Exactly(_) => "the same numbers".into(),
             Rule::Rises => "rises; the paper gives no size".into(),
             Rule::Falls => "falls; the paper gives no size".into(),
@@ -182,6 +182,8 @@ mod tests {
     fn the_text_of_a_rule_says_what_it_judges_by() {
         assert_eq!(Rule::Ratios(&[0.49]).text(), "two thirds of the effect: <= 0.62");
         assert_eq!(Rule::Ratios(&[8.0]).text(), "two thirds of the effect: >= 4.00");
+        assert_eq!(Rule::Alike(0.003).text(), "within 0.3%");
+        assert_eq!(Rule::Alike(0.05).text(), "within 5%");
         assert_eq!(Rule::NotComparable("why").text(), "why");
     }
 }
