@@ -37,7 +37,7 @@ rows! {
         "5 / 4 / 3 and one table" => Exactly(&[5.0, 4.0, 3.0]);
     RUNS_SOUGHT = "runs that a seek positions, c = 1 / 0.8 / 0.4 (4.2.2)",
         "range reads get faster as c falls"
-        => NotComparable("the number of levels once more: blocks and time are judged");
+        => NotComparable("the number of levels once more: reads are judged");
     SEEK_BLOCKS = "reads of a scan of 10 without a cache, c = 1 / 0.8 / 0.4 (as 4.2.2)",
         "range reads get faster as c falls" => Falls;
     SEEK_TIME = "processor time of such a scan in us, c = 1 / 0.8 / 0.4 (as 4.2.2)",
@@ -62,7 +62,7 @@ rows! {
     SWEPT_SIMULATED = "the same by the simulator (figure 3a)",
         "" => NotComparable("level 0 is compacted at its trigger");
     SWEPT_SOUGHT = "runs that a seek positions, {}, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
-        "" => NotComparable("the number of levels once more: blocks are judged");
+        "" => NotComparable("the number of levels once more: reads are judged");
     SWEPT_BLOCKS = "reads of a scan of 10 without a cache, {}, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
         "small range reads get faster as c falls" => Falls;
     OPTIMAL = "reads in vain, optimal filters against uniform, {} (3)",

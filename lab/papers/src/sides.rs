@@ -1,6 +1,6 @@
-//! The two or more sides of a comparison. What they are given is compared before they run: a row
-//! whose sides differ in memory, filters, triggers, threads or compression measures that setting
-//! instead of what the paper claims.
+//! The two or more sides of a comparison. The settings that they declare are compared: a row whose
+//! sides differ in memory, filters, triggers or compression measures that setting instead of what
+//! the paper claims.
 
 use runstone::KeyspaceOptions;
 
@@ -53,8 +53,8 @@ impl Side {
     }
 }
 
-/// The sides in one line: what sets each apart, then what all share. An error names the first
-/// setting in which two differ although the rows are not `about` it.
+/// Writes the sides in one line: first what sets each apart, then what all share. The error names
+/// the first setting in which two sides differ although the rows are not `about` it.
 pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     let Some((first, others)) = sides.split_first() else { return Ok(String::new()) };
     let mut shared = Vec::new();

@@ -21,8 +21,8 @@
 //!
 //! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
 //! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
-//! one load; with ranges, one or two comparisons of keys for each. A dead range that no walk used
-//! while a memtable filled is forgotten.
+//! one load. With ranges it also costs one or two comparisons of keys for each range. A dead range
+//! that no walk used while a memtable filled is forgotten.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -274,8 +274,8 @@ fn values_larger_than_a_slot_a_group_and_the_capacity() {
     assert!(used <= 3 * (9_000 + 4096) + 6 * 4096, "{used} bytes for three values of 9,000");
 }
 
-/// A snapshot holds a file that is all garbage. Writes are refused as on a full disk while reads go
-/// on. When the snapshot goes, writes are accepted again.
+/// A snapshot keeps a file that holds only garbage. Writes are refused as on a full disk while
+/// reads go on. When the snapshot goes, writes are accepted again.
 #[test]
 fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     let storage = Arc::new(MemoryStorage::new());

@@ -75,7 +75,7 @@ const WRITES_PER_LARGE: u64 = 2_000;
 /// A value begins with the number of its operation and with its key.
 const LEAST_VALUE_BYTES: usize = 16;
 
-/// What a key should hold: the number of the operation that wrote it, and the length of the value.
+/// The expected state of a key: the number of the last write, and the length of its value.
 type Model = BTreeMap<u64, (u64, usize)>;
 
 /// A write: a key, and the length of its value, or a deletion.
