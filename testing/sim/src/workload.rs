@@ -155,6 +155,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     if stack.one_in(4) {
         keyspace.sub_compactions = SubCompactions::Components;
     }
+    keyspace.partition_flushes = Random::new(seed ^ 0x0f1a_5c75).one_in(3);
     Options {
         memory_budget_bytes: 2 << 20,
         background,

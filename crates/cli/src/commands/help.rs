@@ -38,6 +38,10 @@ const OPTIONS: &[(&str, &str)] = &[
         "sub_compactions",
         "slices: compactions fall into equal parts; components: by whole tables (the paper)",
     ),
+    (
+        "partition_flushes",
+        "whether the partitioner cuts flushes too, into tables of at most shape.table_bytes",
+    ),
     ("compression", "none, lz4 or zstd by level; the last holds for deeper levels"),
     ("l0_slowdown_runs", "level-0 runs at which writers are slowed down"),
     ("l0_stop_runs", "level-0 runs at which writers wait"),

@@ -38,6 +38,8 @@ pub enum Event {
         output_tables: usize,
         /// Tables that changed level without being rewritten.
         moved_tables: usize,
+        /// The parts that could run side by side; tables that moved are in none.
+        parts: usize,
         /// Bytes read.
         read_bytes: u64,
         /// Bytes written.

@@ -141,9 +141,6 @@ counters! {
     sliced_bytes,
     /// Table bytes that the busiest thread of each sliced compaction read: the critical path.
     slice_critical_bytes,
-    /// The critical path if compactions were split by whole tables only (components of key
-    /// overlap).
-    component_critical_bytes,
     /// Parts of compactions that were installed by an edit of their own.
     compaction_parts,
     /// Entries dropped by compactions: shadowed versions and spent tombstones.

@@ -303,6 +303,11 @@ pub struct KeyspaceOptions {
     /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
     /// latter is for comparison: one table that spans all keys joins everything.
     pub sub_compactions: SubCompactions,
+    /// Whether the partitioner cuts flushes as it cuts the outputs of compactions, into tables of
+    /// at most `shape.table_bytes`, keys and values counted as they are in memory. Else a flush is
+    /// one table, which spans all keys as a rule and joins the parts of every compaction it takes
+    /// part in.
+    pub partition_flushes: bool,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
@@ -331,6 +336,7 @@ impl Default for KeyspaceOptions {
             prefix: AUTO_PREFIX.into(),
             compaction_install: CompactionInstall::Atomic,
             sub_compactions: SubCompactions::Slices,
+            partition_flushes: false,
             compression: vec![Compression::Lz4],
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,

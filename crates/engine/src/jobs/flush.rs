@@ -1,9 +1,10 @@
-//! Writes a memtable to a level-0 run of one table. Small memtables of several keyspaces are
-//! flushed together: they share steps 3 to 5, whose syncs cost more than a small table.
+//! Writes a memtable to a level-0 run, which is one table unless the partitioner cuts flushes too.
+//! Small memtables of several keyspaces are flushed together: they share steps 3 to 5, whose syncs
+//! cost more than a small table.
 //!
 //! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
 //!    order, so the memtable's last one tells.
-//! 2. Write and sync the table. It leaves out versions that no reader can see, and keeps
+//! 2. Write and sync the tables. They leave out versions that no reader can see, and keep
 //!    tombstones.
 //! 3. If other memtables have writes up to the last number, sync the log up to there. Otherwise a
 //!    power loss could take an earlier write, of another keyspace as a rule, and leave what this
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use runstone_policy::plan::Cut;
+use runstone_policy::shape::Table;
 
 use crate::base::env::Env;
 use crate::base::error::Result;
@@ -24,6 +26,7 @@ use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collector;
 use crate::jobs::cutter::Cutter;
+use crate::jobs::flush_cuts;
 use crate::jobs::install::{FlushedMemtable, Installer};
 use crate::jobs::liveness::Liveness;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
@@ -47,8 +50,8 @@ pub(crate) struct Flusher {
     pub(crate) collector: Arc<Collector>,
 }
 
-/// Writes a memtable to one level-0 table, and the values that it separates to the value file.
-/// There is no table if no reader can see any of it.
+/// Writes a memtable to the tables of a level-0 run, and the values that it separates to the value
+/// file. There is no table if no reader can see any of it.
 pub(crate) fn write_memtable(
     catalog: &Catalog,
     visibility: &Visibility,
@@ -59,9 +62,14 @@ pub(crate) fn write_memtable(
     visibility.publisher.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
-    let whole = Cutter::new(Cut::Size(u64::MAX), 0, 0);
-    let mut output = Output::new(catalog, TableLayout::of_level(&options, shape, 0), whole);
-    output.separation = Separation::new(&keyspace.values.load_full(), &options.values);
+    let layout = TableLayout::of_level(&options, shape, 0);
+    let separation = Separation::new(&keyspace.values.load_full(), &options.values);
+    let cutter = match options.partition_flushes {
+        false => Cutter::new(Cut::Size(u64::MAX), 0, 0),
+        true => flush_cuts::cutter(memtable, options.shape.cut(), separation.as_ref()),
+    };
+    let mut output = Output::new(catalog, layout, cutter);
+    output.separation = separation;
     let live = Liveness::new(visibility.points(), None);
     let sources = vec![Source::memtable(memtable)];
     write_streams(sources, KeyRange::default(), output, live, now_and_then)
@@ -109,13 +117,12 @@ impl Flusher {
         };
         let Written { tables, separated, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
-        let table = tables.into_iter().next();
         let (keyspace, values) = (Arc::clone(keyspace), ValueChanges::of_flush(separated));
-        Ok(FlushedMemtable { keyspace, memtable, table, values, took: started.elapsed() })
+        Ok(FlushedMemtable { keyspace, memtable, tables, values, took: started.elapsed() })
     }
 
     fn install(&self, flushed: &mut [FlushedMemtable]) -> Result<()> {
-        let tables: Vec<_> = flushed.iter().filter_map(|one| one.table.clone()).collect();
+        let tables: Vec<_> = flushed.iter().flat_map(|one| one.tables.clone()).collect();
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
         if self.catalog.others_unflushed(&memtables, last_seq) && !seeded!(FlushOutrunsTheLog) {
@@ -131,15 +138,17 @@ impl Flusher {
             .install_flushes(flushed, log_start)
             .inspect_err(|_| self.catalog.discard_uninstalled(&tables))?;
         for one in flushed.iter() {
-            let Some(table) = &one.table else { continue };
+            let Some(first) = one.tables.first() else { continue };
+            let sum = |of: fn(&Table) -> u64| one.tables.iter().map(|table| of(table)).sum();
+            let bytes = sum(|table| table.bytes);
             self.env
                 .metrics
-                .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, table.bytes)]);
+                .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, bytes)]);
             self.env.emit(|| Event::Flushed {
                 keyspace: one.keyspace.name.clone(),
-                table: table.id,
-                bytes: table.bytes,
-                entries: table.entries,
+                table: first.id,
+                bytes,
+                entries: sum(|table| table.entries),
                 took: one.took,
             });
         }

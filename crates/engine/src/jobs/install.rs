@@ -30,12 +30,12 @@ pub(crate) struct Installer {
     pub(crate) pressure: Arc<BackPressure>,
 }
 
-/// A memtable whose table was written, if any reader can see anything of it, and its values.
+/// A memtable whose tables were written, if any reader can see anything of it, and its values.
 #[derive(Debug)]
 pub(crate) struct FlushedMemtable {
     pub(crate) keyspace: Arc<KeyspaceCore>,
     pub(crate) memtable: Arc<Memtable>,
-    pub(crate) table: Option<Arc<Table>>,
+    pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) values: ValueChanges,
     /// The time that writing took.
     pub(crate) took: Duration,
@@ -43,18 +43,19 @@ pub(crate) struct FlushedMemtable {
 
 impl FlushedMemtable {
     fn edit(&self) -> Edit {
-        flush_edit(self.table.as_slice(), 1)
+        flush_edit(std::slice::from_ref(&self.tables))
     }
 }
 
-/// The edit that places the tables of so many flushes on level 0.
-pub(crate) fn flush_edit(tables: &[Arc<Table>], flushes: u64) -> Edit {
-    let placement = |table: &Arc<Table>| Placement {
-        level: 0,
-        slot: RunSlot::New(table.id),
-        table: Arc::clone(table),
+/// The edit that places the tables of each flush on level 0 as a run, the oldest flush first.
+pub(crate) fn flush_edit(flushes: &[Vec<Arc<Table>>]) -> Edit {
+    let run = |tables: &Vec<Arc<Table>>| {
+        let slot = RunSlot::New(tables.first().map_or(0, |first| first.id));
+        let place = |table| Placement { level: 0, slot, table };
+        tables.iter().cloned().map(place).collect::<Vec<_>>()
     };
-    Edit { place: tables.iter().map(placement).collect(), flushes, ..Edit::default() }
+    let place = flushes.iter().flat_map(run).collect();
+    Edit { place, flushes: flushes.len() as u64, ..Edit::default() }
 }
 
 impl Installer {

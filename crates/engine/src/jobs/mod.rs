@@ -2,7 +2,7 @@
 //! (`runstone-policy`), and this room does it.
 //!
 //! - [`runner`]: which job runs next, on which thread; [`exclusive`]: jobs that a caller runs.
-//! - [`flush`]: writes a memtable to a level-0 run.
+//! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
 //! - [`idle`]: what to do while nobody writes.
@@ -17,6 +17,7 @@ mod copier;
 mod cutter;
 mod exclusive;
 pub(crate) mod flush;
+mod flush_cuts;
 mod idle;
 pub(crate) mod install;
 mod liveness;

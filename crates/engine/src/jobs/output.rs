@@ -80,6 +80,18 @@ pub(crate) struct Written {
 }
 
 impl Written {
+    /// The results of slices as one.
+    pub(crate) fn in_key_order(slices: impl Iterator<Item = Written>) -> Written {
+        let mut all = Written::default();
+        for one in slices {
+            all.tables.extend(one.tables);
+            all.dropped += one.dropped;
+            all.dead.extend(one.dead);
+            all.separated = all.separated.or(one.separated);
+        }
+        all
+    }
+
     /// Notes a dropped pointer whose group has no newer record of the key behind this one.
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let pointer = Pointer::of_entry(value)?;

@@ -32,7 +32,7 @@ use crate::wal::segments::segment_name;
 const SMALL_LOG_BYTES: u64 = 64 << 10;
 
 /// The tables that recovery wrote, by keyspace.
-type NewTables = BTreeMap<KeyspaceId, Vec<Arc<Table>>>;
+type NewTables = BTreeMap<KeyspaceId, Vec<Vec<Arc<Table>>>>;
 
 /// Where a replay puts the writes of the log.
 enum Target<'a> {
@@ -76,7 +76,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     // Nothing names these tables yet. On a full disk they would take the room that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
-        new_tables.values().for_each(|tables| inner.catalog.discard(tables));
+        new_tables.values().flatten().for_each(|tables| inner.catalog.discard(tables));
         inner.committer.remove_log();
     })?;
     begin_manifest(inner, fresh)
@@ -234,7 +234,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     Ok(Replay { last_seq, small, segments, torn_behind })
 }
 
-/// Writes a recovered memtable to a table and puts an empty one in its place.
+/// Writes a recovered memtable to tables and puts an empty one in its place.
 fn spill(
     inner: &Engine,
     keyspace: &KeyspaceCore,
@@ -246,8 +246,8 @@ fn spill(
     }
     let flushed =
         write_memtable(&inner.catalog, &inner.visibility, keyspace, memtable, &|| Ok(()))?;
-    if let Some(table) = flushed.tables.into_iter().next() {
-        new_tables.entry(keyspace.id).or_default().push(table);
+    if !flushed.tables.is_empty() {
+        new_tables.entry(keyspace.id).or_default().push(flushed.tables);
     }
     // The manifest at the end of recovery describes these values too.
     flushed.separated.into_iter().for_each(Separated::publish);
@@ -273,10 +273,10 @@ fn make_first_manifest(
     mut random: u64,
 ) -> Result<Manifest> {
     let mut manifest = inner.catalog.manifest.lock();
-    for (id, tables) in new_tables {
+    for (id, flushes) in new_tables {
         let keyspaces = inner.catalog.keyspaces.read();
         let Some(keyspace) = keyspaces.get(id) else { continue };
-        let edit = flush_edit(tables, tables.len() as u64);
+        let edit = flush_edit(flushes);
         let version = inner.catalog.next_version(keyspace, &edit)?;
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));

@@ -20,6 +20,9 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
+/// About what a table stores in the place of a separated value.
+const POINTER_BYTES: usize = 16;
+
 /// How many entries a walk reads ahead at first and at most. A longer walk reads more at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
@@ -170,6 +173,14 @@ impl Separation {
         least_id: u64,
     ) -> Option<Separation> {
         if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
+    }
+
+    /// About how many bytes a table stores for a value of this size.
+    pub(crate) fn stored(&self, value_bytes: usize) -> usize {
+        match self.appender {
+            Some(_) if value_bytes >= self.separate_at => POINTER_BYTES,
+            _ => value_bytes,
+        }
     }
 
     /// The trailer and value to store for a version.

@@ -1,7 +1,8 @@
-//! Compactions of a store: slices, copied blocks, cuts by prefix, the space bound, tombstones,
-//! idle stores.
+//! Compactions of a store: slices, cut flushes, copied blocks, cuts by prefix, the space bound,
+//! tombstones, idle stores.
 
 mod copies;
+mod flush_cuts;
 mod idle;
 mod prefix_rules;
 mod slices;

@@ -93,9 +93,10 @@ fn every_partitioner_under_a_stack_and_a_leveled_policy() {
     for (name, keys) in key_sets() {
         for partitioner in PARTITIONERS {
             for policy in ["universal", "fragmented-leveling", "leveling"] {
-                for mode in [std::convert::identity, by_components] {
+                for mode in [std::convert::identity, by_components, with_cut_flushes] {
                     let options = mode(options(policy, *partitioner, 3));
-                    let mode = options.keyspace.as_ref().unwrap().sub_compactions;
+                    let of = options.keyspace.as_ref().unwrap();
+                    let mode = (of.sub_compactions, of.partition_flushes);
                     let place = format!("{name}, {partitioner:?}, {policy}, {mode:?}");
                     let storage = Arc::new(MemoryStorage::new());
                     let store = Store::open_on(storage, options).unwrap();
@@ -125,6 +126,15 @@ fn by_components(mut options: Options) -> Options {
     options
 }
 
+/// The same options, with flushes that the partitioner cuts too.
+fn with_cut_flushes(options: Options) -> Options {
+    let mut options = by_components(options);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.partition_flushes = true;
+    }
+    options
+}
+
 #[test]
 fn part_by_part_under_every_partitioner_and_policy() {
     for (at, (name, keys)) in key_sets().into_iter().enumerate() {
@@ -135,6 +145,9 @@ fn part_by_part_under_every_partitioner_and_policy() {
                 let mut options = incremental(options(policy.name(), *partitioner, 3));
                 if at % 2 == 1 {
                     options = by_components(options);
+                }
+                if at % 3 == 1 {
+                    options = with_cut_flushes(options);
                 }
                 let store = Store::open_on(storage.clone(), options.clone()).unwrap();
                 let snapshot = store.snapshot();

@@ -113,6 +113,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     keyspace.filter_allocation = pick(random, &allocations);
     keyspace.compaction_install =
         pick(random, &[CompactionInstall::Atomic, CompactionInstall::Incremental]);
+    keyspace.partition_flushes = random.one_in(3);
     let values = &mut keyspace.values;
     let placements = [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped];
     values.placement = pick(random, &placements);

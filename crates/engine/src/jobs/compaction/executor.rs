@@ -1,6 +1,6 @@
-//! Executes one compaction: threads take its slices in key order, merge the inputs and write
-//! tables. The plan decides where tables are cut. The caller gets each slice when it is done, and
-//! installs its tables.
+//! Executes compactions: threads take their slices in key order, merge the inputs and write tables.
+//! The plan decides where tables are cut. The caller gets each slice when it is done, and installs
+//! its tables.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -62,34 +62,61 @@ pub(super) struct Progress {
     failed: Mutex<Option<Error>>,
 }
 
-/// Takes a slice that is done.
-pub(super) type Deliver<'a> = dyn Fn(usize, Written) -> Result<()> + Sync + 'a;
+/// Takes a slice that is done: the index of its compaction, its own, and its tables.
+pub(super) type Deliver<'a> = dyn Fn(usize, usize, Written) -> Result<()> + Sync + 'a;
 
-impl Execution<'_> {
-    /// Runs all slices on `threads` threads, and delivers each one when it is done. The first error
-    /// ends it: no more slices are begun. It is no error if slices are not begun because the store
-    /// closes.
-    pub(super) fn run(&self, threads: usize, deliver: &Deliver<'_>) -> Result<()> {
-        on_threads(threads.min(self.slices.len()), &|| {
-            // A slice that panics fails the compaction.
-            if catch_unwind(AssertUnwindSafe(|| self.work(deliver))).is_err() {
-                let what = "a part of a compaction panicked";
-                self.fail(Error::invalid(what, "report it; the inputs are untouched"));
-            }
-        });
-        self.progress.failed.lock().take().map_or(Ok(()), Err)
-    }
-
-    fn work(&self, deliver: &Deliver<'_>) {
-        while let Some(at) = self.take() {
-            let outcome = self.run_slice(at).and_then(|written| {
-                self.progress.furthest.fetch_max(at + 1, AcqRel);
-                deliver(at, written)
-            });
-            if let Err(error) = outcome {
-                self.fail(error);
+/// Runs all slices of compactions on `threads` threads, and delivers each one when it is done. The
+/// first error ends it: no more slices are begun. It is no error if slices are not begun because
+/// the store closes.
+pub(super) fn run(
+    executions: &[Execution<'_>],
+    threads: usize,
+    deliver: &Deliver<'_>,
+) -> Result<()> {
+    let slices = executions.iter().map(|execution| execution.slices.len()).sum();
+    let take_turns = || {
+        for (at, execution) in executions.iter().enumerate() {
+            execution.work(at, deliver);
+            if execution.has_failed() {
+                executions.iter().for_each(Execution::stop);
             }
         }
+    };
+    on_threads(threads.min(slices), &take_turns);
+    executions
+        .iter()
+        .find_map(|execution| execution.progress.failed.lock().take())
+        .map_or(Ok(()), Err)
+}
+
+impl Execution<'_> {
+    /// Runs slices until none is left. A slice that panics fails the compaction.
+    fn work(&self, index: usize, deliver: &Deliver<'_>) {
+        let run_slices = || {
+            while let Some(at) = self.take() {
+                let outcome = self.run_slice(at).and_then(|written| {
+                    self.progress.furthest.fetch_max(at + 1, AcqRel);
+                    deliver(index, at, written)
+                });
+                if let Err(error) = outcome {
+                    self.fail(error);
+                }
+            }
+        };
+        if catch_unwind(AssertUnwindSafe(run_slices)).is_err() {
+            let what = "a part of a compaction panicked";
+            self.fail(Error::invalid(what, "report it; the inputs are untouched"));
+        }
+    }
+
+    /// Whether it was planned by cells, so that several threads may run it.
+    pub(super) fn is_sliced(&self) -> bool {
+        matches!(self.cells, Cells::Known { .. })
+    }
+
+    /// Begins no more slices.
+    fn stop(&self) {
+        self.progress.next.store(self.slices.len(), Relaxed);
     }
 
     fn fail(&self, error: Error) {

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use runstone_policy::edit::edit_for;
-use runstone_policy::partition::slices::{self, CellRule, Slice, SliceInput, Slices, slice_count};
+use runstone_policy::partition::slices::{self, CellRule, Slice, slice_count};
 use runstone_policy::parts::can_be_parted;
 use runstone_policy::plan::{Compaction, Cut, Plan};
 use runstone_policy::prefix::{PrefixHistogram, Prefixer};
@@ -60,6 +60,8 @@ struct Outcome {
     written: Written,
     /// Inputs that move to the output level unchanged.
     moved: Vec<Arc<Table>>,
+    /// The slices that it was cut into.
+    parts: usize,
 }
 
 impl Outcome {
@@ -92,16 +94,7 @@ impl Compactor {
         plan: &Plan,
     ) -> Result<()> {
         let started = Instant::now();
-        let mut done: Vec<Outcome> = Vec::new();
-        for compaction in &plan.compactions {
-            match self.run_compaction(keyspace, version, compaction) {
-                Ok(outcome) => done.push(outcome),
-                Err(error) => {
-                    done.iter().for_each(|outcome| self.catalog.discard(&outcome.written.tables));
-                    return Err(error);
-                }
-            }
-        }
+        let mut done = self.run_compactions(keyspace, version, plan)?;
         let outputs: Vec<Vec<Arc<Table>>> = done.iter().map(Outcome::outputs).collect();
         let values =
             self.installer.value_changes(keyspace, done.iter_mut().map(|one| &mut one.written));
@@ -123,40 +116,68 @@ impl Compactor {
         Ok(())
     }
 
-    fn run_compaction(
+    /// Runs the compactions of a plan side by side, and returns their outcomes in its order. Those
+    /// that are not planned by cells run first, one by one: their tables get ids as they are cut,
+    /// and ids must not depend on threads.
+    fn run_compactions(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         version: &Arc<Version>,
-        compaction: &Compaction,
-    ) -> Result<Outcome> {
-        let mode = keyspace.options.load().sub_compactions;
-        let (bytes, _) = input_size(version, compaction);
-        let (mut execution, threads) = if is_sliced(mode, compaction.cut, bytes)
-            && separation_of(keyspace, compaction).is_none()
-        {
-            self.sliced(keyspace, version, compaction, &|threads, _, _| slices_for(threads))?
-        } else {
-            (self.unsliced(keyspace, version, compaction)?, 1)
+        plan: &Plan,
+    ) -> Result<Vec<Outcome>> {
+        let plan_one = |compaction| self.execution(keyspace, version, compaction);
+        let executions = plan.compactions.iter().map(plan_one).collect::<Result<Vec<_>>>()?;
+        let sliced = || executions.iter().filter(|one| one.is_sliced());
+        let bytes = sliced().flat_map(|one| &one.slices).map(|slice| slice.bytes).sum();
+        let usual = sliced().map(|one| CellRule::of(one.compaction, None).usual_bytes()).min();
+        let threads = usual.map_or(1, |usual_bytes| self.thread_count(bytes, usual_bytes));
+        self.count_slices(&executions, threads);
+        let done: Vec<_> = executions.iter().map(|_| Mutex::new(BTreeMap::new())).collect();
+        let run = |from: usize, to: usize, threads| {
+            executor::run(&executions[from..to], threads, &|at, slice, written| {
+                done[from + at].lock().insert(slice, written);
+                Ok(())
+            })
         };
-        execution.version = Some(Arc::clone(version));
-        let done = Mutex::new(BTreeMap::new());
-        let outcome = execution.run(threads, &|at, written| {
-            done.lock().insert(at, written);
-            Ok(())
-        });
-        let done = done.into_inner();
-        let is_whole = done.len() == execution.slices.len();
-        // In key order.
-        let mut written = Written::default();
-        for one in done.into_values() {
-            written.tables.extend(one.tables);
-            written.dropped += one.dropped;
-            written.dead.extend(one.dead);
-            written.separated = written.separated.or(one.separated);
+        let count = executions.len();
+        let mut one_by_one = (0..count).filter(|at| !executions[*at].is_sliced());
+        let outcome = one_by_one.try_for_each(|at| run(at, at + 1, 1));
+        let outcome = outcome.and_then(|()| run(0, count, threads));
+        let mut outcomes = Vec::with_capacity(count);
+        let mut is_whole = true;
+        for (execution, done) in executions.into_iter().zip(done) {
+            let slices = done.into_inner();
+            let parts = execution.slices.len();
+            is_whole &= slices.len() == parts;
+            let written = Written::in_key_order(slices.into_values());
+            outcomes.push(Outcome { written, moved: execution.moves, parts });
         }
         let outcome = outcome.and(if is_whole { Ok(()) } else { Err(Error::Closed) });
-        outcome.inspect_err(|_| self.catalog.discard(&written.tables))?;
-        Ok(Outcome { written, moved: execution.moves })
+        outcome.inspect_err(|_| {
+            outcomes.iter().for_each(|outcome| self.catalog.discard(&outcome.written.tables));
+        })?;
+        Ok(outcomes)
+    }
+
+    /// A compaction ready to run, in slices if it is planned by cells.
+    fn execution<'a>(
+        &'a self,
+        keyspace: &'a Arc<KeyspaceCore>,
+        version: &Arc<Version>,
+        compaction: &'a Compaction,
+    ) -> Result<Execution<'a>> {
+        let mode = keyspace.options.load().sub_compactions;
+        let (bytes, _) = input_size(version, compaction);
+        let is_sliced =
+            is_sliced(mode, compaction.cut, bytes) && separation_of(keyspace, compaction).is_none();
+        let mut execution = match is_sliced {
+            true => {
+                self.sliced(keyspace, version, compaction, &|threads, _, _| slices_for(threads))?.0
+            }
+            false => self.unsliced(keyspace, version, compaction)?,
+        };
+        execution.version = Some(Arc::clone(version));
+        Ok(execution)
     }
 
     /// A compaction that one thread runs from end to end, cutting its outputs as it goes.
@@ -197,7 +218,6 @@ impl Compactor {
         let mode = keyspace.options.load().sub_compactions;
         let count = count(threads, bytes, usual_bytes);
         let plan = slices::sub_compactions(mode, &inputs, rule, count);
-        self.count_slices(&inputs, &plan, threads);
         let tables = inputs.into_iter().map(|input| input.table);
         let moves = tables.filter(|table| plan.moves.contains(&table.id)).collect();
         let first_id = self.env.next_file.fetch_add(plan.cuts.len() as u64 + 1, Relaxed);
@@ -264,25 +284,22 @@ impl Compactor {
         slice_count(*CORES, idle, bytes, table_bytes)
     }
 
-    /// Counts slices and their bytes. The critical path is the longest of `threads` threads that
-    /// take the slices in order, each when it is free.
-    fn count_slices(&self, inputs: &[SliceInput], plan: &Slices, threads: usize) {
-        let tables: Vec<_> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
-        let whole = slices::components(&tables);
+    /// Counts the slices of the compactions that are planned by cells, and their bytes. The
+    /// critical path is the longest of `threads` threads that take the slices in order, each when
+    /// it is free.
+    fn count_slices(&self, executions: &[Execution<'_>], threads: usize) {
+        let sliced = executions.iter().filter(|one| one.is_sliced());
+        let slices: Vec<&Slice> = sliced.flat_map(|one| &one.slices).collect();
         let mut loads = vec![0u64; threads.max(1)];
-        for slice in &plan.slices {
+        for slice in &slices {
             if let Some(least) = loads.iter_mut().min() {
                 *least += slice.bytes;
             }
         }
         self.env.metrics.add_all(&[
-            (Counter::compaction_slices, plan.slices.len() as u64),
+            (Counter::compaction_slices, slices.len() as u64),
             (Counter::sliced_bytes, loads.iter().sum()),
             (Counter::slice_critical_bytes, loads.iter().max().copied().unwrap_or(0)),
-            (
-                Counter::component_critical_bytes,
-                whole.compaction_bytes.into_iter().max().unwrap_or(0),
-            ),
         ]);
     }
 
@@ -335,6 +352,7 @@ impl Compactor {
             input_tables: totals.input_tables,
             output_tables: totals.output_tables,
             moved_tables: totals.moved_tables,
+            parts: totals.parts,
             read_bytes,
             written_bytes,
             took: started.elapsed(),

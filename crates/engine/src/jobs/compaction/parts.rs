@@ -28,7 +28,7 @@ use crate::base::error::{Error, Result};
 use crate::base::metrics::Counter;
 use crate::base::options::CompactionInstall;
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::jobs::compaction::executor::Execution;
+use crate::jobs::compaction::executor::{self, Execution};
 use crate::jobs::compaction::slicing::parts_wanted;
 use crate::jobs::compaction::totals::Totals;
 use crate::jobs::compaction::{Compactor, note_prefix};
@@ -100,8 +100,10 @@ impl Compactor {
             parts_wanted(install, fixed, (bytes, usual_bytes), threads)
         };
         let (execution, threads) = self.sliced(keyspace, &version, compaction, &count)?;
+        self.count_slices(std::slice::from_ref(&execution), threads);
         drop(version);
         totals.input_tables += compaction.input_ids().count();
+        totals.parts += execution.slices.len();
         let progress = Mutex::new(Installed {
             rest,
             totals,
@@ -142,7 +144,8 @@ impl PartedCompaction<'_> {
             // Every input moves.
             return self.install_ready(&mut self.progress.lock());
         }
-        let mut outcome = self.execution.run(threads, &|at, written| {
+        let one = std::slice::from_ref(&self.execution);
+        let mut outcome = executor::run(one, threads, &|_, at, written| {
             let mut progress = self.progress.lock();
             progress.ready.insert(at, written);
             self.install_ready(&mut progress)

@@ -15,6 +15,7 @@ pub(super) struct Totals {
     pub(super) input_tables: usize,
     pub(super) output_tables: usize,
     pub(super) moved_tables: usize,
+    pub(super) parts: usize,
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
     pub(super) moved_bytes: u64,
@@ -28,6 +29,7 @@ impl Totals {
         for outcome in done {
             totals.add_outputs(&outcome.written);
             totals.add_moves(&outcome.moved);
+            totals.parts += outcome.parts;
         }
         for id in plan.compactions.iter().flat_map(Compaction::input_ids) {
             totals.input_tables += 1;
