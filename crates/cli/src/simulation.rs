@@ -135,6 +135,7 @@ impl<'a> Simulation<'a> {
         let jobs = |outcome: &Outcome| Bars {
             name: outcome.policy.into(),
             values: vec![outcome.report.largest_job_bytes as f64 / f64::from(1 << 30)],
+            ..Bars::default()
         };
         vec![
             chart("Write amplification", "bytes written to tables per byte of the user", |point| {
@@ -152,6 +153,7 @@ impl<'a> Simulation<'a> {
                 y: Axis::linear("read by the job (GiB)"),
                 categories: vec![String::new()],
                 bars: self.outcomes.iter().map(jobs).collect(),
+                ..BarChart::default()
             }),
         ]
     }

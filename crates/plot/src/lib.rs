@@ -16,6 +16,8 @@ const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
 /// Beyond the eighth series, colours come again with another dash.
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
+/// The colour of marks across bars.
+const MARK: &str = "#c00000";
 /// About so many ticks on an axis.
 const TICKS: f64 = 6.0;
 
@@ -79,6 +81,9 @@ pub struct Bars {
     pub name: String,
     /// One per category; what is no number draws no bar.
     pub values: Vec<f64>,
+    /// What another source says of each category, drawn as a mark across the bar; what is no number
+    /// draws no mark.
+    pub marks: Vec<f64>,
 }
 
 /// Groups of bars.
@@ -94,6 +99,8 @@ pub struct BarChart {
     pub categories: Vec<String>,
     /// In the order of the legend.
     pub bars: Vec<Bars>,
+    /// What the marks are; in the legend if there are any.
+    pub marks: String,
 }
 
 /// A chart of either kind.
@@ -260,12 +267,12 @@ fn draw_lines(text: &mut String, chart: &LineChart) {
             let _ =
                 writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
         }
-        legend(text, i, &line.name);
+        legend(text, i, &line.name, (colour, dash));
     }
 }
 
 fn draw_bars(text: &mut String, chart: &BarChart) {
-    let values = chart.bars.iter().flat_map(|bars| bars.values.iter().copied());
+    let values = chart.bars.iter().flat_map(|bars| bars.values.iter().chain(&bars.marks).copied());
     let y = Range::of(chart.y.scale, values);
     frame(text, &chart.title, &chart.x, &chart.y.title, &y);
     let group = PLOT_WIDTH / chart.categories.len().max(1) as f64;
@@ -281,24 +288,36 @@ fn draw_bars(text: &mut String, chart: &BarChart) {
             escape(category)
         );
         for (i, bars) in chart.bars.iter().enumerate() {
-            let Some(value) = bars.values.get(at).filter(|value| value.is_finite()) else {
-                continue;
-            };
-            let (from, to) = (base.min(y.at(*value)), base.max(y.at(*value)));
-            let _ = writeln!(
-                text,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" fill=\"{}\">\
-                 <title>{}: {value}</title></rect>",
-                left + group * 0.1 + bar * i as f64,
-                TOP + PLOT_HEIGHT * (1.0 - to),
-                PLOT_HEIGHT * (to - from),
-                look(i).0,
-                escape(&bars.name)
-            );
+            let left = left + group * 0.1 + bar * i as f64;
+            let number = |values: &Vec<f64>| values.get(at).copied().filter(|v| v.is_finite());
+            if let Some(value) = number(&bars.values) {
+                let (from, to) = (base.min(y.at(value)), base.max(y.at(value)));
+                let _ = writeln!(
+                    text,
+                    "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" \
+                     fill=\"{}\"><title>{}: {value}</title></rect>",
+                    TOP + PLOT_HEIGHT * (1.0 - to),
+                    PLOT_HEIGHT * (to - from),
+                    look(i).0,
+                    escape(&bars.name)
+                );
+            }
+            if let Some(mark) = number(&bars.marks) {
+                let at = TOP + PLOT_HEIGHT * (1.0 - y.at(mark));
+                let name = escape(&chart.marks);
+                let _ = writeln!(
+                    text,
+                    "<path d=\"M{left:.1} {at:.1}h{bar:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
+                     <title>{name}: {mark}</title></path>"
+                );
+            }
         }
     }
     for (i, bars) in chart.bars.iter().enumerate() {
-        legend(text, i, &bars.name);
+        legend(text, i, &bars.name, look(i));
+    }
+    if chart.bars.iter().flat_map(|bars| &bars.marks).any(|mark| mark.is_finite()) {
+        legend(text, chart.bars.len(), &chart.marks, (MARK, ""));
     }
 }
 
@@ -335,8 +354,7 @@ fn frame(text: &mut String, title: &str, x: &str, y: &str, range: &Range) {
     );
 }
 
-fn legend(text: &mut String, index: usize, name: &str) {
-    let (colour, dash) = look(index);
+fn legend(text: &mut String, index: usize, name: &str, (colour, dash): (&str, &str)) {
     let (x, y) = (LEFT + PLOT_WIDTH + 16.0, TOP + 8.0 + 18.0 * index as f64);
     let _ = writeln!(
         text,
@@ -398,12 +416,15 @@ mod tests {
             x: "policy".into(),
             y: Axis::linear("tables"),
             categories: vec!["a".into(), "b".into()],
-            bars: vec![Bars { name: "n".into(), values: vec![10.0, f64::NAN] }],
+            bars: vec![Bars { name: "n".into(), values: vec![10.0, f64::NAN], marks: vec![5.0] }],
+            marks: "the paper".into(),
         };
         let text = svg(&[Chart::Bar(chart)]);
         let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
         assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
-        assert_eq!(text.matches("<title>").count(), 1, "what is no number draws no bar");
+        assert_eq!(text.matches("<rect").count(), 2, "what is no number draws no bar");
+        let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
+        assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use runstone::policy::shape::Shape;
 use runstone::storage::random::mix64;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
-    Background, Compression, KeyspaceOptions, Options, ReadOptions, Result, Store, WalMode,
+    Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Result, Store,
+    WalMode,
 };
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
@@ -57,6 +58,8 @@ pub struct Loaded {
     /// Records written so far: numbers below it are present.
     records: u64,
     unflushed: u64,
+    /// Whether small keys are more frequent, see [`Loaded::skewed`].
+    is_skewed: bool,
 }
 
 /// Options of a keyspace without compression, filters and back-pressure, so that sizes are exact.
@@ -108,14 +111,31 @@ impl Loaded {
         data: &Data,
         compaction_slices: Option<usize>,
     ) -> Result<Loaded> {
-        let options =
-            Options { compaction_slices, ..stepped_options(Some(keyspace), MEMORY_BYTES) };
+        Loaded::listening(keyspace, data, compaction_slices, None)
+    }
+
+    /// The same with a listener.
+    pub fn listening(
+        keyspace: KeyspaceOptions,
+        data: &Data,
+        compaction_slices: Option<usize>,
+        listener: Option<Arc<dyn EventListener>>,
+    ) -> Result<Loaded> {
+        let stepped = stepped_options(Some(keyspace), MEMORY_BYTES);
+        let options = Options { compaction_slices, listener, ..stepped };
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options)?;
         let mut rng = Rng::new(1);
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
-        Ok(Loaded { store, storage, data, values, rng, records: 0, unflushed: 0 })
+        let (records, unflushed, is_skewed) = (0, 0, false);
+        Ok(Loaded { store, storage, data, values, rng, records, unflushed, is_skewed })
+    }
+
+    /// An empty tree whose keys will be skewed: of all keys up to x, as a share of the key space,
+    /// the square root of x is written. That is a Zipfian distribution with q = 0.5 over the space.
+    pub fn skewed(self) -> Loaded {
+        Loaded { is_skewed: true, ..self }
     }
 
     /// Writes all records and does all jobs. Level 0 stays as it is, which is the tree of a policy
@@ -202,7 +222,9 @@ impl Loaded {
     /// The key of a record: eight mixed bytes, so that keys are spread evenly in no order, then
     /// zeros. Numbers that were never written give absent keys, spread as evenly.
     pub fn key(&self, record: u64) -> Vec<u8> {
-        padded(mix64(record), self.data.key_bytes)
+        let place = mix64(record);
+        let skewed = ((u128::from(place) * u128::from(place)) >> 64) as u64;
+        padded(if self.is_skewed { skewed } else { place }, self.data.key_bytes)
     }
 
     /// Gets that many absent keys; returns how many.

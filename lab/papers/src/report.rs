@@ -154,7 +154,8 @@ impl PaperReport {
     ) {
         let ([title, x, y], categories) = (titles.map(String::from), categories.into_iter());
         let categories = categories.map(C::into).collect();
-        let chart = BarChart { title, x, y: Axis::linear(y), categories, bars };
+        let (y, marks) = (Axis::linear(y), "the paper".into());
+        let chart = BarChart { title, x, y, categories, bars, marks };
         self.draw(name, Chart::Bar(chart));
     }
 
@@ -177,7 +178,16 @@ impl PaperReport {
 
 /// The bars of one colour.
 pub(super) fn bars(name: &str, values: impl IntoIterator<Item = f64>) -> Bars {
-    Bars { name: name.into(), values: values.into_iter().collect() }
+    Bars { name: name.into(), values: values.into_iter().collect(), marks: Vec::new() }
+}
+
+/// The bars of one colour, with what the paper prints for each; no number where it prints none.
+pub(super) fn bars_beside(
+    name: &str,
+    values: impl IntoIterator<Item = f64>,
+    paper: impl IntoIterator<Item = f64>,
+) -> Bars {
+    Bars { marks: paper.into_iter().collect(), ..bars(name, values) }
 }
 
 /// A line through points.

@@ -17,6 +17,7 @@ pub(super) struct Side {
 pub(super) const FILTERS: &str = "filter bits";
 pub(super) const TRIGGER: &str = "level-0 trigger";
 pub(super) const TABLES: &str = "table bytes";
+pub(super) const SUB_COMPACTIONS: &str = "sub-compactions";
 
 impl Side {
     /// A side without settings yet.
@@ -39,8 +40,7 @@ impl Side {
             shape.size_ratio,
             shape.partitioner.rule().name()
         );
-        let compression: Vec<String> =
-            options.compression.iter().map(|one| format!("{one:?}").to_lowercase()).collect();
+        let compression: Vec<String> = options.compression.iter().map(text).collect();
         Side::new(name, design)
             .with("write buffer bytes", options.write_buffer_bytes)
             .with(TRIGGER, shape.l0_trigger)
@@ -50,7 +50,14 @@ impl Side {
             .with("level-0 share", options.shape.l0_share_percent)
             .with(FILTERS, f64::from(options.filter_bits_per_key_x10) / 10.0)
             .with("compression", compression.join(", "))
+            .with(SUB_COMPACTIONS, text(options.sub_compactions))
+            .with("cut flushes", options.partition_flushes)
     }
+}
+
+/// The name of a choice.
+fn text(choice: impl std::fmt::Debug) -> String {
+    format!("{choice:?}").to_lowercase()
 }
 
 /// Writes the sides in one line: first what sets each apart, then what all share. The error names

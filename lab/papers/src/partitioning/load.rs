@@ -1,0 +1,351 @@
+//! Loads of 640 flushes under each partitioner and a leveled tree: write time, tables, compactions.
+//! Each tree is loaded with random and with skewed keys, and with whole and with cut flushes.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use runstone::metrics::CounterValues;
+use runstone::policy::partition::Partitioner;
+use runstone::{Event, EventListener, KeyspaceOptions, Result};
+
+use super::{FLUSH_BYTES, Flushes, THREADS, data, paper_stack, tree};
+use crate::engine::{Loaded, write_amplification};
+use crate::numbers::{median, strokes};
+use crate::report::{bars, bars_beside, line, rows};
+use crate::sides::{SUB_COMPACTIONS, Side};
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+rows! {
+    WRITE = "time of the writes by its bytes, {}; {}",
+        "Global-Range 8% faster than No-partitioning, 13% than Size" => Ratios(&[1.08, 1.13]);
+    THROUGHPUT = "bytes compacted for each byte of the critical path, {}; {}",
+        "Global-Range up to 30% above Size" => Ratios(&[1.3]);
+    ORDER = "the same in order: Global-Range, Local-Range, Size; {}",
+        "highest, second, last" => Falls;
+    FEWER_THREADS = "bytes compacted for each byte of the critical path on 4 threads, {}; {}",
+        "" => NotComparable("the paper has 16 threads");
+    GLOBAL_TABLES = "tables at the end, {}; {}: Global-Range over Size",
+        "8% more; elsewhere 1.5 to 2 times as many" => AtMost(1.08);
+    LOCAL_TABLES = "the same: Local-Range over Size; {}",
+        "70% more" => Ratios(&[1.7]);
+    CUT_TABLES = "tables at the end, {}; {}",
+        "" => NotComparable("the paper's tables are as large as a flush");
+    SKEWED_TABLES = "tables of skewed keys over random ones, Local-Range and Global-Range",
+        "13% fewer and 38% more" => Ratios(&[0.87, 1.38]);
+    BYTES = "bytes written and moved by compactions, {}; {}",
+        "write amplification unchanged but for moves" => Alike(0.01);
+    CUT_BYTES = "bytes written and moved by compactions, {}; {}",
+        "" => NotComparable("smaller tables have more indexes and footers");
+    LEVELED_WRITES = "write amplification, Global-Range and leveled; {}",
+        "leveled compaction has the lowest compaction throughput, as it writes most" => Rises;
+    PARTS = "parts of a compaction, and moves: median, nine of ten, most; {}; {}",
+        "Size and No-partitioning cannot be split" => NotComparable("figure 7 is not in the text");
+    CLOCK = "compactions by the clock, Size over Global-Range, on 1 and 2 threads; {}",
+        "" => NotComparable("by the clock: the critical path is judged");
+}
+
+/// Those of the paper.
+pub(super) const STACKED: [(&str, Partitioner); 4] = [
+    ("none", Partitioner::None),
+    ("size", Partitioner::Size),
+    ("local", Partitioner::LocalRange),
+    ("global", Partitioner::GlobalRange),
+];
+const NAMES: &str = "none / size / local / global";
+const RANDOM: &str = "random keys";
+const SKEWED: &str = "skewed keys";
+
+impl Flushes {
+    /// Cells of a flush need tables smaller than a flush.
+    fn theta(self) -> u64 {
+        match self {
+            Flushes::Whole => FLUSH_BYTES,
+            Flushes::Cut => FLUSH_BYTES / 4,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Flushes::Whole => "whole flushes, theta = a flush",
+            Flushes::Cut => "cut flushes, theta = a fourth",
+        }
+    }
+}
+
+/// Tells of compactions, one by one.
+#[derive(Debug)]
+struct Compactions(Sender<Compacted>);
+
+#[derive(Clone, Copy, Debug)]
+struct Compacted {
+    parts: usize,
+    moves: usize,
+    took: Duration,
+}
+
+impl EventListener for Compactions {
+    fn on_event(&self, event: &Event) {
+        if let Event::Compacted { parts, moved_tables: moves, took, .. } = *event {
+            // Nobody listens any more when the tree is closed.
+            let _ = self.0.send(Compacted { parts, moves, took });
+        }
+    }
+}
+
+/// What one tree did under a load.
+pub(super) struct Seen {
+    pub(super) counters: CounterValues,
+    pub(super) tables: usize,
+    pub(super) bytes: u64,
+    compactions: Vec<Compacted>,
+}
+
+impl Seen {
+    /// Loads a tree whose compactions have so many threads.
+    pub(super) fn of(
+        context: &Context<'_>,
+        options: KeyspaceOptions,
+        is_skewed: bool,
+        threads: usize,
+    ) -> Result<Seen> {
+        let (sender, compactions) = channel();
+        let listener: Arc<dyn EventListener> = Arc::new(Compactions(sender));
+        let mut tree = Loaded::listening(options, &data(context), Some(threads), Some(listener))?;
+        if is_skewed {
+            tree = tree.skewed();
+        }
+        let tree = tree.load()?;
+        let shape = tree.shape();
+        let (counters, tables, bytes) = (tree.counters(), shape.tables().count(), shape.bytes());
+        Ok(Seen { counters, tables, bytes, compactions: compactions.try_iter().collect() })
+    }
+
+    /// Bytes compacted for each that the busiest thread compacted.
+    pub(super) fn throughput(&self) -> f64 {
+        let CounterValues { sliced_bytes, slice_critical_bytes, .. } = self.counters;
+        sliced_bytes as f64 / slice_critical_bytes.max(1) as f64
+    }
+
+    /// Bytes of the longest chain of work for each byte of the user: flushes, and the busiest
+    /// thread of each compaction.
+    fn write_time(&self) -> f64 {
+        let CounterValues { flush_bytes_written, slice_critical_bytes, user_bytes_written, .. } =
+            self.counters;
+        (flush_bytes_written + slice_critical_bytes) as f64 / user_bytes_written as f64
+    }
+
+    /// Bytes that compactions wrote and moved.
+    pub(super) fn handled(&self) -> f64 {
+        (self.counters.compaction_bytes_written + self.counters.bytes_moved) as f64
+    }
+
+    /// Sorted.
+    fn sorted(&self, of: fn(&Compacted) -> usize) -> Vec<usize> {
+        let mut numbers: Vec<usize> = self.compactions.iter().map(of).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Median, nine of ten, most.
+    fn spread(&self, of: fn(&Compacted) -> usize) -> String {
+        let sorted = self.sorted(of);
+        let at = |percent: usize| sorted.get(sorted.len() * percent / 100).copied();
+        let most = sorted.last().copied();
+        [at(50), at(90), most].map(|one| one.unwrap_or(0).to_string()).join(", ")
+    }
+
+    fn seconds(&self) -> f64 {
+        self.compactions.iter().map(|one| one.took.as_secs_f64()).sum()
+    }
+}
+
+/// The four stacks with one set of options.
+struct Stacks {
+    seen: Vec<Seen>,
+    flushes: Flushes,
+    is_skewed: bool,
+}
+
+impl Stacks {
+    fn load(
+        context: &Context<'_>,
+        report: &mut PaperReport,
+        flushes: Flushes,
+        is_skewed: bool,
+    ) -> Result<Stacks> {
+        let options = |one| paper_stack(one, flushes.theta(), flushes);
+        let sides = STACKED.map(|(name, one)| Side::keyspace(name, &options(one)));
+        report.compare(&sides.map(|side| side.with("threads", THREADS)), &[])?;
+        let mut seen = Vec::new();
+        for (name, one) in STACKED {
+            context.say(&format!("load, {name}, {}, skewed: {is_skewed}", flushes.text()));
+            seen.push(Seen::of(context, options(one), is_skewed, THREADS)?);
+        }
+        Ok(Stacks { seen, flushes, is_skewed })
+    }
+
+    fn at(&self) -> String {
+        let keys = if self.is_skewed { SKEWED } else { RANDOM };
+        format!("{keys}, {}", self.flushes.text())
+    }
+
+    fn all(&self, value: fn(&Seen) -> f64) -> Vec<f64> {
+        self.seen.iter().map(value).collect()
+    }
+
+    fn judge(&self, report: &mut PaperReport) {
+        let (at, names) = (self.at(), &NAMES);
+        let times = self.all(Seen::write_time);
+        let [none, size, _, global] = times[..] else { return };
+        report.judge(WRITE.of(&[names, &at]), strokes(&times, 2), &[none / global, size / global]);
+        let through = self.all(Seen::throughput);
+        let [_, size, local, global] = through[..] else { return };
+        let here = strokes(&through, 2);
+        report.judge(THROUGHPUT.of(&[names, &at]), &here[..], &[global / size]);
+        report.judge(ORDER.of(&[&at]), here, &[global, local, size]);
+        let parts = self.seen.iter().zip(STACKED).map(|(seen, (name, _))| {
+            let [parts, moves] = [seen.spread(|one| one.parts), seen.spread(|one| one.moves)];
+            format!("{name} {parts}, moves {moves}")
+        });
+        report.show(PARTS.of(&[names, &at]), parts.collect::<Vec<_>>().join("; "));
+        let handled = self.all(Seen::handled);
+        let megabytes = strokes(handled.iter().map(|bytes| bytes / 1e6).collect::<Vec<_>>(), 1);
+        let tables = self.all(|one| one.tables as f64);
+        let [_, size, local, global] = tables[..] else { return };
+        match self.flushes {
+            Flushes::Cut => {
+                report.show(CUT_BYTES.of(&[names, &at]), format!("{megabytes} MB"));
+                report.show(CUT_TABLES.of(&[names, &at]), strokes(&tables, 0));
+            }
+            Flushes::Whole => {
+                report.judge(BYTES.of(&[names, &at]), format!("{megabytes} MB"), &handled);
+                let row = GLOBAL_TABLES.of(&[names, &at]);
+                report.judge(row, strokes(&tables, 0), &[global / size]);
+                let row = LOCAL_TABLES.of(&[&at]);
+                report.judge(row, format!("{:.2}", local / size), &[local / size]);
+            }
+        }
+    }
+
+    fn draw_parts(&self, report: &mut PaperReport, name: &str) {
+        let curve = |seen: &Seen, name: &str| {
+            let sorted = seen.sorted(|one| one.parts);
+            let count = sorted.len() as f64;
+            let place = |(i, parts): (usize, &usize)| (i as f64 / count, *parts as f64);
+            line(name, sorted.iter().enumerate().map(place))
+        };
+        let lines = self.seen.iter().zip(STACKED).map(|(seen, (name, _))| curve(seen, name));
+        let title = format!("Parts of compactions, {}", self.at());
+        let x = runstone_plot::Axis::linear("share of the compactions");
+        report.draw_lines(name, &title, x, "parts", lines.collect());
+    }
+}
+
+/// Figures 5 to 7, 9, 10 and 12.
+pub(super) fn load(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut random_tables = Vec::new();
+    for is_skewed in [false, true] {
+        for flushes in [Flushes::Whole, Flushes::Cut] {
+            let stacks = Stacks::load(context, report, flushes, is_skewed)?;
+            stacks.judge(report);
+            let figures = match (is_skewed, flushes) {
+                (false, Flushes::Whole) => ["figure-5", "figure-6", "figure-7"],
+                (true, Flushes::Whole) => ["figure-9", "figure-12", "figure-10"],
+                (false, Flushes::Cut) => ["figure-5-cut", "figure-6-cut", "figure-7-cut"],
+                (true, Flushes::Cut) => ["figure-9-cut", "figure-12-cut", "figure-10-cut"],
+            };
+            let leveled = leveled(context, report, &stacks)?;
+            draw(report, &stacks, &leveled, figures);
+            if flushes == Flushes::Whole {
+                let tables: Vec<f64> = stacks.all(|one| one.tables as f64);
+                if is_skewed {
+                    let share = [2, 3].map(|at: usize| tables[at] / random_tables[at]);
+                    report.judge(SKEWED_TABLES, strokes(share, 2), &share);
+                }
+                random_tables = tables;
+            } else if !is_skewed {
+                fewer_threads(context, report, &stacks)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The paper's other baseline, which cuts by size and is split by key ranges as in RocksDB.
+fn leveled(context: &Context<'_>, report: &mut PaperReport, beside: &Stacks) -> Result<Seen> {
+    let options = tree("fragmented-leveling", Partitioner::Size, beside.flushes.theta());
+    let global = paper_stack(Partitioner::GlobalRange, beside.flushes.theta(), Flushes::Whole);
+    let sides = [Side::keyspace("global", &global), Side::keyspace("leveled", &options)];
+    report.compare(&sides.map(|side| side.with("threads", THREADS)), &[SUB_COMPACTIONS])?;
+    context.say(&format!("load, leveled, {}", beside.at()));
+    let seen = Seen::of(context, options, beside.is_skewed, THREADS)?;
+    if beside.flushes == Flushes::Whole {
+        let written = [&beside.seen[3], &seen].map(|one| write_amplification(&one.counters));
+        report.judge(LEVELED_WRITES.of(&[&beside.at()]), strokes(written, 2), &written);
+    }
+    Ok(seen)
+}
+
+fn draw(report: &mut PaperReport, stacks: &Stacks, leveled: &Seen, names: [&str; 3]) {
+    let at = stacks.at();
+    let all = || stacks.seen.iter().chain([leveled]);
+    let categories = || STACKED.map(|(name, _)| name).into_iter().chain(["leveled"]);
+    let size = &stacks.seen[1];
+    // The paper prints shares of Size's time, and of its tables with random keys.
+    let [time, tables] = [size.write_time(), size.tables as f64];
+    let paper = [time * 1.08 / 1.13, time, f64::NAN, time / 1.13];
+    let title = format!("Write time, {at}");
+    let titles = [&title[..], "partitioner", "bytes in a row / byte of the user"];
+    let times = bars_beside("here", all().map(Seen::write_time), paper);
+    report.draw_bars(names[0], titles, categories(), vec![times]);
+    let paper = match stacks.is_skewed {
+        false => [f64::NAN, tables, tables * 1.7, tables * 1.08],
+        true => [f64::NAN, tables, tables * 1.7 * 0.87, tables * 1.08 * 1.38],
+    };
+    let title = format!("Tables at the end, {at}");
+    let titles = [&title[..], "partitioner", "tables"];
+    let counts = bars_beside("here", all().map(|one| one.tables as f64), paper);
+    report.draw_bars(names[1], titles, categories(), vec![counts]);
+    let title = format!("Compactions, {at}");
+    let titles = [&title[..], "partitioner", "bytes / byte of the critical path"];
+    let through = bars("16 threads", all().map(Seen::throughput));
+    report.draw_bars(names[2], titles, categories(), vec![through]);
+    stacks.draw_parts(report, &format!("{}-parts", names[2]));
+}
+
+/// The trees are the same for any number of threads.
+fn fewer_threads(context: &Context<'_>, report: &mut PaperReport, beside: &Stacks) -> Result<()> {
+    let theta = beside.flushes.theta();
+    let mut through = Vec::new();
+    for (name, one) in STACKED {
+        context.say(&format!("load on 4 threads, {name}"));
+        let options = paper_stack(one, theta, beside.flushes);
+        through.push(Seen::of(context, options, beside.is_skewed, 4)?.throughput());
+    }
+    report.show(FEWER_THREADS.of(&[&NAMES, &beside.at()]), strokes(through, 2));
+    Ok(())
+}
+
+/// In turns, with the median of three.
+pub(super) fn clock(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let flushes = Flushes::Cut;
+    let mut here = Vec::new();
+    for threads in [1, 2] {
+        let mut ratios = Vec::new();
+        for _ in 0..3 {
+            context.say(&format!("compactions by the clock, {threads} threads"));
+            let mut seconds = Vec::new();
+            for one in [Partitioner::Size, Partitioner::GlobalRange] {
+                let options = paper_stack(one, flushes.theta(), flushes);
+                seconds.push(Seen::of(context, options, false, threads)?.seconds());
+            }
+            ratios.push(seconds[0] / seconds[1]);
+        }
+        here.push(median(ratios));
+    }
+    let at = format!("{RANDOM}, {}", flushes.text());
+    report.show(CLOCK.of(&[&at]), strokes(here, 2));
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Coordinated partitioning: what bounds shared by all runs do to tables, moves and the critical
+//! path of compactions (Mao and Hristidis), on the engine.
+//!
+//! - [`exact`]: figures 2 and 3 by the partitioners alone.
+//! - [`load`]: loads under each partitioner and a leveled tree, with random and with skewed keys:
+//!   write time, tables, compactions (figures 5 to 7, 9, 10, 12).
+//! - [`reads`]: what reads pay for more tables (figures 8 and 11).
+//! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,
+//!   ascending keys, Global-Range inside a leveled tree.
+
+mod exact;
+mod load;
+mod ours;
+mod reads;
+
+use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone::policy::partition::Partitioner;
+use runstone::policy::partition::prefix::CAP_FACTOR;
+use runstone::{KeyspaceOptions, Result, SubCompactions};
+
+use crate::context::Part;
+use crate::engine::{Data, plain_options};
+use crate::{Context, PaperReport};
+
+/// Threads of a compaction: the paper's `max_subcompactions`.
+const THREADS: usize = 16;
+/// 40 GiB in memtables of 64 MiB, as in the paper; a memtable is a thousandth here.
+const FLUSHES: u64 = 640;
+const FLUSH_BYTES: u64 = 64 << 10;
+
+pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    report.note(
+        "the critical path of a compaction is what the busiest of 16 threads reads, over all that \
+         it reads; threads take its parts in key order",
+    );
+    let parts: [Part<Context<'_>>; 8] = [
+        ("figures", exact::figures),
+        ("load", load::load),
+        ("clock", load::clock),
+        ("reads", reads::reads),
+        ("slices", ours::slices),
+        ("borrowed-space", ours::borrowed_space),
+        ("ascending", ours::ascending),
+        ("leveled", ours::leveled),
+    ];
+    context.measure(context, report, &parts)
+}
+
+fn data(context: &Context<'_>) -> Data {
+    data_of(context.scaled(FLUSHES))
+}
+
+fn data_of(flushes: u64) -> Data {
+    let (key_bytes, value_bytes) = (16, 100);
+    let records = flushes * FLUSH_BYTES / (key_bytes + value_bytes) as u64;
+    Data { records, key_bytes, value_bytes, flush_bytes: FLUSH_BYTES }
+}
+
+/// RocksDB's defaults, which the paper keeps: at most 4 runs under universal compaction; level 0 of
+/// a leveled tree is compacted at 4 runs, and level 1 holds four memtables.
+fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
+    let shape = PolicyOptions {
+        stack_runs: 4,
+        l0_trigger: 4,
+        l0_share_percent: 0,
+        base_bytes: 4 * FLUSH_BYTES,
+        partitioner,
+        table_bytes: theta.max(MIN_TABLE_BYTES),
+        // A table of a prefix is cut at sixteen times this.
+        split_bytes: (theta / CAP_FACTOR).max(MIN_TABLE_BYTES),
+        ..PolicyOptions::default()
+    };
+    KeyspaceOptions { shape, block_bytes: 1024, ..plain_options(policy) }
+}
+
+/// Universal compaction in slices, which is our default.
+fn stack(partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
+    tree("universal", partitioner, theta)
+}
+
+/// Universal compaction in the paper's sub-compactions, by whole tables.
+fn paper_stack(partitioner: Partitioner, theta: u64, flushes: Flushes) -> KeyspaceOptions {
+    KeyspaceOptions {
+        sub_compactions: SubCompactions::Components,
+        partition_flushes: flushes == Flushes::Cut,
+        ..stack(partitioner, theta)
+    }
+}
+
+/// Whether the partitioner cuts flushes. The paper says that a flushed table may span the key
+/// space; its figure 4 shows runs of several tables from "prior flushes and compactions".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushes {
+    Whole,
+    Cut,
+}

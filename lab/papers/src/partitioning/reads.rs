@@ -1,0 +1,107 @@
+//! What reads pay for more tables: point and range queries on the trees of the loads (figures 8 and
+//! 11), by counters, and by processor time in turns.
+
+use runstone::Result;
+use runstone::policy::partition::Partitioner;
+
+use super::load::STACKED;
+use super::{FLUSH_BYTES, Flushes, data, paper_stack, tree};
+use crate::engine::{Loaded, cpu_time};
+use crate::numbers::{median, strokes};
+use crate::report::{bars, rows};
+use crate::sides::{SUB_COMPACTIONS, Side};
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+/// Scans and gets that are measured, and the entries of a scan.
+const SCANS: u64 = 300;
+const GETS: u64 = 20_000;
+const SCAN_ENTRIES: u64 = 1_000;
+
+rows! {
+    SCAN_READS =
+        "file reads of a scan of 1,000 keys without a cache, {}; {}: Global-Range over Size",
+        "range queries at most 10% slower" => AtMost(1.1);
+    GETS_THAT_HIT = "blocks of a get that hits, {}; {}: Global-Range over Size",
+        "point queries as fast or faster" => AtMost(1.02);
+    LEVELED_READS = "the same, leveled and Global-Range; {}",
+        "leveled compaction excels, with fewer runs" => Rises;
+    TIME = "processor time of the scans, and of the gets, Global-Range over Size; {}",
+        "at most 10% more, and no more" => AtMost(1.1);
+}
+
+const NAMES: &str = "none / size / local / global / leveled";
+
+/// What one tree's reads cost: reads of table files per scan, blocks per get, processor time of all
+/// scans and of all gets.
+struct Reads {
+    scan_reads: f64,
+    get_blocks: f64,
+    cpu_seconds: [f64; 2],
+}
+
+/// Figures 8 and 11. Tables are as large as a flush.
+pub(super) fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    for (is_skewed, at, figure) in
+        [(false, "random keys", "figure-8"), (true, "skewed keys", "figure-11")]
+    {
+        let stacks =
+            STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES, Flushes::Whole)));
+        let leveled = tree("fragmented-leveling", Partitioner::Size, FLUSH_BYTES);
+        let all: Vec<_> = stacks.into_iter().chain([("leveled", leveled)]).collect();
+        let sides: Vec<Side> = all.iter().map(|(name, one)| Side::keyspace(name, one)).collect();
+        report.compare(&sides, &[SUB_COMPACTIONS])?;
+        let mut trees = Vec::new();
+        for (name, options) in all {
+            context.say(&format!("reads, {name}, {at}"));
+            let mut tree = Loaded::empty(options, &data(context), None)?;
+            if is_skewed {
+                tree = tree.skewed();
+            }
+            trees.push(tree.load()?.without_cache()?);
+        }
+        judge(report, &mut trees, at, figure)?;
+    }
+    Ok(())
+}
+
+fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str, figure: &str) -> Result<()> {
+    let seen = trees.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
+    let scans: Vec<f64> = seen.iter().map(|one| one.scan_reads).collect();
+    let gets: Vec<f64> = seen.iter().map(|one| one.get_blocks).collect();
+    let row = SCAN_READS.of(&[&NAMES, &at]);
+    report.judge(row, strokes(&scans, 1), &[scans[3] / scans[1]]);
+    report.judge(GETS_THAT_HIT.of(&[&NAMES, &at]), strokes(&gets, 3), &[gets[3] / gets[1]]);
+    let pair = [gets[4], gets[3]];
+    report.judge(LEVELED_READS.of(&[&at]), strokes(pair, 3), &pair);
+    // In turns, so that what else the machine does meets both.
+    let mut ratios = [vec![], vec![]];
+    for _ in 0..5 {
+        let [size, global] = [1, 3].map(|at: usize| read(&mut trees[at]));
+        let [size, global] = [size?.cpu_seconds, global?.cpu_seconds];
+        (0..2).for_each(|at| ratios[at].push(global[at] / size[at]));
+    }
+    let medians = ratios.map(median);
+    report.judge(TIME.of(&[&at]), strokes(medians, 2), &medians);
+    let names = NAMES.split(" / ");
+    let titles =
+        [&format!("Reads, {at}")[..], "partitioner", "file reads per scan; blocks per get"];
+    let (scans, gets) =
+        (bars("scan of 1,000 / 100", scans.iter().map(|n| n / 100.0)), bars("get", gets));
+    report.draw_bars(figure, titles, names, vec![scans, gets]);
+    Ok(())
+}
+
+fn read(tree: &mut Loaded) -> Result<Reads> {
+    let (started, reads_before) = (cpu_time(), tree.table_reads());
+    tree.scan(SCANS, SCAN_ENTRIES)?;
+    let (scanned, reads_between) = (cpu_time(), tree.table_reads());
+    let before = tree.counters();
+    tree.get_present(GETS)?;
+    let gets = tree.counters().since(&before);
+    Ok(Reads {
+        scan_reads: (reads_between - reads_before) as f64 / SCANS as f64,
+        get_blocks: gets.blocks_searched as f64 / GETS as f64,
+        cpu_seconds: [scanned - started, cpu_time() - scanned].map(|one| one.as_secs_f64()),
+    })
+}
