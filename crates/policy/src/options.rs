@@ -75,8 +75,8 @@ pub struct PolicyOptions {
     /// ([`crate::policy::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
     /// [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
-    /// Where compactions cut their tables. Default `size`. For all but `adaptive-tiering`, which
-    /// cuts by prefix.
+    /// Where compactions cut their tables. Default `size`, which leaves the choice to a policy with
+    /// a partitioner of its own: `adaptive-tiering` cuts by prefix, and refuses all others.
     pub partitioner: Partitioner,
 }
 
@@ -154,6 +154,16 @@ impl Default for PolicyOptions {
 /// Why a policy refuses its options. `option` is the name of the field of [`PolicyOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
+    /// The policy cuts tables by a partitioner of its own.
+    #[error("{policy} cuts tables by {own}, not by {asked}; set partitioner to {own}, or leave it")]
+    OtherPartitioner {
+        /// Name of the policy.
+        policy: &'static str,
+        /// The partitioner that it needs.
+        own: &'static str,
+        /// The partitioner that was set.
+        asked: &'static str,
+    },
     /// A number is below the least that is allowed.
     #[error("option {option} is {value}, but must be at least {min}")]
     TooSmall {
@@ -193,6 +203,7 @@ impl OptionError {
             OptionError::TooSmall { option, .. }
             | OptionError::TooLarge { option, .. }
             | OptionError::TooSmallButNotZero { option, .. } => option,
+            OptionError::OtherPartitioner { .. } => "partitioner",
         }
     }
 }

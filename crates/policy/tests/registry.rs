@@ -146,10 +146,13 @@ struct World {
 impl World {
     fn new(
         policy: &'static dyn CompactionPolicy,
-        options: PolicyOptions,
+        mut options: PolicyOptions,
         inherited: u32,
         keeps_history: bool,
     ) -> World {
+        if let Some(own) = policy.own_partitioner() {
+            options.partitioner = own;
+        }
         policy.check(&options).unwrap();
         let mut world = World {
             policy,

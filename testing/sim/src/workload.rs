@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use runstone::policy::filters::FilterAllocation;
+use runstone::policy::partition::Partitioner;
 use runstone::{
     Background, Batch, CompactionInstall, Compression, Durability, Error, GcPointers, Keyspace,
     KeyspaceOptions, Options, ReadOptions, Snapshot, Store, SubCompactions, ValueOptions,
@@ -118,6 +119,13 @@ pub fn options(seed: u64, background: Background) -> Options {
     options_for(policy.name(), seed, background)
 }
 
+/// Leaves the choice of a partitioner to a policy that has one of its own.
+pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
+    if keyspace.compaction_policy().is_ok_and(|policy| policy.own_partitioner().is_some()) {
+        keyspace.shape.partitioner = Partitioner::Size;
+    }
+}
+
 /// The same with a given policy.
 pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     let mut random = Random::new(seed ^ 0x0b71_0a50);
@@ -144,6 +152,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone::policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
+    with_own_partitioner(&mut keyspace);
     let mut space = Random::new(seed ^ 0x5bac_eb0d);
     if space.one_in(3) {
         keyspace.shape.max_space_percent = 110 + space.below(100) as u32;

@@ -303,10 +303,10 @@ pub struct KeyspaceOptions {
     /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
     /// latter is for comparison: one table that spans all keys joins everything.
     pub sub_compactions: SubCompactions,
-    /// Whether the partitioner cuts flushes as it cuts the outputs of compactions, into tables of
-    /// at most `shape.table_bytes`, keys and values counted as they are in memory. Else a flush is
-    /// one table, which spans all keys as a rule and joins the parts of every compaction it takes
-    /// part in.
+    /// Whether the partitioner, unless it is `prefix`, cuts flushes as it cuts the outputs of
+    /// compactions, into tables of at most `shape.table_bytes`, keys and values counted as they are
+    /// in memory. Else a flush is one table, which spans all keys as a rule, and compactions by
+    /// whole tables fall into parts only without it.
     pub partition_flushes: bool,
     /// Compression by level; the last entry holds for all deeper levels.
     pub compression: Vec<Compression>,

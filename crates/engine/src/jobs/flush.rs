@@ -66,7 +66,11 @@ pub(crate) fn write_memtable(
     let separation = Separation::new(&keyspace.values.load_full(), &options.values);
     let cutter = match options.partition_flushes {
         false => Cutter::new(Cut::Size(u64::MAX), 0, 0),
-        true => flush_cuts::cutter(memtable, options.shape.cut(), separation.as_ref()),
+        true => {
+            let policy = options.compaction_policy()?;
+            let (_, cut) = policy.whole_output(shape, 0, &options.shape);
+            flush_cuts::cutter(memtable, cut, separation.as_ref())
+        }
     };
     let mut output = Output::new(catalog, layout, cutter);
     output.separation = separation;

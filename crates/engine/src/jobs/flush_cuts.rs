@@ -14,18 +14,22 @@ use crate::values::separation::Separation;
 /// Neighbouring entries are planned as one up to this fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
 
-/// Cuts a memtable as the rule cuts the outputs of a compaction. Values that go to a value file
-/// count as their pointers. O(entries), and the memory of 64 keys for each table.
+/// Cuts a memtable as the partitioner cuts the outputs of a compaction, but not by prefix: the rule
+/// that tells prefixes is chosen by a compaction. Values that go to a value file count as their
+/// pointers. O(entries), and the memory of 64 keys for each table, where cells are planned.
 pub(super) fn cutter(
     memtable: &Arc<Memtable>,
     cut: Cut,
     separation: Option<&Separation>,
 ) -> Cutter {
-    let (partitioner, table_bytes) = cut.cells();
+    let Cut::Cells { partitioner, table_bytes } = cut else {
+        let most_bytes = if let Cut::Size(bytes) = cut { bytes } else { u64::MAX };
+        return Cutter::new(Cut::Size(most_bytes), 0, 0);
+    };
     let mut iter = MemtableIter::new(Arc::clone(memtable));
     iter.seek_to_first();
     let min_key = iter.record().map(|first| Box::from(first.key())).unwrap_or_default();
-    let (mut points, mut entries) = (Vec::<Point>::new(), 0);
+    let mut points = Vec::<Point>::new();
     while let Some(record) = iter.record() {
         let (key, value_bytes) = (record.key(), record.value().len());
         let stored = separation.map_or(value_bytes, |separation| separation.stored(value_bytes));
@@ -35,14 +39,10 @@ pub(super) fn cutter(
             Some(last) => *last = Point { last_key: key.into(), bytes: last.bytes + bytes },
             None => points.push(Point { last_key: key.into(), bytes }),
         }
-        entries += 1;
         iter.next();
     }
     let max_key = points.last().map(|last| last.last_key.clone()).unwrap_or_default();
     let histogram = Histogram::new(points);
-    if !matches!(cut, Cut::Cells { .. }) {
-        return Cutter::new(cut, histogram.bytes(), entries);
-    }
     let input = Input {
         histogram: &histogram,
         min_key: &min_key,

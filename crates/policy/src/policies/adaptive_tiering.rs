@@ -34,7 +34,7 @@ use crate::overlap::{
 use crate::policies::leveled;
 use crate::policy::{CompactionPolicy, Job, LevelTarget};
 use crate::shape::overlapping::{OverlappingTables, obsolete_permille};
-use crate::shape::plan::{Cut, Plan};
+use crate::shape::plan::{Cut, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
 
@@ -60,6 +60,10 @@ impl CompactionPolicy for AdaptiveTiering {
             target.max_runs = u32::MAX;
         }
         targets
+    }
+
+    fn own_partitioner(&self) -> Option<Partitioner> {
+        Some(Partitioner::Prefix)
     }
 
     fn whole_output(&self, _: &Shape, _: u32, options: &PolicyOptions) -> (RunSlot, Cut) {

@@ -2,7 +2,7 @@
 //! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
-use crate::shape::plan::{Busy, Cut, Heat, Plan};
+use crate::shape::plan::{Busy, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape};
 
 /// Decides what is compacted when. A pure function of its arguments: what it must remember between
@@ -15,9 +15,22 @@ pub trait CompactionPolicy: Send + Sync {
     /// One line for help and docs tables.
     fn doc(&self) -> &'static str;
 
-    /// Whether the policy can work with these numbers. Called at open, before any `pick`.
+    /// The partitioner by which it cuts tables if it can work with no other.
+    fn own_partitioner(&self) -> Option<Partitioner> {
+        None
+    }
+
+    /// Whether the policy can work with these options. Called at open, before any `pick`. A policy
+    /// with a partitioner of its own takes the default, `size`, for that.
     fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
-        options.check_common()
+        options.check_common()?;
+        match self.own_partitioner() {
+            Some(own) if ![own, Partitioner::Size].contains(&options.partitioner) => {
+                let [own, asked] = [own, options.partitioner].map(|one| one.rule().name());
+                Err(OptionError::OtherPartitioner { policy: self.name(), own, asked })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What each level may hold before it is over target. Covers level 0 down to one level below

@@ -15,6 +15,7 @@ use runstone::{
     ValuePlacement, WalMode, WhenFull,
 };
 use runstone_sim::random::{Random, number};
+use runstone_sim::workload::with_own_partitioner;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
@@ -108,6 +109,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
             Partitioner::GroupedGlobalRange,
         ],
     );
+    with_own_partitioner(&mut keyspace);
     let allocations =
         [FilterAllocation::None, FilterAllocation::Uniform, FilterAllocation::Optimal];
     keyspace.filter_allocation = pick(random, &allocations);
