@@ -99,7 +99,7 @@ pub fn find(name: &str) -> Result<&'static Paper> {
     PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| {
         let names: Vec<&'static str> = PAPERS.iter().map(|paper| paper.name).collect();
         let guess = suggest(&nearest(name, &names));
-        let choice = format!("choose among: {}", joined(names.into_iter()));
+        let choice = format!("choose among: {}, all", joined(names.into_iter()));
         Error::invalid(format!("no paper is named {name:?}{guess}"), choice)
     })
 }

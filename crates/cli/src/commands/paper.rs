@@ -24,10 +24,7 @@ pub struct Args {
     /// sizes: a device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
-    /// Measure one part of a paper that has parts; of hashkv: overall, updates, device, reserve,
-    /// sizes, scans, scans-after-updates, hotness, selective, parameters; of ptierdb: table-one,
-    /// baselines, uniform, scans, files; of kvssd: layers, throughput, emulator, thresholds,
-    /// over-provision, latest, baselines; of kvssd-beyond: policies, garnering, global-range.
+    /// Measure one part of a paper; a part that it does not have is answered with those it has.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,
     /// Write the figures into a directory.
@@ -43,16 +40,27 @@ impl Args {
         let Some(name) = &self.name else {
             return list(output);
         };
-        let reports = match name.as_str() {
-            "all" => PAPERS.iter().map(|paper| self.measure(paper, output)).collect::<Result<_>>(),
-            name => runstone_papers::find(name)
-                .map_err(Failure::from)
-                .and_then(|paper| Ok(vec![self.measure(paper, output)?])),
-        }?;
+        let papers: Vec<&Paper> = match name.as_str() {
+            "all" => PAPERS.iter().collect(),
+            name => vec![runstone_papers::find(name)?],
+        };
+        if let Some(directory) = self.svg.as_deref().filter(|_| !self.force) {
+            papers.iter().try_for_each(|paper| check_no_figures(directory, paper))?;
+        }
+        let mut reports = Vec::new();
+        for paper in &papers {
+            let report = self.measure(paper, output)?;
+            if !output.is_json {
+                let title =
+                    if papers.len() > 1 { format!("{}\n", paper.name) } else { String::new() };
+                output.bytes((title + &to_text(&report)).as_bytes())?;
+            }
+            reports.push(report);
+        }
         match (output.is_json, &reports[..]) {
             (true, [report]) => output.json(&json!(report))?,
             (true, reports) => output.json(&json!({ "reports": reports }))?,
-            (false, [report]) => output.bytes(to_text(report).as_bytes())?,
+            (false, [_]) => {}
             (false, reports) => output.bytes(summary(reports).as_bytes())?,
         }
         let is_short = self.check && reports.iter().any(PaperReport::falls_short);
@@ -73,18 +81,15 @@ impl Args {
     }
 }
 
-/// The tables of all papers, and what came of each.
+/// How many rows of each paper came to what.
 fn summary(reports: &[PaperReport]) -> String {
-    let mut text: String =
-        reports.iter().map(|report| format!("{}\n{}\n", report.paper, to_text(report))).collect();
     let row = |report: &PaperReport| -> Vec<String> {
         let counts = report.counts().into_values().map(|count| count.to_string());
         std::iter::once(report.paper.clone()).chain(counts).collect()
     };
     let header: Vec<&str> =
         std::iter::once("paper").chain(Verdict::ALL.map(Verdict::text)).collect();
-    text.push_str(&columns(&header, &reports.iter().map(row).collect::<Vec<_>>()));
-    text
+    columns(&header, &reports.iter().map(row).collect::<Vec<_>>())
 }
 
 fn to_text(report: &PaperReport) -> String {
@@ -125,6 +130,20 @@ fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
         table.add_row(row);
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Refuses a directory with figures of the paper, before minutes of measuring.
+fn check_no_figures(directory: &Path, paper: &Paper) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let start = format!("{}-figure", paper.name);
+    match names.filter(|name| name.starts_with(&start) && name.ends_with(".svg")).min() {
+        Some(name) => {
+            let what = format!("{} exists", directory.join(name).display());
+            Err(Failure::usage(what, "give --force to replace figures, or another directory"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn write_figures(

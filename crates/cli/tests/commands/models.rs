@@ -118,6 +118,8 @@ fn papers_are_listed_and_unknown_ones_refused() {
         (&["paper", "autumn", "--scale", "t2"], "neither a number nor t0 nor t1"),
         (&["paper", "autumn", "--scale", "t1"], "these have it: kvssd, kvssd-beyond"),
         (&["paper", "kvssd", "--scale", "t1", "--only", "speed"], "no such part"),
+        (&["paper", "partitioning", "--only", "speed"], "choose among: figures, load"),
+        (&["paper", "zzzzzz"], "ptierdb, all"),
         (&["paper", "--check"], "<NAME>"),
     ] {
         let ran = place.run(arguments);
@@ -147,6 +149,29 @@ fn the_layers_of_a_kvssd_are_measured() {
         let writes: Vec<f64> = here.map(|one| one.parse().expect("a number")).collect();
         assert!(writes[1] < writes[0].min(writes[2]), "Global-Range writes least: {row}");
     }
+}
+
+/// A report for each paper, with the sizes of a toy; every part runs. Figures that are there are
+/// refused before anything is measured.
+#[test]
+fn all_papers_are_measured() {
+    let place = Place::new();
+    let all = ["paper", "all", "--scale", "0.001"];
+    let names: Vec<String> = place.json(&["paper"])["papers"]
+        .as_array()
+        .expect("papers")
+        .iter()
+        .map(|paper| paper["name"].as_str().expect("text").to_string())
+        .collect();
+    let reports = place.json(&[&all[..], &["--svg", "figures"]].concat());
+    let reports = reports["reports"].as_array().expect("reports");
+    assert_eq!(reports.iter().map(|one| one["paper"].clone()).collect::<Vec<_>>(), names);
+    assert!(reports.iter().all(|one| !one["rows"].as_array().expect("rows").is_empty()));
+    let drawn = std::fs::read_dir(place.path("figures")).expect("figures").count();
+    assert!(drawn >= 30, "{drawn} figures");
+    let refused = place.run(&[&all[..], &["--svg", "figures"]].concat());
+    assert!(refused.code == 3 && refused.stderr.contains("--force"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("whole-database"), "{}", refused.stderr);
 }
 
 /// At a hundredth of its size the paper's numbers mean little, but they are all there, twice the
