@@ -30,7 +30,8 @@ pub struct PolicyOptions {
     /// c of Garnering, in thousandths: how much flatter the tree gets than a leveled one; 1000 is
     /// leveling. 1 to 1000. Default 800. For `garnering`.
     pub c_permille: u32,
-    /// K: most runs of a level above the last. At least 1. Default 9. For `fluid`.
+    /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
+    /// guards, for `guards`. At least 1. Default 9.
     pub max_runs: u32,
     /// Z: most runs of the last level. At least 1. Default 1. For `fluid`.
     pub last_level_runs: u32,
@@ -76,7 +77,8 @@ pub struct PolicyOptions {
     /// [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
     /// Where compactions cut their tables. Default `size`, which leaves the choice to a policy with
-    /// a partitioner of its own: `adaptive-tiering` cuts by prefix, and refuses all others.
+    /// a partitioner of its own: `adaptive-tiering` cuts by prefix, `guards` by global range. Those
+    /// refuse all others.
     pub partitioner: Partitioner,
 }
 

@@ -2,7 +2,7 @@
 //! the benchmark sweep and the property tests read it; adding a policy adds its line here.
 
 use crate::policies::{
-    adaptive_tiering, bigtable, binomial, constant, fluid, fragmented_leveling, garnering,
+    adaptive_tiering, bigtable, binomial, constant, fluid, fragmented_leveling, garnering, guards,
     lazy_leveling, leveling, min_latency, tiering, universal,
 };
 use crate::policy::CompactionPolicy;
@@ -16,6 +16,7 @@ pub static POLICIES: &[&dyn CompactionPolicy] = &[
     &fluid::FLUID,
     &garnering::GARNERING,
     &adaptive_tiering::AdaptiveTiering,
+    &guards::Guards,
     &bigtable::BIGTABLE,
     &constant::CONSTANT,
     &universal::UNIVERSAL,

@@ -308,7 +308,8 @@ impl World {
         for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
             let runs = level.runs().len();
             assert!(!targets[index].is_over(level.bytes(), runs), "{name} L{index}: {level:?}");
-            let is_reshaped = matches!(level, Level::Runs(_)) || name == "adaptive-tiering";
+            let may_overlap = ["adaptive-tiering", "guards"].contains(&name);
+            let is_reshaped = matches!(level, Level::Runs(_)) || may_overlap;
             assert!(is_reshaped, "{name} L{index} still overlaps");
         }
         let debt = compaction_debt_bytes(&self.shape, self.policy, &self.options);

@@ -53,7 +53,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("base_bytes", "capacity of level 1"),
     ("table_bytes", "size at which an output table is closed"),
     ("c_permille", "garnering: c in thousandths; 1000 is leveling, less means fewer levels"),
-    ("max_runs", "fluid: K, most runs of a level above the last"),
+    ("max_runs", "K; fluid: most runs of a level above the last; guards: most tables of a guard"),
     ("last_level_runs", "fluid: Z, most runs of the last level"),
     ("split_bytes", "adaptive-tiering: T_s, least size of a table that is cut by prefix"),
     ("intra_level", "adaptive-tiering: which levels compact inside themselves: every or last"),

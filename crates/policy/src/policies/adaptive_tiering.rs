@@ -25,13 +25,10 @@
 
 use std::collections::BTreeMap;
 use std::slice;
-use std::sync::Arc;
 
 use crate::options::{IntraLevel, PolicyOptions};
-use crate::overlap::{
-    Group, Output, Row, compaction_of, connect, level_rows, plan_groups, run_rows,
-};
-use crate::policies::leveled;
+use crate::overlap::{Group, Output, Row, compaction_of, connect, level_rows};
+use crate::policies::{leveled, overlapped};
 use crate::policy::{CompactionPolicy, Job, LevelTarget};
 use crate::shape::overlapping::{OverlappingTables, obsolete_permille};
 use crate::shape::plan::{Cut, Partitioner, Plan};
@@ -55,11 +52,7 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        let mut targets = leveled::targets(shape, options);
-        for target in targets.iter_mut().skip(1) {
-            target.max_runs = u32::MAX;
-        }
-        targets
+        overlapped::targets(shape, options)
     }
 
     fn own_partitioner(&self) -> Option<Partitioner> {
@@ -71,8 +64,9 @@ impl CompactionPolicy for AdaptiveTiering {
     }
 
     fn decide(&self, job: &Job<'_>) -> Option<Plan> {
-        job.adopt()
-            .or_else(|| job.compact_and_split())
+        let cut = job.options.prefix_cut();
+        job.adopt(cut)
+            .or_else(|| job.compact_and_split(cut))
             .or_else(|| job.sink_levels())
             .or_else(|| job.sink_obsolete())
             .or_else(|| job.compact_inside())
@@ -80,36 +74,6 @@ impl CompactionPolicy for AdaptiveTiering {
 }
 
 impl Job<'_> {
-    /// Rule 1. Waits for jobs that write runs into the level.
-    fn adopt(&self) -> Option<Plan> {
-        (1..self.shape.levels.len() as u32).find_map(|index| {
-            let level = self.shape.level(index);
-            let Level::Runs(runs) = level else { return None };
-            if runs.is_empty() || self.busy.writes_into(index) || !self.is_level_idle(index) {
-                return None;
-            }
-            let rows = run_rows(index, runs);
-            Some(Plan {
-                moves: rows.iter().flat_map(|row| row.moves(self.overlapping(index))).collect(),
-                why: format!("L{index} holds {} runs; their tables may overlap now", runs.len()),
-                ..Plan::default()
-            })
-        })
-    }
-
-    /// Rule 2.
-    fn compact_and_split(&self) -> Option<Plan> {
-        let idle = self.idle_suffix(0);
-        if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
-            return None;
-        }
-        let mut plan = plan_groups(connect(run_rows(0, idle)), self.overlapping(1), |_| false);
-        let (have, most) = (idle.len(), self.options.l0_trigger);
-        plan.why =
-            format!("L0 over target: {have} runs of {most}; compaction and split, L1 is not read");
-        Some(plan)
-    }
-
     /// Rule 3, for the shallowest level that is over its capacity and idle.
     fn sink_levels(&self) -> Option<Plan> {
         let deepest = self.shape.deepest()?;
@@ -273,22 +237,7 @@ impl Job<'_> {
     }
 
     fn overlapping(&self, level: u32) -> Output {
-        Output { level, slot: RunSlot::Overlapping, cut: self.options.prefix_cut() }
-    }
-
-    fn is_level_idle(&self, index: u32) -> bool {
-        let is_busy = |table: &Arc<Table>| self.busy.tables.contains(&table.id);
-        self.busy.tables.is_empty() || !self.shape.level(index).tables().any(is_busy)
-    }
-
-    /// Whether tables may be placed in a level now. An empty one that a job writes to may become
-    /// a level of runs.
-    fn can_receive(&self, index: u32) -> bool {
-        index < Shape::MAX_LEVELS
-            && match self.shape.level(index) {
-                Level::Overlapping(_) => true,
-                Level::Runs(runs) => runs.is_empty() && !self.busy.writes_into(index),
-            }
+        overlapped::output(level, self.options.prefix_cut())
     }
 }
 
