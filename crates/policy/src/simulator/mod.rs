@@ -8,7 +8,7 @@
 //! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
 //! Outputs are cut by entries, so they are narrower where inputs were denser. The prefix of a key
 //! is one of `prefix_count` equal buckets of the key space; a compaction that cuts by prefix ends
-//! tables where it changes.
+//! tables where it changes; one that cuts by Global-Range ends them with their cells.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
@@ -41,7 +41,7 @@ use crate::options::PolicyOptions;
 use crate::policy::space;
 use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::prefix::MAX_TABLE_PREFIXES;
-use crate::shape::plan::{Busy, Compaction, Cut, Heat, Plan};
+use crate::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
@@ -337,7 +337,8 @@ impl<'a> Simulator<'a> {
         let mut outputs = Vec::new();
         let (mut done, mut from_key) = (0, low);
         while done < entries {
-            let (to, end_key) = self.next_cut(compaction.cut, &spread, input_entries, done);
+            let from = (done, from_key);
+            let (to, end_key) = self.next_cut(compaction.cut, &spread, input_entries, from);
             let mut table = self.table(from_key, end_key - 1, to - done, seqs);
             if let Cut::Prefix { .. } = compaction.cut {
                 table.prefixes = self.buckets().prefixes(&spread, done, to, MAX_TABLE_PREFIXES);
@@ -353,15 +354,25 @@ impl<'a> Simulator<'a> {
         Buckets { key_space, count: self.workload.prefix_count.clamp(1, key_space) }
     }
 
-    /// Where the output that begins with entry `done` ends: the entry and the key behind it.
+    /// Where the output that begins with this entry and key ends: the entry and key behind it.
     ///
     /// 1. At the cap, whatever the keys are.
     /// 2. Cut by prefix: at the first bucket that begins once the table has `split_bytes`, if that
     ///    is before the cap and as much input is left behind it.
-    fn next_cut(&self, cut: Cut, spread: &Spread, input_entries: u64, done: u64) -> (u64, u64) {
+    /// 3. Cut by Global-Range: at the end of the largest cell within the cap.
+    fn next_cut(
+        &self,
+        cut: Cut,
+        spread: &Spread,
+        input_entries: u64,
+        (done, from_key): (u64, u64),
+    ) -> (u64, u64) {
         let entry_bytes = self.workload.entry_bytes.max(1);
         let cap = (cut.cap_bytes() / entry_bytes).max(1);
         let capped = done.saturating_add(cap).min(spread.entries);
+        if cut.cells().0 == Partitioner::GlobalRange {
+            return spread.cell_end(from_key, done, cap);
+        }
         if let Cut::Prefix { split_bytes, .. } = cut {
             let least = split_bytes.div_ceil(entry_bytes).max(1);
             let full = done.saturating_add(least);
