@@ -96,7 +96,7 @@ fn distributions(report: &mut PaperReport, trees: Vec<Tree>) {
         // The least latency that so many operations do not exceed.
         let at = |share: usize| {
             let place = (latencies.len() * share).div_ceil(100_000).max(1);
-            f64::from(latencies[place - 1])
+            latencies[place - 1] as f64
         };
         let us = PERCENTILES.map(|share| at(share) / 1e3);
         report.show(DISTRIBUTION.of(&[&tree.name]), list(us, 1));

@@ -27,15 +27,13 @@ use super::sides::Side;
 use super::{Context, PaperReport};
 
 /// What the paper's sizes are divided by.
-const DIVISOR: u64 = 160;
+const DIVISOR: u64 = 200;
 /// The paper's memtable, level 1 and T_s.
 const FLUSH_BYTES: u64 = 16 << 20;
 const BASE_BYTES: u64 = 10 << 20;
 const SPLIT_BYTES: u64 = 4 << 20;
 /// The default.
 const ACCESS_BYTES: u64 = 28 << 10;
-/// PebblesDB's `kMaxFilesPerGuardSentinel`.
-const TABLES_PER_GUARD: u32 = 2;
 /// Beyond any file here: the paper's WiscKey has room enough to run without collections.
 const NO_COLLECTION: u64 = 1 << 40;
 
@@ -60,8 +58,6 @@ type Rival = (&'static str, KeyspaceOptions);
 /// LevelDB's: fragmented leveling.
 fn rivals() -> [Rival; 8] {
     let of = |policy| options(policy, 10);
-    let mut guards = of("guards");
-    guards.shape.max_runs = TABLES_PER_GUARD;
     let mut last = of("adaptive-tiering");
     last.shape.intra_level = IntraLevel::Last;
     let mut wisckey = of("fragmented-leveling");
@@ -76,7 +72,7 @@ fn rivals() -> [Rival; 8] {
         ("tiered", of("tiering")),
         ("lazy-leveled", of("lazy-leveling")),
         ("fragmented", of("fragmented-leveling")),
-        ("guards", guards),
+        ("guards", of("guards")),
         ("WiscKey", wisckey),
         ("PTierDB, every level", of("adaptive-tiering")),
         ("PTierDB, last level", last),
@@ -93,6 +89,9 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
             table_bytes: SPLIT_BYTES / DIVISOR,
             split_bytes: SPLIT_BYTES / DIVISOR,
             access_bytes: ACCESS_BYTES / DIVISOR,
+            // Tables between two guards, as many as tiering keeps runs. PebblesDB's two go with
+            // four times as many guards per level.
+            max_runs: size_ratio - 1,
             ..PolicyOptions::default()
         },
         write_buffer_bytes: FLUSH_BYTES / DIVISOR,

@@ -68,7 +68,7 @@ pub(super) struct Tree {
     /// At some numbers of operations: bytes of tables and values over those of all records.
     pub(super) space: Vec<(f64, f64)>,
     /// Of each operation in nanoseconds of processor time, if that is wanted.
-    pub(super) latencies: Option<Vec<u32>>,
+    pub(super) latencies: Option<Vec<u64>>,
     values: ValueGenerator,
     value_bytes: usize,
     operations: u64,
@@ -226,8 +226,7 @@ impl Tree {
         }
         if let Some(latencies) = &mut self.latencies {
             let now = cpu_time();
-            latencies
-                .push((now - self.operation_started).as_nanos().try_into().unwrap_or(u32::MAX));
+            latencies.push((now - self.operation_started).as_nanos() as u64);
             self.operation_started = now;
         }
         Ok(())
