@@ -23,6 +23,7 @@ pub struct Setup {
     pub workload: SimWorkload,
     pub coarsening: Coarsening,
     pub gets: u64,
+    pub cuts_flushes: bool,
 }
 
 /// What one policy did.
@@ -207,6 +208,7 @@ impl<'a> Simulation<'a> {
             "moved",
             "jobs",
             "largest job",
+            "critical",
         ];
         let row = |outcome: &Outcome| {
             let report = &outcome.report;
@@ -221,6 +223,7 @@ impl<'a> Simulation<'a> {
                 size(report.moved_bytes),
                 report.plan_count.to_string(),
                 size(report.largest_job_bytes),
+                size(report.critical_read_bytes),
             ]
         };
         columns(&header, &self.outcomes.iter().map(row).collect::<Vec<_>>())
@@ -257,6 +260,9 @@ fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outc
     let (options, workload) = setup.coarsening.apply(&setup.options, &setup.workload);
     let flushes = setup.size_bytes.div_ceil(workload.flush_bytes);
     let mut simulator = Simulator::new(policy, options, workload);
+    if setup.cuts_flushes {
+        simulator = simulator.with_cut_flushes();
+    }
     let failed = |error| {
         let what = format!("the policy made a plan that does not fit the tree: {error}");
         Failure::new(Exit::Io, what).at(policy.name()).hint("this is a bug; please report it")

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use runstone::policy::options::{OptionError, PolicyOptions};
+use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::registry;
 use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload};
@@ -63,6 +64,12 @@ pub struct Args {
     /// Size at which a table is closed. [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     table_size: Option<u64>,
+    /// Where tables are cut: size, local-range, global-range and so on. [default: size]
+    #[arg(long, value_name = "NAME")]
+    partitioner: Option<String>,
+    /// Let the partitioner cut flushes too.
+    #[arg(long)]
+    cut_flushes: bool,
     /// Bytes of a key with its value.
     #[arg(long, value_name = "SIZE", default_value = "128", value_parser = parse_size)]
     entry_size: u64,
@@ -166,7 +173,8 @@ impl Args {
         };
         let coarsening = Coarsening::of(&options, &workload, self.size, self.max_tables);
         let size_bytes = self.size;
-        Ok(Setup { size_bytes, options, workload, coarsening, gets: self.gets })
+        let (gets, cuts_flushes) = (self.gets, self.cut_flushes);
+        Ok(Setup { size_bytes, options, workload, coarsening, gets, cuts_flushes })
     }
 
     fn check_sizes(&self) -> Result<()> {
@@ -227,7 +235,18 @@ impl Args {
             split_bytes: self.split_bytes.unwrap_or(default.split_bytes),
             access_limit: self.access_limit.unwrap_or(default.access_limit),
             max_space_percent: self.max_space.unwrap_or(default.max_space_percent),
+            partitioner: self.partitioner()?,
             ..default
+        })
+    }
+
+    fn partitioner(&self) -> Result<Partitioner> {
+        let Some(name) = &self.partitioner else { return Ok(Partitioner::Size) };
+        PARTITIONERS.iter().copied().find(|one| one.rule().name() == name).ok_or_else(|| {
+            let names: Vec<&str> = PARTITIONERS.iter().map(|one| one.rule().name()).collect();
+            let what = format!("no partitioner is named {name:?}");
+            Failure::usage(what, format!("choose among: {}", names.join(", ")))
+                .at(format!("--partitioner {name}"))
         })
     }
 
@@ -247,6 +266,7 @@ impl Args {
             "table_bytes" => "--table-size",
             "access_limit" => "--access-limit",
             "max_space_percent" => "--max-space",
+            "partitioner" => "--partitioner",
             other => other,
         };
         let place = format!("{flag}, for {}", policy.name());

@@ -8,7 +8,7 @@
 //! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
 //! Outputs are cut by entries, so they are narrower where inputs were denser. The prefix of a key
 //! is one of `prefix_count` equal buckets of the key space; a compaction that cuts by prefix ends
-//! tables where it changes; one that cuts by Global-Range ends them with their cells.
+//! tables where it changes. Partitioners that plan cells get a histogram of the spread.
 //!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
@@ -38,6 +38,7 @@ pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 use crate::edit::edit_for;
 use crate::mix::mix64;
 use crate::options::PolicyOptions;
+use crate::partition::{Histogram, Input, Point};
 use crate::policy::space;
 use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::prefix::MAX_TABLE_PREFIXES;
@@ -45,6 +46,9 @@ use crate::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
+
+/// Entries are planned together up to this fraction of a table.
+const GRAINS_PER_TABLE: u64 = 16;
 
 /// Looks at the tree for a point of the curve: reads cost less after a compaction than before it,
 /// so one look would tell little.
@@ -132,6 +136,7 @@ pub struct Simulator<'a> {
     largest_job: LargestJob,
     looks: Looks,
     curve: Vec<SimPoint>,
+    cuts_flushes: bool,
 }
 
 /// Sums of bytes are wide: compactions write what a user wrote many times over.
@@ -143,6 +148,7 @@ struct Totals {
     compaction_read_bytes: u128,
     compacted_bytes: u128,
     moved_bytes: u128,
+    critical_read_bytes: u128,
     max_l0_run_count: u64,
     plan_count: u64,
 }
@@ -182,7 +188,13 @@ impl<'a> Simulator<'a> {
             largest_job: LargestJob::default(),
             looks: Looks::default(),
             curve: Vec::new(),
+            cuts_flushes: false,
         }
+    }
+
+    /// The same tree with flushes that the partitioner cuts, unless by prefix.
+    pub fn with_cut_flushes(self) -> Self {
+        Simulator { cuts_flushes: true, ..self }
     }
 
     /// Flushes that many memtables, each followed by all the jobs that it causes; then reports on
@@ -235,13 +247,21 @@ impl<'a> Simulator<'a> {
     }
 
     fn flush(&mut self) -> Result<(), EditError> {
-        let table = Arc::new(self.flush_table());
+        let whole = self.flush_table();
         self.totals.user_bytes += u128::from(self.workload.flush_bytes);
         self.totals.user_entries += self.workload.entries_per_flush();
-        self.totals.flushed_bytes += u128::from(table.bytes);
-        // A flush's run is named after its table: new, and the same on every machine.
-        let slot = RunSlot::New(table.id);
-        let place = vec![Placement { level: 0, slot, table }];
+        self.totals.flushed_bytes += u128::from(whole.bytes);
+        // A flush's run is named after its first table: new, and the same on every machine.
+        let slot = RunSlot::New(whole.id);
+        let (_, cut) = self.policy.whole_output(&self.shape, 0, &self.options);
+        let tables = match Spread::of(&[spread_of(&whole)]).filter(|_| self.cuts_flushes) {
+            Some(spread) if !matches!(cut, Cut::Prefix { .. }) => {
+                let seqs = (whole.min_seq, whole.max_seq);
+                self.outputs(cut, &spread, whole.entries, seqs)
+            }
+            _ => vec![Arc::new(whole)],
+        };
+        let place = tables.into_iter().map(|table| Placement { level: 0, slot, table }).collect();
         self.install(&Edit { place, flushes: 1, ..Edit::default() }, 0)?;
         let l0_run_count = self.shape.level(0).runs().len() as u64;
         self.totals.max_l0_run_count = self.totals.max_l0_run_count.max(l0_run_count);
@@ -280,6 +300,9 @@ impl<'a> Simulator<'a> {
         let read_before = self.totals.compaction_read_bytes;
         if !plan.compactions.is_empty() {
             let inputs = self.compaction_inputs(plan);
+            let bytes = |tables: &Vec<Arc<Table>>| tables.iter().map(|table| table.bytes).sum();
+            self.totals.critical_read_bytes +=
+                u128::from(inputs.iter().map(bytes).max().unwrap_or(0_u64));
             for (compaction, inputs) in plan.compactions.iter().zip(&inputs) {
                 outputs.push(self.compact_tables(compaction, inputs));
             }
@@ -333,15 +356,23 @@ impl<'a> Simulator<'a> {
         self.totals.compaction_read_bytes +=
             tables().map(|table| u128::from(table.bytes)).sum::<u128>();
         let input_entries: u64 = tables().map(|table| table.entries).sum();
-        let (low, entries) = (spread.key_at(0), spread.entries);
+        self.outputs(compaction.cut, &spread, input_entries, seqs)
+    }
+
+    /// The tables that such a cut makes of a spread.
+    fn outputs(
+        &mut self,
+        cut: Cut,
+        spread: &Spread,
+        input_entries: u64,
+        seqs: (u64, u64),
+    ) -> Vec<Arc<Table>> {
+        let (mut done, mut from_key) = (0, spread.key_at(0));
         let mut outputs = Vec::new();
-        let (mut done, mut from_key) = (0, low);
-        while done < entries {
-            let from = (done, from_key);
-            let (to, end_key) = self.next_cut(compaction.cut, &spread, input_entries, from);
+        for (to, end_key) in self.ends(cut, spread, input_entries) {
             let mut table = self.table(from_key, end_key - 1, to - done, seqs);
-            if let Cut::Prefix { .. } = compaction.cut {
-                table.prefixes = self.buckets().prefixes(&spread, done, to, MAX_TABLE_PREFIXES);
+            if let Cut::Prefix { .. } = cut {
+                table.prefixes = self.buckets().prefixes(spread, done, to, MAX_TABLE_PREFIXES);
             }
             outputs.push(Arc::new(table));
             (done, from_key) = (to, end_key);
@@ -349,30 +380,34 @@ impl<'a> Simulator<'a> {
         outputs
     }
 
+    /// Where the tables of a spread end: the entry and the key behind each.
+    fn ends(&self, cut: Cut, spread: &Spread, input_entries: u64) -> Vec<(u64, u64)> {
+        if let Cut::Cells { partitioner, table_bytes } = cut {
+            return cell_ends(spread, partitioner, table_bytes, self.workload.entry_bytes.max(1));
+        }
+        let mut ends: Vec<(u64, u64)> = Vec::new();
+        while let done = ends.last().map_or(0, |end| end.0)
+            && done < spread.entries
+        {
+            ends.push(self.next_cut(cut, spread, input_entries, done));
+        }
+        ends
+    }
+
     fn buckets(&self) -> Buckets {
         let key_space = self.workload.key_space.max(1);
         Buckets { key_space, count: self.workload.prefix_count.clamp(1, key_space) }
     }
 
-    /// Where the output that begins with this entry and key ends: the entry and key behind it.
+    /// Where the output that begins with entry `done` ends: the entry and the key behind it.
     ///
     /// 1. At the cap, whatever the keys are.
     /// 2. Cut by prefix: at the first bucket that begins once the table has `split_bytes`, if that
     ///    is before the cap and as much input is left behind it.
-    /// 3. Cut by Global-Range: at the end of the largest cell within the cap.
-    fn next_cut(
-        &self,
-        cut: Cut,
-        spread: &Spread,
-        input_entries: u64,
-        (done, from_key): (u64, u64),
-    ) -> (u64, u64) {
+    fn next_cut(&self, cut: Cut, spread: &Spread, input_entries: u64, done: u64) -> (u64, u64) {
         let entry_bytes = self.workload.entry_bytes.max(1);
         let cap = (cut.cap_bytes() / entry_bytes).max(1);
         let capped = done.saturating_add(cap).min(spread.entries);
-        if cut.cells().0 == Partitioner::GlobalRange {
-            return spread.cell_end(from_key, done, cap);
-        }
         if let Cut::Prefix { split_bytes, .. } = cut {
             let least = split_bytes.div_ceil(entry_bytes).max(1);
             let full = done.saturating_add(least);
@@ -473,6 +508,7 @@ impl<'a> Simulator<'a> {
             compaction_read_bytes: narrow(totals.compaction_read_bytes),
             compacted_bytes: narrow(totals.compacted_bytes),
             moved_bytes: narrow(totals.moved_bytes),
+            critical_read_bytes: narrow(totals.critical_read_bytes),
             write_amplification_permille: self.write_amplification_permille(),
             space_amplification_permille: self.space_amplification_permille(),
             tables_probed_per_get_permille: self.probed_permille(),
@@ -511,6 +547,48 @@ impl<'a> Simulator<'a> {
         });
         levels.collect()
     }
+}
+
+/// Where the tables of a spread end if a partitioner plans its cells, from a histogram as an index
+/// would give it. A cell that holds no entry, because a grain is coarser than it, joins the next.
+fn cell_ends(
+    spread: &Spread,
+    partitioner: Partitioner,
+    table_bytes: u64,
+    entry_bytes: u64,
+) -> Vec<(u64, u64)> {
+    let grain = (table_bytes / GRAINS_PER_TABLE / entry_bytes).max(1);
+    let key = |entry: u64| Box::<[u8]>::from(spread.key_at(entry).to_be_bytes());
+    let point = |from: u64| {
+        let to = from.saturating_add(grain).min(spread.entries);
+        Point { last_key: key(to - 1), bytes: (to - from) * entry_bytes }
+    };
+    let grains = (0..spread.entries.div_ceil(grain)).map(|at| point(at * grain));
+    let histogram = Histogram::new(grains.collect());
+    let cuts = partitioner.rule().cuts(&Input {
+        histogram: &histogram,
+        min_key: &key(0),
+        max_key: &key(spread.entries - 1),
+        table_bytes,
+        prefixer: None,
+    });
+    let mut ends: Vec<(u64, u64)> = Vec::with_capacity(cuts.len() + 1);
+    let numbers = cuts.iter().map(|cut| least_number(cut));
+    let cells = numbers.map(|key| (spread.entry_from(key), key));
+    for end in cells.chain([(spread.entries, spread.end)]) {
+        if end.0 > ends.last().map_or(0, |before| before.0) {
+            ends.push(end);
+        }
+    }
+    ends
+}
+
+/// The least key of eight bytes that is not below a cut.
+fn least_number(cut: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let kept = cut.len().min(8);
+    head[..kept].copy_from_slice(&cut[..kept]);
+    u64::from_be_bytes(head).saturating_add(u64::from(cut.len() > 8))
 }
 
 /// First key, last key, entries.

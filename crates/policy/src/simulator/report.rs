@@ -56,6 +56,9 @@ pub struct SimReport {
     pub compacted_bytes: u64,
     /// Bytes that changed place without being written.
     pub moved_bytes: u64,
+    /// Bytes that the largest compaction of each plan read: compactions of one plan share no key,
+    /// and can run side by side.
+    pub critical_read_bytes: u64,
     /// (flushed + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
     /// Entries held / distinct keys written, in thousandths.

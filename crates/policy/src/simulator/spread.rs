@@ -43,7 +43,7 @@ pub(super) struct Spread {
     /// Keys at which the density changes, with the entries before them in fixed point.
     pieces: Vec<(u64, u128)>,
     /// Key behind the last.
-    end: u64,
+    pub end: u64,
     /// Distinct keys.
     pub entries: u64,
 }
@@ -92,26 +92,6 @@ impl Spread {
             }
             (None, _) => 0,
             (_, None) => self.entries,
-        }
-    }
-
-    /// Where the cell of Global-Range ends that begins at `key`, is entry `done` or before, and
-    /// holds at most so many entries: the entry and the key behind it. The first cell may begin
-    /// before its first key.
-    pub fn cell_end(&self, key: u64, done: u64, most: u64) -> (u64, u64) {
-        let mut key = key;
-        loop {
-            let widest = if done == 0 || key == 0 { u64::BITS - 2 } else { key.trailing_zeros() };
-            // Beyond the largest key lies the end as well.
-            let ends = (0..=widest).rev().map(|bits| ((key >> bits) + 1) << bits);
-            let ends = ends.map(|end| if end > key { end.min(self.end) } else { self.end });
-            let mut cells = ends.map(|end| (self.entry_from(end), end));
-            match cells.find(|(entry, _)| entry - done <= most) {
-                // No entry is there.
-                Some((entry, end)) if entry == done && end < self.end => key = end,
-                Some(cell) => break cell,
-                None => break (done + 1, self.key_at(done + 1)),
-            }
         }
     }
 }
