@@ -2,7 +2,8 @@
 //! file engine on an emulated block SSD against a device that keeps the tree itself.
 //!
 //! 1. Load records in random order, then insert, update and read at 25, 65 and 10 percent; keys of
-//!    24 bytes, values of 1000. Every run gets the same operations.
+//!    24 bytes, values of 1000. Every run gets the same operations. Updates and reads take any
+//!    record (uniform), popular ones (zipfian) or recent ones (latest).
 //! 2. `LSM` is the unchanged engine on `blockssd` with its log apart, in memory; `nLSM`, `rLSM(-)`
 //!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
@@ -23,7 +24,7 @@ use runstone_plot::Axis;
 
 use super::context::{Context, Part};
 use super::kvssd_runs::{
-    Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine,
+    Draw, Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine,
     run_model,
 };
 use super::numbers::{percent_more, ratio, strokes};
@@ -44,20 +45,26 @@ rows! {
         "0.62, 38% less" => Ratios(&[0.62]);
     COLLECTION_RLSM = "collection, rLSM over rLSM(-) (figure 5b)",
         "1.04 / 1.19 = 0.87" => Ratios(&[0.874]);
+    COLLECTION_OTHERS = "collection, rLSM over rLSM(-), zipfian; latest",
+        "" => NotComparable("the paper prints it for uniform only");
+    FULLNESS = "valid pages of the device at the end, nLSM / rLSM(-) / rLSM, percent",
+        "" => NotComparable("the paper does not print it; its LSM fits where 15% is set aside");
     WRITES_RLSM = "all writes, rLSM over LSM (split, shared) (figure 5a)",
         "11.4 / 93 = 0.12" => Ratios(&[0.12]);
     THROUGHPUT = "simulated throughput, rLSM over LSM (split, shared) (figure 6a)",
         "up to 4.47" => Ratios(&[4.47]);
-    PAGES_PER_GET = "pages read per get, metadata included, nLSM and rLSM (figure 6b)",
-        "up to 1.11 of LSM" => NotComparable("LSM is the engine, whose indexes are in memory here");
-    PAGES_PER_GET_LSM = "pages read per get, LSM (figure 6b)",
-        "" => NotComparable("the engine keeps its indexes in memory, the device does not");
+    PAGES_PER_GET = "pages read per get, metadata included, rLSM over LSM (figure 6b)",
+        "up to 1.11" => AtMost(1.11);
+    PAGES_IN_MEMORY = "the same, all metadata in memory on both sides",
+        "" => NotComparable("the paper's designs read the metadata of tables from flash");
     EMULATOR = "the emulator: operations of rLSM per second of processor time",
         "" => NotComparable("the speed of our emulator, not of a device");
     RAM = "RAM of the device for 16 GB: tree, lists, counters, over the paper's (III-E)",
         "2 MB" => AtMost(1.0);
     THRESHOLDS = "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
         "falls, ever less" => Falls;
+    THRESHOLDS_COLLECTION = "collection, TH 1 / 2 / 3 / 4 (figure 7a)",
+        "rises" => Rises;
     PROVISION_LSM = "collection of LSM, 5 / 10 / 15 percent set aside (figure 7b)",
         "falls" => Falls;
     PROVISION_RLSM = "collection of rLSM, 5 / 10 / 15 percent set aside (figure 7b)",
@@ -79,18 +86,18 @@ rows! {
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let lab = Lab { context, load: Load::uniform(context), done: RefCell::default() };
+    let lab = Lab { context, done: RefCell::default() };
     let parts: [Part<Lab<'_>>; 7] = [
         ("layers", write_rows),
         ("throughput", throughput_rows),
         ("emulator", emulator_rows),
-        ("thresholds", threshold_row),
+        ("thresholds", threshold_rows),
         ("over-provision", provision_rows),
         ("latest", latest_rows),
         ("baselines", baseline_rows),
     ];
     context.measure(&lab, report, &parts)?;
-    let Load { loads, operations, block_count, .. } = lab.load;
+    let Load { loads, operations, block_count, .. } = lab.load(Draw::Uniform);
     let preset = Timing::PAPER.name;
     report.note(&format!(
         "{loads} loads and {operations} operations on {block_count} blocks; simulated flash of \
@@ -120,49 +127,77 @@ enum Run {
     Rlsm,
 }
 
-/// The family under the uniform distribution: each run is done once, when it is first asked for.
+impl Run {
+    const ALL: [Run; 5] = [Run::Split, Run::Shared, Run::Nlsm, Run::Mixed, Run::Rlsm];
+
+    fn name(self) -> &'static str {
+        match self {
+            Run::Split => "LSM (split)",
+            Run::Shared => "LSM (shared)",
+            Run::Nlsm => "nLSM",
+            Run::Mixed => "rLSM(-)",
+            Run::Rlsm => "rLSM",
+        }
+    }
+}
+
+/// What a figure shows of a run.
+type Figure = fn(&Outcome) -> f64;
+
+/// The family: each run is done once, when it is first asked for.
 struct Lab<'a> {
     context: &'a Context<'a>,
-    load: Load,
-    done: RefCell<BTreeMap<Run, Outcome>>,
+    done: RefCell<BTreeMap<(Draw, Run), Outcome>>,
 }
 
 impl Lab<'_> {
+    /// Runs under the uniform distribution.
     fn runs<const N: usize>(&self, runs: [Run; N]) -> Result<[Outcome; N]> {
+        self.runs_of(Draw::Uniform, runs)
+    }
+
+    fn runs_of<const N: usize>(&self, draw: Draw, runs: [Run; N]) -> Result<[Outcome; N]> {
         let mut outcomes = [Outcome::default(); N];
         for (run, outcome) in runs.into_iter().zip(&mut outcomes) {
-            let found = self.done.borrow().get(&run).copied();
-            *outcome = found.map_or_else(|| self.measure(run), Ok)?;
-            self.done.borrow_mut().insert(run, *outcome);
+            let found = self.done.borrow().get(&(draw, run)).copied();
+            *outcome = found.map_or_else(|| self.measure(draw, run), Ok)?;
+            self.done.borrow_mut().insert((draw, run), *outcome);
         }
         Ok(outcomes)
     }
 
-    fn measure(&self, run: Run) -> Result<Outcome> {
-        let (options, percent) = (self.options(), OVER_PROVISION_PERCENT);
+    fn measure(&self, draw: Draw, run: Run) -> Result<Outcome> {
+        let (load, options, percent) = (self.load(draw), self.options(), OVER_PROVISION_PERCENT);
         match run {
-            Run::Split => self.engine(&self.load, GcFrontier::Split, percent),
-            Run::Shared => self.engine(&self.load, GcFrontier::Shared, percent),
-            Run::Nlsm => self.device(rewriting(options)),
-            Run::Mixed => self.device(KvSsdOptions { placement: Placement::Mixed, ..options }),
-            Run::Rlsm => self.device(options),
+            Run::Split => self.engine(&load, GcFrontier::Split, percent),
+            Run::Shared => self.engine(&load, GcFrontier::Shared, percent),
+            Run::Nlsm => self.device(&load, rewriting(options)),
+            Run::Mixed => {
+                self.device(&load, KvSsdOptions { placement: Placement::Mixed, ..options })
+            }
+            Run::Rlsm => self.device(&load, options),
         }
     }
 
-    fn device(&self, options: KvSsdOptions) -> Result<Outcome> {
-        let name = format!("{} with TH {}", options.name(), options.threshold);
-        self.context.say(&name);
-        run_device(self.context, &self.load, &options)
+    fn load(&self, draw: Draw) -> Load {
+        Load::of(self.context, draw)
+    }
+
+    fn device(&self, load: &Load, options: KvSsdOptions) -> Result<Outcome> {
+        let (name, draw) = (options.name(), load.draw.name());
+        self.context.say(&format!("{name} with TH {}, {draw}", options.threshold));
+        run_device(self.context, load, &options)
     }
 
     fn engine(&self, load: &Load, frontier: GcFrontier, op: u32) -> Result<Outcome> {
-        self.context.say(&format!("LSM on a block SSD, {op} percent set aside"));
+        let draw = load.draw.name();
+        self.context.say(&format!("LSM on a block SSD, {op} percent set aside, {draw}"));
         run_engine(self.context, load, "fragmented-leveling", frontier, op)
     }
 
     fn options(&self) -> KvSsdOptions {
         let over_provision_percent = OVER_PROVISION_PERCENT;
-        KvSsdOptions { over_provision_percent, ..self.load.device_options() }
+        KvSsdOptions { over_provision_percent, ..self.load(Draw::Uniform).device_options() }
     }
 }
 
@@ -170,9 +205,10 @@ impl Lab<'_> {
 fn sides(lab: &Lab<'_>) -> [Side; 4] {
     let rlsm = lab.options();
     let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };
+    let load = lab.load(Draw::Uniform);
     let devices = [rewriting(rlsm.clone()), mixed, rlsm];
-    let [nlsm, mixed, rlsm] = devices.map(|options| lab.load.device_side(&options));
-    [lab.load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, mixed, rlsm]
+    let [nlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
+    [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, mixed, rlsm]
 }
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
@@ -181,26 +217,25 @@ fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     rewrite_rows(report, runs);
     let [split, shared, nlsm] = runs;
     let [mixed, rlsm] = lab.runs([Run::Mixed, Run::Rlsm])?;
-    let all = [split, shared, nlsm, mixed, rlsm];
-    remap_rows(report, all);
-    draw_writes(report, &all);
-    Ok(())
-}
-
-const DESIGNS: [&str; 5] = ["LSM (split)", "LSM (shared)", "nLSM", "rLSM(-)", "rLSM"];
-
-/// Figure 5 under the uniform distribution.
-fn draw_writes(report: &mut PaperReport, all: &[Outcome; 5]) {
-    let part = |name, of: fn(&Outcome) -> f64| bars(name, all.iter().map(of));
-    let titles = ["All writes", "design", "flash bytes per byte of the user"];
-    report.draw_bars("figure-5a", titles, DESIGNS, vec![part("here", Outcome::total)]);
-    let layers = vec![
-        part("compaction", |run| run.compaction),
-        part("read-modify-write", |run| run.rmw),
-        part("collection", |run| run.gc),
+    remap_rows(report, [split, shared, nlsm, mixed, rlsm]);
+    let percent = [nlsm, mixed, rlsm].map(|run| 100.0 * run.fullness);
+    report.show(FULLNESS, strokes(percent, 1));
+    let mut others = Vec::new();
+    for draw in [Draw::Zipfian, Draw::Latest] {
+        let [mixed, rlsm] = lab.runs_of(draw, [Run::Mixed, Run::Rlsm])?;
+        others.push(ratio(rlsm.gc, mixed.gc, 3, "").0);
+    }
+    report.show(COLLECTION_OTHERS, others.join("; "));
+    let runs = lab.runs(Run::ALL)?;
+    let layers: [(&str, Figure); 3] = [
+        ("compaction", |run| run.compaction),
+        ("read-modify-write", |run| run.rmw),
+        ("collection", |run| run.gc),
     ];
+    let layers = layers.map(|(name, of)| bars(name, runs.iter().map(of)));
     let titles = ["Writes by layer, which multiply", "design", "bytes per byte of the layer above"];
-    report.draw_bars("figure-5b", titles, DESIGNS, layers);
+    report.draw_bars("figure-5b", titles, Run::ALL.map(Run::name), layers.into());
+    Ok(())
 }
 
 fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
@@ -241,24 +276,14 @@ fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [split, shared, nlsm, rlsm] = lab.runs([Run::Split, Run::Shared, Run::Nlsm, Run::Rlsm])?;
     let ratios = [split, shared].map(|lsm| rlsm.operations_per_s / lsm.operations_per_s);
     report.judge(THROUGHPUT, strokes(ratios, 2), &[ratios[0].min(ratios[1])]);
-    let more = percent_more(nlsm.pages_per_get, rlsm.pages_per_get);
-    report.show(
-        PAGES_PER_GET,
-        format!("{:.2} -> {:.2}, {more:+.0}%", nlsm.pages_per_get, rlsm.pages_per_get),
-    );
-    report.show(PAGES_PER_GET_LSM, format!("{:.2}", split.pages_per_get));
-    let names = [DESIGNS[0], DESIGNS[1], DESIGNS[2], DESIGNS[4]];
-    let all = [split, shared, nlsm, rlsm];
-    for (name, titles, value) in [
-        (
-            "figure-6a",
-            ["Throughput", "design", "operations per simulated second"],
-            (|run| run.operations_per_s) as fn(&Outcome) -> f64,
-        ),
-        ("figure-6b", ["Pages read per get", "design", "pages"], |run| run.pages_per_get),
-    ] {
-        report.draw_bars(name, titles, names, vec![bars("here", all.iter().map(value))]);
-    }
+    let pages = |of: Figure| {
+        let [lsm, nlsm, rlsm] = [split, nlsm, rlsm].map(|run| of(&run));
+        let text = format!("LSM {lsm:.2}, nLSM {nlsm:.2}, rLSM {rlsm:.2}: {:.2}", rlsm / lsm);
+        (text, rlsm / lsm)
+    };
+    let (text, over_lsm) = pages(|run| run.pages_per_get);
+    report.judge(PAGES_PER_GET, text, &[over_lsm]);
+    report.show(PAGES_IN_MEMORY, pages(|run| run.pages_per_get - run.meta_pages_per_get).0);
     Ok(())
 }
 
@@ -270,28 +295,37 @@ fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-fn threshold_row(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let mut compaction = Vec::new();
+fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = lab.load(Draw::Uniform);
+    let (mut compaction, mut collection) = (Vec::new(), Vec::new());
     for threshold in 1..=4 {
         let outcome = match threshold {
             2 => lab.runs([Run::Rlsm])?[0],
-            _ => lab.device(KvSsdOptions { threshold, ..lab.options() })?,
+            _ => lab.device(&load, KvSsdOptions { threshold, ..lab.options() })?,
         };
         compaction.push(outcome.compaction);
+        collection.push(outcome.gc);
     }
     report.judge(THRESHOLDS, strokes(&compaction, 2), &compaction);
-    let points = (1..=4).map(f64::from).zip(compaction);
-    let (x, y) = (Axis::linear("TH"), "bytes per byte of the user");
-    report.draw_lines("figure-7a", "Compaction of rLSM", x, y, vec![line("rLSM", points)]);
+    report.judge(THRESHOLDS_COLLECTION, strokes(&collection, 3), &collection);
+    // Both over what they are at TH 1, as in the paper.
+    let over_first = |name: &str, values: Vec<f64>| {
+        let points = values.iter().map(|value| value / values[0]);
+        line(name, (1..=4).map(f64::from).zip(points))
+    };
+    let lines = vec![over_first("compaction", compaction), over_first("collection", collection)];
+    let (x, y) = (Axis::linear("TH"), "bytes written, over those at TH 1");
+    report.draw_lines("figure-7a", "Compaction and collection of rLSM", x, y, lines);
     Ok(())
 }
 
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [mut lsm, mut rlsm] = lab.runs([Run::Split, Run::Rlsm])?.map(|run| vec![run.gc]);
+    let load = lab.load(Draw::Uniform);
     for percent in [10, 15] {
-        lsm.push(lab.engine(&lab.load, GcFrontier::Split, percent)?.gc);
+        lsm.push(lab.engine(&load, GcFrontier::Split, percent)?.gc);
         let options = KvSsdOptions { over_provision_percent: percent, ..lab.options() };
-        rlsm.push(lab.device(options)?.gc);
+        rlsm.push(lab.device(&load, options)?.gc);
     }
     report.judge(PROVISION_LSM, strokes(&lsm, 2), &lsm);
     report.judge(PROVISION_RLSM, strokes(&rlsm, 3), &rlsm);
@@ -304,21 +338,33 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 
 fn latest_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&sides(lab), &[])?;
-    let [split, rlsm] = lab.runs([Run::Split, Run::Rlsm])?;
-    let load = Load::latest(lab.context);
-    lab.context.say("rLSM, recent records");
-    let latest = run_device(lab.context, &load, &lab.options())?;
-    report.judge(
-        LATEST_RLSM,
-        format!("{:.2} < {:.2}", latest.total(), rlsm.total()),
-        &[latest.total(), rlsm.total()],
-    );
-    let latest = lab.engine(&load, GcFrontier::Split, OVER_PROVISION_PERCENT)?;
-    report.judge(
-        LATEST_LSM,
-        format!("{:.1} < {:.1}", latest.total(), split.total()),
-        &[latest.total(), split.total()],
-    );
+    for (row, run, digits) in [(LATEST_RLSM, Run::Rlsm, 2), (LATEST_LSM, Run::Split, 1)] {
+        let [latest] = lab.runs_of(Draw::Latest, [run])?;
+        let [uniform] = lab.runs([run])?;
+        let (latest, uniform) = (latest.total(), uniform.total());
+        let text = format!("{latest:.digits$} < {uniform:.digits$}");
+        report.judge(row, text, &[latest, uniform]);
+    }
+    draw_loads(lab, report)
+}
+
+/// Figures 5a and 6: every design under every distribution.
+fn draw_loads(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut loads = Vec::new();
+    for draw in Draw::ALL {
+        loads.push((draw, lab.runs_of(draw, Run::ALL)?));
+    }
+    let figures: [(_, _, Figure); 3] = [
+        ("figure-5a", ["All writes", "design", "flash bytes per byte of the user"], Outcome::total),
+        ("figure-6a", ["Throughput", "design", "operations per simulated second"], |run| {
+            run.operations_per_s
+        }),
+        ("figure-6b", ["Pages read per get", "design", "pages"], |run| run.pages_per_get),
+    ];
+    for (name, titles, of) in figures {
+        let all = loads.iter().map(|(draw, runs)| bars(draw.name(), runs.iter().map(of)));
+        report.draw_bars(name, titles, Run::ALL.map(Run::name), all.collect());
+    }
     Ok(())
 }
 
@@ -358,7 +404,7 @@ impl Models {
 fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let [nlsm, rlsm] = lab.runs([Run::Nlsm, Run::Rlsm])?;
     lab.context.say("models of dLSM and lLSM");
-    let models = Models::measure(&lab.load)?;
+    let models = Models::measure(&lab.load(Draw::Uniform))?;
     let Models { plain, delayed, light } = &models;
     report.show(MODEL, format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction));
     // Models over the model of nLSM, the device over nLSM on the device.

@@ -77,7 +77,7 @@ fn pair(context: &Context<'_>, load: &Load, policy: &str) -> Result<[Outcome; 2]
 }
 
 fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let load = Load::uniform(context);
+    let load = Load::roomy(context);
     let leveled = pair(context, &load, "fragmented-leveling")?;
     let garnered = pair(context, &load, "garnering")?;
     let shown = |pick: fn(&Outcome) -> f64| {
@@ -101,7 +101,7 @@ fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 /// full, so there are more metadata pages. On one set of blocks per level, that is rLSM; nLSM would
 /// need a third more blocks for tables that are less full.
 fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let load = Load::uniform(context);
+    let load = Load::roomy(context);
     for threshold in [2, 0] {
         let mut runs = Vec::new();
         let all = [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];

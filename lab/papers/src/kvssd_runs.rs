@@ -14,7 +14,7 @@ use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Ti
 
 use runstone_workloads::generators::Rng;
 use runstone_workloads::generators::keys::ycsb_key;
-use runstone_workloads::generators::zipfian::Latest;
+use runstone_workloads::generators::zipfian::{Latest, ScrambledZipfian};
 
 use super::context::Context;
 use super::engine::{do_jobs, plain_options, stepped_options};
@@ -30,6 +30,32 @@ const RECORD_OVERHEAD_BYTES: u64 = 20;
 /// Largest device whose image is kept in memory, where pages are shared instead of copied.
 const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
 
+/// Blocks of the device at T0: at the end 85% of its pages are valid under rLSM. With fewer the
+/// engine's files no longer fit where 15% is set aside, as they do in the paper.
+const BLOCKS: f64 = 372.0;
+/// Blocks of a device with more room, for what is not in the paper.
+const ROOMY_BLOCKS: f64 = 384.0;
+
+/// Which records are updated and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Draw {
+    Uniform,
+    Zipfian,
+    Latest,
+}
+
+impl Draw {
+    pub(super) const ALL: [Draw; 3] = [Draw::Uniform, Draw::Zipfian, Draw::Latest];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Draw::Uniform => "uniform",
+            Draw::Zipfian => "zipfian",
+            Draw::Latest => "latest",
+        }
+    }
+}
+
 /// How large the workload is, and which records it touches.
 pub(super) struct Load {
     pub(super) loads: u64,
@@ -41,7 +67,7 @@ pub(super) struct Load {
     table_pages: u32,
     memtable_pages: u32,
     level1_pages: u32,
-    is_latest: bool,
+    pub(super) draw: Draw,
 }
 
 /// What a run wrote and read.
@@ -54,7 +80,13 @@ pub(super) struct Outcome {
     pub(super) operations_per_s: f64,
     /// The emulator itself, in time of the processor.
     pub(super) emulated_per_cpu_s: f64,
+    /// Metadata included. The engine has its indexes in memory: one page for each table that a get
+    /// looks at, the least that an index takes, stands for what it would read.
     pub(super) pages_per_get: f64,
+    /// Of these, pages of metadata.
+    pub(super) meta_pages_per_get: f64,
+    /// Valid pages at the end, over all pages of the device.
+    pub(super) fullness: f64,
     pub(super) ram_bytes_per_16_gb: f64,
 }
 
@@ -66,15 +98,24 @@ impl Outcome {
 }
 
 impl Load {
-    /// Updates and reads of any record.
-    pub(super) fn uniform(context: &Context<'_>) -> Load {
+    /// On a device as full as the paper's.
+    pub(super) fn of(context: &Context<'_>, draw: Draw) -> Load {
+        Load { draw, ..Load::sized(context, BLOCKS) }
+    }
+
+    /// On a device with more room; any record is updated and read.
+    pub(super) fn roomy(context: &Context<'_>) -> Load {
+        Load::sized(context, ROOMY_BLOCKS)
+    }
+
+    fn sized(context: &Context<'_>, blocks: f64) -> Load {
         if context.is_t1 {
             return Load::t1();
         }
         // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
         // open blocks and a compaction want as much room as ever.
         let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
-        let blocks = 384.0 * context.scale + work_blocks;
+        let blocks = blocks * context.scale + work_blocks;
         Load {
             loads: context.scaled(1_000_000),
             operations: context.scaled(500_000),
@@ -84,7 +125,7 @@ impl Load {
             table_pages: Geometry::default().block_pages,
             memtable_pages: 128,
             level1_pages: 320,
-            is_latest: false,
+            draw: Draw::Uniform,
         }
     }
 
@@ -102,7 +143,7 @@ impl Load {
             table_pages: 64,
             memtable_pages: 64,
             level1_pages: 160,
-            is_latest: false,
+            draw: Draw::Uniform,
         }
     }
 
@@ -120,7 +161,7 @@ impl Load {
     /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
     /// a quarter of all sizes. For models, which have no device.
     pub(super) fn as_deep_as_the_paper(context: &Context<'_>) -> Load {
-        let load = Load::uniform(context);
+        let load = Load::roomy(context);
         Load {
             loads: load.loads * 5 / 2,
             operations: load.operations * 5 / 2,
@@ -129,11 +170,6 @@ impl Load {
             level1_pages: load.level1_pages / 4,
             ..load
         }
-    }
-
-    /// Updates and reads of recent records.
-    pub(super) fn latest(context: &Context<'_>) -> Load {
-        Load { is_latest: true, ..Load::uniform(context) }
     }
 
     fn model_sizes(&self) -> ModelSizes {
@@ -148,7 +184,7 @@ impl Load {
 
     /// Half of the records, so that policies that keep several versions of a key fit too.
     pub(super) fn half(context: &Context<'_>) -> Load {
-        let load = Load::uniform(context);
+        let load = Load::roomy(context);
         Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
     }
 
@@ -220,6 +256,8 @@ impl Load {
     fn run(&self, mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
+        // As in YCSB: popular among all records that there will be, drawn again until it is there.
+        let zipfian = ScrambledZipfian::new(self.loads + self.operations / 2);
         let mut value = vec![0; self.value_bytes];
         let mut key = Vec::new();
         let mut records = 0;
@@ -230,8 +268,14 @@ impl Load {
                     records += 1;
                     records - 1
                 }
-                _ if self.is_latest => latest.next(&mut rng, records),
-                _ => rng.below(records),
+                _ => match self.draw {
+                    Draw::Uniform => rng.below(records),
+                    Draw::Latest => latest.next(&mut rng, records),
+                    Draw::Zipfian => {
+                        let mut drawn = std::iter::repeat_with(|| zipfian.next(&mut rng));
+                        drawn.find(|number| *number < records).unwrap_or(0)
+                    }
+                },
             };
             ycsb_key(number, &mut key);
             if kind < 90 {
@@ -278,6 +322,8 @@ pub(super) fn run_device(
         operations_per_s: operations as f64 * 1e9 / device.nand().elapsed_ns() as f64,
         emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
         pages_per_get: counters.get_pages as f64 / counters.gets.max(1) as f64,
+        meta_pages_per_get: counters.get_meta_pages as f64 / counters.gets.max(1) as f64,
+        fullness: device.live_pages() as f64 / geometry.page_count() as f64,
         ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
             / geometry.data_bytes() as f64,
     })
@@ -368,13 +414,17 @@ pub(super) fn run_engine(
     })?;
     let layers = storage.layers();
     let milli = |value: u64| value as f64 / 1000.0;
+    let counters = store.metrics().counters;
+    let meta_pages = counters.tables_probed;
     let outcome = Outcome {
         compaction: layers.device.host_bytes as f64 / user_bytes as f64,
         rmw: milli(layers.device.rmw_milli()),
         gc: milli(layers.device.gc_milli()),
         operations_per_s: operations as f64 * 1e9 / layers.elapsed_ns as f64,
         emulated_per_cpu_s: operations as f64 / (process::cpu_seconds() - cpu_s),
-        pages_per_get: get_pages as f64 / gets.max(1) as f64,
+        pages_per_get: (get_pages + meta_pages) as f64 / gets.max(1) as f64,
+        meta_pages_per_get: meta_pages as f64 / gets.max(1) as f64,
+        fullness: 0.0,
         ram_bytes_per_16_gb: 0.0,
     };
     store.close()?;
