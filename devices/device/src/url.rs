@@ -119,11 +119,12 @@ impl DeviceUrl {
         match name {
             "policy" => {
                 let found = KvSsdOptions::by_name(value);
-                *options = found.ok_or_else(|| choice(name, value, &["nlsm", "rlsm-", "rlsm"]))?;
+                *options =
+                    found.ok_or_else(|| choice(name, value, &["nlsm", "dlsm", "rlsm-", "rlsm"]))?;
             }
             "th" => {
                 let wrong = |_| {
-                    let what = format!("option {name}: {value} is not from 0 to 16");
+                    let what = format!("option {name}: {value} is not from 0 to 32");
                     Error::invalid(what, "change the options of the URL")
                 };
                 options.threshold = u8::try_from(number(name, value)?).map_err(wrong)?;
@@ -302,8 +303,8 @@ const BOTH_OPTIONS: &[(&str, &str)] = &[
 ];
 
 const KVSSD_OPTIONS: &[(&str, &str)] = &[
-    ("policy", "nlsm (rewrites), rlsm- (remaps), rlsm (and a block per level)"),
-    ("th", "most strata of a remapped table; 2"),
+    ("policy", "nlsm (rewrites), dlsm (delays), rlsm- (remaps), rlsm (and a block per level)"),
+    ("th", "most strata of a remapped table, 2; of dlsm, most tables behind a virtual one, 20"),
     ("memtable", "pages that the memtable fills; 128"),
     ("l1", "capacity of level 1 in pages; 320"),
     ("ratio", "how many times larger each deeper level is; 10"),
@@ -355,6 +356,8 @@ mod tests {
         let (geometry, options) = (url.geometry.unwrap(), url.kvssd.unwrap());
         assert_eq!((geometry.block_count, options.threshold), (64, 3));
         assert_eq!((options.name(), options.durability), ("rlsm-", Durability::Log));
+        let options = parse("kvssd:x?policy=dlsm").unwrap().kvssd.unwrap();
+        assert_eq!((options.name(), options.threshold), ("dlsm", 20));
         let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc").unwrap();
         assert_eq!(url.block.ftl.gc_frontier, GcFrontier::Shared);
         assert!(url.block.ftl.is_trim_on && url.geometry.is_none());

@@ -21,7 +21,9 @@ use runstone_flash::front::{
     IteratorId, KeyFilter, KeySpace, NvmeError, NvmeKv, OnMissing, OnRetrieve, Snia, SniaError,
     StoreIf, StoreMode,
 };
-use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
+use runstone_flash::kvssd::{
+    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 
 const SEEDS: Range<u64> = 225..249;
@@ -80,6 +82,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         size_ratio: 2 + random.below(6) as u32,
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
+        form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
     }
 }
 

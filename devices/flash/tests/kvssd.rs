@@ -150,7 +150,17 @@ impl Tree {
         let (id, tombstones) = (self.next_id, 0);
         self.next_id += 1;
         let (level, txn, min_seq, max_seq) = (level as u8, id, 1, self.seq);
-        let table = TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries };
+        let table = TableMeta {
+            id,
+            level,
+            txn,
+            counter,
+            min_seq,
+            max_seq,
+            tombstones,
+            entries,
+            ..TableMeta::default()
+        };
         let mut table = TableMeta::decode(&table.encode(PAGE_BYTES).unwrap()).unwrap();
         let fence = table.fence().unwrap();
         for entry in &mut table.entries {
@@ -215,6 +225,7 @@ impl Tree {
         let mut made = Vec::new();
         for output in outputs {
             match output {
+                Output::Delay(_) => unreachable!("the plan is rLSM's"),
                 Output::Remap { entries, counter } => {
                     assert!(counter <= self.limits.threshold);
                     self.remapped += 1;

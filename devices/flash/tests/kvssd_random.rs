@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use failing::Failing;
 
-use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
+use runstone_flash::kvssd::{
+    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+};
 use runstone_flash::nand::{Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 use support::{Random, State, Step, apply, fault_plan, model, one_in, one_of, scanned, seeds};
@@ -101,7 +103,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
     let durabilities = [Durability::Capacitor, Durability::Capacitor, Durability::Log];
     KvSsdOptions {
         placement: one_of(random, &placements),
-        threshold: one_of(random, &[0, 1, 2, 2, 3, 6]),
+        threshold: one_of(random, &[0, 1, 2, 2, 3, 6, 20]),
         durability: one_of(random, &durabilities),
         over_provision_percent: 5 + random.below(15) as u32,
         memtable_pages: one_of(random, &[1, 1, 1, 40]) + random.below(12) as u32,
@@ -112,6 +114,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         wear_gap: 1 + random.below(3) as u32,
         policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
         cuts: one_of(random, &cuts),
+        form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
     }
 }
 

@@ -8,7 +8,8 @@
 //!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
-//! 4. dLSM and lLSM are exact models of trees that count pages, with the same operations.
+//! 4. dLSM is firmware on the same flash; lLSM is an exact model of a tree that counts pages, with
+//!    the same operations, and so is dLSM once more.
 //!
 //! Counters and simulated time only, but for the row that says how fast the emulator is.
 
@@ -24,8 +25,8 @@ use runstone_plot::Axis;
 
 use super::context::{Context, Part};
 use super::kvssd_runs::{
-    Draw, Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine,
-    run_model,
+    Draw, Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, delaying, rewriting, run_device,
+    run_engine, run_model,
 };
 use super::numbers::{percent_more, ratio, strokes};
 use super::report::{PaperReport, Row, bars, line, rows};
@@ -74,7 +75,9 @@ rows! {
     LATEST_LSM = "all writes of LSM, Latest < Uniform (figure 5a)",
         "yes" => Rises;
     MODEL = "compaction, model of nLSM / nLSM",
-        "" => NotComparable("what the models of dLSM and lLSM are worth");
+        "" => NotComparable("what the model of lLSM is worth");
+    PAGES_DLSM = "pages read per get, metadata included, dLSM over LSM (figure 6b)",
+        "up to 1.19" => AtMost(1.19);
     ORDER = "compaction over that of nLSM, lLSM < rLSM < dLSM < nLSM (figure 5b)",
         "yes" => Rises;
     MODEL_PAGES = "pages read per get, models of nLSM, dLSM and lLSM (figure 6b)",
@@ -122,19 +125,21 @@ enum Run {
     /// The engine on one that does not.
     Shared,
     Nlsm,
+    Dlsm,
     /// rLSM(-).
     Mixed,
     Rlsm,
 }
 
 impl Run {
-    const ALL: [Run; 5] = [Run::Split, Run::Shared, Run::Nlsm, Run::Mixed, Run::Rlsm];
+    const ALL: [Run; 6] = [Run::Split, Run::Shared, Run::Dlsm, Run::Nlsm, Run::Mixed, Run::Rlsm];
 
     fn name(self) -> &'static str {
         match self {
             Run::Split => "LSM (split)",
             Run::Shared => "LSM (shared)",
             Run::Nlsm => "nLSM",
+            Run::Dlsm => "dLSM",
             Run::Mixed => "rLSM(-)",
             Run::Rlsm => "rLSM",
         }
@@ -172,6 +177,7 @@ impl Lab<'_> {
             Run::Split => self.engine(&load, GcFrontier::Split, percent),
             Run::Shared => self.engine(&load, GcFrontier::Shared, percent),
             Run::Nlsm => self.device(&load, rewriting(options)),
+            Run::Dlsm => self.device(&load, delaying(options)),
             Run::Mixed => {
                 self.device(&load, KvSsdOptions { placement: Placement::Mixed, ..options })
             }
@@ -201,14 +207,14 @@ impl Lab<'_> {
     }
 }
 
-/// The engine, nLSM, rLSM(-) and rLSM.
-fn sides(lab: &Lab<'_>) -> [Side; 4] {
+/// The engine, nLSM, dLSM, rLSM(-) and rLSM.
+fn sides(lab: &Lab<'_>) -> [Side; 5] {
     let rlsm = lab.options();
     let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };
     let load = lab.load(Draw::Uniform);
-    let devices = [rewriting(rlsm.clone()), mixed, rlsm];
-    let [nlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
-    [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, mixed, rlsm]
+    let devices = [rewriting(rlsm.clone()), delaying(rlsm.clone()), mixed, rlsm];
+    let [nlsm, dlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
+    [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
 }
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
@@ -402,14 +408,17 @@ impl Models {
 /// A model of the plain tree says what the models are worth beside the device. What a get reads
 /// more depends on how deep the tree is, so that is also measured at the paper's depth.
 fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let [nlsm, rlsm] = lab.runs([Run::Nlsm, Run::Rlsm])?;
+    report.compare(&sides(lab), &[])?;
+    let [split, nlsm, dlsm, rlsm] = lab.runs([Run::Split, Run::Nlsm, Run::Dlsm, Run::Rlsm])?;
+    let (text, over_lsm) = ratio(dlsm.pages_per_get, split.pages_per_get, 2, "");
+    report.judge(PAGES_DLSM, text, &[over_lsm]);
     lab.context.say("models of dLSM and lLSM");
     let models = Models::measure(&lab.load(Draw::Uniform))?;
-    let Models { plain, delayed, light } = &models;
+    let Models { plain, light, .. } = &models;
     report.show(MODEL, format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction));
-    // Models over the model of nLSM, the device over nLSM on the device.
-    let [light_of, delayed_of] = [light, delayed].map(|one| one.compaction / plain.compaction);
-    let order = [light_of, rlsm.compaction / nlsm.compaction, delayed_of, 1.0];
+    // The model over the model of nLSM, the device over nLSM on the device.
+    let [rlsm_of, dlsm_of] = [rlsm, dlsm].map(|one| one.compaction / nlsm.compaction);
+    let order = [light.compaction / plain.compaction, rlsm_of, dlsm_of, 1.0];
     report.judge(ORDER, strokes(order, 3), &order);
     let text = models.reads();
     report.show(MODEL_PAGES, text);

@@ -294,6 +294,12 @@ pub(super) fn rewriting(rlsm: KvSsdOptions) -> KvSsdOptions {
     KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..rlsm }
 }
 
+/// dLSM, beside an rLSM of these options.
+pub(super) fn delaying(rlsm: KvSsdOptions) -> KvSsdOptions {
+    let KvSsdOptions { form, threshold, placement, .. } = KvSsdOptions::dlsm();
+    KvSsdOptions { form, threshold, placement, ..rlsm }
+}
+
 /// The workload on a device of its own.
 pub(super) fn run_device(
     context: &Context<'_>,

@@ -133,16 +133,26 @@ impl KvSsd {
             let table = self.read_meta(&node)?;
             self.hold(node.meta_page, 1, PageType::Meta);
             let mut groups = BTreeMap::new();
+            let damaged = |page: u32| {
+                let why = format!("page {page} of table {} cannot be", node.id);
+                Err(Error::Corrupt { what: "metadata page", why })
+            };
             for entry in &table.entries {
                 let (page, page_count) = (entry.page, u32::from(entry.page_count));
                 let is_inside = u64::from(page) + u64::from(page_count) <= page_limit;
                 if !is_inside || self.references.count(page) > u8::MAX / 2 {
-                    let why = format!("page {page} of table {} cannot be", node.id);
-                    return Err(Error::Corrupt { what: "metadata page", why });
+                    return damaged(page);
                 }
                 if self.references.count(page) == 0 {
                     groups.insert(page, page_count);
                 }
+            }
+            for real in &table.reals {
+                // It stands behind one table.
+                if self.references.count(real.page) > 0 {
+                    return damaged(real.page);
+                }
+                self.hold(real.page, 1, PageType::Meta);
             }
             self.references.add(&table);
             for (page, page_count) in groups {

@@ -11,7 +11,7 @@
 //!
 //! A block that has fewer than two pages to gain is left alone: the journal page would eat them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Write;
@@ -21,7 +21,7 @@ use super::meta_page::TableMeta;
 use super::options::{Durability, Placement};
 use super::record::Kind;
 use super::space::{Owner, Stream, Use};
-use super::tree::Node;
+use super::tree::{Commit, Node};
 use crate::error::{Error, Result};
 use crate::nand::PageType;
 
@@ -132,15 +132,20 @@ impl KvSsd {
         needed <= self.limit_pages() + extra_pages
     }
 
+    /// Whether this many blocks can be opened without a collection.
+    pub(super) fn has_room_now(&self, planned_blocks: u32) -> bool {
+        self.space.free_count() >= planned_blocks.saturating_add(self.spare_blocks())
+    }
+
     /// Collects until this many blocks can be opened beside those that streams may open, and tells
     /// whether that succeeded.
     pub(super) fn make_room(&mut self, planned_blocks: u32) -> Result<bool> {
         let usable = self.space.usable_count();
         for _ in 0..4 * usable {
-            let wanted = planned_blocks.saturating_add(self.spare_blocks());
-            if self.space.free_count() >= wanted {
+            if self.has_room_now(planned_blocks) {
                 return Ok(true);
             }
+            let wanted = planned_blocks.saturating_add(self.spare_blocks());
             if wanted >= usable || !self.collect()? {
                 return Ok(false);
             }
@@ -206,18 +211,54 @@ impl KvSsd {
 
     fn move_meta_pages(&mut self, block: u32) -> Result<()> {
         let block_pages = self.space.block_pages();
-        let is_here = |node: &&Arc<Node>| node.meta_page / block_pages == block;
+        // Virtual tables whose real ones have their metadata here.
+        let virtuals: BTreeSet<u64> = self.references.tables(block).collect();
+        let is_here = |node: &&Arc<Node>| {
+            node.meta_page / block_pages == block || virtuals.contains(&node.id)
+        };
         let nodes: Vec<Arc<Node>> = self.tree.nodes().filter(is_here).cloned().collect();
-        let mut commit = self.tree.next_commit();
+        let (mut commit, mut change) = (self.tree.next_commit(), Change::default());
+        let mut left = Vec::new();
         for node in &nodes {
-            let bytes = self.space.read(node.meta_page, 1)?;
             let owner = Owner { level: node.level, txn: commit.txn, id: node.id, index: 0 };
-            let meta_page = self.space.program(Stream::Meta, bytes, owner)?;
-            self.forget_meta(meta_page);
-            commit.moved.push((node.id, meta_page));
+            if virtuals.contains(&node.id) {
+                let table = self.read_meta(node)?;
+                let mut new = TableMeta { txn: commit.txn, level: node.level, ..table.clone() };
+                for real in &mut new.reals {
+                    if real.page / block_pages == block {
+                        real.page = self.copy_meta(real.page, owner)?;
+                    }
+                }
+                self.replace(node, table, new, &mut commit, &mut change)?;
+            } else {
+                commit.moved.push((node.id, self.copy_meta(node.meta_page, owner)?));
+                left.push(node.meta_page);
+            }
         }
-        self.commit(&commit, Change::default())?;
-        nodes.iter().for_each(|node| self.space.release(node.meta_page, 1));
+        self.commit(&commit, change)?;
+        left.into_iter().for_each(|page| self.space.release(page, 1));
+        Ok(())
+    }
+
+    fn copy_meta(&mut self, page: u32, owner: Owner) -> Result<u32> {
+        let bytes = self.space.read(page, 1)?;
+        let copy = self.space.program(Stream::Meta, bytes, owner)?;
+        self.forget_meta(copy);
+        Ok(copy)
+    }
+
+    /// Writes the metadata of a table whose pages moved.
+    fn replace(
+        &mut self,
+        node: &Node,
+        old: TableMeta,
+        new: TableMeta,
+        commit: &mut Commit,
+        change: &mut Change,
+    ) -> Result<()> {
+        commit.moved.push((node.id, self.write_meta(&new)?.meta_page));
+        change.added.push(new);
+        change.removed.push((old, node.meta_page));
         Ok(())
     }
 
@@ -231,12 +272,18 @@ impl KvSsd {
         let mut change = Change::default();
         for (node, table) in nodes.iter().zip(old) {
             let mut new = TableMeta { txn: commit.txn, level: node.level, ..table.clone() };
+            let mut strata = BTreeSet::new();
             for entry in &mut new.entries {
-                entry.page = moved.get(&entry.page).copied().unwrap_or(entry.page);
+                if let Some(page) = moved.get(&entry.page) {
+                    entry.page = *page;
+                    strata.insert(entry.stratum);
+                }
             }
-            commit.moved.push((node.id, self.write_meta(&new)?.meta_page));
-            change.added.push(new);
-            change.removed.push((table, node.meta_page));
+            for stratum in strata.into_iter().filter(|_| !table.reals.is_empty()) {
+                let real = new.stratum(stratum);
+                new.reals[usize::from(stratum)].page = self.write_meta(&real)?.meta_page;
+            }
+            self.replace(node, table, new, &mut commit, &mut change)?;
         }
         self.commit(&commit, change)
     }

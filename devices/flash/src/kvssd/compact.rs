@@ -22,7 +22,7 @@ use super::journal::node_bytes;
 use super::key::Key;
 use super::merge::Merged;
 use super::meta_page::{Clip, Entry, TableMeta};
-use super::options::Placement;
+use super::options::{Form, Placement};
 use super::record::KeyBlock;
 use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
 use super::rewrite::Rewriter;
@@ -34,6 +34,9 @@ use crate::nand::SharedBytes;
 
 /// Tables of which more than one record in so many is a delete are rewritten, not remapped.
 const TOMBSTONE_DIVISOR: u64 = 4;
+
+/// Blocks that a delayed compaction may always collect for.
+const DELAYED_PART_BLOCKS: u64 = 4;
 
 /// Tables that are to sink, or to be rewritten where they are.
 #[derive(Clone, Debug, Default)]
@@ -289,9 +292,18 @@ impl KvSsd {
             false => (&piece.upper, &piece.lower),
         };
         let input = CompactionInput { upper, is_stacked, lower };
-        let outputs = plan_compaction(&input, &self.references, &limits);
+        let outputs = match self.options.form {
+            Form::Delay => self.delay(&piece, &input, &limits),
+            Form::Remap => plan_compaction(&input, &self.references, &limits),
+        };
         let (blocks, journal_bytes) = self.needs(job, &piece, &outputs);
         if journal_bytes > self.space.page_bytes() && !may_save {
+            return Ok(false);
+        }
+        // Behind a delayed compaction stand too many tables to collect for at once, and blocks of
+        // whole tables have little to collect. Each part of it frees blocks for the next.
+        let is_large = piece.page_count > DELAYED_PART_BLOCKS * u64::from(limits.table_pages);
+        if self.options.form == Form::Delay && is_large && !self.has_room_now(blocks) {
             return Ok(false);
         }
         let txn = self.tree.txn;
@@ -323,12 +335,39 @@ impl KvSsd {
         if is_rewrite { 0 } else { self.options.threshold }
     }
 
+    /// dLSM's plan: one virtual table, or one rewrite of all. The tables of level 0 span all keys:
+    /// a virtual table of them would take the whole next level with it.
+    fn delay(
+        &self,
+        piece: &Piece,
+        input: &CompactionInput<'_>,
+        limits: &RemapLimits,
+    ) -> Vec<Output> {
+        let tables = piece.upper.iter().chain(&piece.lower);
+        let meta_page = |table: &TableMeta| {
+            let mut all = tables.clone().zip(&piece.nodes);
+            all.find(|(other, _)| other.id == table.id).map_or(0, |(_, node)| node.meta_page)
+        };
+        let oldest_first = input.lower.iter().chain(input.upper);
+        let most = if input.is_stacked { 0 } else { limits.threshold };
+        let whole = TableMeta::over(oldest_first.map(|table| (table, meta_page(table))), most);
+        match whole.filter(|table| table.encode(limits.page_bytes).is_some()) {
+            Some(table) => vec![Output::Delay(table)],
+            None => {
+                let rewriting = RemapLimits { threshold: 0, ..*limits };
+                plan_compaction(input, &self.references, &rewriting)
+            }
+        }
+    }
+
     /// Blocks to be free, and bytes of the journal page.
     fn needs(&self, job: &Job, piece: &Piece, outputs: &[Output]) -> (u32, usize) {
         let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
         let mut rewritten = 0;
         for output in outputs {
-            let (Output::Remap { entries, .. } | Output::Rewrite { entries, .. }) = output;
+            let (Output::Remap { entries, .. }
+            | Output::Rewrite { entries, .. }
+            | Output::Delay(TableMeta { entries, .. })) = output;
             let longest = entries.iter().map(|entry| node_bytes(&entry.clip)).max();
             fence_bytes = fence_bytes.max(longest.unwrap_or(0));
             tables += 1;
@@ -357,6 +396,11 @@ impl KvSsd {
                 Output::Remap { entries, counter } => {
                     self.counters.remapped_tables += 1;
                     let table = remapped(&piece, entries, counter);
+                    self.add_table(table, job.output_level, &mut commit, &mut change)?;
+                }
+                Output::Delay(TableMeta { entries, reals, counter, .. }) => {
+                    self.counters.remapped_tables += 1;
+                    let table = TableMeta { reals, ..remapped(&piece, entries, counter) };
                     self.add_table(table, job.output_level, &mut commit, &mut change)?;
                 }
                 Output::Rewrite { entries, cuts } => {
@@ -509,11 +553,21 @@ fn cut(piece: Piece, most_pages: u64) -> Piece {
     let mut done = Piece { upper: vec![], lower: vec![], nodes: vec![], rest: vec![], page_count };
     let tables = piece.upper.into_iter().chain(piece.lower);
     for (at, (table, node)) in tables.zip(piece.nodes).enumerate() {
-        let before = clipped(&table, &Clip { lo: Key::default(), hi: key.clone() });
+        let before = table.clipped(&Clip { lo: Key::default(), hi: key.clone() });
         if before.entries.is_empty() {
             continue;
         }
-        let beyond = clipped(&table, &Clip { lo: key.clone(), hi: table_end(&table) });
+        let mut beyond = table.clipped(&Clip { lo: key.clone(), hi: table_end(&table) });
+        if !table.reals.is_empty() {
+            // The real tables that end before the key leave the virtual one.
+            beyond = TableMeta::over([(&beyond, node.meta_page)], u8::MAX).unwrap_or_default();
+            beyond = TableMeta {
+                entries: beyond.entries,
+                reals: beyond.reals,
+                counter: beyond.counter,
+                ..table.clone()
+            };
+        }
         done.rest.extend(Some(TableMeta { level: node.level, ..beyond }));
         if at < upper_count {
             done.upper.push(before)
@@ -528,17 +582,6 @@ fn cut(piece: Piece, most_pages: u64) -> Piece {
 
 fn table_end(table: &TableMeta) -> Key {
     table.fence().map_or(Key::default(), |fence| fence.hi)
-}
-
-/// A table cut to a range of keys; it keeps its number for the lists.
-fn clipped(table: &TableMeta, range: &Clip) -> TableMeta {
-    let entries = table.entries.iter().filter(|entry| entry.clip.overlaps(range));
-    let entries = entries.map(|entry| {
-        let lo = entry.clip.lo.clone().max(range.lo.clone());
-        let hi = entry.clip.hi.clone().min(range.hi.clone());
-        Entry { clip: Clip { lo, hi }, ..*entry }
-    });
-    TableMeta { entries: entries.collect(), ..table.clone() }
 }
 
 /// Reads and writes take turns on one flash.

@@ -13,8 +13,8 @@ use super::kv_page::{KvPage, page_room_bytes, record_bytes};
 use super::log::Log;
 use super::lookup::find_record;
 use super::memtable::Memtable;
-use super::meta_page::{Entry, TableMeta};
-use super::options::{Durability, KvSsdOptions, Placement};
+use super::meta_page::{Entry, Real, TableMeta};
+use super::options::{Durability, Form, KvSsdOptions, Placement};
 use super::record::{Kind, Record, Version};
 use super::references::References;
 use super::space::{Owner, Space, Stream};
@@ -270,11 +270,12 @@ impl KvSsd {
         let page_bytes = self.space.page_bytes();
         for node in self.tree.candidates(key) {
             let table = self.read_known_meta(&node)?;
-            read.pages += 1;
-            read.meta_pages += 1;
-            let mut reader = Reader { space: &mut self.space, pages: 0 };
+            // Which real tables stand behind a virtual one is in RAM.
+            let own_pages = u64::from(table.reals.is_empty());
+            let mut reader = Reader { space: &mut self.space, pages: 0, meta_pages: own_pages };
             let found = find_record(&table, key, snapshot, page_bytes, &mut reader);
-            read.pages += reader.pages;
+            read.pages += reader.pages + reader.meta_pages;
+            read.meta_pages += reader.meta_pages;
             if let Some(record) = found? {
                 return Ok(Some(record.version().clone()));
             }
@@ -379,7 +380,10 @@ impl KvSsd {
         change.added.iter().for_each(|table| self.references.add(table));
         for (table, meta_page) in change.removed {
             self.drop_references(&table);
-            self.space.release(meta_page, 1);
+            // The metadata of a table that became a real one is referred to.
+            if self.references.count(meta_page) == 0 {
+                self.space.release(meta_page, 1);
+            }
         }
         let deepest = self.tree.level_count().saturating_sub(1).max(1);
         self.space.deep_level = self.kv_level(deepest as u8);
@@ -391,7 +395,7 @@ impl KvSsd {
         let sizes: BTreeMap<u32, u16> =
             table.entries.iter().map(|entry| (entry.page, entry.page_count)).collect();
         for page in garbage {
-            self.space.release(page, u32::from(sizes[&page]));
+            self.space.release(page, sizes.get(&page).map_or(1, |count| u32::from(*count)));
         }
     }
 
@@ -458,7 +462,9 @@ impl KvSsd {
     fn read_known_meta(&mut self, node: &Node) -> Result<Arc<TableMeta>> {
         let known = self.known_metas.get(&node.meta_page).filter(|table| table.id == node.id);
         if let Some(table) = known {
-            self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
+            if table.reals.is_empty() {
+                self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
+            }
             return Ok(Arc::clone(table));
         }
         let table = Arc::new(self.read_meta(node)?);
@@ -478,7 +484,15 @@ impl KvSsd {
 
     /// Reads the metadata page of a table.
     pub(super) fn read_meta(&mut self, node: &Node) -> Result<TableMeta> {
-        let table = TableMeta::decode(&self.space.read(node.meta_page, 1)?.flat())?;
+        let mut table = TableMeta::decode(&self.space.read(node.meta_page, 1)?.flat())?;
+        for stratum in 0..table.reals.len() {
+            let page = table.reals[stratum].page;
+            let real = TableMeta::decode(&self.space.read(page, 1)?.flat())?;
+            table.expand(stratum as u8, &real);
+        }
+        table.sort();
+        let wrong = |why: &str| Error::Corrupt { what: "metadata page", why: why.to_string() };
+        table.check().map_err(wrong)?;
         if table.id != node.id {
             let why = format!("page {} is of table {}, not {}", node.meta_page, table.id, node.id);
             return Err(Error::Corrupt { what: "metadata page", why });
@@ -591,7 +605,13 @@ impl KvSsd {
     /// RAM that a controller would need, in bytes: tree, lists and counters.
     pub fn ram(&self) -> RamReport {
         let (counter_bytes, list_bytes) = self.references.ram_parts();
-        RamReport { tree_bytes: self.tree.ram_bytes(), list_bytes, counter_bytes }
+        // A real table behind a virtual one takes what a table takes.
+        let reals = |node: &Node| match self.options.form {
+            Form::Delay => u64::from(node.counter),
+            Form::Remap => 1,
+        };
+        let tree_bytes = self.tree.nodes().map(|node| node.ram_bytes() * reals(node)).sum();
+        RamReport { tree_bytes, list_bytes, counter_bytes }
     }
 
     /// Key and value bytes that wait in the memtable, and bytes saved for it beside the flash.
@@ -676,12 +696,19 @@ struct PagesRead {
 pub(super) struct Reader<'a> {
     pub(super) space: &'a mut Space,
     pub(super) pages: u64,
+    pub(super) meta_pages: u64,
 }
 
 impl super::PageReader for Reader<'_> {
     fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes> {
         self.pages += u64::from(entry.page_count);
         self.space.read(entry.page, u32::from(entry.page_count))
+    }
+
+    fn look_at(&mut self, real: &Real) -> Result<()> {
+        self.meta_pages += 1;
+        let page = self.space.nand.geometry().page(real.page);
+        self.space.nand.read_again(page).map(|_| ())
     }
 }
 

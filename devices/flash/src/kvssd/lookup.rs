@@ -21,6 +21,15 @@ pub fn find_record(
     let mut entries = candidates(table, key);
     entries.sort_by_key(|entry| Reverse(entry.stratum));
     for entry in entries {
+        if let Some(real) = table.reals.get(usize::from(entry.stratum)) {
+            if *key >= *real.clip.hi {
+                continue;
+            }
+            reader.look_at(real)?;
+        }
+        if *key >= *entry.clip.hi {
+            continue;
+        }
         let bytes = reader.read_pages(entry)?;
         let found = find_in(&bytes, page_bytes, key, snapshot)?;
         if found.is_some() {
@@ -30,8 +39,9 @@ pub fn find_record(
     Ok(None)
 }
 
-/// The entries that may know a key: at most one of each stratum, the last that starts at or before
-/// the key, since entries of one stratum are disjoint. So the search ends when all strata were met.
+/// The entries that may know a key, if it is not beyond their clips: at most one of each stratum,
+/// the last that starts at or before the key, since entries of one stratum are disjoint. So the
+/// search ends when all strata were met.
 fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
     let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
     let mut is_met = [false; 1 << u8::BITS];
@@ -43,7 +53,7 @@ fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
         }
         if !std::mem::replace(&mut is_met[usize::from(entry.stratum)], true) {
             left -= 1;
-            found.extend(Some(entry).filter(|entry| *key < *entry.clip.hi));
+            found.push(entry);
         }
     }
     found

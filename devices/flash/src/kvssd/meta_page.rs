@@ -4,12 +4,18 @@
 //!  0 magic u32 | 4 level u32 | 8 table id u64 | 16 txn u64 | 24 min_seq u64 | 32 max_seq u64
 //! 40 tombstones u64 | 48 counter u32 | 52 entry_count u32 | 56 used_bytes u32
 //! 60 crc32c of bytes 0..60 and of the entries | 64 entries
-//! entry: page u32 | page_count u16 | stratum u8 | flags u8 (1 charged, 2 tombstones)
+//! entry: page u32 | page_count u16 | stratum u8 | flags u8 (1 charged, 2 tombstones, 4 real)
 //!        record_count u32 | lo length u16 | hi length u16 | lo | hi
 //! ```
 //!
+//! The entries of a virtual table are real tables: `page` is that of their metadata, and the table
+//! has the part of their entries that is inside the clip. All entries are real, or none is.
+//!
 //! Clips are mandatory: without them a page shared by two tables, or one that a later compaction
 //! cut, would answer for keys that are another page's.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::key::Key;
 use crate::error::{Error, Result};
@@ -22,6 +28,7 @@ const CRC_AT: usize = 60;
 const ENTRY_BYTES: usize = 16;
 const IS_CHARGED: u8 = 1;
 const HAS_TOMBSTONES: u8 = 2;
+const IS_REAL: u8 = 4;
 
 /// A range of keys: from `lo` on, up to but without `hi`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +93,15 @@ pub struct Entry {
     pub clip: Clip,
 }
 
+/// A table that stands behind a virtual one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Real {
+    /// Number of its metadata page.
+    pub page: u32,
+    /// The smallest range that holds the clips of its entries here.
+    pub clip: Clip,
+}
+
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableMeta {
@@ -105,6 +121,8 @@ pub struct TableMeta {
     pub tombstones: u64,
     /// Sorted by `clip.lo`; clips of one stratum are disjoint.
     pub entries: Vec<Entry>,
+    /// Of a virtual table, the real one of each stratum; else none.
+    pub reals: Vec<Real>,
 }
 
 impl TableMeta {
@@ -127,9 +145,90 @@ impl TableMeta {
         HEADER_BYTES + entries.iter().map(|entry| ENTRY_BYTES + keys(entry)).sum::<usize>()
     }
 
+    /// The entries that are encoded: those of pages, or those of real tables.
+    fn written_entries(&self) -> Cow<'_, [Entry]> {
+        if self.reals.is_empty() {
+            return Cow::Borrowed(&self.entries);
+        }
+        let real = |(stratum, real): (u8, &Real)| Entry {
+            page: real.page,
+            page_count: 1,
+            stratum,
+            is_charged: false,
+            has_tombstones: false,
+            record_count: 0,
+            clip: real.clip.clone(),
+        };
+        let mut entries: Vec<Entry> = (0..).zip(&self.reals).map(real).collect();
+        entries.sort_by(|one, two| one.clip.lo.cmp(&two.clip.lo));
+        Cow::Owned(entries)
+    }
+
+    /// The entries of a range of keys, cut to it. The table keeps its number for the lists.
+    pub fn clipped(&self, range: &Clip) -> TableMeta {
+        let entries = self.entries.iter().filter(|entry| entry.clip.overlaps(range));
+        let entries = entries.map(|entry| {
+            let lo = entry.clip.lo.clone().max(range.lo.clone());
+            let hi = entry.clip.hi.clone().min(range.hi.clone());
+            Entry { clip: Clip { lo, hi }, ..*entry }
+        });
+        TableMeta { entries: entries.collect(), ..self.clone() }
+    }
+
+    /// Makes one virtual table of tables, older ones first, each with its metadata page: every
+    /// real table behind them that has entries becomes a stratum. `None` if they are more than
+    /// `most`, or if a table has strata of its own, which remapping made.
+    pub fn over<'a>(
+        tables: impl IntoIterator<Item = (&'a TableMeta, u32)>,
+        most: u8,
+    ) -> Option<TableMeta> {
+        let mut whole = TableMeta::default();
+        for (table, meta_page) in tables {
+            if table.reals.is_empty() && table.counter > 1 {
+                return None;
+            }
+            for stratum in 0..table.counter {
+                let inside = table.entries.iter().filter(|entry| entry.stratum == stratum);
+                let entries: Vec<Entry> = inside.cloned().collect();
+                let part = TableMeta { entries, ..TableMeta::default() };
+                let Some(clip) = part.fence() else { continue };
+                if whole.counter == most {
+                    return None;
+                }
+                let page = table.reals.get(usize::from(stratum)).map_or(meta_page, |r| r.page);
+                whole.reals.push(Real { page, clip });
+                let counter = whole.counter;
+                let moved = part.entries.into_iter();
+                whole.entries.extend(moved.map(|entry| Entry { stratum: counter, ..entry }));
+                whole.counter += 1;
+            }
+        }
+        whole.sort();
+        Some(whole)
+    }
+
+    /// Gives a virtual table the entries of one of its real tables.
+    pub(super) fn expand(&mut self, stratum: u8, real: &TableMeta) {
+        let inside = real.clipped(&self.reals[usize::from(stratum)].clip);
+        self.entries.extend(inside.entries.into_iter().map(|entry| Entry { stratum, ..entry }));
+    }
+
+    /// The entries of a stratum, as the table that they are by themselves.
+    pub(super) fn stratum(&self, stratum: u8) -> TableMeta {
+        let inside = self.entries.iter().filter(|entry| entry.stratum == stratum);
+        let entries = inside.map(|entry| Entry { stratum: 0, ..entry.clone() }).collect();
+        TableMeta { counter: 1, entries, reals: Vec::new(), ..*self }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.entries
+            .sort_by(|one, two| (&one.clip.lo, one.stratum).cmp(&(&two.clip.lo, two.stratum)));
+    }
+
     /// The page's bytes; `None` if they do not fit.
     pub fn encode(&self, page_bytes: usize) -> Option<Vec<u8>> {
-        let used_bytes = TableMeta::encoded_bytes(&self.entries);
+        let entries = self.written_entries();
+        let used_bytes = TableMeta::encoded_bytes(&entries);
         if used_bytes > page_bytes {
             return None;
         }
@@ -139,11 +238,13 @@ impl TableMeta {
         for word in [self.id, self.txn, self.min_seq, self.max_seq, self.tombstones] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        for word in [u32::from(self.counter), self.entries.len() as u32, used_bytes as u32, 0] {
+        for word in [u32::from(self.counter), entries.len() as u32, used_bytes as u32, 0] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        for entry in &self.entries {
-            let flags = if entry.is_charged { IS_CHARGED } else { 0 }
+        let is_real = if self.reals.is_empty() { 0 } else { IS_REAL };
+        for entry in entries.iter() {
+            let flags = is_real
+                | if entry.is_charged { IS_CHARGED } else { 0 }
                 | if entry.has_tombstones { HAS_TOMBSTONES } else { 0 };
             bytes.extend_from_slice(&entry.page.to_le_bytes());
             bytes.extend_from_slice(&entry.page_count.to_le_bytes());
@@ -165,7 +266,10 @@ impl TableMeta {
     pub fn decode(bytes: &[u8]) -> Result<TableMeta> {
         let corrupt = |why: &str| Error::Corrupt { what: "metadata page", why: why.to_string() };
         let table = decode(bytes).ok_or_else(|| corrupt("its layout or checksum"))?;
-        table.check().map_err(corrupt)?;
+        // A virtual table is checked when it has the entries of its real ones.
+        if table.reals.is_empty() {
+            table.check().map_err(corrupt)?;
+        }
         Ok(table)
     }
 
@@ -213,17 +317,31 @@ fn decode(bytes: &[u8]) -> Option<TableMeta> {
     }
     let mut rest = Rest(&used[HEADER_BYTES..]);
     let mut entries = Vec::with_capacity(entry_count as usize);
+    let mut reals = BTreeMap::new();
     for _ in 0..entry_count {
-        entries.push(decode_entry(&mut rest)?);
+        match decode_entry(&mut rest)? {
+            (entry, false) => entries.push(entry),
+            (Entry { page, clip, stratum, .. }, true) => {
+                reals.insert(stratum, Real { page, clip });
+            }
+        }
     }
-    let table = TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries };
-    rest.0.is_empty().then_some(table)
+    let is_one_kind = match reals.len() {
+        0 => true,
+        count => {
+            entries.is_empty() && count == usize::from(counter) && count == entry_count as usize
+        }
+    };
+    let reals = reals.into_values().collect();
+    let table = TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries, reals };
+    (rest.0.is_empty() && is_one_kind).then_some(table)
 }
 
-fn decode_entry(rest: &mut Rest<'_>) -> Option<Entry> {
+/// An entry, and whether it is a real table.
+fn decode_entry(rest: &mut Rest<'_>) -> Option<(Entry, bool)> {
     let (page, page_count) = (rest.u32()?, rest.u16()?);
     let [stratum, flags] = rest.array()?;
-    Some(Entry {
+    let entry = Entry {
         page,
         page_count,
         stratum,
@@ -231,7 +349,8 @@ fn decode_entry(rest: &mut Rest<'_>) -> Option<Entry> {
         has_tombstones: flags & HAS_TOMBSTONES != 0,
         record_count: rest.u32()?,
         clip: Clip::decode(rest)?,
-    })
+    };
+    Some((entry, flags & IS_REAL != 0))
 }
 
 #[cfg(test)]
@@ -246,7 +365,8 @@ mod tests {
 
     fn table(entries: Vec<Entry>) -> TableMeta {
         let (min_seq, max_seq) = (3, 99);
-        TableMeta { id: 8, level: 2, txn: 5, counter: 2, min_seq, max_seq, tombstones: 1, entries }
+        let (counter, tombstones, reals) = (2, 1, Vec::new());
+        TableMeta { id: 8, level: 2, txn: 5, counter, min_seq, max_seq, tombstones, entries, reals }
     }
 
     fn sound() -> TableMeta {
@@ -261,6 +381,27 @@ mod tests {
         assert_eq!(table.fence(), Some(Clip { lo: b"a"[..].into(), hi: b"f"[..].into() }));
         assert_eq!(table.charged_pages(), 1);
         assert!(table.encode(64 + 3 * 18 - 1).is_none() && table.encode(64 + 3 * 18).is_some());
+    }
+
+    /// Two real tables, of which one has lost its first pages to another table.
+    #[test]
+    fn a_virtual_table_comes_back_from_its_real_ones() {
+        let plain = |entries| TableMeta { counter: 1, ..table(entries) };
+        let older = plain(vec![entry(4, 0, "a", "c"), entry(5, 0, "c", "e")]);
+        let newer = plain(vec![entry(8, 0, "b", "d"), entry(9, 0, "d", "f")]);
+        let cut = older.clipped(&Clip { lo: b"d"[..].into(), hi: b"z"[..].into() });
+        let whole = TableMeta::over([(&cut, 70), (&newer, 71)], 2).unwrap();
+        let pages: Vec<_> = whole.entries.iter().map(|entry| (entry.page, entry.stratum)).collect();
+        assert_eq!(pages, [(8, 1), (5, 0), (9, 1)]);
+        let mut back = TableMeta::decode(&whole.encode(512).unwrap()).unwrap();
+        assert_eq!(back.reals, whole.reals);
+        back.expand(0, &older);
+        back.expand(1, &newer);
+        back.sort();
+        assert_eq!(back, whole);
+        assert_eq!(TableMeta::over([(&whole, 72), (&older, 73)], 2), None, "three tables");
+        assert_eq!(TableMeta::over([(&sound(), 72)], 9), None, "it has strata");
+        assert_eq!(whole.stratum(1).entries, newer.entries);
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub use key::Key;
 pub use kv_page::{KvPage, find_in};
 pub use lookup::find_record;
 pub use merge::Merged;
-pub use meta_page::{Clip, Entry, TableMeta};
-pub use options::{Durability, KvSsdOptions, Placement, cut_names};
+pub use meta_page::{Clip, Entry, Real, TableMeta};
+pub use options::{Durability, Form, KvSsdOptions, Placement, cut_names};
 pub use record::{KeyBlock, Kind, Record, Version};
 pub use references::References;
 pub use remap::{CompactionInput, Output, RemapLimits, plan_compaction};
@@ -81,6 +81,10 @@ impl<'a> Write<'a> {
 pub trait PageReader {
     /// Reads all pages of the entry.
     fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes>;
+    /// Reads the metadata of a real table, whose content is known.
+    fn look_at(&mut self, _real: &Real) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Takes pages; the group of a large value is contiguous.

@@ -14,6 +14,9 @@ const MIN_PAGE_BYTES: u32 = 1024;
 /// Smallest device: streams, room for collection, and something to hold.
 const MIN_BLOCKS: u32 = 24;
 
+/// Where the form begins in the byte of a checkpoint that also has the placement.
+const FORM_SHIFT: u32 = 4;
+
 /// Where pages of keys and values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -23,6 +26,16 @@ pub enum Placement {
     Mixed = 1,
     /// rLSM: each level has a block of its own, for what it gets by flush, compaction, collection.
     PerLevel = 2,
+}
+
+/// What a compaction does with the tables that it does not rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// rLSM: it maps their pages to new tables.
+    Remap = 0,
+    /// dLSM: it delays itself. All its tables together become one virtual table, and once more than
+    /// TH stand behind it, all of them are rewritten.
+    Delay = 1,
 }
 
 /// How an acknowledged write survives a power cut before it is flushed.
@@ -41,6 +54,8 @@ pub struct KvSsdOptions {
     pub placement: Placement,
     /// TH: most strata of a remapped table; 0 never remaps.
     pub threshold: u8,
+    /// What is not rewritten.
+    pub form: Form,
     /// How acknowledged writes survive.
     pub durability: Durability,
     /// Flash that is kept free of user data, in percent.
@@ -70,6 +85,7 @@ impl Default for KvSsdOptions {
         KvSsdOptions {
             placement: Placement::PerLevel,
             threshold: 2,
+            form: Form::Remap,
             durability: Durability::Capacitor,
             over_provision_percent: 5,
             memtable_pages: 128,
@@ -92,10 +108,16 @@ impl KvSsdOptions {
         KvSsdOptions { placement, threshold: 0, cuts, ..KvSsdOptions::default() }
     }
 
-    /// The variant of this name: `nlsm`, `rlsm-` (one block for all levels) or `rlsm`.
+    /// dLSM: compactions of up to 20 tables are delayed. Each real table has blocks of its own.
+    pub fn dlsm() -> KvSsdOptions {
+        KvSsdOptions { form: Form::Delay, threshold: 20, ..KvSsdOptions::nlsm() }
+    }
+
+    /// The variant of this name.
     pub fn by_name(name: &str) -> Option<KvSsdOptions> {
         match name {
             "nlsm" => Some(KvSsdOptions::nlsm()),
+            "dlsm" => Some(KvSsdOptions::dlsm()),
             "rlsm-" => {
                 Some(KvSsdOptions { placement: Placement::Mixed, ..KvSsdOptions::default() })
             }
@@ -106,10 +128,11 @@ impl KvSsdOptions {
 
     /// Name of the variant, for reports.
     pub fn name(&self) -> &'static str {
-        match self.placement {
-            Placement::PerTable => "nlsm",
-            Placement::Mixed => "rlsm-",
-            Placement::PerLevel => "rlsm",
+        match (self.form, self.placement) {
+            (Form::Delay, _) => "dlsm",
+            (Form::Remap, Placement::PerTable) => "nlsm",
+            (Form::Remap, Placement::Mixed) => "rlsm-",
+            (Form::Remap, Placement::PerLevel) => "rlsm",
         }
     }
 
@@ -128,7 +151,7 @@ impl KvSsdOptions {
         }
         // Named as in a URL.
         let ranges = [
-            ("th", u32::from(self.threshold), 0, 16),
+            ("th", u32::from(self.threshold), 0, 32),
             ("op", self.over_provision_percent, 0, 90),
             ("memtable", self.memtable_pages, 1, 1 << 20),
             ("l1", self.level1_pages, 1, 1 << 24),
@@ -185,7 +208,7 @@ impl KvSsdOptions {
     /// Bytes for a checkpoint.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&[
-            self.placement as u8,
+            self.placement as u8 | (self.form as u8) << FORM_SHIFT,
             self.threshold,
             self.durability as u8,
             self.over_provision_percent as u8,
@@ -205,11 +228,15 @@ impl KvSsdOptions {
     }
 
     pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
-        let [placement, threshold, durability, percent] = rest.array()?;
+        let [form_and_placement, threshold, durability, percent] = rest.array()?;
+        let (form, placement) =
+            (form_and_placement >> FORM_SHIFT, form_and_placement & ((1 << FORM_SHIFT) - 1));
+        let forms = [Form::Remap, Form::Delay];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
         Some(KvSsdOptions {
             placement: *placements.get(usize::from(placement))?,
+            form: *forms.get(usize::from(form))?,
             threshold,
             durability: *durabilities.get(usize::from(durability))?,
             over_provision_percent: u32::from(percent),

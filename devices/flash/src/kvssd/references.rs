@@ -1,5 +1,5 @@
 //! How many tables' entries refer to each page, and which tables have pages in each block. In RAM;
-//! the metadata pages are the truth.
+//! the metadata pages are the truth. A virtual table also refers to the metadata of its real ones.
 
 use std::collections::BTreeMap;
 
@@ -46,9 +46,9 @@ impl References {
 
     /// Counts the entries of a new table.
     pub fn add(&mut self, table: &TableMeta) {
-        for entry in &table.entries {
-            self.counts[entry.page as usize] += 1;
-            let block = self.block(entry.page) as usize;
+        for page in pages(table) {
+            self.counts[page as usize] += 1;
+            let block = self.block(page) as usize;
             *self.lists[block].entry(table.id).or_insert(0) += 1;
         }
     }
@@ -57,13 +57,13 @@ impl References {
     /// refers to any more.
     pub fn remove(&mut self, table: &TableMeta) -> Vec<u32> {
         let mut garbage = Vec::new();
-        for entry in &table.entries {
-            let count = &mut self.counts[entry.page as usize];
+        for page in pages(table) {
+            let count = &mut self.counts[page as usize];
             *count -= 1;
             if *count == 0 {
-                garbage.push(entry.page);
+                garbage.push(page);
             }
-            let block = self.block(entry.page) as usize;
+            let block = self.block(page) as usize;
             if let Some(in_block) = self.lists[block].get_mut(&table.id) {
                 *in_block -= 1;
                 if *in_block == 0 {
@@ -80,4 +80,10 @@ impl References {
         let places: usize = self.lists.iter().map(|list| list.len().max(MAX_BLOCK_TABLES)).sum();
         ((self.counts.len() as u64 * 3).div_ceil(8), 4 * places as u64)
     }
+}
+
+/// The first page of each group of a table, and the metadata pages of its real tables.
+fn pages(table: &TableMeta) -> impl Iterator<Item = u32> + '_ {
+    let reals = table.reals.iter().map(|real| real.page);
+    table.entries.iter().map(|entry| entry.page).chain(reals)
 }

@@ -59,6 +59,8 @@ pub enum Output {
         /// Number of strata.
         counter: u8,
     },
+    /// A virtual table, of which only the metadata page is written.
+    Delay(TableMeta),
     /// The records of these entries, to be written into new pages.
     Rewrite {
         /// Clipped to the output; strata as in the compaction.
@@ -323,8 +325,8 @@ mod tests {
 
     fn table(id: u64, entries: Vec<Entry>) -> TableMeta {
         let counter = entries.iter().map(|entry| entry.stratum + 1).max().unwrap();
-        let (level, txn, min_seq, max_seq, tombstones) = (1, 1, 1, 1, 0);
-        TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries }
+        let (level, txn, min_seq, max_seq, tombstones, reals) = (1, 1, 1, 1, 0, Vec::new());
+        TableMeta { id, level, txn, counter, min_seq, max_seq, tombstones, entries, reals }
     }
 
     fn plan(upper: &[TableMeta], lower: &[TableMeta], limits: &RemapLimits) -> Vec<String> {
@@ -349,6 +351,7 @@ mod tests {
         };
         let line = |output: &Output| match output {
             Output::Remap { entries, counter } => format!("remap {counter}:{}", text(entries)),
+            Output::Delay(table) => format!("delay {}:{}", table.counter, text(&table.entries)),
             Output::Rewrite { entries, cuts } => {
                 let cut = |cut: &CutKey| format!(" |{}", String::from_utf8_lossy(cut));
                 let cuts: String = cuts.iter().map(cut).collect();

@@ -229,11 +229,6 @@ impl Tree {
         };
         Shape { levels, state, ..Shape::default() }
     }
-
-    /// RAM of the tree in bytes, as a controller would hold it.
-    pub fn ram_bytes(&self) -> u64 {
-        self.nodes().map(|node| node.ram_bytes()).sum()
-    }
 }
 
 /// The table of a level below level 0 that may have the key.

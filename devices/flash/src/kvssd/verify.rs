@@ -37,10 +37,14 @@ impl KvSsd {
         let memtable_records = memtable_records.sum::<usize>() as u64;
         let mut found = Verified { memtable_records, ..Verified::default() };
         let mut groups: BTreeMap<u32, (u32, u8)> = BTreeMap::new();
+        let mut reals: BTreeMap<u32, (u32, u8)> = BTreeMap::new();
         for node in &nodes {
             let table = self.read_meta(node)?;
             check_node(node, &table)?;
             found.tables += 1;
+            for real in &table.reals {
+                reals.entry(real.page).or_insert((1, 0)).1 += 1;
+            }
             for entry in &table.entries {
                 let group = groups.entry(entry.page).or_insert((u32::from(entry.page_count), 0));
                 group.1 += 1;
@@ -53,6 +57,7 @@ impl KvSsd {
         }
         found.pages = groups.values().map(|(page_count, _)| u64::from(*page_count)).sum();
         found.shared_pages = groups.values().filter(|(_, count)| *count > 1).count() as u64;
+        groups.extend(reals);
         self.check_space(&nodes, &groups)?;
         Ok(found)
     }
