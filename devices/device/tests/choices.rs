@@ -147,6 +147,7 @@ fn axes() -> Vec<Axis> {
         ("kvssd: nlsm", Place::KvSsd("nlsm")),
         ("kvssd: rlsm-", Place::KvSsd("rlsm-")),
         ("kvssd: rlsm", Place::KvSsd("rlsm")),
+        ("kvssd: dlsm", Place::KvSsd("dlsm")),
     ];
     vec![
         policies,

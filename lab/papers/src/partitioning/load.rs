@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::partition::Partitioner;
+use runstone::policy::registry;
+use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::{Event, EventListener, KeyspaceOptions, Result};
 
-use super::{FLUSH_BYTES, Flushes, THREADS, data, paper_stack, tree};
+use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, tree};
 use crate::engine::{Loaded, write_amplification};
 use crate::numbers::{median, strokes};
 use crate::report::{bars, bars_beside, line, rows};
@@ -42,6 +44,8 @@ rows! {
         "leveled compaction has the lowest compaction throughput, as it writes most" => Rises;
     PARTS = "parts of a compaction, and moves: median, nine of ten, most; {}; {}",
         "Size and No-partitioning cannot be split" => NotComparable("figure 7 is not in the text");
+    SIMULATED = "the same by the simulator at the paper's 40 GiB, a thread for each part, {}; {}",
+        "" => NotComparable("the engine is judged; this is what a thousand times the data changes");
     CLOCK = "compactions by the clock, Size over Global-Range, on 1 and 2 threads; {}",
         "" => NotComparable("by the clock: the critical path is judged");
 }
@@ -191,6 +195,33 @@ impl Stacks {
         format!("{keys}, {}", self.flushes.text())
     }
 
+    /// The paper's own size, by metadata alone, beside the engine's thousandth.
+    fn simulate(&self, report: &mut PaperReport) {
+        let simulated = STACKED.map(|(_, one)| {
+            let mut options = paper_stack(one, self.flushes.theta() << 10, self.flushes).shape;
+            options.base_bytes <<= 10;
+            let workload = SimWorkload {
+                flush_bytes: FLUSH_BYTES << 10,
+                entry_bytes: 1024,
+                key_space: FRESH_KEYS,
+                order: KeyOrder::Uniform,
+                seed: 1,
+                prefix_count: 1,
+            };
+            let policy = registry::find("universal").expect("a registered policy");
+            let mut simulator = Simulator::new(policy, options, workload);
+            if self.flushes == Flushes::Cut {
+                simulator = simulator.with_cut_flushes();
+            }
+            let report =
+                simulator.run(FLUSHES).expect("plans of a registered policy fit the shape");
+            report.compaction_read_bytes as f64 / report.critical_read_bytes.max(1) as f64
+        });
+        let here =
+            format!("{}; here {}", strokes(simulated, 2), strokes(self.all(Seen::throughput), 2));
+        report.show(SIMULATED.of(&[&NAMES, &self.at()]), here);
+    }
+
     fn all(&self, value: fn(&Seen) -> f64) -> Vec<f64> {
         self.seen.iter().map(value).collect()
     }
@@ -250,6 +281,9 @@ pub(super) fn load(context: &Context<'_>, report: &mut PaperReport) -> Result<()
         for flushes in [Flushes::Whole, Flushes::Cut] {
             let stacks = Stacks::load(context, report, flushes, is_skewed)?;
             stacks.judge(report);
+            if !is_skewed {
+                stacks.simulate(report);
+            }
             let figures = match (is_skewed, flushes) {
                 (false, Flushes::Whole) => ["figure-5", "figure-6", "figure-7"],
                 (true, Flushes::Whole) => ["figure-9", "figure-12", "figure-10"],
