@@ -6,6 +6,7 @@
 //!   load once more, then mix E. `files` is the part of it with files on the disk.
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes.
+//! * `simulated`: table I at the paper's own size, by metadata alone.
 //! * `tree`, `reasons`: a store that is driven, and what its compactions were for.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
@@ -14,6 +15,7 @@
 
 mod baselines;
 mod reasons;
+mod simulated;
 mod sizes;
 mod tree;
 mod ycsb;
@@ -42,11 +44,12 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "leveled is full leveling, as in the paper; latencies are processor time per operation, \
          compactions included",
     );
-    let parts: [Part<Context<'_>>; 4] = [
+    let parts: [Part<Context<'_>>; 5] = [
         ("files", ycsb::on_files),
         ("ycsb", ycsb::run),
         ("baselines", baselines::run),
         ("sizes", sizes::run),
+        ("simulated", simulated::run),
     ];
     context.measure(context, report, &parts)
 }
