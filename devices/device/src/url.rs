@@ -139,6 +139,18 @@ impl DeviceUrl {
                 let found = KvSsdOptions::cuts_by_name(value);
                 options.cuts = found.ok_or_else(|| choice(name, value, &[&cut_names()]))?;
             }
+            "filters" => {
+                options.has_filters = match value {
+                    "none" => false,
+                    "uniform" => true,
+                    "optimal" => {
+                        let what = "filters=optimal: a page keeps its filter when its table is \
+                                    remapped to another level";
+                        return Err(Error::invalid(what, "give filters=uniform, or none"));
+                    }
+                    _ => return Err(choice(name, value, &["none", "uniform"])),
+                }
+            }
             "durability" => {
                 options.durability = match value {
                     "plp" => Durability::Capacitor,
@@ -311,6 +323,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("compaction", "fragmented-leveling, leveling or garnering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
+    ("filters", "none, or uniform: up to ten bits per key in the metadata pages"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 

@@ -83,6 +83,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
         form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
+        has_filters: random.below(2) == 0,
     }
 }
 

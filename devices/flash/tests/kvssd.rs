@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{
-    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Merged, Output, PageReader,
-    PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta, find_record,
-    plan_compaction,
+    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Merged, Output, PageFilter,
+    PageReader, PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta,
+    find_record, plan_compaction,
 };
 use runstone_flash::nand::SharedBytes;
 use runstone_flash::{Error, Result};
@@ -136,6 +136,8 @@ impl Tree {
                 has_tombstones: records.iter().any(|record| record.kind() == Kind::Delete),
                 record_count: records.len() as u32,
                 clip,
+                // Pages that a rewriting makes have filters; those that a flush makes here do not.
+                filter: PageFilter::default(),
             });
             Ok(())
         })
@@ -260,6 +262,7 @@ impl Tree {
             is_deeper: &|key| deeper.iter().any(|fence| fence.contains(key)),
             page_bytes: PAGE_BYTES,
             table_pages: TABLE_PAGES,
+            has_filters: true,
             cuts,
         };
         let mut written = Pages { next: self.pages.next, ..Pages::default() };

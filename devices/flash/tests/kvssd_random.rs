@@ -115,6 +115,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
         cuts: one_of(random, &cuts),
         form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
+        has_filters: random.below(2) == 0,
     }
 }
 

@@ -6,6 +6,7 @@
 //! 2. The device under fragmented leveling and under Garnering, with and without remapping, with
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
+//! 4. The device with filters in its metadata pages.
 //!
 //! Counters and simulated time only.
 
@@ -35,15 +36,20 @@ rows! {
         "" => NotComparable("not in the paper: remapping under bounds that levels share");
     CUT_PAGES = "TH {}: pages read per get; operations per simulated second; the same",
         "" => NotComparable("not in the paper");
+    FILTER_PAGES = "{}: pages read per get without and with filters",
+        "" => NotComparable("not in the paper, whose device has no filters; metadata included");
+    FILTER_WRITES = "{}: all writes without and with filters; operations per simulated second",
+        "" => NotComparable("not in the paper");
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note("block SSD: split frontiers, no trim, 5 percent set aside");
     report.note("every run asserts that its layers explain all programs");
-    let parts: [Part<Context<'_>>; 3] = [
+    let parts: [Part<Context<'_>>; 4] = [
         ("policies", policy_rows),
         ("garnering", garnering_rows),
         ("global-range", global_range_rows),
+        ("filters", filter_rows),
     ];
     context.measure(context, report, &parts)
 }
@@ -115,6 +121,28 @@ fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<
         let (pages, speeds) =
             (line(|run| run.pages_per_get, 2), line(|run| run.operations_per_s, 0));
         report.show(CUT_PAGES.of(&[&threshold]), format!("{pages}; {speeds}"));
+    }
+    Ok(())
+}
+
+/// Filters save the pages that a get would read in vain, and not the metadata pages, which tell.
+fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::roomy(context);
+    let rlsm = load.device_options();
+    for (name, options) in [("nLSM", rewriting(rlsm.clone())), ("rLSM", rlsm)] {
+        let mut runs = Vec::new();
+        for has_filters in [false, true] {
+            context.say(&format!("{name}, filters: {has_filters}"));
+            runs.push(run_device(
+                context,
+                &load,
+                &KvSsdOptions { has_filters, ..options.clone() },
+            )?);
+        }
+        let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
+        report.show(FILTER_PAGES.of(&[&name]), line(|run| run.pages_per_get, 2));
+        let (writes, speeds) = (line(Outcome::total, 2), line(|run| run.operations_per_s, 0));
+        report.show(FILTER_WRITES.of(&[&name]), format!("{writes}; {speeds}"));
     }
     Ok(())
 }

@@ -453,6 +453,7 @@ impl KvSsd {
             is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
             page_bytes: self.space.page_bytes(),
             table_pages: self.space.block_pages(),
+            has_filters: self.options.has_filters,
             cuts,
         };
         let stream = self.kv_stream(level);

@@ -27,7 +27,7 @@ pub fn find_record(
             }
             reader.look_at(real)?;
         }
-        if *key >= *entry.clip.hi {
+        if *key >= *entry.clip.hi || !entry.filter.may_hold(key) {
             continue;
         }
         let bytes = reader.read_pages(entry)?;

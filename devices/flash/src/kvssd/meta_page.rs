@@ -4,8 +4,10 @@
 //!  0 magic u32 | 4 level u32 | 8 table id u64 | 16 txn u64 | 24 min_seq u64 | 32 max_seq u64
 //! 40 tombstones u64 | 48 counter u32 | 52 entry_count u32 | 56 used_bytes u32
 //! 60 crc32c of bytes 0..60 and of the entries | 64 entries
-//! entry: page u32 | page_count u16 | stratum u8 | flags u8 (1 charged, 2 tombstones, 4 real)
+//! entry: page u32 | page_count u16 | stratum u8
+//!        flags u8 (1 charged, 2 tombstones, 4 real, 8 filter)
 //!        record_count u32 | lo length u16 | hi length u16 | lo | hi
+//!        with a filter: filter length u16, at least 1 | filter
 //! ```
 //!
 //! The entries of a virtual table are real tables: `page` is that of their metadata, and the table
@@ -18,6 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::key::Key;
+use super::page_filter::PageFilter;
 use crate::error::{Error, Result};
 use crate::nand::SharedBytes;
 use crate::rest::Rest;
@@ -29,6 +32,7 @@ const ENTRY_BYTES: usize = 16;
 const IS_CHARGED: u8 = 1;
 const HAS_TOMBSTONES: u8 = 2;
 const IS_REAL: u8 = 4;
+const HAS_FILTER: u8 = 8;
 
 /// A range of keys: from `lo` on, up to but without `hi`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +95,8 @@ pub struct Entry {
     pub record_count: u32,
     /// The keys for which the page answers here.
     pub clip: Clip,
+    /// Of the keys of the page, those outside the clip included.
+    pub filter: PageFilter,
 }
 
 /// A table that stands behind a virtual one.
@@ -141,8 +147,14 @@ impl TableMeta {
 
     /// Length of the encoding; it must fit a page.
     pub fn encoded_bytes(entries: &[Entry]) -> usize {
-        let keys = |entry: &Entry| entry.clip.lo.len() + entry.clip.hi.len();
-        HEADER_BYTES + entries.iter().map(|entry| ENTRY_BYTES + keys(entry)).sum::<usize>()
+        let own_bytes = |entry: &Entry| {
+            let filter_bytes = match entry.filter.bytes().len() {
+                0 => 0,
+                len => 2 + len,
+            };
+            ENTRY_BYTES + entry.clip.lo.len() + entry.clip.hi.len() + filter_bytes
+        };
+        HEADER_BYTES + entries.iter().map(own_bytes).sum::<usize>()
     }
 
     /// The entries that are encoded: those of pages, or those of real tables.
@@ -158,6 +170,7 @@ impl TableMeta {
             has_tombstones: false,
             record_count: 0,
             clip: real.clip.clone(),
+            filter: PageFilter::default(),
         };
         let mut entries: Vec<Entry> = (0..).zip(&self.reals).map(real).collect();
         entries.sort_by(|one, two| one.clip.lo.cmp(&two.clip.lo));
@@ -170,7 +183,7 @@ impl TableMeta {
         let entries = entries.map(|entry| {
             let lo = entry.clip.lo.clone().max(range.lo.clone());
             let hi = entry.clip.hi.clone().min(range.hi.clone());
-            Entry { clip: Clip { lo, hi }, ..*entry }
+            Entry { clip: Clip { lo, hi }, ..entry.clone() }
         });
         TableMeta { entries: entries.collect(), ..self.clone() }
     }
@@ -245,7 +258,8 @@ impl TableMeta {
         for entry in entries.iter() {
             let flags = is_real
                 | if entry.is_charged { IS_CHARGED } else { 0 }
-                | if entry.has_tombstones { HAS_TOMBSTONES } else { 0 };
+                | if entry.has_tombstones { HAS_TOMBSTONES } else { 0 }
+                | if entry.filter.bytes().is_empty() { 0 } else { HAS_FILTER };
             bytes.extend_from_slice(&entry.page.to_le_bytes());
             bytes.extend_from_slice(&entry.page_count.to_le_bytes());
             bytes.extend_from_slice(&[entry.stratum, flags]);
@@ -255,6 +269,10 @@ impl TableMeta {
             }
             bytes.extend_from_slice(&entry.clip.lo);
             bytes.extend_from_slice(&entry.clip.hi);
+            if let filter @ [_, ..] = entry.filter.bytes() {
+                bytes.extend_from_slice(&u16::try_from(filter.len()).ok()?.to_le_bytes());
+                bytes.extend_from_slice(filter);
+            }
         }
         let crc = checksum(&bytes);
         bytes[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -349,6 +367,13 @@ fn decode_entry(rest: &mut Rest<'_>) -> Option<(Entry, bool)> {
         has_tombstones: flags & HAS_TOMBSTONES != 0,
         record_count: rest.u32()?,
         clip: Clip::decode(rest)?,
+        filter: match flags & HAS_FILTER {
+            0 => PageFilter::default(),
+            _ => {
+                let len = Some(rest.u16()?).filter(|len| *len > 0)?;
+                PageFilter::from_bytes(rest.bytes(usize::from(len))?)
+            }
+        },
     };
     Some((entry, flags & IS_REAL != 0))
 }
@@ -360,7 +385,11 @@ mod tests {
     fn entry(page: u32, stratum: u8, lo: &str, hi: &str) -> Entry {
         let clip = Clip { lo: lo.as_bytes().into(), hi: hi.as_bytes().into() };
         let (is_charged, has_tombstones) = (page.is_multiple_of(2), stratum > 0);
-        Entry { page, page_count: 1, stratum, is_charged, has_tombstones, record_count: 7, clip }
+        let keys = [lo.as_bytes()];
+        let most_bytes = if stratum > 0 { 8 } else { 0 };
+        let filter = PageFilter::of_keys(keys.into_iter(), most_bytes);
+        let (page_count, record_count) = (1, 7);
+        Entry { page, page_count, stratum, is_charged, has_tombstones, record_count, clip, filter }
     }
 
     fn table(entries: Vec<Entry>) -> TableMeta {
@@ -368,6 +397,9 @@ mod tests {
         let (counter, tombstones, reals) = (2, 1, Vec::new());
         TableMeta { id: 8, level: 2, txn: 5, counter, min_seq, max_seq, tombstones, entries, reals }
     }
+
+    /// Three entries, and a filter of two bytes with its length.
+    const SOUND_BYTES: usize = 64 + 3 * 18 + 4;
 
     fn sound() -> TableMeta {
         table(vec![entry(4, 0, "a", "c"), entry(9, 1, "b", "f"), entry(5, 0, "c", "d")])
@@ -380,7 +412,7 @@ mod tests {
         assert_eq!((bytes.len(), TableMeta::decode(&bytes).unwrap()), (512, table.clone()));
         assert_eq!(table.fence(), Some(Clip { lo: b"a"[..].into(), hi: b"f"[..].into() }));
         assert_eq!(table.charged_pages(), 1);
-        assert!(table.encode(64 + 3 * 18 - 1).is_none() && table.encode(64 + 3 * 18).is_some());
+        assert!(table.encode(SOUND_BYTES - 1).is_none() && table.encode(SOUND_BYTES).is_some());
     }
 
     /// Two real tables, of which one has lost its first pages to another table.
@@ -406,7 +438,7 @@ mod tests {
 
     #[test]
     fn every_flipped_byte_is_found() {
-        let bytes = sound().encode(64 + 3 * 18).unwrap();
+        let bytes = sound().encode(SOUND_BYTES).unwrap();
         for at in 0..bytes.len() {
             for mask in [1, 0x80, 0xff] {
                 let mut damaged = bytes.clone();

@@ -14,8 +14,10 @@ const MIN_PAGE_BYTES: u32 = 1024;
 /// Smallest device: streams, room for collection, and something to hold.
 const MIN_BLOCKS: u32 = 24;
 
-/// Where the form begins in the byte of a checkpoint that also has the placement.
+/// Where the form begins in the byte of a checkpoint that also has the placement, and the bit of
+/// the filters in it.
 const FORM_SHIFT: u32 = 4;
+const HAS_FILTERS: u8 = 1 << 6;
 
 /// Where pages of keys and values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,10 @@ pub struct KvSsdOptions {
     pub threshold: u8,
     /// What is not rewritten.
     pub form: Form,
+    /// Whether pages have filters of up to ten bits per key, so that a get reads few pages in vain.
+    /// They are in the metadata pages, of which they take at most half. Pages that exist stay
+    /// without.
+    pub has_filters: bool,
     /// How acknowledged writes survive.
     pub durability: Durability,
     /// Flash that is kept free of user data, in percent.
@@ -86,6 +92,7 @@ impl Default for KvSsdOptions {
             placement: Placement::PerLevel,
             threshold: 2,
             form: Form::Remap,
+            has_filters: false,
             durability: Durability::Capacitor,
             over_provision_percent: 5,
             memtable_pages: 128,
@@ -208,7 +215,9 @@ impl KvSsdOptions {
     /// Bytes for a checkpoint.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&[
-            self.placement as u8 | (self.form as u8) << FORM_SHIFT,
+            self.placement as u8
+                | (self.form as u8) << FORM_SHIFT
+                | if self.has_filters { HAS_FILTERS } else { 0 },
             self.threshold,
             self.durability as u8,
             self.over_provision_percent as u8,
@@ -228,15 +237,16 @@ impl KvSsdOptions {
     }
 
     pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
-        let [form_and_placement, threshold, durability, percent] = rest.array()?;
+        let [first, threshold, durability, percent] = rest.array()?;
         let (form, placement) =
-            (form_and_placement >> FORM_SHIFT, form_and_placement & ((1 << FORM_SHIFT) - 1));
+            ((first & !HAS_FILTERS) >> FORM_SHIFT, first & ((1 << FORM_SHIFT) - 1));
         let forms = [Form::Remap, Form::Delay];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
         Some(KvSsdOptions {
             placement: *placements.get(usize::from(placement))?,
             form: *forms.get(usize::from(form))?,
+            has_filters: first & HAS_FILTERS != 0,
             threshold,
             durability: *durabilities.get(usize::from(durability))?,
             over_provision_percent: u32::from(percent),

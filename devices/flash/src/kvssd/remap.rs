@@ -197,7 +197,7 @@ fn clipped<'a>(
         let hi = range.hi.map_or(&clip.hi[..], |hi| hi.min(&clip.hi));
         (lo < hi).then(|| {
             let clip = Clip { lo: lo.into(), hi: hi.into() };
-            (at, Entry { clip, ..*reference.entry })
+            (at, Entry { clip, ..reference.entry.clone() })
         })
     })
 }
@@ -312,6 +312,7 @@ fn renumber(sorted: &[Reference<'_>], inside: &[(usize, Entry)]) -> (BTreeMap<u1
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kvssd::page_filter::PageFilter;
 
     const LIMITS: RemapLimits =
         RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096, cuts: Partitioner::Size };
@@ -319,8 +320,9 @@ mod tests {
     fn entry(page: u32, stratum: u8, keys: &str) -> Entry {
         let (lo, hi) = keys.as_bytes().split_at(1);
         let clip = Clip { lo: lo.into(), hi: hi.into() };
-        let (page_count, is_charged, record_count) = (1, true, 1);
-        Entry { page, page_count, stratum, is_charged, has_tombstones: false, record_count, clip }
+        let (page_count, is_charged, has_tombstones, record_count) = (1, true, false, 1);
+        let filter = PageFilter::default();
+        Entry { page, page_count, stratum, is_charged, has_tombstones, record_count, clip, filter }
     }
 
     fn table(id: u64, entries: Vec<Entry>) -> TableMeta {

@@ -8,6 +8,7 @@ use super::draft::build_pages;
 use super::kv_page::KvPage;
 use super::merge::Merged;
 use super::meta_page::{Clip, Entry, TableMeta};
+use super::page_filter::PageFilter;
 use super::record::{KeyBlock, Kind, Version};
 use crate::error::Result;
 
@@ -21,6 +22,8 @@ pub struct Rewriter<'a> {
     pub page_bytes: usize,
     /// Most pages of a table.
     pub table_pages: u32,
+    /// Whether pages get filters.
+    pub has_filters: bool,
     /// A page and its table end before the first key at or above each of these; ascending.
     pub cuts: &'a [CutKey],
 }
@@ -85,6 +88,13 @@ impl Rewriter<'_> {
         let (mut used_pages, mut used_bytes) = (0, 0);
         build_pages(next_key, self.page_bytes, |page| {
             let page_count = (page.bytes().len() / self.page_bytes) as u16;
+            let filter = match self.has_filters {
+                true => PageFilter::of_keys(
+                    (0..page.record_count()).map(|at| page.key(at)),
+                    self.page_bytes / (2 * self.table_pages as usize),
+                ),
+                false => PageFilter::default(),
+            };
             let entry = Entry {
                 page: writer.write_pages(page.bytes().clone())?,
                 page_count,
@@ -93,6 +103,7 @@ impl Rewriter<'_> {
                 has_tombstones: false,
                 record_count: page.record_count() as u32,
                 clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
+                filter,
             };
             let entry_bytes = TableMeta::encoded_bytes(std::slice::from_ref(&entry));
             let is_full = used_pages + u32::from(page_count) > self.table_pages;

@@ -51,6 +51,10 @@ impl KvSsd {
                 let records = read_records(&mut self.space, entry)?;
                 found.entries += 1;
                 found.records += records.len() as u64;
+                if let Some(lost) = records.iter().find(|one| !entry.filter.may_hold(one.key())) {
+                    let (key, page) = (lost.key(), entry.page);
+                    return Err(wrong(format!("the filter of page {page} denies {key:?}")));
+                }
                 let deletes = records.iter().filter(|record| record.kind() == Kind::Delete);
                 found.tombstones += deletes.count() as u64;
             }

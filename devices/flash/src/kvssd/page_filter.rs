@@ -1,0 +1,81 @@
+//! The filter of a page: which keys it may hold. It is kept in the metadata entry of the page, so
+//! that it costs no RAM and no read of its own, and goes wherever a remapping takes the page. That
+//! is why it cannot depend on the level, as the engine's optimal allocation does.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bits that a key is given where the metadata page has room, and the fewest that are of use.
+const BITS_PER_KEY: usize = 10;
+const LEAST_BITS_PER_KEY: usize = 4;
+/// Bits that a key sets: near the best for eight to ten bits.
+const PROBES: u64 = 6;
+
+/// A Bloom filter; empty if there is none, which holds any key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageFilter(Arc<[u8]>);
+
+impl PageFilter {
+    /// Of these keys, in at most so many bytes; none if that is too little for them.
+    pub fn of_keys<'a>(
+        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        most_bytes: usize,
+    ) -> PageFilter {
+        let count = keys.len();
+        let len = (count * BITS_PER_KEY).div_ceil(8).min(most_bytes);
+        if len * 8 < count * LEAST_BITS_PER_KEY {
+            return PageFilter::default();
+        }
+        let mut bytes = vec![0; len];
+        for key in keys {
+            places(key, len).for_each(|at| bytes[at / 8] |= 1 << (at % 8));
+        }
+        PageFilter(bytes.into())
+    }
+
+    /// As it is encoded.
+    pub(super) fn from_bytes(bytes: &[u8]) -> PageFilter {
+        PageFilter(bytes.into())
+    }
+
+    /// Its encoding; empty if there is no filter.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether the page may hold a key.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        let is_set = |at: usize| self.0[at / 8] & 1 << (at % 8) != 0;
+        self.0.is_empty() || places(key, self.0.len()).all(is_set)
+    }
+}
+
+/// The bits of a key in a filter of this many bytes, at least one.
+fn places(key: &[u8], len: usize) -> impl Iterator<Item = usize> {
+    let (hash, bits) = (xxh3_64(key), len as u64 * 8);
+    let step = hash >> 32 | 1;
+    (0..PROBES).map(move |probe| (hash.wrapping_add(step.wrapping_mul(probe)) % bits) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_holds_its_keys_and_few_others() {
+        let keys: Vec<[u8; 4]> = (0..300_u32).map(u32::to_be_bytes).collect();
+        let of = |most_bytes| PageFilter::of_keys(keys.iter().map(|key| &key[..]), most_bytes);
+        for (most_bytes, most_wrong) in [(1000, 20), (200, 120)] {
+            let filter = of(most_bytes);
+            assert!(filter.bytes().len() <= most_bytes.min(375));
+            assert!(keys.iter().all(|key| filter.may_hold(key)));
+            let others = (300..1300_u32).map(u32::to_be_bytes);
+            let wrong = others.filter(|key| filter.may_hold(key)).count();
+            assert!(wrong <= most_wrong, "{wrong} of 1000 with {most_bytes} bytes");
+            assert_eq!(PageFilter::from_bytes(filter.bytes()), filter);
+        }
+        let none = of(100);
+        assert!(none.bytes().is_empty() && none.may_hold(b"any"), "too little room");
+    }
+}
