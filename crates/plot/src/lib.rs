@@ -18,6 +18,10 @@ const COLOURS: [&str; 8] =
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
 /// The colour of marks across bars.
 const MARK: &str = "#c00000";
+/// A line of more points is drawn through as many of them, evenly chosen.
+const MOST_POINTS: usize = 240;
+/// A line of more points is drawn without circles at them.
+const MOST_CIRCLES: usize = 60;
 /// About so many ticks on an axis.
 const TICKS: f64 = 6.0;
 
@@ -255,15 +259,19 @@ fn draw_lines(text: &mut String, chart: &LineChart) {
             let (right, up) = (x.at(point.0) * PLOT_WIDTH, y.at(point.1) * PLOT_HEIGHT);
             (LEFT + right, TOP + PLOT_HEIGHT - up)
         };
-        let places: Vec<(f64, f64)> =
-            line.points.iter().filter(|p| is_drawn(p)).map(|point| place(&point)).collect();
+        let drawn: Vec<&(f64, f64)> = line.points.iter().filter(|p| is_drawn(p)).collect();
+        let last = drawn.len().saturating_sub(1);
+        let step = drawn.len().div_ceil(MOST_POINTS).max(1);
+        let kept = (0..drawn.len()).filter(|at| at.is_multiple_of(step) || *at == last);
+        let places: Vec<(f64, f64)> = kept.map(|at| place(&drawn[at])).collect();
         let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             text,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
             path.join(" ")
         );
-        for (x, y) in places {
+        // Circles of so many points would hide the line.
+        for (x, y) in places.iter().filter(|_| places.len() <= MOST_CIRCLES) {
             let _ =
                 writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
         }
@@ -425,6 +433,17 @@ mod tests {
         assert_eq!(text.matches("<rect").count(), 2, "what is no number draws no bar");
         let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
         assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_very_many_points_is_thinned() {
+        let points = (0..1001).map(|at| (f64::from(at), 1.0)).collect();
+        let lines = vec![Line { name: "many".into(), points }];
+        let text = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
+        assert!(!text.contains("<circle"));
+        let drawn = text.lines().find(|line| line.starts_with("<polyline")).expect("a line");
+        let places = drawn.matches(',').count();
+        assert!((200..=MOST_POINTS + 1).contains(&places), "{places}");
     }
 
     #[test]

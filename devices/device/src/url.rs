@@ -315,15 +315,15 @@ const BOTH_OPTIONS: &[(&str, &str)] = &[
 ];
 
 const KVSSD_OPTIONS: &[(&str, &str)] = &[
-    ("policy", "nlsm (rewrites), dlsm (delays), rlsm- (remaps), rlsm (and a block per level)"),
-    ("th", "most strata of a remapped table, 2; of dlsm, most tables behind a virtual one, 20"),
+    ("policy", "nlsm (rewrites), dlsm (delays), rlsm- (remaps), rlsm (by level)"),
+    ("th", "most strata of a remapped table; 2 (dlsm: tables behind one; 20)"),
     ("memtable", "pages that the memtable fills; 128"),
     ("l1", "capacity of level 1 in pages; 320"),
     ("ratio", "how many times larger each deeper level is; 10"),
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("compaction", "fragmented-leveling, leveling or garnering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
-    ("filters", "none, or uniform: up to ten bits per key in the metadata pages"),
+    ("filters", "none, or uniform: ten bits per key in the metadata pages"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 

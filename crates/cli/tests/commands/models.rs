@@ -135,7 +135,7 @@ fn the_layers_of_a_kvssd_are_measured() {
     let place = Place::new();
     let report = place.json(&["paper", "kvssd", "--scale", "0.03", "--only", "layers"]);
     let rows = report["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 7, "{report}");
+    assert_eq!(rows.len(), 9, "{report}");
     for row in &rows[..2] {
         assert_eq!(row["verdict"], "reproduced", "{row}");
         assert!(row["sides"].as_str().is_some_and(|sides| sides.contains("LSM: ")), "{row}");
