@@ -11,22 +11,25 @@
 //! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
 //! policy says of the same trees.
 
-use runstone::policy::filters::FilterAllocation;
+mod device_time;
+mod filters;
+mod ycsb;
+
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::registry;
-use runstone::policy::shape::{Shape, Table};
+use runstone::policy::shape::Shape;
 use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::{KeyspaceOptions, Result};
 use runstone_plot::{Axis, Line};
 use runstone_workloads::generators::{Latest, Rng};
 
-use super::context::Part;
-use super::engine::{Data, Loaded, MEMORY_BYTES, cpu_time, plain_options, write_amplification};
-use super::numbers::{percent_less, ratio, strokes};
-use super::report::{line, rows};
-use super::sides::Side;
-use super::verdict::Rule::*;
-use super::{Context, PaperReport};
+use crate::context::Part;
+use crate::engine::{Data, Loaded, MEMORY_BYTES, cpu_time, plain_options, write_amplification};
+use crate::numbers::{ratio, strokes};
+use crate::report::{line, rows};
+use crate::sides::Side;
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
 
 const POLICY: &str = "garnering";
 /// `l0_share_percent` of the paper's system: level 0 does not wait.
@@ -65,10 +68,6 @@ rows! {
         "" => NotComparable("the number of levels once more: reads are judged");
     SWEPT_BLOCKS = "reads of a scan of 10 without a cache, {}, c = 1 / 0.8 / 0.6 / 0.4 (figure 3b)",
         "small range reads get faster as c falls" => Falls;
-    OPTIMAL = "reads in vain, optimal filters against uniform, {} (3)",
-        "fewer reads for the same memory" => Falls;
-    VAIN = "reads in vain of a zero-result get, {} (3)",
-        "the sum of the filters' false-positive rates" => Alike(0.1);
 }
 
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -76,11 +75,12 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "reads are counted when all jobs are done and level 0 is empty; c = 1 is leveling, in the \
          paper RocksDB",
     );
-    let parts: [Part<Context<'_>>; 4] = [
+    let parts: [Part<Context<'_>>; 5] = [
         ("whole-database", whole_database),
         ("zero-result-gets", zero_result_gets),
         ("sensitivity", sensitivity),
-        ("filters", filters),
+        ("filters", filters::run),
+        ("ycsb", ycsb::run),
     ];
     context.measure(context, report, &parts)
 }
@@ -362,106 +362,6 @@ fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
         sweeps.push((format!("T = {size_ratio}"), seen));
     }
     Ok(sweeps)
-}
-
-/// Section 3: what filters cost gets of absent keys is the sum of their false-positive rates; the
-/// optimal allocation makes that sum smaller for the same memory. The first rows have few levels;
-/// the others a level 1 that is small beside the data, where allocation has something to divide.
-fn filters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let figure = Setting { records: 500_000, ..FIGURE_2 };
-    let few = Setting { c_permille: 800, base_bytes: 10 << 18, table_bytes: 2 << 18, ..figure };
-    for bits in [2, 5] {
-        let seen = vain_reads(context, &few, bits, FilterAllocation::Uniform)?;
-        seen.judge(report, &format!("{bits} filter bits per key, uniform"));
-    }
-    for c_permille in [1000, 800] {
-        let setting = Setting { c_permille, ..figure };
-        for bits in [2, 5] {
-            let optimal = vain_reads(context, &setting, bits, FilterAllocation::Optimal)?;
-            let uniform = vain_reads(context, &setting, bits, FilterAllocation::Uniform)?;
-            let at = format!("{bits} filter bits per key, c = {}", decimal(c_permille));
-            optimal.judge(report, &format!("{at}, optimal"));
-            uniform.judge(report, &format!("{at}, uniform"));
-            let (more, less) = (uniform.blocks, optimal.blocks);
-            // Fewer reads for more memory would be no gain.
-            let is_same_memory = optimal.bits_per_key <= 1.05 * uniform.bits_per_key;
-            report.judge(
-                OPTIMAL.of(&[&at]),
-                format!(
-                    "{less:.3} / {more:.3} blocks, {:.0}% less; {:.2} / {:.2} bits per key held",
-                    percent_less(more, less),
-                    optimal.bits_per_key,
-                    uniform.bits_per_key
-                ),
-                &[more, if is_same_memory { less } else { f64::NAN }],
-            );
-        }
-    }
-    Ok(())
-}
-
-/// What filters let through.
-struct VainReads {
-    /// Blocks read per get of an absent key.
-    blocks: f64,
-    sum_of_rates: f64,
-    /// Filter memory of the tree over its keys.
-    bits_per_key: f64,
-}
-
-impl VainReads {
-    fn judge(&self, report: &mut PaperReport, filters: &str) {
-        let VainReads { blocks, sum_of_rates, .. } = self;
-        let here = format!("{blocks:.3} blocks, sum(p) = {sum_of_rates:.3}");
-        report.judge(VAIN.of(&[&filters]), here, &[*blocks, *sum_of_rates]);
-    }
-}
-
-/// Gets of absent keys from the tree with filters of `bits` bits per key.
-fn vain_reads(
-    context: &Context<'_>,
-    setting: &Setting,
-    bits: u32,
-    filter_allocation: FilterAllocation,
-) -> Result<VainReads> {
-    let c = decimal(setting.c_permille);
-    context
-        .say(&format!("500,000 entries of 66 bytes, c = {c}, {bits} bits, {filter_allocation:?}"));
-    let options = KeyspaceOptions {
-        filter_bits_per_key_x10: bits * 10,
-        filter_allocation,
-        ..setting.options(context)
-    };
-    let mut tree = Loaded::new(options, &setting.data(context))?;
-    let before = tree.counters();
-    let gets = tree.get_absent(context.scaled(200_000))?;
-    let read = tree.counters().blocks_searched - before.blocks_searched;
-    let shape = tree.shape();
-    let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, table)| of(table)).sum::<u64>();
-    Ok(VainReads {
-        blocks: read as f64 / gets as f64,
-        sum_of_rates: sum_of_rates(&shape),
-        bits_per_key: sum(|table| table.filter_bits) as f64
-            / sum(|table| table.entries).max(1) as f64,
-    })
-}
-
-/// Sum over the tables of p = e^(-bits / keys * ln^2 2), each weighted by the share of the key
-/// space that its bounds cover; keys are spread evenly over eight bytes. p = 1 without a filter.
-fn sum_of_rates(shape: &Shape) -> f64 {
-    let number = |key: &[u8]| {
-        let head: [u8; 8] = key[..8].try_into().expect("keys have eight bytes or more");
-        u64::from_be_bytes(head) as f64
-    };
-    let rate = |bits: u64, keys: u64| {
-        let ln_2 = std::f64::consts::LN_2;
-        (-(bits as f64) / keys.max(1) as f64 * ln_2 * ln_2).exp()
-    };
-    let of = |table: &Table| {
-        let share = (number(&table.max_key) - number(&table.min_key)) / 2_f64.powi(64);
-        share * rate(table.filter_bits, table.entries)
-    };
-    shape.tables().map(|(_, table)| of(table)).sum()
 }
 
 fn default_share() -> u32 {

@@ -1,0 +1,381 @@
+//! Figure 4, its stalls, and table 3: load and YCSB A to F on simulated device time. Each mix
+//! begins when all jobs are done and level 0 is empty; while it runs, a job begins as soon as the
+//! simulated background is free.
+
+use std::sync::Arc;
+
+use runstone::metrics::CounterValues;
+use runstone::storage::random::mix64;
+use runstone::storage::{Category, MemoryStorage};
+use runstone::{ReadOptions, Result, Store};
+use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
+
+use super::device_time::{Backlog, Clock, Limits};
+use super::{Setting, WHOLE_DATABASE, c_name};
+use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options, write_amplification};
+use crate::numbers::strokes;
+use crate::report::{bars, bars_beside, rows};
+use crate::sides::Side;
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+const OPERATIONS: u64 = 40_000;
+const BLOCK_BYTES: u64 = 4096;
+const ENTRIES_PER_SCAN: u64 = 100;
+/// A flush comes at least once in this many writes, and level 0 is soon empty.
+const MOST_EXTRA_WRITES: u64 = 1 << 14;
+/// Memory without a cache to speak of.
+const UNCACHED_BYTES: u64 = 1 << 20;
+
+/// Each mix with its percentage of writes.
+const MIXES: [(&str, u64); 6] = [("A", 50), ("B", 5), ("C", 0), ("D", 5), ("E", 5), ("F", 50)];
+/// What table 3 prints for a mix: its place, and average, 95% and 99% in us for each c.
+const TABLE_3: [(usize, [[f64; 3]; 3]); 3] = [
+    (0, [[157.0, 513.0, 640.0], [148.0, 475.0, 612.0], [140.0, 443.0, 536.0]]),
+    (2, [[149.0, 488.0, 595.0], [143.0, 454.0, 579.0], [117.0, 332.0, 459.0]]),
+    (4, [[846.0, 1907.0, 2229.0], [822.0, 1851.0, 2141.0], [773.0, 1759.0, 2006.0]]),
+];
+/// The ratios of those, in the same order: c = 0.8, then 0.4, over 1.
+const TABLE_3_RATIOS: [[&[f64]; 2]; 3] = [
+    [&[0.943, 0.926, 0.956], &[0.892, 0.864, 0.838]],
+    [&[0.960, 0.930, 0.973], &[0.785, 0.680, 0.771]],
+    [&[0.972, 0.971, 0.961], &[0.914, 0.922, 0.900]],
+];
+
+rows! {
+    LOAD = "throughput of the load in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
+        "15% more at c = 0.4" => Ratios(&[1.15]);
+    LOAD_WRITTEN = "write amplification of that load, which level 0 joins as it can",
+        "" => NotComparable("not in the paper");
+    STALLS = "write stalls of the load, c = 1 / 0.8 / 0.4 (4.3)",
+        "3403 / 2592 / 1265" => Ratios(&[0.762, 0.372]);
+    STALLED = "share of the load's simulated time that writers waited, c = 1 / 0.8 / 0.4",
+        "" => NotComparable("not in the paper");
+    READ_ONLY = "throughput of YCSB C in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
+        "4% and 24% more" => Ratios(&[1.04, 1.24]);
+    READ_LATEST = "throughput of YCSB D in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
+        "Autumn more than 20% more" => Ratios(&[1.2, 1.2]);
+    AT_PAR = "time of YCSB {} at c = 1 over 0.8 and 0.4; kops/s (figure 4)",
+        "Autumn at par or better; par is 5% here" => AtMost(1.05);
+    TABLE_3_ROW = "average, 95%, 99% of reads in YCSB {} in us, c = 1 and {} (table 3)",
+        "{}" => NotComparable("judged by the ratios of its numbers");
+    ANSWERS = "YCSB D: gets in % that memtable, level 0, 1, 2, 3, deeper answer, c = {}",
+        "level 1: {}" => NotComparable("the paper prints level 1 only, without its method");
+}
+
+/// What a phase took.
+struct Phase {
+    kops_per_s: f64,
+    /// Average, 95% and 99% of the reads.
+    read_us: [f64; 3],
+    counters: CounterValues,
+}
+
+/// What one side showed.
+struct Seen {
+    load: Phase,
+    stalls: f64,
+    stalled_percent: f64,
+    mixes: Vec<Phase>,
+}
+
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let (mut seen, mut sides) = (Vec::new(), Vec::new());
+    for c_permille in [1000, 800, 400] {
+        let setting = Setting { c_permille, ..WHOLE_DATABASE };
+        context.say(&format!("YCSB on simulated time, {}", c_name(c_permille)));
+        sides.push(Side::keyspace(&c_name(c_permille), &setting.options(context)));
+        seen.push(measure(context, &setting)?);
+    }
+    report.compare(&sides, &[])?;
+    judge_load(report, &seen);
+    for (at, (mix, _)) in MIXES.iter().enumerate() {
+        let kops = column(&seen, |one| one.mixes[at].kops_per_s);
+        let more = [kops[1] / kops[0], kops[2] / kops[0]];
+        match *mix {
+            "C" => report.judge(READ_ONLY, strokes(&kops, 2), &more),
+            "D" => report.judge(READ_LATEST, strokes(&kops, 2), &more),
+            _ => {
+                let slower = more.map(f64::recip);
+                let here = format!("{}; {}", strokes(slower, 2), strokes(&kops, 2));
+                report.judge(AT_PAR.of(&[mix]), here, &slower);
+            }
+        }
+    }
+    judge_latencies(report, &seen);
+    show_answers(report, &seen);
+    draw(report, &seen);
+    Ok(())
+}
+
+fn column(seen: &[Seen], value: impl Fn(&Seen) -> f64) -> Vec<f64> {
+    seen.iter().map(value).collect()
+}
+
+fn judge_load(report: &mut PaperReport, seen: &[Seen]) {
+    let kops = column(seen, |one| one.load.kops_per_s);
+    report.judge(LOAD, strokes(&kops, 2), &[kops[2] / kops[0]]);
+    let written = column(seen, |one| write_amplification(&one.load.counters));
+    report.show(LOAD_WRITTEN, strokes(&written, 2));
+    let stalls = column(seen, |one| one.stalls);
+    report.judge(STALLS, strokes(&stalls, 0), &[stalls[1] / stalls[0], stalls[2] / stalls[0]]);
+    report.show(STALLED, strokes(column(seen, |one| one.stalled_percent), 1) + " %");
+}
+
+fn judge_latencies(report: &mut PaperReport, seen: &[Seen]) {
+    for ((at, paper), ratios) in TABLE_3.iter().zip(TABLE_3_RATIOS) {
+        let of = |side: usize| seen[side].mixes[*at].read_us;
+        for (side, name) in [(1, "0.8"), (2, "0.4")] {
+            let texts = [paper[0], paper[side]].map(|us| strokes(us, 0));
+            let row = TABLE_3_ROW.of(&[&MIXES[*at].0, &name, &texts.join(" and ")]);
+            let here = [of(0), of(side)].map(|us| strokes(us, 0)).join(" and ");
+            let shares: Vec<f64> = of(side).iter().zip(of(0)).map(|(us, of)| us / of).collect();
+            report.judge(row.by(Ratios(ratios[side - 1])), here, &shares);
+        }
+    }
+}
+
+fn show_answers(report: &mut PaperReport, seen: &[Seen]) {
+    for (one, (c, paper)) in seen.iter().zip([("1", "9"), ("0.8", "33"), ("0.4", "40")]) {
+        let of = &one.mixes[3].counters;
+        let hits = [
+            of.hits_memtable,
+            of.hits_level_0,
+            of.hits_level_1,
+            of.hits_level_2,
+            of.hits_level_3,
+            of.hits_deeper,
+        ];
+        let percents = hits.map(|hits| hits as f64 * 100.0 / of.get_hits.max(1) as f64);
+        report.show(ANSWERS.of(&[&c, &paper]), strokes(percents, 1));
+    }
+}
+
+fn draw(report: &mut PaperReport, seen: &[Seen]) {
+    let names = ["c = 1", "c = 0.8", "c = 0.4"];
+    let phases = ["load"].into_iter().chain(MIXES.map(|(mix, _)| mix));
+    let kops = seen.iter().zip(names).map(|(one, name)| {
+        let phases = [&one.load].into_iter().chain(&one.mixes);
+        bars(name, phases.map(|phase| phase.kops_per_s))
+    });
+    let titles = ["YCSB, simulated time", "mix", "thousand operations per second"];
+    report.draw_bars("figure-4", titles, phases, kops.collect());
+    let averages = seen.iter().zip(names).enumerate().map(|(side, (one, name))| {
+        let here = TABLE_3.map(|(at, _)| one.mixes[at].read_us[0]);
+        bars_beside(name, here, TABLE_3.map(|(_, paper)| paper[side][0]))
+    });
+    let titles = ["Average latency of reads, simulated time", "mix", "us"];
+    report.draw_bars("table-3", titles, ["A", "C", "E"], averages.collect());
+}
+
+fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
+    let mut client = Client::new(context, setting)?;
+    let records = setting.data(context).records;
+    let load = client.phase(records, Client::insert)?;
+    let (stalls, stalled_ns) = (client.clock.stalls as f64, client.clock.stalled_ns);
+    let stalled_percent = stalled_ns as f64 * 100.0 / client.clock.now_ns() as f64;
+    let mut mixes = Vec::new();
+    for (mix, write_percent) in MIXES {
+        client = client.calm()?;
+        let operations = context.scaled(OPERATIONS) / if mix == "E" { 4 } else { 1 };
+        let zipfian = ScrambledZipfian::new(client.records);
+        let mut latest = Latest::new(client.records);
+        mixes.push(client.phase(operations.max(1), |client| {
+            let writes = client.rng.below(100) < write_percent;
+            let record = match mix {
+                "D" => latest.next(&mut client.rng, client.records),
+                _ => zipfian.next(&mut client.rng),
+            };
+            match (mix, writes) {
+                ("D" | "E", true) => client.insert(),
+                ("E", false) => client.scan(record),
+                ("F", true) => client.get(record).and_then(|()| client.put(record)),
+                (_, true) => client.put(record),
+                (_, false) => client.get(record),
+            }
+        })?);
+    }
+    Ok(Seen { load, stalls, stalled_percent, mixes })
+}
+
+/// A store and its only client, on simulated time.
+struct Client {
+    store: Store,
+    storage: Arc<MemoryStorage>,
+    clock: Clock,
+    limits: Limits,
+    key_bytes: usize,
+    value_bytes: usize,
+    flush_bytes: u64,
+    unflushed_bytes: u64,
+    records: u64,
+    values: ValueGenerator,
+    rng: Rng,
+    read_ns: Vec<u64>,
+}
+
+impl Client {
+    fn new(context: &Context<'_>, setting: &Setting) -> Result<Client> {
+        let storage = Arc::new(MemoryStorage::new());
+        let options = stepped_options(Some(setting.options(context)), MEMORY_BYTES);
+        let mut rng = Rng::new(1);
+        // RocksDB's, with the bytes divided as the database is.
+        let debt_bytes = [64 << 20, 256 << 20].map(|bytes| context.scaled(bytes));
+        Ok(Client {
+            store: Store::open_on(storage.clone(), options)?,
+            storage,
+            clock: Clock::default(),
+            limits: Limits { runs: [20, 36], debt_bytes },
+            key_bytes: setting.key_bytes,
+            value_bytes: setting.value_bytes,
+            flush_bytes: setting.data(context).flush_bytes,
+            unflushed_bytes: 0,
+            records: 0,
+            values: ValueGenerator::new(&mut rng, 1.0, setting.value_bytes),
+            rng,
+            read_ns: Vec::new(),
+        })
+    }
+
+    fn counters(&self) -> CounterValues {
+        self.store.metrics().counters
+    }
+
+    fn phase(
+        &mut self,
+        operations: u64,
+        mut operate: impl FnMut(&mut Client) -> Result<()>,
+    ) -> Result<Phase> {
+        let (before, from_ns) = (self.counters(), self.clock.now_ns());
+        self.read_ns.clear();
+        for _ in 0..operations {
+            operate(self)?;
+        }
+        let took_ms = (self.clock.now_ns() - from_ns) as f64 / 1e6;
+        let counters = self.counters().since(&before);
+        let kops_per_s = operations as f64 / took_ms;
+        Ok(Phase { kops_per_s, read_us: percentiles_us(&mut self.read_ns), counters })
+    }
+
+    /// Writes until level 0 is empty and nothing is left to do, and drops what is cached.
+    fn calm(mut self) -> Result<Client> {
+        for _ in 0..MOST_EXTRA_WRITES {
+            self.clock.rest();
+            do_jobs(&self.store)?;
+            let shape = self.store.default_keyspace().shape();
+            if self.unflushed_bytes == 0 && shape.level(0).is_empty() {
+                break;
+            }
+            self.insert()?;
+        }
+        self.clock.rest();
+        self.store.close()?;
+        let options = stepped_options(None, UNCACHED_BYTES);
+        Ok(Client { store: Store::open_on(self.storage.clone(), options)?, ..self })
+    }
+
+    fn insert(&mut self) -> Result<()> {
+        self.records += 1;
+        self.put(self.records - 1)
+    }
+
+    fn put(&mut self, record: u64) -> Result<()> {
+        let bytes = (self.key_bytes + self.value_bytes) as u64;
+        self.catch_up()?;
+        while self.clock.waits(&self.limits) {
+            self.catch_up()?;
+        }
+        self.clock.delay(bytes, &self.limits);
+        self.clock.operate(0, bytes);
+        self.store.put(self.key(record), self.values.next(self.value_bytes))?;
+        self.unflushed_bytes += bytes;
+        if self.unflushed_bytes + bytes > self.flush_bytes {
+            self.unflushed_bytes = 0;
+            let before = self.counters().flush_bytes_written;
+            self.store.flush()?;
+            let written = self.counters().flush_bytes_written - before;
+            self.clock.flush(written, self.backlog(), &self.limits);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, record: u64) -> Result<()> {
+        self.catch_up()?;
+        let before = self.counters().blocks_searched;
+        let value = self.store.get(self.key(record))?;
+        assert!(value.is_some(), "record {record} was written");
+        let blocks = self.counters().blocks_searched - before;
+        self.count_read(blocks, blocks * BLOCK_BYTES);
+        Ok(())
+    }
+
+    fn scan(&mut self, record: u64) -> Result<()> {
+        self.catch_up()?;
+        let (reads, bytes) = self.table_reads();
+        let options = ReadOptions::default().fill_cache(false);
+        let mut cursor = self.store.default_keyspace().cursor(options)?;
+        cursor.seek(&self.key(record))?;
+        for _ in 1..ENTRIES_PER_SCAN {
+            if !cursor.valid() {
+                break;
+            }
+            cursor.next()?;
+        }
+        drop(cursor);
+        let (reads_by_now, bytes_by_now) = self.table_reads();
+        self.count_read(reads_by_now - reads, bytes_by_now - bytes);
+        Ok(())
+    }
+
+    /// Reads of table files so far, and their bytes.
+    fn table_reads(&self) -> (u64, u64) {
+        let io = self.store.metrics().io;
+        let tables = io.iter().filter(|io| io.category == Category::Table.name());
+        tables.fold((0, 0), |(reads, bytes), io| (reads + io.reads, bytes + io.read_bytes))
+    }
+
+    fn count_read(&mut self, reads: u64, bytes: u64) {
+        let from_ns = self.clock.now_ns();
+        self.clock.operate(reads, bytes);
+        self.read_ns.push(self.clock.now_ns() - from_ns);
+    }
+
+    /// Begins the jobs that the background has come to by now.
+    fn catch_up(&mut self) -> Result<()> {
+        while self.clock.is_background_free() {
+            let moved = |counters: CounterValues| {
+                counters.compaction_bytes_read + counters.compaction_bytes_written
+            };
+            let before = moved(self.counters());
+            if !self.store.run_one_job()? {
+                break;
+            }
+            let bytes = moved(self.counters()) - before;
+            if bytes > 0 {
+                self.clock.compact(bytes, self.backlog(), &self.limits);
+            }
+        }
+        Ok(())
+    }
+
+    fn backlog(&self) -> Backlog {
+        let shape = self.store.default_keyspace().shape();
+        let debt_bytes = self.store.metrics().compaction_debt_bytes;
+        Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
+    }
+
+    fn key(&self, record: u64) -> Vec<u8> {
+        padded(mix64(record), self.key_bytes)
+    }
+}
+
+/// Average, 95% and 99% of times.
+fn percentiles_us(times_ns: &mut [u64]) -> [f64; 3] {
+    times_ns.sort_unstable();
+    let at = |percent: usize| {
+        let place = (times_ns.len() * percent / 100).min(times_ns.len().saturating_sub(1));
+        times_ns.get(place).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+    };
+    let average_us = times_ns.iter().sum::<u64>() as f64 / 1e3 / times_ns.len() as f64;
+    [average_us, at(95), at(99)]
+}
