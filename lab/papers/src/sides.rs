@@ -18,11 +18,21 @@ pub(super) const FILTERS: &str = "filter bits";
 pub(super) const TRIGGER: &str = "level-0 trigger";
 pub(super) const TABLES: &str = "table bytes";
 pub(super) const SUB_COMPACTIONS: &str = "sub-compactions";
+pub(super) const BUFFER: &str = "write buffer bytes";
+
+/// The value of a setting on a side to which it does not apply: no other value differs from it.
+pub(super) const NONE: &str = "none";
 
 impl Side {
     /// A side without settings yet.
     pub(super) fn new(name: &str, design: impl Into<String>) -> Side {
         Side { name: name.into(), design: design.into(), settings: Vec::new() }
+    }
+
+    /// Adds to what sets it apart.
+    pub(super) fn apart_by(mut self, what: &str) -> Side {
+        self.design.push_str(&format!(", {what}"));
+        self
     }
 
     /// Adds a setting.
@@ -42,7 +52,7 @@ impl Side {
         );
         let compression: Vec<String> = options.compression.iter().map(text).collect();
         Side::new(name, design)
-            .with("write buffer bytes", options.write_buffer_bytes)
+            .with(BUFFER, options.write_buffer_bytes)
             .with(TRIGGER, shape.l0_trigger)
             .with("level-1 bytes", shape.base_bytes)
             .with(TABLES, shape.table_bytes)
@@ -69,22 +79,31 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     if let Some(other) = others.iter().find(|side| side.settings.len() != first.settings.len()) {
         return Err(format!("{} and {} list other settings", first.name, other.name));
     }
-    for (setting, value) in &first.settings {
+    for (setting, _) in &first.settings {
         let of = |side: &Side| {
             let found = side.settings.iter().find(|(name, _)| name == setting);
-            found.map(|(_, value)| value.clone())
+            found.map_or_else(|| "unknown".into(), |(_, value)| value.clone())
         };
-        match others.iter().find(|side| of(side).as_ref() != Some(value)) {
-            None => shared.push(format!("{setting} {value}")),
-            Some(_) if about.contains(setting) => {
-                for (own, side) in own.iter_mut().zip(sides) {
-                    own.push_str(&format!(", {setting} {}", of(side).unwrap_or_default()));
-                }
+        let values: Vec<String> = sides.iter().map(of).collect();
+        let holder = values.iter().position(|value| value != NONE).unwrap_or(0);
+        let value = &values[holder];
+        let rival = values.iter().position(|other| other != value && other != NONE);
+        match rival {
+            Some(rival) if !about.contains(setting) => {
+                let (name, theirs, rival) = (&sides[holder].name, &values[rival], &sides[rival]);
+                return Err(format!(
+                    "{setting} is {value} for {name}, {theirs} for {}",
+                    rival.name
+                ));
             }
-            Some(other) => {
-                let theirs = of(other).unwrap_or_else(|| "unknown".into());
-                let (name, rival) = (&first.name, &other.name);
-                return Err(format!("{setting} is {value} for {name}, {theirs} for {rival}"));
+            None if values.iter().all(|other| other == value) => {
+                shared.push(format!("{setting} {value}"));
+            }
+            _ => {
+                for (own, value) in own.iter_mut().zip(&values).filter(|(_, value)| *value != NONE)
+                {
+                    own.push_str(&format!(", {setting} {value}"));
+                }
             }
         }
     }
@@ -123,5 +142,13 @@ mod tests {
             handicapped.settings[at].1 = "1".into();
             line(&[a.clone(), handicapped], &[]).expect_err(a.settings[at].0);
         }
+    }
+    /// A side without values apart has no reserve; the others still have the same.
+    #[test]
+    fn what_does_not_apply_to_a_side_is_compared_among_the_others() {
+        let with = |reserve: &str| side("x", 0).with("reserve", reserve);
+        let told = line(&[with(NONE), with("3"), with("3")], &[]).expect("equal where it applies");
+        assert_eq!(told.matches("reserve 3").count(), 2, "{told}");
+        line(&[with(NONE), with("3"), with("5")], &[]).expect_err("two reserves");
     }
 }

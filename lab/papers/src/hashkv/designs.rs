@@ -4,7 +4,7 @@ use runstone::policy::options::PolicyOptions;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
 
 use crate::engine::plain_options;
-use crate::sides::Side;
+use crate::sides::{NONE, Side};
 
 /// The specification's sizes are divided by this.
 const DIVISOR: u64 = 8;
@@ -28,6 +28,15 @@ pub(super) const SLOT_BYTES: u32 = 128 << 10;
 pub(super) const POINTER_TABLES: u32 = 16;
 /// The same where all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
+/// Settings of values apart that rows may be about.
+const RESERVE: &str = "reserve permille";
+pub(super) const SEPARATED: &str = "separated from bytes";
+pub(super) const COLD: &str = "cold streams";
+pub(super) const GROUPS: &str = "groups";
+pub(super) const SLOTS: &str = "log segment bytes";
+/// Why a time in memory is not judged.
+pub(super) const PROCESSOR: &str =
+    "processor time depends on the machine, and no device is waited for";
 /// The fewest pairs that fit into a slot.
 const PAIRS_PER_SLOT: u64 = 8;
 
@@ -117,7 +126,18 @@ impl Design {
 
     /// As one side of a comparison.
     pub(super) fn side(&self, name: &str) -> Side {
-        Side::keyspace(name, &self.keyspace).with("memory bytes", self.memory_bytes)
+        let values = &self.keyspace.values;
+        let is_apart = values.placement != ValuePlacement::Inline;
+        let of = |setting: u64| if is_apart { setting.to_string() } else { NONE.into() };
+        let placement = format!("{:?}", values.placement).to_lowercase();
+        Side::keyspace(name, &self.keyspace)
+            .apart_by(&format!("values {placement}"))
+            .with("memory bytes", self.memory_bytes)
+            .with(RESERVE, of(values.reserve_permille.into()))
+            .with(SEPARATED, of(values.separate_at.into()))
+            .with(COLD, of(values.cold_stream.into()))
+            .with(GROUPS, of(values.groups.into()))
+            .with(SLOTS, of(values.slot_bytes.into()))
     }
 
     /// A value log in the same space.

@@ -10,7 +10,7 @@ use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::kvssd_runs::failed;
 use crate::numbers::{list, ratio};
-use crate::report::{Row, rows};
+use crate::report::rows;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -26,18 +26,23 @@ const DEVICE_BYTES: u32 = 320 << 20;
 rows! {
     LARGE_PAGES = "1: leveled, vLog, HashKV on one that maps 16 KiB and gathers nothing",
         "" => NotComparable("a flush brings 13 KiB to each group: less than such a page");
-    DEVICE_BYTES_MOVED = "1: bytes written to a device of {} pages, programmed, and read",
+    DEVICE_BYTES_MOVED = "1: bytes written to a device of {} pages, programmed, and read, {}",
         "" => NotComparable("the paper does not count them apart; log and manifest included");
     AGAINST_LEVELED =
-        "1: updates on a block SSD that maps 4 KiB, HashKV over leveled (figure 5a)",
+        "1: updates on a block SSD that maps 4 KiB, HashKV over leveled, {} (figure 5a)",
         "6.3 to 7.9" => Ratios(&[6.3]);
-    AGAINST_VLOG = "1: updates on a block SSD that maps 4 KiB, HashKV over vLog (figure 5a)",
+    AGAINST_VLOG = "1: updates on a block SSD that maps 4 KiB, HashKV over vLog, {} (figure 5a)",
         "3.7 to 4.6" => Ratios(&[3.7]);
+    LOAD_LEVELED = "1: load of a block SSD that maps 4 KiB, HashKV over leveled, {} (figure 5a)",
+        "17.1" => Ratios(&[17.1]);
+    LOAD_VLOG = "1: load of a block SSD that maps 4 KiB, HashKV over vLog, {} (figure 5a)",
+        "0.92" => Alike(0.1);
 }
 
-/// P3 of one design.
+/// P0 and P3 of one design.
 struct Run {
     name: &'static str,
+    load: Phase,
     phase: Phase,
     before: LayerReport,
     after: LayerReport,
@@ -65,51 +70,64 @@ impl Run {
 
 pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS), 1024);
-    let sides = [
-        Design::inline().side("leveled"),
-        Design::paper_vlog(&workload).side("vLog"),
-        Design::paper(&workload).side("HashKV"),
+    let keep = std::convert::identity as Filters;
+    let families = [
+        ("without filters", Design::without_filters as Filters, SMALL_PAGE_BYTES),
+        ("filters of 10 bits", keep, SMALL_PAGE_BYTES),
+        ("filters of 10 bits", keep, LARGE_PAGE_BYTES),
     ];
-    report.compare(&sides, &[])?;
-    let small = runs(context, &workload, SMALL_PAGE_BYTES)?;
-    let large = runs(context, &workload, LARGE_PAGE_BYTES)?;
-    judge(report, &small);
-    let speeds = list(large.iter().map(Run::per_second), 0);
-    let ratios = list([&large[0], &large[1]].map(|other| large[2].against(other).1), 2);
-    report
-        .show(LARGE_PAGES, format!("{speeds} per simulated second; HashKV against both {ratios}"));
-    for (runs, page) in [(&small, "4 KiB"), (&large, "16 KiB")] {
+    for (has, with, page_bytes) in families {
+        let designs = [
+            ("leveled", with(Design::inline())),
+            ("vLog", with(Design::paper_vlog(&workload))),
+            ("HashKV", with(Design::paper(&workload))),
+        ];
+        report.compare(&designs.each_ref().map(|(name, design)| design.side(name)), &[])?;
+        let page = format!("{} KiB", page_bytes >> 10);
+        let mut runs = Vec::new();
+        for (name, design) in &designs {
+            context.say(&format!("experiment 1 on flash of {page} pages: {name}, {has}"));
+            runs.push(measure(name, design, &workload, geometry(context, page_bytes))?);
+        }
         let bytes = |run: &Run| {
             let [written, programmed, read] = run.bytes();
             format!("{} {written:.2}, {programmed:.2}, {read:.2}", run.name)
         };
-        report.show(
-            DEVICE_BYTES_MOVED.of(&[&page]),
-            runs.iter().map(bytes).collect::<Vec<_>>().join("; "),
-        );
+        let moved: Vec<String> = runs.iter().map(bytes).collect();
+        report.show(DEVICE_BYTES_MOVED.of(&[&page, &has]), moved.join("; "));
+        match page_bytes {
+            SMALL_PAGE_BYTES => judge(report, has, &runs),
+            _ => show_large(report, &runs),
+        }
     }
     Ok(())
 }
 
-fn judge(report: &mut PaperReport, [leveled, vlog, hashkv]: &[Run; 3]) {
-    let mut judge = |row: Row, other: &Run| {
+/// What a family does to each design.
+type Filters = fn(Design) -> Design;
+
+fn judge(report: &mut PaperReport, has: &str, runs: &[Run]) {
+    let [leveled, vlog, hashkv] = runs else { return };
+    for (row, other) in [(AGAINST_LEVELED, leveled), (AGAINST_VLOG, vlog)] {
         let (text, faster) = hashkv.against(other);
-        report.judge(row, text, &[faster]);
+        report.judge(row.of(&[&has]), text, &[faster]);
+    }
+    let load = |other: &Run| {
+        let unit = " per simulated second";
+        ratio(hashkv.load.per_second(), other.load.per_second(), 0, unit)
     };
-    judge(AGAINST_LEVELED, leveled);
-    judge(AGAINST_VLOG, vlog);
+    let (text, faster) = load(leveled);
+    report.judge(LOAD_LEVELED.of(&[&has]), text, &[faster]);
+    let (text, faster) = load(vlog);
+    report.judge(LOAD_VLOG.of(&[&has]), text, &[1.0, faster]);
 }
 
-fn runs(context: &Context<'_>, workload: &Workload, page_bytes: u32) -> Result<[Run; 3]> {
-    let run = |name, design: Design| {
-        context.say(&format!("experiment 1 on flash of {} KiB pages: {name}", page_bytes >> 10));
-        measure(name, &design, workload, geometry(context, page_bytes))
-    };
-    Ok([
-        run("leveled", Design::inline())?,
-        run("vLog", Design::paper_vlog(workload))?,
-        run("HashKV", Design::paper(workload))?,
-    ])
+fn show_large(report: &mut PaperReport, runs: &[Run]) {
+    let [leveled, vlog, hashkv] = runs else { return };
+    let speeds = list(runs.iter().map(Run::per_second), 0);
+    let ratios = list([leveled, vlog].map(|other| hashkv.against(other).1), 2);
+    report
+        .show(LARGE_PAGES, format!("{speeds} per simulated second; HashKV against both {ratios}"));
 }
 
 fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
@@ -135,11 +153,13 @@ fn measure(
     let device = BlockStorage::create(image, geometry, options).map_err(failed)?;
     let pages_read = || device.with_nand(|nand| nand.counters().of(PageType::Host).reads);
     let mut bench = Bench::on_device(design, workload, &device)?;
-    bench.through(2)?;
+    let load = bench.load()?;
+    bench.update()?;
+    bench.update()?;
     let (before, read_before) = (device.layers(), pages_read());
     let phase = bench.update()?;
     let read_bytes = (pages_read() - read_before) * u64::from(geometry.page_bytes);
-    Ok(Run { name, phase, before, after: device.layers(), read_bytes })
+    Ok(Run { name, load, phase, before, after: device.layers(), read_bytes })
 }
 
 #[cfg(test)]

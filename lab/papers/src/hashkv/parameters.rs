@@ -4,16 +4,19 @@
 use runstone::Result;
 
 use super::bench::{Bench, Phase};
-use super::designs::{CACHE_BYTES, Design, MAIN_BYTES, RECORDS, SLOT_BYTES, Workload};
+use super::designs::{
+    CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SLOT_BYTES, SLOTS, Workload,
+};
 use crate::numbers::{list, mib, percent_more, ratio};
 use crate::report::{Row, line, rows};
+use crate::sides::BUFFER;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 use runstone_plot::{Axis, Line};
 
 rows! {
-    RESERVE = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV over vLog (figure 6a)",
-        "3.1 to 4.7" => Ratios(&[3.1, 3.1, 3.1, 3.1, 3.1]);
+    SPEEDS = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV over vLog (figure 6a)",
+        "3.1 to 4.7" => NotComparable(PROCESSOR);
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
         "falls" => Falls;
     COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
@@ -22,7 +25,7 @@ rows! {
     COLD_BYTES = "6: bytes at equal space, with a cold stream over without, {} (figure 10)",
         "0.57, -43%" => Ratios(&[0.57]);
     COLD_SPEED = "6: updates at equal space, with a cold stream over without, {} (figure 10)",
-        "2.13, +113%" => Ratios(&[2.13]);
+        "2.13, +113%" => NotComparable(PROCESSOR);
     MAIN_SEGMENTS = "9: bytes of updates, main segments {} to {} KiB, reserve 20% (figure 12d)",
         "bytes fall" => Falls;
     LOG_SEGMENTS = "9: bytes of updates, log segments {} to {} KiB, reserve 20% (figure 12e)",
@@ -55,7 +58,7 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
     let speeds: Vec<f64> =
         hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
-    report.judge(RESERVE, list(&speeds, 2), &speeds);
+    report.show(SPEEDS, list(&speeds, 2));
     let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
     report.judge(
         RESERVE_BYTES,
@@ -113,9 +116,10 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     for permille in HOTNESS_RESERVES {
         context.say(&format!("experiment 6: reserve {}%", permille / 10));
         let design = Design::hashkv(&workload).with_reserve(permille);
+        let cold = design.clone().with(|keyspace| keyspace.values.cold_stream = true);
+        report.compare(&[design.side("without"), cold.side("with")], &[COLD])?;
         plain.push(Hotness::of(&design, &workload)?);
-        let design = design.with(|keyspace| keyspace.values.cold_stream = true);
-        cooling.push(Hotness::of(&design, &workload)?);
+        cooling.push(Hotness::of(&cold, &workload)?);
     }
     let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
     let gain = percent_more(first.update.per_second(), last.update.per_second());
@@ -136,8 +140,8 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         let (text, of_all) = of(Phase::amplification);
         let peaks = format!("value file {:.0} / {:.0} MiB", cooling.peak_mib, plain.peak_mib);
         report.judge(COLD_BYTES.of(&[&space]), format!("{text}; {peaks}"), &[of_all]);
-        let (text, faster) = of(|phase| phase.per_second() / 1e3);
-        report.judge(COLD_SPEED.of(&[&space]), text, &[faster]);
+        let text = of(|phase| phase.per_second() / 1e3).0;
+        report.show(COLD_SPEED.of(&[&space]), text);
     }
     let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
         let bytes = seen.iter().map(|one| one.update.amplification());
@@ -152,6 +156,8 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
 struct Sweep {
     row: Row,
     name: &'static str,
+    /// The setting that differs.
+    about: &'static str,
     figure: char,
     kib: [u64; 3],
     with: fn(Design, &Workload, u64) -> Design,
@@ -161,6 +167,7 @@ const SWEEPS: [Sweep; 3] = [
     Sweep {
         row: MAIN_SEGMENTS,
         name: "main segments",
+        about: GROUPS,
         figure: 'd',
         // 16, 64 and 256 log segments, as in the paper.
         kib: [512, 2 << 10, MAIN_BYTES >> 10],
@@ -169,6 +176,7 @@ const SWEEPS: [Sweep; 3] = [
     Sweep {
         row: LOG_SEGMENTS,
         name: "log segments",
+        about: SLOTS,
         figure: 'e',
         kib: [32, SLOT_BYTES as u64 >> 10, 512],
         with: |design, workload, bytes| design.sized(workload, MAIN_BYTES, bytes as u32),
@@ -176,6 +184,7 @@ const SWEEPS: [Sweep; 3] = [
     Sweep {
         row: WRITE_CACHE,
         name: "write cache",
+        about: BUFFER,
         figure: 'f',
         kib: [64, CACHE_BYTES >> 10, 1 << 10],
         with: |design, _, bytes| design.with(|keyspace| keyspace.write_buffer_bytes = bytes),
@@ -187,12 +196,16 @@ pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport
     for sweep in &SWEEPS {
         let mut seen: [Vec<Phase>; 2] = [Vec::new(), Vec::new()];
         for (phases, reserve) in seen.iter_mut().zip([200, 500]) {
+            let of = |kib: u64| {
+                let design = Design::paper(&workload).with_reserve(reserve);
+                (sweep.with)(design, &workload, kib << 10)
+            };
+            let side = |kib: u64| of(kib).side(&format!("{} of {kib} KiB", sweep.name));
+            report.compare(&sweep.kib.map(side), &[sweep.about])?;
             for kib in sweep.kib {
                 let what = format!("{} of {kib} KiB, reserve {}%", sweep.name, reserve / 10);
                 context.say(&format!("experiment 9: {what}"));
-                let design = Design::paper(&workload).with_reserve(reserve);
-                let design = (sweep.with)(design, &workload, kib << 10);
-                phases.push(Bench::in_memory(&design, &workload)?.through(2)?);
+                phases.push(Bench::in_memory(&of(kib), &workload)?.through(2)?);
             }
         }
         judge_sweep(report, sweep, &seen);
