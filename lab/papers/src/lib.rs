@@ -18,6 +18,7 @@ mod partitioning;
 mod ptierdb;
 mod report;
 mod sides;
+mod simulated;
 mod verdict;
 
 pub use context::{Context, Scale};

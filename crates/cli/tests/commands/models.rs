@@ -172,6 +172,9 @@ fn all_papers_are_measured() {
     let refused = place.run(&[&all[..], &["--svg", "figures"]].concat());
     assert!(refused.code == 3 && refused.stderr.contains("--force"), "{}", refused.stderr);
     assert!(!refused.stderr.contains("whole-database"), "{}", refused.stderr);
+    let one = ["paper", "partitioning", "--only", "slices", "--scale", "0.001"];
+    place.ok(&[&one[..], &["--svg", "figures", "--force"]].concat());
+    place.ok(&["paper", "kvssd", "--only", "emulator", "--scale", "0.001", "--svg", "figures"]);
 }
 
 /// At a hundredth of its size the paper's numbers mean little, but they are all there, twice the

@@ -4,7 +4,7 @@
 //! A *guard* is here what it bounds: a component of key overlap of a level. Outputs are cut by
 //! Global-Range, whose cells are nested or disjoint, so a component is one cell, and that of a
 //! level is a union of cells below: each level has the guards of the one above and more. PebblesDB
-//! draws guards from the hashes of keys instead; those would need a place in the manifest.
+//! chooses guards by the hashes of keys instead; the manifest would have to store those.
 //!
 //! 1. A level that another policy left as runs becomes an overlapping one.
 //! 2. At `l0_trigger` idle runs of level 0, these compact into level 1, which is not read.

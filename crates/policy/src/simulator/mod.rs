@@ -251,7 +251,8 @@ impl<'a> Simulator<'a> {
         self.totals.user_bytes += u128::from(self.workload.flush_bytes);
         self.totals.user_entries += self.workload.entries_per_flush();
         self.totals.flushed_bytes += u128::from(whole.bytes);
-        // A flush's run is named after its first table: new, and the same on every machine.
+        // A flush's run is named after the table that it would be whole: a new name, and the same
+        // on every machine.
         let slot = RunSlot::New(whole.id);
         let (_, cut) = self.policy.whole_output(&self.shape, 0, &self.options);
         let tables = match Spread::of(&[spread_of(&whole)]).filter(|_| self.cuts_flushes) {

@@ -16,9 +16,7 @@ mod filters;
 mod ycsb;
 
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
-use runstone::policy::registry;
 use runstone::policy::shape::Shape;
-use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::{KeyspaceOptions, Result};
 use runstone_plot::{Axis, Line};
 use runstone_workloads::generators::{Latest, Rng};
@@ -28,6 +26,7 @@ use crate::engine::{Data, Loaded, MEMORY_BYTES, cpu_time, plain_options, write_a
 use crate::numbers::{ratio, strokes};
 use crate::report::{line, rows};
 use crate::sides::Side;
+use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -161,18 +160,9 @@ impl Setting {
         let data = self.data(context);
         let entry_bytes = data.entry_bytes();
         let flush_bytes = data.flush_bytes.max(entry_bytes);
-        let workload = SimWorkload {
-            flush_bytes,
-            entry_bytes,
-            key_space: FRESH_KEYS,
-            order: KeyOrder::Uniform,
-            seed: 1,
-            prefix_count: 1,
-        };
-        let policy = registry::find(POLICY).expect("a registered policy");
-        let report = Simulator::new(policy, self.shape(context), workload)
-            .run(data.records * entry_bytes / flush_bytes)
-            .expect("plans of a registered policy fit the shape");
+        let bytes = data.records * entry_bytes;
+        let writes = Writes { bytes, flush_bytes, entry_bytes, keys: None, prefixes: 1 };
+        let report = simulate(&self.options(context), &writes);
         report.write_amplification_permille as f64 / 1000.0
     }
 

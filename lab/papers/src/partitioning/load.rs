@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::partition::Partitioner;
-use runstone::policy::registry;
-use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::{Event, EventListener, KeyspaceOptions, Result};
 
 use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, tree};
@@ -16,6 +14,7 @@ use crate::engine::{Loaded, write_amplification};
 use crate::numbers::{median, strokes};
 use crate::report::{bars, bars_beside, line, rows};
 use crate::sides::{SUB_COMPACTIONS, Side};
+use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -198,23 +197,19 @@ impl Stacks {
     /// The paper's own size, by metadata alone, beside the engine's thousandth.
     fn simulate(&self, report: &mut PaperReport) {
         let simulated = STACKED.map(|(_, one)| {
-            let mut options = paper_stack(one, self.flushes.theta() << 10, self.flushes).shape;
-            options.base_bytes <<= 10;
-            let workload = SimWorkload {
-                flush_bytes: FLUSH_BYTES << 10,
-                entry_bytes: 1024,
-                key_space: FRESH_KEYS,
-                order: KeyOrder::Uniform,
-                seed: 1,
-                prefix_count: 1,
-            };
-            let policy = registry::find("universal").expect("a registered policy");
-            let mut simulator = Simulator::new(policy, options, workload);
-            if self.flushes == Flushes::Cut {
-                simulator = simulator.with_cut_flushes();
-            }
-            let report =
-                simulator.run(FLUSHES).expect("plans of a registered policy fit the shape");
+            let mut options = paper_stack(one, self.flushes.theta() << 10, self.flushes);
+            options.shape.base_bytes <<= 10;
+            let flush_bytes = FLUSH_BYTES << 10;
+            let report = simulate(
+                &options,
+                &Writes {
+                    bytes: FLUSHES * flush_bytes,
+                    flush_bytes,
+                    entry_bytes: 1024,
+                    keys: None,
+                    prefixes: 1,
+                },
+            );
             report.compaction_read_bytes as f64 / report.critical_read_bytes.max(1) as f64
         });
         let here =

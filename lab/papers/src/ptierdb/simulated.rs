@@ -1,13 +1,12 @@
 //! Table I at the paper's own size, by the simulator of the policies: the same trees by metadata
 //! alone, under uniform keys and without what gets cause.
 
-use runstone::policy::registry;
-use runstone::policy::simulator::{KeyOrder, SimWorkload, Simulator};
-use runstone::{Error, KeyspaceOptions, Result, ValuePlacement};
+use runstone::{KeyspaceOptions, Result, ValuePlacement};
 
 use super::{ACCESS_BYTES, BASE_BYTES, FLUSH_BYTES, Rival, SPLIT_BYTES, rivals};
 use crate::numbers::list;
 use crate::report::rows;
+use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::NotComparable;
 use crate::{Context, PaperReport};
 
@@ -28,28 +27,23 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     for (name, options) in rivals().into_iter().filter(inline) {
         context.say(&format!("the paper's size by the simulator, {name}"));
         names.push(name);
-        written.push(simulate(options)?);
+        written.push(written_by(options));
     }
     report.show(WRITTEN.of(&[&names.join("; ")]), list(written, 2));
     Ok(())
 }
 
-fn simulate(mut options: KeyspaceOptions) -> Result<f64> {
+/// Write amplification with the paper's sizes.
+fn written_by(mut options: KeyspaceOptions) -> f64 {
     let shape = &mut options.shape;
     (shape.base_bytes, shape.access_bytes) = (BASE_BYTES, ACCESS_BYTES);
     (shape.table_bytes, shape.split_bytes) = (SPLIT_BYTES, SPLIT_BYTES);
-    let workload = SimWorkload {
+    let writes = Writes {
+        bytes: WRITES * ENTRY_BYTES,
         flush_bytes: FLUSH_BYTES,
         entry_bytes: ENTRY_BYTES,
-        key_space: RECORDS,
-        order: KeyOrder::Uniform,
-        seed: 1,
-        prefix_count: 4 * FLUSH_BYTES / SPLIT_BYTES,
+        keys: Some(RECORDS),
+        prefixes: 4 * FLUSH_BYTES / SPLIT_BYTES,
     };
-    let unknown = |error| Error::invalid(format!("the simulator: {error}"), "report it");
-    let policy = registry::find(&options.policy).map_err(|error| unknown(error.to_string()))?;
-    let report = Simulator::new(policy, options.shape, workload)
-        .run(WRITES * ENTRY_BYTES / FLUSH_BYTES)
-        .map_err(|error| unknown(error.to_string()))?;
-    Ok(report.write_amplification_permille as f64 / 1000.0)
+    simulate(&options, &writes).write_amplification_permille as f64 / 1000.0
 }

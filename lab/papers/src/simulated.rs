@@ -1,0 +1,37 @@
+//! A tree by metadata alone: the simulator of the policies with the options of a keyspace, so that
+//! a paper's headline can be reckoned at its own size. Keys are uniform, and all jobs that are due
+//! run after each flush, as in `engine`.
+
+use runstone::KeyspaceOptions;
+use runstone::policy::registry;
+use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
+
+/// What is written.
+pub(super) struct Writes {
+    pub(super) bytes: u64,
+    pub(super) flush_bytes: u64,
+    pub(super) entry_bytes: u64,
+    /// Possible keys; `None` for so many that hardly any comes twice.
+    pub(super) keys: Option<u64>,
+    /// Key prefixes; only `adaptive-tiering` looks at them.
+    pub(super) prefixes: u64,
+}
+
+/// What came of the writes. The policy is a registered one.
+pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport {
+    let workload = SimWorkload {
+        flush_bytes: writes.flush_bytes,
+        entry_bytes: writes.entry_bytes,
+        key_space: writes.keys.unwrap_or(FRESH_KEYS),
+        order: KeyOrder::Uniform,
+        seed: 1,
+        prefix_count: writes.prefixes,
+    };
+    let policy = registry::find(&options.policy).expect("a registered policy");
+    let mut simulator = Simulator::new(policy, options.shape.clone(), workload);
+    if options.partition_flushes {
+        simulator = simulator.with_cut_flushes();
+    }
+    let flushes = writes.bytes / writes.flush_bytes;
+    simulator.run(flushes).expect("plans of a registered policy fit the shape")
+}
