@@ -85,6 +85,56 @@ fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
     }
 }
 
+/// A small log is logged again at open, and a crash before the new manifest replays both. For a
+/// pointer that a collection had written this made two versions with one record. A compaction
+/// dropped the older one, told the group that the record was dead, and the next collection took the
+/// value that the newer one still showed (seed 22969 of `crash in_a_row`).
+#[test]
+fn a_relocation_that_is_replayed_twice_keeps_its_value() {
+    let mut options = options();
+    let keyspace = options.keyspace.as_mut().expect("set");
+    keyspace.write_buffer_bytes = 64 << 10;
+    keyspace.values = ValueOptions {
+        placement: ValuePlacement::HashGrouped,
+        gc_pointers: GcPointers::Writeback,
+        separate_at: 16,
+        groups: 1,
+        slot_bytes: 4096,
+        ..ValueOptions::default()
+    };
+    let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
+    let first = SimStorage::new(1);
+    let store = open(&first).expect("opens");
+    for round in 0..3u8 {
+        store.put("kept", [7; 1000]).expect("puts");
+        (0..20u8).for_each(|k| store.put([k], [round; 1000]).expect("puts"));
+        store.flush().expect("flushes");
+    }
+    // Pointers follow these in the log, so that two copies of it part them into two memtables.
+    (100..140u8).for_each(|k| store.put([k], [7; 1000]).expect("puts"));
+    store.collect_values().expect("collects");
+    assert!(store.metrics().counters.value_collections > 0, "pointers are in the log");
+    let left = first.process_crash();
+    for at in 0..200 {
+        // An open that crashes at any operation leaves what it logged again to the next one.
+        let storage = left.process_crash();
+        let (kind, before) = (FaultKind::Crash, storage.ops());
+        storage.inject(Fault { at_op: before + at, kind, sticky: true, category: None });
+        drop(open(&storage));
+        let storage = storage.process_crash();
+        let store = open(&storage).expect("P8");
+        store.compact().expect("compacts");
+        for round in 3..6u8 {
+            (0..20u8).for_each(|k| store.put([k], [round; 1000]).expect("puts"));
+            store.flush().expect("flushes");
+        }
+        store.compact().expect("compacts");
+        store.collect_values().expect("collects");
+        let kept = store.get("kept").unwrap_or_else(|error| panic!("operation {at}: {error}"));
+        assert_eq!(kept.as_deref(), Some(&[7; 1000][..]), "operation {at}");
+    }
+}
+
 /// Two threads dropped a keyspace at the same time. Both logged the drop in the manifest, and the
 /// store did not open again: "drops a keyspace that does not exist".
 #[test]
