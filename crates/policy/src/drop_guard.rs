@@ -1,10 +1,13 @@
 //! Decides which tombstones a compaction may drop, as far as the shape tells (rule I4). The caller
 //! adds the rest of the rule: it keeps a tombstone that a live snapshot needs, and one version per
 //! stripe.
+//!
+//! Range tombstones have a rule of their own, [`range_may_go`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::shape::range_delete::RangeDelete;
 use crate::shape::{SeqNo, Shape, Table, TableId};
 
 /// Answers, for one compaction: may the tombstone (key, seq) go, because nothing outside the
@@ -87,13 +90,6 @@ impl DropGuard {
         self.oldest_seq >= seq
     }
 
-    /// Whether the shape lets a range tombstone at `seq` over the keys in `[min_key, max_key]` go:
-    /// no suspect meets them with an older version. O(suspects).
-    pub fn allows_range(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> bool {
-        let to = self.suspects.partition_point(|table| *table.min_key <= *max_key);
-        !self.suspects[..to].iter().any(|table| *table.max_key >= *min_key && table.min_seq < seq)
-    }
-
     /// Whether the state belongs to larger keys than this one: the guard has met a table that
     /// begins after it, or passed one that ends at or after it.
     fn is_behind(&self, key: &[u8]) -> bool {
@@ -127,4 +123,12 @@ impl DropGuard {
         self.oldest_seq =
             covering.iter().map(|&at| suspects[at].min_seq).min().unwrap_or(SeqNo::MAX);
     }
+}
+
+/// Whether a compaction that rewrites `inputs` may drop a range tombstone of theirs: no other table
+/// holds an older entry in its range. Every level counts, unlike in [`DropGuard`]: a range tombstone
+/// acts by its number, so it may lie below what it deletes. Inputs that move unread count as other
+/// tables. O(tables).
+pub fn range_may_go(shape: &Shape, inputs: &BTreeSet<TableId>, range: &RangeDelete) -> bool {
+    !shape.tables().any(|(_, table)| range.meets(table) && !inputs.contains(&table.id))
 }

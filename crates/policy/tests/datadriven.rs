@@ -32,7 +32,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::drop_guard::{DropGuard, range_may_go};
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
@@ -41,6 +41,7 @@ use runstone_policy::policy::{
     CompactionPolicy, LevelTarget, compaction_debt_bytes, idle_plan, next_plan, score_permille,
 };
 use runstone_policy::registry;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
 use runstone_policy::sketch::Sketch;
@@ -347,7 +348,8 @@ impl World {
     fn drop_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
         let ids = args.0.get("inputs").ok_or("drop needs inputs=")?;
         let ids: Result<BTreeSet<TableId>, _> = ids.split(',').map(str::parse).collect();
-        let mut guard = DropGuard::new(&self.shape, &ids.map_err(|_| "bad inputs=")?);
+        let ids = ids.map_err(|_| "bad inputs=")?;
+        let mut guard = DropGuard::new(&self.shape, &ids);
         let mut out = String::new();
         for line in body {
             let (key, seq) = line.rsplit_once('@').ok_or("expected key@seq")?;
@@ -356,7 +358,8 @@ impl World {
                 None => guard.allows(key.as_bytes(), seq),
                 Some(keys) => {
                     let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
-                    guard.allows_range(&min_key, &max_key, seq)
+                    let end = Some([&*max_key, &[0]].concat().into());
+                    range_may_go(&self.shape, &ids, &RangeDelete { start: min_key, end, seq })
                 }
             };
             writeln!(out, "{line} {}", if allowed { "drop" } else { "keep" }).unwrap();

@@ -11,7 +11,7 @@ use runstone::{
     ValuePlacement,
 };
 
-use crate::oracle::{Oracle, State, Write};
+use crate::oracle::{Change, Oracle, State, Write};
 use crate::random::Random;
 use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for};
 
@@ -141,7 +141,7 @@ impl Life {
         let deletion = |(keyspace, key): &(usize, Vec<u8>)| Write {
             keyspace: *keyspace,
             key: key.clone(),
-            value: None,
+            change: Change::Delete,
         };
         let own = self.run.oracle.state().keys().filter(|(keyspace, _)| *keyspace == 1);
         let writes: Vec<Write> = own.map(deletion).collect();

@@ -1,19 +1,30 @@
 //! The history of acknowledged and attempted writes, and what a crash may leave of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Content of a store: (keyspace number, key) -> value.
 pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
-/// A put (`Some`) or delete (`None`).
+/// A write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Number of the keyspace.
     pub keyspace: usize,
     /// Key.
     pub key: Vec<u8>,
-    /// Value, or `None` to delete.
-    pub value: Option<Vec<u8>>,
+    /// What happens to it.
+    pub change: Change,
+}
+
+/// What a write does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Stores a value.
+    Put(Vec<u8>),
+    /// Deletes the key.
+    Delete,
+    /// Deletes all keys from this one up to another; without one, to the end.
+    DeleteRange(Option<Vec<u8>>),
 }
 
 /// Knows the state after every batch.
@@ -108,10 +119,14 @@ impl Oracle {
 fn apply(state: &mut State, batch: &[Write]) {
     for write in batch {
         let place = (write.keyspace, write.key.clone());
-        match &write.value {
-            Some(value) => state.insert(place, value.clone()),
-            None => state.remove(&place),
-        };
+        match &write.change {
+            Change::Put(value) => _ = state.insert(place, value.clone()),
+            Change::Delete => _ = state.remove(&place),
+            Change::DeleteRange(end) => state.retain(|(keyspace, key), _| {
+                let is_before = *keyspace != write.keyspace || *key < write.key;
+                is_before || end.as_ref().is_some_and(|end| key >= end)
+            }),
+        }
     }
 }
 
@@ -122,12 +137,27 @@ fn difference(expected: &State, found: &State) -> String {
     format!("against the newest state {missing} missing, {extra} extra, {other} different")
 }
 
+/// Panics unless a store holds this content, and names the first keys that differ.
+pub fn assert_same(found: &State, expected: &State, what: &str) {
+    let keys: BTreeSet<_> = found.keys().chain(expected.keys()).collect();
+    let bytes = |state: &State, key| state.get(key).map(Vec::len);
+    let wrong = keys.into_iter().filter(|key| found.get(key) != expected.get(key));
+    let wrong: Vec<String> = wrong
+        .take(8)
+        .map(|key| {
+            let (name, found) = (key.1.escape_ascii(), bytes(found, key));
+            format!("{}/{name}: {found:?} for {:?} bytes", key.0, bytes(expected, key))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{what}: {}; {}", difference(expected, found), wrong.join(", "));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn put(key: &str, value: &str) -> Write {
-        Write { keyspace: 0, key: key.into(), value: Some(value.into()) }
+        Write { keyspace: 0, key: key.into(), change: Change::Put(value.into()) }
     }
 
     #[test]

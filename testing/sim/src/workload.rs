@@ -13,7 +13,7 @@ use runstone::{
     ValuePlacement, WalMode, WriteOptions,
 };
 
-use crate::oracle::{Oracle, State, Write};
+use crate::oracle::{Change, Oracle, State, Write, assert_same};
 use crate::random::Random;
 
 /// Names of the keyspaces that workloads use.
@@ -64,7 +64,7 @@ pub fn generate_large(seed: u64, count: usize) -> Vec<Operation> {
     for operation in &mut operations {
         if let Operation::Write { writes, .. } = operation
             && random.one_in(8)
-            && let Some(value) = &mut writes[0].value
+            && let Change::Put(value) = &mut writes[0].change
         {
             let byte = value.first().copied().unwrap_or_default();
             value.resize(70_000 + random.below(100_000) as usize, byte);
@@ -100,6 +100,9 @@ fn write(random: &mut Random) -> Write {
         1 => vec![0xff; random.below(9) as usize],
         _ => format!("key{:03}", random.below(60)).into_bytes(),
     };
+    if random.one_in(25) {
+        return range_delete(random, keyspace, key);
+    }
     let value = (!random.one_in(4)).then(|| {
         let len = match random.below(10) {
             0 => 0,
@@ -108,7 +111,18 @@ fn write(random: &mut Random) -> Write {
         };
         (0..len).map(|i| (random.draw() >> (i % 40)) as u8).collect()
     });
-    Write { keyspace, key, value }
+    Write { keyspace, key, change: value.map_or(Change::Delete, Change::Put) }
+}
+
+/// Deletes some keys from `key` on. Most ranges are short, so that much is left.
+fn range_delete(random: &mut Random, keyspace: usize, key: Vec<u8>) -> Write {
+    let number = |key: &[u8]| std::str::from_utf8(key.get(3..)?).ok()?.parse::<u64>().ok();
+    let end = match (number(&key), random.below(8)) {
+        (_, 0) => None,
+        (Some(number), _) => Some(format!("key{:03}", number + random.below(12)).into_bytes()),
+        (None, _) => Some([&key[..], &[0x80]].concat()),
+    };
+    Write { keyspace, key, change: Change::DeleteRange(end) }
 }
 
 /// Options under which small workloads flush, compact and recycle log segments. They differ by
@@ -270,7 +284,9 @@ impl Run {
                 let found = found.as_deref();
                 assert_eq!(found, expected.map(|value| &value[..]), "get {:?}", probe.key);
             }
-            Operation::Scan => assert_eq!(&read_all(self.store(), None)?, self.oracle.state()),
+            Operation::Scan => {
+                assert_same(&read_all(self.store(), None)?, self.oracle.state(), "a scan");
+            }
             Operation::Snapshot => {
                 let state = self.oracle.state().clone();
                 self.snapshots.push((self.store().snapshot(), state));
@@ -278,7 +294,7 @@ impl Run {
             Operation::CheckSnapshot => {
                 if !self.snapshots.is_empty() {
                     let (snapshot, state) = self.snapshots.remove(0);
-                    assert_eq!(read_all(self.store(), Some(&snapshot))?, state, "P5");
+                    assert_same(&read_all(self.store(), Some(&snapshot))?, &state, "P5");
                 }
             }
             Operation::Sync => {
@@ -314,9 +330,13 @@ impl Run {
         let mut batch = Batch::new();
         for write in writes {
             let keyspace = &keyspaces[write.keyspace];
-            match &write.value {
-                Some(value) => batch.put(keyspace, &write.key, value)?,
-                None => batch.delete(keyspace, &write.key)?,
+            match &write.change {
+                Change::Put(value) => batch.put(keyspace, &write.key, value)?,
+                Change::Delete => batch.delete(keyspace, &write.key)?,
+                Change::DeleteRange(Some(end)) => {
+                    batch.delete_range(keyspace, &write.key[..]..&end[..])?;
+                }
+                Change::DeleteRange(None) => batch.delete_range(keyspace, &write.key[..]..)?,
             }
         }
         self.oracle.attempt(writes);

@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use runstone_policy::shape::range_delete::RangeDelete;
+
 /// Identifies a keyspace inside a store.
 pub type KeyspaceId = u32;
 
@@ -28,7 +30,8 @@ pub enum Kind {
     Put = 1,
     /// An operand of a merge operator. Reserved.
     Merge = 2,
-    /// Deletes a range of keys. Reserved.
+    /// Deletes older entries from this key on. The value is the least key behind the range; empty
+    /// means that the range has no end.
     RangeDelete = 3,
     /// The value is a pointer into a value file.
     ValuePointer = 4,
@@ -49,6 +52,12 @@ impl Kind {
             _ => return None,
         })
     }
+}
+
+/// Whether an entry with this trailer deletes its key, alone or with others.
+#[inline]
+pub fn is_delete(trailer: u64) -> bool {
+    matches!(kind_of(trailer), 0 | 3)
 }
 
 /// Packs a trailer.
@@ -82,6 +91,12 @@ pub fn kind_of(trailer: u64) -> u8 {
 pub fn is_pointer(trailer: u64) -> bool {
     let kind = kind_of(trailer);
     kind == Kind::ValuePointer as u8 || kind == Kind::Relocate as u8
+}
+
+/// The range delete that an entry of kind [`Kind::RangeDelete`] stands for.
+pub fn range_delete(start: &[u8], seq: SeqNo, end: &[u8]) -> RangeDelete {
+    let end = (!end.is_empty()).then(|| end.into());
+    RangeDelete { start: start.into(), end, seq }
 }
 
 /// Compares internal keys.

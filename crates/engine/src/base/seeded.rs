@@ -15,6 +15,19 @@ pub enum Bug {
     /// A compaction drops tombstones whenever its output is the deepest level, although tables
     /// outside the compaction may overlap there (rule I4).
     TombstonesDroppedByDepth,
+    /// A reader sees the range deletes that came after its snapshot.
+    RangeDeletesForAllSnapshots,
+    /// A compaction drops a range tombstone whatever other tables hold in its range.
+    RangeTombstonesDroppedEarly,
+    /// A newer put of the first key of a range takes the range tombstone for an old version of that
+    /// key.
+    RangeTombstonesShadowed,
+    /// A compaction copies whole blocks although a range tombstone deletes entries of theirs.
+    CoveredBlocksCopied,
+    /// A covered table is dropped although a snapshot from before the range delete sees it.
+    CoveredTablesDroppedUnderSnapshots,
+    /// A collection that writes pointers does not ask whether a range delete hides the record.
+    RelocationsIgnoreRangeDeletes,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.
     CollectionForgetsSnapshots,
     /// Collection of a log writes the new place of a value although its key was written since it

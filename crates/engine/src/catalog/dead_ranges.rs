@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use arc_swap::ArcSwapOption;
 
 use crate::base::key::KeyspaceId;
-use crate::base::key::{Kind, SeqNo};
+use crate::base::key::{SeqNo, is_delete};
 use crate::wal::batch::Batch;
 
 /// The ranges that a keyspace knows at most. Each costs a put one or two comparisons: all of them
@@ -278,7 +278,7 @@ impl DeadRanges {
                 return self.set(NO_RANGES);
             }
             let own = batch.operations().filter(|operation| operation.keyspace == id);
-            let puts = own.filter(|operation| operation.kind != Kind::Delete);
+            let puts = own.filter(|operation| !is_delete(operation.kind as u64));
             puts.for_each(|operation| self.note_put(operation.key));
         }
     }

@@ -35,6 +35,16 @@ pub(crate) struct View {
     pub(crate) version: Arc<Version>,
 }
 
+impl View {
+    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if no range
+    /// delete does. O(1) without range deletes, else O(log n) in each memtable that has some.
+    pub(crate) fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
+        let memtables = std::iter::once(&self.active).chain(&self.immutable);
+        let newest = memtables.map(|memtable| memtable.deleted_below(key, seq)).max();
+        newest.unwrap_or(0).max(self.version.deleted_below(key, seq))
+    }
+}
+
 /// The state that all handles to a keyspace share.
 #[derive(Debug)]
 pub(crate) struct KeyspaceCore {

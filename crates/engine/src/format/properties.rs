@@ -5,18 +5,24 @@
 //! ```
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
-//! on are hints and may be skipped. Tags 9-11 are reserved: range tombstones, value pointers,
-//! policy hints.
+//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints.
+//!
+//! ```text
+//! range deletes (tag 9) := count | (start bytes | end bytes, empty if there is none | seq varint)*
+//! ```
 
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
-use crate::base::codec::{Reader, put_bytes, put_varint};
+use crate::base::codec::{Decoded, Reader, put_bytes, put_varint, take_list, take_number};
+use crate::base::key::range_delete;
 
 const TAG_MIN_KEY: u64 = 1;
 const TAG_MAX_KEY: u64 = 2;
 const TAG_NUMBERS: u64 = 3;
 const TAG_PREFIXES: u64 = 4;
 const TAG_KINDS: u64 = 5;
+const TAG_RANGE_DELETES: u64 = 9;
 /// A hint: readers without it lose an estimate.
 const TAG_SKETCH: u64 = 128;
 
@@ -29,7 +35,7 @@ pub struct Properties {
     pub max_key: Vec<u8>,
     /// Entries of every kind.
     pub entries: u64,
-    /// Deletes.
+    /// Deletes and range deletes.
     pub tombstones: u64,
     /// Smallest sequence number.
     pub min_seq: u64,
@@ -47,6 +53,8 @@ pub struct Properties {
     pub prefixes: Vec<Box<[u8]>>,
     /// Sketch of the user keys.
     pub sketch: Sketch,
+    /// The range deletes among the entries, by start.
+    pub range_deletes: Vec<RangeDelete>,
 }
 
 /// Why properties do not decode.
@@ -88,6 +96,11 @@ impl Properties {
             put(TAG_PREFIXES, &list);
         }
         put(TAG_KINDS, &self.kinds.to_le_bytes());
+        if !self.range_deletes.is_empty() {
+            let mut list = Vec::new();
+            put_range_deletes(&mut list, &self.range_deletes);
+            put(TAG_RANGE_DELETES, &list);
+        }
         put(TAG_SKETCH, self.sketch.as_bytes());
     }
 
@@ -119,6 +132,10 @@ impl Properties {
                         properties.prefixes.push(prefix.into());
                     }
                 }
+                TAG_RANGE_DELETES => {
+                    properties.range_deletes =
+                        take_range_deletes(&mut value_reader).map_err(malformed)?;
+                }
                 TAG_KINDS => properties.kinds = value_reader.take_u64().map_err(malformed)?,
                 TAG_SKETCH => {
                     let sketch = Sketch::from_bytes(value);
@@ -133,6 +150,24 @@ impl Properties {
         }
         Ok(properties)
     }
+}
+
+/// Appends a list of range deletes, as the manifest stores it too.
+pub fn put_range_deletes(out: &mut Vec<u8>, ranges: &[RangeDelete]) {
+    put_varint(out, ranges.len() as u64);
+    for range in ranges {
+        put_bytes(out, &range.start);
+        put_bytes(out, range.end.as_deref().unwrap_or_default());
+        put_varint(out, range.seq);
+    }
+}
+
+/// Reads what [`put_range_deletes`] wrote.
+pub fn take_range_deletes(reader: &mut Reader<'_>) -> Decoded<Vec<RangeDelete>> {
+    take_list(reader, |reader| {
+        let (start, end) = (reader.take_bytes()?, reader.take_bytes()?);
+        Ok(range_delete(start, take_number(reader)?, end))
+    })
 }
 
 #[cfg(test)]
@@ -154,6 +189,7 @@ mod tests {
             kinds: 3,
             prefixes: vec![(*b"a").into(), (*b"z").into()],
             sketch: Sketch::of_nothing(),
+            range_deletes: vec![range_delete(b"a", 8, b"k"), range_delete(b"b", 9, b"")],
         };
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);

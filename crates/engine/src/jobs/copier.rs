@@ -12,12 +12,14 @@
 //!    anyhow;
 //! 4. the layout would build the same block ([`WholeBlock::fits`]), and asks for no prefixes;
 //! 5. the open output block is empty or nearly full, or enough blocks in a row can be copied to
-//!    make one short block cheap.
+//!    make one short block cheap;
+//! 6. no range delete hides an entry of it (the caller asks).
 //!
 //! All of this follows from the inputs and from the start of the output table, which is the start
 //! of a cell. So the files are the same for every number of slices.
 
 use crate::base::error::Result;
+use crate::base::key::SeqNo;
 use crate::jobs::cutter::Cutter;
 use crate::read::merge::MergeIter;
 use crate::table::builder::{TableBuilder, TableLayout};
@@ -62,6 +64,11 @@ impl Copier {
             return Ok(false);
         }
         block.summarize(layout.restart_interval, &mut self.summary).map_err(|e| table.bad_block(e))
+    }
+
+    /// The smallest and largest key of the block found, and its smallest number.
+    pub(crate) fn bounds(&self) -> (&[u8], &[u8], SeqNo) {
+        (&self.summary.first_key, &self.summary.last_key, self.summary.min_seq)
     }
 
     /// The last key of the block found, the trailer of that key, and the number of entries.

@@ -75,6 +75,9 @@ pub(crate) fn write_memtable(
     let mut output = Output::new(catalog, layout, cutter);
     output.separation = separation;
     let live = Liveness::new(visibility.points(), None);
+    // With values apart, only compactions drop what a range delete hides: they note dead records.
+    let is_inline = keyspace.values.load().is_empty();
+    let live = live.with_range_deletes(memtable.range_deletes().filter(|_| is_inline), None);
     let sources = vec![Source::memtable(memtable)];
     write_streams(sources, KeyRange::default(), output, live, now_and_then)
 }

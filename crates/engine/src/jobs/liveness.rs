@@ -1,8 +1,14 @@
 //! Decides which versions of a key flushes and compactions keep: those that a reader can see (I4).
 
-use runstone_policy::drop_guard::DropGuard;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::base::key::{Kind, SeqNo, kind_of, seq_of};
+use runstone_policy::drop_guard::{DropGuard, range_may_go};
+use runstone_policy::shape::TableId;
+
+use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
+use crate::base::range_deletes::RangeDeletes;
+use crate::tree::version::Version;
 
 /// Decides which versions stay (rule I4). It is given all versions of a key, newest first.
 pub(crate) struct Liveness {
@@ -10,16 +16,38 @@ pub(crate) struct Liveness {
     points: Vec<SeqNo>,
     /// Says whether a tombstone hides nothing outside the compaction; `None` keeps all tombstones.
     guard: Option<DropGuard>,
+    /// Says the same of range tombstones.
+    range_guard: Option<RangeGuard>,
+    /// The range deletes that are known to be durable once the outputs are.
+    range_deletes: Option<Arc<RangeDeletes>>,
     key: Vec<u8>,
     /// The stripe of the last version of `key` that was kept or dropped as a spent tombstone;
     /// `None` before the first version.
     stripe: Option<usize>,
 }
 
+/// The tree in which a compaction drops range tombstones.
+pub(crate) struct RangeGuard {
+    pub(crate) version: Arc<Version>,
+    /// The tables that the compaction rewrites, all by one edit.
+    pub(crate) rewritten: BTreeSet<TableId>,
+}
+
 impl Liveness {
     pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> Liveness {
         assert!(!points.is_empty(), "at least the present is visible");
-        Liveness { points, guard, key: Vec::new(), stripe: None }
+        let (range_guard, range_deletes, key, stripe) = (None, None, Vec::new(), None);
+        Liveness { points, guard, range_guard, range_deletes, key, stripe }
+    }
+
+    /// Drops what these range deletes hide, and with a guard the range tombstones that hide nothing
+    /// any more.
+    pub(crate) fn with_range_deletes(
+        self,
+        range_deletes: Option<Arc<RangeDeletes>>,
+        range_guard: Option<RangeGuard>,
+    ) -> Liveness {
+        Liveness { range_deletes, range_guard, ..self }
     }
 
     /// Whether the key differs from that of the previous call.
@@ -36,19 +64,24 @@ impl Liveness {
     /// Moves to the state after many versions that all stay, each of its own key. This is the last.
     pub(crate) fn pass(&mut self, key: &[u8], trailer: u64) {
         self.enter(key);
-        let stays = self.keeps(trailer);
+        let stays = self.keeps(trailer, &[]);
         debug_assert!(stays, "the only version of a key is kept");
     }
 
-    /// Whether a version of the entered key stays.
-    pub(crate) fn keeps(&mut self, trailer: u64) -> bool {
+    /// Whether a version of the entered key stays. `value` is looked at if it is a range tombstone.
+    pub(crate) fn keeps(&mut self, trailer: u64, value: &[u8]) -> bool {
         let seq = seq_of(trailer);
         // The stripe is the first point that sees this version. A version newer than every point,
         // written after the compaction began, is in no stripe and stays.
         let stripe = self.points.partition_point(|point| *point < seq);
         let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
         self.stripe = Some(stripe);
-        if shadowed {
+        if kind_of(trailer) == Kind::RangeDelete as u8 {
+            // It is more than a version of its key, so a newer version of that does not replace it.
+            let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);
+            return !is_shadowed && self.keeps_range(seq, stripe, value);
+        }
+        if shadowed || self.is_covered(seq, stripe) {
             return false;
         }
         let spent = kind_of(trailer) == Kind::Delete as u8
@@ -56,12 +89,40 @@ impl Liveness {
             && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq));
         !spent
     }
+
+    /// Whether a range delete of the same stripe hides a version of the entered key.
+    fn is_covered(&self, seq: SeqNo, stripe: usize) -> bool {
+        let Some(ranges) = &self.range_deletes else { return false };
+        self.points.get(stripe).is_some_and(|point| ranges.over(&self.key, *point) > seq)
+    }
+
+    /// Whether a range tombstone stays: it goes if newer ones of its stripe cover all of its range,
+    /// or if all readers see it and nothing is left to hide.
+    fn keeps_range(&self, seq: SeqNo, stripe: usize, end: &[u8]) -> bool {
+        let range = range_delete(&self.key, seq, end);
+        let skyline = self.range_deletes.as_ref().zip(self.points.get(stripe));
+        let skyline = skyline.and_then(|(ranges, point)| ranges.at(*point));
+        if skyline.is_some_and(|skyline| skyline.over_range(&range) > seq) {
+            return false;
+        }
+        let may_go = |guard: &RangeGuard| {
+            range_may_go(&guard.version.shape, &guard.rewritten, &range)
+                || seeded!(RangeTombstonesDroppedEarly)
+        };
+        stripe != 0 || !self.range_guard.as_ref().is_some_and(may_go)
+    }
+
+    /// Whether a range delete hides an entry with a key between the two, of this number or newer.
+    /// Only a block of which this is not true may be copied unread.
+    pub(crate) fn covers_any(&self, min_key: &[u8], max_key: &[u8], min_seq: SeqNo) -> bool {
+        let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
+        let skyline = ranges.and_then(|ranges| ranges.at(SeqNo::MAX));
+        skyline.is_some_and(|skyline| skyline.over_any(min_key, max_key) > min_seq)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::base::key::pack;
 
@@ -71,7 +132,7 @@ mod tests {
         let mut kept = Vec::new();
         for (seq, kind) in versions {
             rule.enter(b"k");
-            if rule.keeps(pack(*seq, *kind)) {
+            if rule.keeps(pack(*seq, *kind), &[]) {
                 kept.push(*seq);
             }
         }

@@ -5,6 +5,7 @@
 //! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
+//! - [`covered`]: tables that a range delete hides, which leave unread.
 //! - [`idle`]: what to do while nobody writes.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
@@ -14,6 +15,7 @@
 pub(crate) mod collection;
 pub(crate) mod compaction;
 mod copier;
+mod covered;
 mod cutter;
 mod exclusive;
 pub(crate) mod flush;

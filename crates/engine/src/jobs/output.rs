@@ -152,7 +152,7 @@ struct Writing<'a> {
     written: Written,
     /// Entries read so far.
     seen: u64,
-    /// The place of the previous version's value, if that version is a pointer.
+    /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
 }
 
@@ -176,9 +176,13 @@ impl Writing<'_> {
                 cancelled()?;
                 next_look = self.seen + CANCEL_INTERVAL;
             }
-            if self.live.enter(key) && self.begin_key(&streams, key)? {
-                streams.skip_block()?;
-                continue;
+            if self.live.enter(key) {
+                // A range delete may hide all versions of a key.
+                self.last_place = None;
+                if self.begin_key(&streams, key)? {
+                    streams.skip_block()?;
+                    continue;
+                }
             }
             self.write_version(&streams, key, trailer)?;
             streams.step()?;
@@ -199,6 +203,10 @@ impl Writing<'_> {
         if separation.is_some() || !self.copier.finds(streams, cutter, layout, table)? {
             return Ok(false);
         }
+        let (min_key, max_key, min_seq) = self.copier.bounds();
+        if self.live.covers_any(min_key, max_key, min_seq) {
+            return Ok(false);
+        }
         let builder = opened(&self.output, &mut self.open)?;
         self.copier.copy(streams, builder)?;
         let (last_key, last_trailer, entries) = self.copier.last();
@@ -213,7 +221,7 @@ impl Writing<'_> {
         let is_apart = is_pointer(trailer);
         let place = if is_apart { Pointer::place_of_entry(streams.value()) } else { None };
         let newer = std::mem::replace(&mut self.last_place, place);
-        if !self.live.keeps(trailer) {
+        if !self.live.keeps(trailer, streams.value()) {
             self.written.dropped += 1;
             if is_apart && !is_behind(newer, place) {
                 self.written.note_dead(key, streams.value())?;

@@ -19,6 +19,7 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Keyspaces;
 use crate::jobs::collection::Collector;
 use crate::jobs::compaction::Compactor;
+use crate::jobs::covered::covered_tables;
 use crate::jobs::flush::Flusher;
 use crate::jobs::idle::Idleness;
 use crate::jobs::install::Installer;
@@ -261,6 +262,12 @@ impl Runner {
                 let plan = Plan::clone(pending);
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
+        }
+        // Values apart from their keys die with their pointers, so those must be read.
+        if keyspace.values.load().is_empty()
+            && let Some(plan) = covered_tables(&version, &self.visibility.points(), &busy)
+        {
+            return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());

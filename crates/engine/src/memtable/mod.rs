@@ -14,13 +14,15 @@ mod tests;
 #[cfg(test)]
 mod weak;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 
-use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
+use crate::base::key::{Kind, SeqNo, kind_of, pack, range_delete, seek_trailer, seq_of};
+use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
@@ -40,6 +42,9 @@ pub struct Memtable {
     tree: Tree,
     /// A filter over all its keys, if the memtable will be large: see [`Memtable::filtered`].
     filter: Option<PooledFilter>,
+    /// The range deletes among its entries; nothing if there are none. Boxed, because most
+    /// memtables have none.
+    range_deletes: OnceLock<Box<ArcSwap<RangeDeletes>>>,
     /// It changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
 }
@@ -65,6 +70,7 @@ impl Memtable {
         Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
             filter: None,
+            range_deletes: OnceLock::new(),
             announced: CachePadded::new(Announced {
                 min_seq: AtomicU64::new(u64::MAX),
                 max_seq: AtomicU64::new(0),
@@ -126,7 +132,33 @@ impl Memtable {
         if let Some(filter) = &self.filter {
             filter.add(hash(key));
         }
+        if kind_of(trailer) == Kind::RangeDelete as u8 {
+            self.note_range_delete(key, seq_of(trailer), value);
+        }
         self.tree.insert(key, trailer, value);
+    }
+
+    /// Lets readers know of a range delete, which is among the entries too. O(log n).
+    pub fn note_range_delete(&self, start: &[u8], seq: SeqNo, end: &[u8]) {
+        let set = self.range_deletes.get_or_init(Box::default);
+        set.rcu(|old| {
+            let mut new = RangeDeletes::clone(old);
+            new.add(range_delete(start, seq, end));
+            new
+        });
+    }
+
+    /// The range deletes, if there are any.
+    #[inline]
+    pub fn range_deletes(&self) -> Option<Arc<RangeDeletes>> {
+        self.range_deletes.get().map(|set| set.load_full())
+    }
+
+    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if none
+    /// does. O(1) without range deletes, else O(log n).
+    #[inline]
+    pub fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
+        self.range_deletes.get().map_or(0, |set| set.load().over(key, seq))
     }
 
     /// Does the part of an insert that needs no trailer, see [`Tree::prepare`].
@@ -223,6 +255,11 @@ impl MemtableIter {
     #[inline]
     pub fn record(&self) -> Option<&Record> {
         self.position.record(&self.memtable.tree)
+    }
+
+    /// Moves to no entry.
+    pub fn leave(&mut self) {
+        self.position = Position::default();
     }
 
     /// Moves to the first entry at or after the internal key.

@@ -14,6 +14,7 @@ use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
+use crate::read::covers::Covers;
 use crate::read::get::{Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
@@ -154,6 +155,8 @@ pub struct Cursor {
     /// The entries passed on the way to the current one.
     walk: Walk,
     versions: Versions,
+    /// The range deletes that it sees.
+    covers: Covers,
     /// Keeps memtables and tables alive.
     view: Arc<View>,
     /// Entries read ahead while the walk goes forward and values are separated.
@@ -206,6 +209,7 @@ impl Cursor {
             hidden_passed: 0,
             walk: Walk::default(),
             versions: Versions::default(),
+            covers: Covers::of(&view, seq),
             view,
             ahead: ReadAhead::default(),
             access,
@@ -382,6 +386,7 @@ impl Cursor {
         }
         let Moment { view, values, .. } = self.reader.moment(&self.keyspace, Some(held));
         self.merge = MergeIter::new(sources(&view, self.access));
+        self.covers = Covers::of(&view, self.seq);
         (self.view, self.values) = (view, values);
         true
     }
@@ -469,11 +474,21 @@ impl Cursor {
             let is_spent = skipping && key == &self.saved_key[..];
             if seq_of(trailer) <= self.seq && !is_spent {
                 match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
+                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate)
+                        if !self.covers.hide(key, seq_of(trailer)) =>
+                    {
                         self.end_walk(true);
                         return Ok(true);
                     }
-                    Some(Kind::Delete) => {
+                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
+                        self.saved_key.clear();
+                        self.saved_key.extend_from_slice(key);
+                        skipping = true;
+                        if self.skip_covered_up()? {
+                            continue;
+                        }
+                    }
+                    Some(Kind::Delete | Kind::RangeDelete) => {
                         self.saved_key.clear();
                         self.saved_key.extend_from_slice(key);
                         skipping = true;
@@ -485,6 +500,31 @@ impl Cursor {
         }
         self.end_walk(true);
         Ok(false)
+    }
+
+    /// Skips what the range delete over `saved_key` hides behind that, but for sources that may hold
+    /// newer entries. Returns whether the merge has moved on.
+    #[inline(never)]
+    fn skip_covered_up(&mut self) -> Result<bool> {
+        let stretch = self.covers.around(&self.saved_key);
+        let moved = self.merge.skip_covered(stretch.end.as_deref(), stretch.seq)?;
+        self.hidden_passed += u64::from(moved);
+        // What was skipped lies between the keys that the walk passes.
+        if moved {
+            self.walk.pass_up(&self.saved_key);
+        }
+        Ok(moved)
+    }
+
+    /// The same on the way down, from the current key on.
+    #[inline(never)]
+    fn skip_covered_down(&mut self) -> Result<()> {
+        let Some((key, _)) = self.merge.current() else { return Ok(()) };
+        let stretch = self.covers.around(key);
+        if stretch.seq > 0 {
+            self.merge.skip_covered(stretch.start.as_deref(), stretch.seq)?;
+        }
+        Ok(())
     }
 
     /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that it is
@@ -559,6 +599,7 @@ impl Cursor {
                     }
                     deciding = false;
                     self.pass_down(std::mem::take(&mut entries))?;
+                    self.skip_covered_down()?;
                     continue;
                 }
                 if !deciding {
@@ -568,12 +609,13 @@ impl Cursor {
                 }
                 pointer = None;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
+                    Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
                     Some(Kind::Put) => Some(self.merge.pin_value()),
                     Some(Kind::ValuePointer | Kind::Relocate) => {
                         pointer = Some((trailer, self.merge.value().to_vec()));
                         None
                     }
-                    Some(Kind::Delete) => None,
+                    Some(Kind::Delete | Kind::RangeDelete) => None,
                     _ => return Err(unsupported_kind(trailer)),
                 };
             }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result, unsupported_kind};
-use crate::base::key::{Kind, SeqNo, is_pointer, kind_of};
+use crate::base::key::{Kind, SeqNo, is_delete, is_pointer, kind_of, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
@@ -191,11 +191,15 @@ impl Reader {
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Got> {
+        // What is older than this was deleted with its range. Older sources cannot hold a range
+        // delete that is newer than an entry found.
+        let mut deleted_below = 0;
         for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            deleted_below = memtable.deleted_below(key, seq).max(deleted_below);
             if let Some(record) = memtable.get(key, seq) {
                 stats.in_memtable = true;
                 let (trailer, value) = (record.trailer(), record.value());
-                if kind_of(trailer) == Kind::Delete as u8 {
+                if is_delete(trailer) || seq_of(trailer) < deleted_below {
                     return Ok(Got::Value(None));
                 }
                 if is_pointer(trailer) {
@@ -207,8 +211,12 @@ impl Reader {
         let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
             return Ok(Got::Value(None));
         };
+        deleted_below = view.version.deleted_below(key, seq).max(deleted_below);
+        if seq_of(found.trailer) < deleted_below {
+            return Ok(Got::Value(None));
+        }
         match Kind::from_u8(kind_of(found.trailer)) {
-            Some(Kind::Delete) => Ok(Got::Value(None)),
+            Some(Kind::Delete | Kind::RangeDelete) => Ok(Got::Value(None)),
             Some(Kind::Put) => {
                 Ok(Got::Value(Some(Value::in_block(&block, found.value_at, found.value_len))))
             }

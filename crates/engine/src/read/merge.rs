@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use crate::base::error::Result;
-use crate::base::key::{HeadRule, compare};
+use crate::base::key::{HeadRule, SeqNo, compare};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
@@ -114,6 +114,27 @@ impl MergeIter {
         }
         self.build();
         Ok(())
+    }
+
+    /// Skips what a range delete of number `seq` hides up to `bound`, or to the end: each stream
+    /// that stands on a hidden entry seeks to the bound, unless it may hold newer entries before.
+    /// Forward, the bound is the first key that is not hidden, backward the last hidden one. Returns
+    /// whether the current entry was among those skipped.
+    pub fn skip_covered(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
+        let winner = self.winner as usize;
+        let mut skipped = false;
+        for i in 0..self.sources.len() {
+            let moved = match self.reverse {
+                false => self.sources[i].skip_older(bound, seq)?,
+                true => self.sources[i].skip_older_back(bound, seq)?,
+            };
+            if moved {
+                self.note(i);
+                skipped |= i == winner;
+            }
+        }
+        self.build();
+        Ok(skipped)
     }
 
     /// User key and trailer of the current entry.

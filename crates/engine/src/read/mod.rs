@@ -4,6 +4,7 @@
 //! - [`cursor`]: filters the merged entries to what a reader may see.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
 
+mod covers;
 pub mod cursor;
 pub(crate) mod get;
 pub mod merge;

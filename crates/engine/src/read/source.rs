@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::key::HeadRule;
+use crate::base::key::{HeadRule, SeqNo};
+use crate::format::block::{BEFORE_ALL_VERSIONS, BlockCursor};
+use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};
 use crate::tree::level::RunTables;
@@ -99,6 +101,57 @@ impl RunIter {
         Ok(())
     }
 
+    /// See [`Source::skip_older`].
+    fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
+        let mut moved = false;
+        while let Some((handle, iter)) = self.run.tables.get(self.table).zip(self.iter.as_mut()) {
+            let is_before = |cursor: &&BlockCursor| bound.is_none_or(|bound| cursor.key() < bound);
+            let cursor = iter.cursor().filter(|cursor| cursor.valid());
+            if cursor.filter(is_before).is_none() || handle.meta().max_seq > seq {
+                break;
+            }
+            moved = true;
+            match bound {
+                Some(bound) if *handle.meta().max_key >= *bound => {
+                    iter.seek(bound, BEFORE_ALL_VERSIONS)?;
+                    self.skip_forward()?;
+                }
+                _ => {
+                    if let Some(iter) = self.open(self.table + 1)? {
+                        iter.seek_to_first()?;
+                    }
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// See [`Source::skip_older_back`].
+    fn skip_older_back(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
+        let mut moved = false;
+        while let Some((handle, iter)) = self.run.tables.get(self.table).zip(self.iter.as_mut()) {
+            let is_behind = |cursor: &&BlockCursor| bound.is_none_or(|bound| cursor.key() >= bound);
+            let cursor = iter.cursor().filter(|cursor| cursor.valid());
+            if cursor.filter(is_behind).is_none() || handle.meta().max_seq > seq {
+                break;
+            }
+            moved = true;
+            match (bound, self.table.checked_sub(1)) {
+                (Some(bound), _) if *handle.meta().min_key < *bound => {
+                    iter.seek(bound, BEFORE_ALL_VERSIONS)?;
+                    self.prev()?;
+                }
+                (_, Some(table)) => {
+                    if let Some(iter) = self.open(table)? {
+                        iter.seek_to_last()?;
+                    }
+                }
+                (_, None) => self.iter = None,
+            }
+        }
+        Ok(moved)
+    }
+
     fn skip_block(&mut self) -> Result<()> {
         if let Some(iter) = &mut self.iter {
             iter.skip_block()?;
@@ -188,6 +241,44 @@ impl Source {
             Source::Run(iter) => iter.prev()?,
         }
         Ok(())
+    }
+
+    /// Seeks to the first entry at or after `bound`, or to the end, over entries of number `seq` and
+    /// older only: it stops before a table that may hold a newer one. Returns whether it moved.
+    pub fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
+        match self {
+            Source::Run(iter) => iter.skip_older(bound, seq),
+            Source::Memtable(memtable, iter) => {
+                let is_before = |record: &&Record| bound.is_none_or(|bound| record.key() < bound);
+                let moves = memtable.max_seq() <= seq && iter.record().filter(is_before).is_some();
+                match bound.filter(|_| moves) {
+                    Some(bound) => iter.seek(bound, BEFORE_ALL_VERSIONS),
+                    None if moves => iter.leave(),
+                    None => {}
+                }
+                Ok(moves)
+            }
+        }
+    }
+
+    /// Seeks to the last entry before `bound`, or before the first, see [`Source::skip_older`].
+    pub fn skip_older_back(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
+        match self {
+            Source::Run(iter) => iter.skip_older_back(bound, seq),
+            Source::Memtable(memtable, iter) => {
+                let is_behind = |record: &&Record| bound.is_none_or(|bound| record.key() >= bound);
+                let moves = memtable.max_seq() <= seq && iter.record().filter(is_behind).is_some();
+                match bound.filter(|_| moves) {
+                    Some(bound) => {
+                        iter.seek(bound, BEFORE_ALL_VERSIONS);
+                        if iter.record().is_some() { iter.prev() } else { iter.seek_to_last() }
+                    }
+                    None if moves => iter.leave(),
+                    None => {}
+                }
+                Ok(moves)
+            }
+        }
     }
 
     /// The user key and trailer of the current entry.

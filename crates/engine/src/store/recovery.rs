@@ -16,7 +16,7 @@ use runstone_policy::shape::Table;
 use runstone_storage::{Category, StorageFile};
 
 use crate::base::error::Result;
-use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
+use crate::base::key::{KeyspaceId, Kind, SeqNo, is_delete, pack};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
@@ -202,7 +202,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
-        let deletes = u64::from(operation.kind == Kind::Delete);
+        let deletes = u64::from(is_delete(operation.kind as u64));
         if active.announce(seq, 1, deletes, segment) {
             inner.catalog.unflushed.add(keyspace);
         }

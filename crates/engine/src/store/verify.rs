@@ -6,7 +6,7 @@ use runstone_policy::shape::Table;
 use serde::Serialize;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{Kind, compare, kind_of, seq_of};
+use crate::base::key::{Kind, compare, is_delete, kind_of, range_delete, seq_of};
 use crate::format::filter;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::cursor::ReadOptions;
@@ -160,7 +160,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     let mut iter = TableIter::new(Arc::clone(reader), Access::Sequential);
     iter.seek_to_first()?;
     let mut last: Option<(Vec<u8>, u64)> = None;
-    let (mut entries, mut tombstones) = (0, 0);
+    let (mut entries, mut tombstones, mut range_deletes) = (0, 0, Vec::new());
     while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
         let (key, trailer) = (cursor.key(), cursor.trailer());
         let bad = |what: &str| {
@@ -181,12 +181,18 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
             return Err(bad("the filter denies an entry"));
         }
         entries += 1;
-        tombstones += u64::from(kind_of(trailer) == Kind::Delete as u8);
+        tombstones += u64::from(is_delete(trailer));
+        if kind_of(trailer) == Kind::RangeDelete as u8 {
+            range_deletes.push(range_delete(key, seq_of(trailer), cursor.value()));
+        }
         last = Some((key.to_vec(), trailer));
         iter.next()?;
     }
     if entries != meta.entries || tombstones != meta.tombstones {
         return Err(reader.corrupt(0, "number of entries differs from what the manifest recorded"));
+    }
+    if *range_deletes != *meta.range_deletes {
+        return Err(reader.corrupt(0, "range deletes differ from what the manifest recorded"));
     }
     Ok(entries)
 }

@@ -17,7 +17,7 @@ use runstone_storage::{Category, StorageFile};
 
 use crate::base::codec::put_varint;
 use crate::base::error::Result;
-use crate::base::key::{Kind, kind_of, separator, seq_of};
+use crate::base::key::{Kind, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::base::options::{Compression, KeyspaceOptions};
 use crate::cache::{Cache, CacheKey};
 use crate::format::block::BlockBuilder;
@@ -198,8 +198,9 @@ impl TableBuilder {
         let kind = kind_of(trailer);
         properties.entries += 1;
         properties.kinds |= 1 << (kind & 63);
-        if kind == Kind::Delete as u8 {
-            properties.tombstones += 1;
+        properties.tombstones += u64::from(is_delete(trailer));
+        if kind == Kind::RangeDelete as u8 {
+            properties.range_deletes.push(range_delete(key, seq_of(trailer), value));
         }
         // A block that has just begun still knows the last key of the previous one.
         if self.block.is_empty() || self.block.last_key() != key {
@@ -340,6 +341,7 @@ impl TableBuilder {
             filter_bits: properties.filter_bits,
             prefixes: properties.prefixes,
             sketch: properties.sketch,
+            range_deletes: properties.range_deletes.into(),
         })
     }
 

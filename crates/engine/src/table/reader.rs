@@ -151,6 +151,7 @@ impl TableReader {
             filter_bits: found.filter_bits,
             prefixes: found.prefixes,
             sketch: found.sketch,
+            range_deletes: found.range_deletes.into(),
         };
         TableReader::open(storage, &meta, uid, cache)
     }

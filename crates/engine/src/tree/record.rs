@@ -10,6 +10,8 @@
 //!            7 value file: keyspace id, layout        8 value edit: keyspace id, edit
 //!            9 value file gone: keyspace id, number   (layout, edit: `values/layout.rs`)
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
+//!            10 edit and 11 whole shape of tables with range deletes: as 5 and 6, and behind each
+//!            table its range deletes (`format/properties.rs`)
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
 //! ```
@@ -30,8 +32,13 @@ use crate::base::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
 use crate::base::key::KeyspaceId;
+use crate::format::properties::{put_range_deletes, take_range_deletes};
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
+
+/// An edit or a shape whose tables are followed by their range deletes.
+const EXTENDED_EDIT: u64 = 10;
+const EXTENDED_SHAPE: u64 = 11;
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,14 +167,16 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::Edit { id, flushed_seq, edit } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            encode_edit(edit, out);
-            5
+            let extended = edit.place.iter().any(|placed| has_range_deletes(&placed.table));
+            encode_edit(edit, extended, out);
+            if extended { EXTENDED_EDIT } else { 5 }
         }
         Change::Shape { id, flushed_seq, shape } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            encode_shape(shape, out);
-            6
+            let extended = shape.tables().any(|(_, table)| has_range_deletes(table));
+            encode_shape(shape, extended, out);
+            if extended { EXTENDED_SHAPE } else { 6 }
         }
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
@@ -187,7 +196,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
     }
 }
 
-fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
+fn encode_edit(edit: &Edit, extended: bool, out: &mut Vec<u8>) {
     put_varint(out, edit.remove.len() as u64);
     for id in &edit.remove {
         put_varint(out, *id);
@@ -196,7 +205,7 @@ fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
     for placement in &edit.place {
         put_varint(out, u64::from(placement.level));
         put_slot(out, placement.slot);
-        encode_table(&placement.table, out);
+        encode_table(&placement.table, extended, out);
     }
     put_varint(out, edit.cursors.len() as u64);
     for (level, key) in &edit.cursors {
@@ -231,7 +240,7 @@ fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
     put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }
 
-fn encode_table(table: &Table, out: &mut Vec<u8>) {
+fn encode_table(table: &Table, extended: bool, out: &mut Vec<u8>) {
     put_varint(out, table.id);
     put_bytes(out, &table.min_key);
     put_bytes(out, &table.max_key);
@@ -251,9 +260,16 @@ fn encode_table(table: &Table, out: &mut Vec<u8>) {
         put_bytes(out, prefix);
     }
     put_bytes(out, table.sketch.as_bytes());
+    if extended {
+        put_range_deletes(out, &table.range_deletes);
+    }
 }
 
-fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
+fn has_range_deletes(table: &Table) -> bool {
+    !table.range_deletes.is_empty()
+}
+
+fn encode_shape(shape: &Shape, extended: bool, out: &mut Vec<u8>) {
     put_varint(out, shape.state.cursors.len() as u64);
     for (level, key) in &shape.state.cursors {
         put_varint(out, u64::from(*level));
@@ -271,12 +287,12 @@ fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
                 for run in runs {
                     put_varint(out, run.id);
                     put_varint(out, run.last_flush);
-                    encode_tables(&run.tables, out);
+                    encode_tables(&run.tables, extended, out);
                 }
             }
             Level::Overlapping(tables) => {
                 put_varint(out, 1);
-                encode_tables(tables, out);
+                encode_tables(tables, extended, out);
             }
         }
     }
@@ -284,10 +300,10 @@ fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
     put_plan(out, shape.pending.as_deref());
 }
 
-fn encode_tables(tables: &[Arc<Table>], out: &mut Vec<u8>) {
+fn encode_tables(tables: &[Arc<Table>], extended: bool, out: &mut Vec<u8>) {
     put_varint(out, tables.len() as u64);
     for table in tables {
-        encode_table(table, out);
+        encode_table(table, extended, out);
     }
 }
 
@@ -321,15 +337,15 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             options: take_string(body)?,
         },
         4 => Change::Dropped { id: take_u32(body)? },
-        5 => Change::Edit {
+        5 | EXTENDED_EDIT => Change::Edit {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            edit: take_edit(body)?,
+            edit: take_edit(body, tag == EXTENDED_EDIT)?,
         },
-        6 => Change::Shape {
+        6 | EXTENDED_SHAPE => Change::Shape {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            shape: take_shape(body)?,
+            shape: take_shape(body, tag == EXTENDED_SHAPE)?,
         },
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
@@ -346,13 +362,13 @@ pub(super) fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> 
     Ok((take_u32(reader)?, reader.take_bytes()?.into()))
 }
 
-fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
+fn take_edit(reader: &mut Reader<'_>, extended: bool) -> Decoded<Edit> {
     Ok(Edit {
         remove: take_list(reader, |reader| reader.take_varint())?,
         place: take_list(reader, |reader| {
             let level = take_u32(reader)?;
             let slot = take_slot(reader)?;
-            Ok(Placement { level, slot, table: Arc::new(take_table(reader)?) })
+            Ok(Placement { level, slot, table: Arc::new(take_table(reader, extended)?) })
         })?,
         cursors: take_list(reader, take_cursor)?,
         last_level: match take_u32(reader)? {
@@ -385,7 +401,7 @@ fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
     }
 }
 
-fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
+fn take_table(reader: &mut Reader<'_>, extended: bool) -> Decoded<Table> {
     Ok(Table {
         id: take_number(reader)?,
         min_key: reader.take_bytes()?.into(),
@@ -398,15 +414,19 @@ fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
         filter_bits: take_size(reader)?,
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
         sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
+        range_deletes: match extended {
+            true => take_range_deletes(reader)?.into(),
+            false => Arc::default(),
+        },
     })
 }
 
-fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
+fn take_shape(reader: &mut Reader<'_>, extended: bool) -> Decoded<Shape> {
     let cursors = take_list(reader, take_cursor)?.into_iter().collect();
     let last_level = take_u32(reader)?;
     let flush_count = take_number(reader)?;
     let prefix = take_prefix_rule(reader)?;
-    let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
+    let table = |reader: &mut Reader<'_>| take_table(reader, extended).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
             let (id, last_flush) = (take_number(reader)?, take_number(reader)?);
@@ -426,6 +446,7 @@ mod tests {
     use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
 
     use super::*;
+    use crate::base::key::range_delete;
 
     fn table(id: u64) -> Arc<Table> {
         Arc::new(Table {
@@ -440,6 +461,7 @@ mod tests {
             filter_bits: 512,
             prefixes: vec![(*b"a").into()],
             sketch: Sketch::of_nothing(),
+            range_deletes: Arc::default(),
         })
     }
 
@@ -499,6 +521,16 @@ mod tests {
             pending: part.pending.clone(),
             ..shape.clone()
         };
+        let with_ranges = || {
+            let ranges = [range_delete(b"a", 6, b"b"), range_delete(b"c", 7, b"")];
+            Arc::new(Table { range_deletes: Arc::new(ranges), ..(*table(12)).clone() })
+        };
+        let of = |table| {
+            let place = vec![Placement { level: 0, slot: RunSlot::New(12), table }];
+            Edit { place, ..Edit::default() }
+        };
+        let tables = vec![with_ranges(), table(13)];
+        let levels = vec![Level::Overlapping(OverlappingTables::new(tables))];
         vec![
             Change::Store { uid: u64::MAX },
             Change::Counters { next_file: 11, last_seq: 1 << 55, log_floor: 3, log_start_seq: 9 },
@@ -508,6 +540,8 @@ mod tests {
             Change::Shape { id: 1, flushed_seq: 500, shape },
             Change::Edit { id: 1, flushed_seq: 501, edit: part },
             Change::Shape { id: 1, flushed_seq: 501, shape: begun },
+            Change::Edit { id: 1, flushed_seq: 502, edit: of(with_ranges()) },
+            Change::Shape { id: 1, flushed_seq: 502, shape: Shape { levels, ..Shape::default() } },
         ]
     }
 

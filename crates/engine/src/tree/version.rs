@@ -9,6 +9,7 @@ use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{SeqNo, seek_trailer};
+use crate::base::range_deletes::RangeDeletes;
 use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
@@ -25,6 +26,8 @@ pub struct Version {
     /// Shared with the versions before and after, except for changes. Ordered by id, because a
     /// simulation repeats exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
+    /// The range deletes of all tables, if there are any.
+    pub range_deletes: Option<Arc<RangeDeletes>>,
 }
 
 impl Version {
@@ -36,10 +39,13 @@ impl Version {
         mut open: impl FnMut(&Arc<Table>) -> Arc<TableHandle>,
     ) -> Version {
         let mut handles = self.handles.clone();
+        let mut range_deletes_changed = false;
         for table in self.missing_in(&shape) {
             handles.remove_mut(&table.id);
+            range_deletes_changed |= !table.range_deletes.is_empty();
         }
         let mut handle = |table: &Arc<Table>| {
+            range_deletes_changed |= !table.range_deletes.is_empty();
             let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
                 (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
                 (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
@@ -58,7 +64,18 @@ impl Version {
         let levels = shape.levels.iter().enumerate();
         let levels =
             levels.map(|(index, level)| ReadLevel::next(old(index), level, &mut handle)).collect();
-        Version { shape, levels, handles }
+        let range_deletes = match range_deletes_changed {
+            true => range_deletes_of(&shape),
+            false => self.range_deletes.clone(),
+        };
+        Version { shape, levels, handles, range_deletes }
+    }
+
+    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if none
+    /// does. O(1) without range deletes, else O(log n).
+    #[inline]
+    pub fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
+        self.range_deletes.as_ref().map_or(0, |ranges| ranges.over(key, seq))
     }
 
     /// The tables that another shape lacks or holds elsewhere or in another form.
@@ -136,6 +153,13 @@ impl Version {
         }
         ahead.probe_all(stats)
     }
+}
+
+/// The range deletes of all tables. O(tables + n log n).
+fn range_deletes_of(shape: &Shape) -> Option<Arc<RangeDeletes>> {
+    let all = shape.tables().flat_map(|(_, table)| table.range_deletes.iter());
+    let set = RangeDeletes::of(all.cloned().map(Arc::new).collect());
+    (!set.is_empty()).then(|| Arc::new(set))
 }
 
 #[cfg(test)]

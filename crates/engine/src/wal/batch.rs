@@ -1,7 +1,7 @@
 //! An atomic batch of writes across keyspaces, held in the form in which the log stores it.
 //!
 //! ```text
-//! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes)
+//! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes of one key)
 //! ```
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
@@ -23,13 +23,13 @@ pub struct Batch {
 /// One write of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// A put, a delete, or a value pointer that a collection moved.
+    /// A put, a delete of a key or a range, or a value pointer that a collection moved.
     pub kind: Kind,
     /// The keyspace that it writes to.
     pub keyspace: KeyspaceId,
-    /// User key.
+    /// User key; of a range, the first one.
     pub key: &'a [u8],
-    /// Value; empty for a delete.
+    /// Value; empty for a delete. For a range the least key behind it; empty if it has no end.
     pub value: &'a [u8],
 }
 
@@ -70,7 +70,7 @@ impl Batch {
             put_bytes(&mut self.bytes, value);
         }
         self.count += 1;
-        self.deletes += u64::from(kind == Kind::Delete);
+        self.deletes += u64::from(matches!(kind, Kind::Delete | Kind::RangeDelete));
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
@@ -153,7 +153,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
     let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     let key = reader.take_bytes()?;
     let value = match kind {
-        Kind::Put | Kind::Relocate => reader.take_bytes()?,
+        Kind::Put | Kind::Relocate | Kind::RangeDelete => reader.take_bytes()?,
         Kind::Delete => &[],
         _ => return Err(Truncated),
     };

@@ -33,6 +33,7 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::catalog::dead_ranges::{Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::format::record::{Pointer, record_bytes};
 use crate::memtable::UNNUMBERED;
 use crate::schedule::{Relief, Schedule};
 use crate::values::file::ValueFile;
@@ -208,10 +209,13 @@ impl Committer {
         let prepared = match batch.len() {
             // Not if the log may refuse the write: preparing takes memory that a failed write never
             // gives back.
-            1 if !self.env.is_out_of_space() => batch.operations().next().map(|operation| {
-                let prepared = early_view.active.prepare(operation.key, operation.value);
-                (operation.kind, prepared)
-            }),
+            1 if !self.env.is_out_of_space() => {
+                let operation = batch.operations().next();
+                operation.filter(|one| one.kind != Kind::RangeDelete).map(|operation| {
+                    let prepared = early_view.active.prepare(operation.key, operation.value);
+                    (operation.kind, prepared)
+                })
+            }
             _ => None,
         };
         let (first_seq, views) = self.log_and_announce(batch, keyspaces)?;
@@ -250,19 +254,21 @@ impl Committer {
     /// conditional update. For that, either no memtable of the keyspace is flushed between the
     /// look-up of those versions and this call, or flushes note what they write
     /// (`ValueFile::is_dirty`). It writes a few at a time, so that writers do not wait long.
-    /// Returns the last number given out.
+    /// Returns the last number given out. Copies whose key was deleted with a range are added to
+    /// `deleted`, by stream offset and with their bytes.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
+        deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
         let last_at = moves.len().saturating_sub(1) / RELOCATIONS_AT_ONCE * RELOCATIONS_AT_ONCE;
         let (most, last) = moves.split_at(last_at);
         for some in most.chunks(RELOCATIONS_AT_ONCE) {
-            self.commit_some_relocations(keyspace, store, some)?;
+            self.commit_some_relocations(keyspace, store, some, deleted)?;
         }
-        self.commit_some_relocations(keyspace, store, last)
+        self.commit_some_relocations(keyspace, store, last, deleted)
     }
 
     fn commit_some_relocations(
@@ -270,6 +276,7 @@ impl Committer {
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
+        deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
         let state = self.state.lock();
@@ -288,7 +295,14 @@ impl Committer {
             };
             // The memtables are read first: a flush notes its keys before they leave the view.
             let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
-            if !is_replaced && !store.is_dirty(key, *seq) {
+            let is_deleted =
+                view.deleted_below(key, MAX_SEQ) > *seq && !seeded!(RelocationsIgnoreRangeDeletes);
+            if is_deleted {
+                let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
+                let bytes = record_bytes(key.len(), value_bytes as usize);
+                deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
+            }
+            if !is_replaced && !is_deleted && !store.is_dirty(key, *seq) {
                 batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
             }
         }

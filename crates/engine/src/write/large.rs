@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, SeqNo};
+use crate::base::key::{KeyspaceId, Kind, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
@@ -77,6 +77,7 @@ impl Committer {
         drop(state);
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
+        note_range_deletes(batch, &owns, first_seq);
         let last_seq = first_seq + batch.len() - 1;
         self.visibility.publisher.publish(first_seq, last_seq);
         drop(passed_over);
@@ -104,5 +105,14 @@ impl Committer {
         }
         owns.iter_mut().for_each(|own| own.records = own.filled.records());
         owns
+    }
+}
+
+/// Lets readers know of the range deletes of a batch, whose numbers are known now.
+fn note_range_deletes(batch: &Batch, owns: &[Own], first_seq: SeqNo) {
+    let ranges = (first_seq..).zip(batch.operations());
+    for (seq, range) in ranges.filter(|(_, operation)| operation.kind == Kind::RangeDelete) {
+        let own = owns.iter().find(|own| own.keyspace.id == range.keyspace);
+        own.into_iter().for_each(|own| own.filled.note_range_delete(range.key, seq, range.value));
     }
 }

@@ -13,6 +13,7 @@
 
 pub mod overlapping;
 pub mod plan;
+pub mod range_delete;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use crate::prefix::PrefixRule;
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::plan::Plan;
+use crate::shape::range_delete::RangeDelete;
 use crate::sketch::Sketch;
 
 /// Identifies a table file. Never an ordering key (I6).
@@ -36,7 +38,7 @@ pub struct Table {
     pub id: TableId,
     /// Smallest user key, inclusive.
     pub min_key: Box<[u8]>,
-    /// Largest user key, inclusive; range tombstones extend it.
+    /// Largest user key, inclusive; a range delete counts with its first key.
     pub max_key: Box<[u8]>,
     /// File size in bytes.
     pub bytes: u64,
@@ -54,6 +56,8 @@ pub struct Table {
     pub prefixes: Vec<Box<[u8]>>,
     /// Sketch of the user keys inside.
     pub sketch: Sketch,
+    /// The range deletes among the entries, by start.
+    pub range_deletes: Arc<[RangeDelete]>,
 }
 
 impl Table {

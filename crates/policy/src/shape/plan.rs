@@ -15,6 +15,8 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// Tables to be rewritten.
     pub compactions: Vec<Compaction>,
+    /// Tables that leave unread, because nobody can see any of their entries.
+    pub drops: Vec<TableId>,
     /// Round-robin cursors to store.
     pub cursors: Vec<(u32, Box<[u8]>)>,
     /// A new last level to store.
@@ -129,7 +131,8 @@ impl Plan {
     /// All ids that the plan touches.
     pub fn table_ids(&self) -> impl Iterator<Item = TableId> + '_ {
         let compacted = self.compactions.iter().flat_map(Compaction::input_ids);
-        self.moves.iter().map(|step| step.table).chain(compacted)
+        let moved = self.moves.iter().map(|step| step.table);
+        moved.chain(compacted).chain(self.drops.iter().copied())
     }
 
     /// Where the plan writes. For a move: the table's bounds, in every level from the one it leaves

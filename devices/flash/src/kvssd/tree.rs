@@ -252,5 +252,6 @@ fn shape_table(node: &Node) -> Table {
         filter_bits: 0,
         prefixes: Vec::new(),
         sketch: Sketch::of_nothing(),
+        range_deletes: Default::default(),
     }
 }

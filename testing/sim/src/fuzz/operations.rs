@@ -11,7 +11,7 @@ use arbitrary::{Result, Unstructured};
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Error, Options, Store};
 
-use crate::oracle::{Oracle, Write};
+use crate::oracle::{Change, Oracle, Write};
 use crate::workload::{Operation, Run, keyspaces, options};
 
 /// A longer input says no more.
@@ -75,11 +75,13 @@ fn write(input: &mut Unstructured<'_>) -> Result<Write> {
         254 => Vec::new(),
         number => format!("key{:02}", number % 24).into_bytes(),
     };
-    let value = match input.arbitrary::<u8>()? {
-        0..64 => None,
-        kind @ 64..240 => Some(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
+    let change = match input.arbitrary::<u8>()? {
+        0..8 => Change::DeleteRange(Some([&key[..], &[input.arbitrary()?]].concat())),
+        8 => Change::DeleteRange(None),
+        9..64 => Change::Delete,
+        kind @ 64..240 => Change::Put(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
         // Larger than a block, than a slot, than a memtable's share.
-        kind => Some(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
+        kind => Change::Put(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
     };
-    Ok(Write { keyspace, key, value })
+    Ok(Write { keyspace, key, change })
 }

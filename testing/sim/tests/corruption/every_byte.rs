@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Error, Options, Store, ValueOptions, ValuePlacement};
-use runstone_sim::oracle::{Oracle, State, Write};
+use runstone_sim::oracle::{Change, Oracle, State, Write};
 use runstone_sim::samples::{Files, files_of, storage_of};
 use runstone_sim::workload::{self, Operation, Run, generate, keyspaces, read_all};
 
@@ -38,7 +38,7 @@ fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     operations.retain(|operation| !matches!(operation, Operation::Reopen));
     operations.insert(40, Operation::Flush);
     operations.insert(45, Operation::Compact);
-    let tail = Write { keyspace: 0, key: b"tail".to_vec(), value: Some(b"last".to_vec()) };
+    let tail = Write { keyspace: 0, key: b"tail".to_vec(), change: Change::Put(b"last".to_vec()) };
     operations.push(Operation::Flush);
     // Damage before a record that says that it was synced is reported.
     for sync in [true, true, false] {

@@ -13,6 +13,7 @@ use runstone::{
     Snapshot, Store, WalMode, WriteOptions,
 };
 use runstone_sim::changes;
+use runstone_sim::oracle::Change;
 use runstone_sim::random::{Random, number};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
@@ -25,8 +26,8 @@ type Found = BTreeMap<String, Content>;
 /// The id of each keyspace by name. A keyspace that is made again gets a new id.
 type Named = BTreeMap<String, u64>;
 
-/// The keyspace, the key, and the value of a put or `None` for a delete.
-type Write = (u64, Vec<u8>, Option<Vec<u8>>);
+/// The keyspace, the key, and what happens to it.
+type Write = (u64, Vec<u8>, Change);
 
 /// The model: what the store must hold.
 #[derive(Default)]
@@ -48,9 +49,11 @@ fn apply(state: &mut BTreeMap<u64, Content>, batch: &[Write]) {
     for (keyspace, key, value) in batch {
         let content = state.entry(*keyspace).or_default();
         match value {
-            Some(value) => content.insert(key.clone(), value.clone()),
-            None => content.remove(key),
-        };
+            Change::Put(value) => _ = content.insert(key.clone(), value.clone()),
+            Change::Delete => _ = content.remove(key),
+            Change::DeleteRange(end) => content
+                .retain(|found, _| found < key || end.as_ref().is_some_and(|end| found >= end)),
+        }
     }
 }
 
@@ -226,7 +229,13 @@ impl Life {
             let key = format!("key{:02}", self.random.below(40)).into_bytes();
             if self.random.one_in(4) {
                 batch.delete(&keyspace, &key)?;
-                writes.push((id, key, None));
+                writes.push((id, key, Change::Delete));
+                continue;
+            }
+            if self.random.one_in(20) {
+                let end = format!("key{:02}", self.random.below(40)).into_bytes().max(key.clone());
+                batch.delete_range(&keyspace, &key[..]..&end[..])?;
+                writes.push((id, key, Change::DeleteRange(Some(end))));
                 continue;
             }
             let len = match self.random.below(40) {
@@ -236,7 +245,7 @@ impl Life {
             };
             let value: Vec<u8> = (0..len).map(|i| (self.random.draw() >> (i % 40)) as u8).collect();
             batch.put(&keyspace, &key, &value)?;
-            writes.push((id, key, Some(value)));
+            writes.push((id, key, Change::Put(value)));
         }
         let sync = self.random.one_in(6);
         self.world.batches.push(writes);

@@ -81,11 +81,18 @@ impl Collector {
     ) -> Result<()> {
         let (moves, written) = self.move_to_end(keyspace, store, emptied, live)?;
         reached!(GroupCopied);
-        let last_seq = self.committer.commit_relocations(keyspace, store, &moves)?;
+        let mut deleted = Vec::new();
+        let last_seq = self.committer.commit_relocations(keyspace, store, &moves, &mut deleted)?;
         if !seeded!(RelocationsNotSynced) {
             self.committer.sync_through(last_seq)?;
         }
         let (group, segments) = (emptied.group, emptied.segments);
+        if !deleted.is_empty() {
+            // No entry of the tree leads to these copies, so no compaction will note them.
+            let edit = GroupEdit { group, dead: deleted, ..GroupEdit::default() };
+            let edit = ValueEdit { store: store.number, groups: vec![edit] };
+            self.installer.install_values(keyspace, store, edit)?;
+        }
         let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let mut state = store.state.lock();
         let seq = if seeded!(OldSlotsFreedUnderSnapshots) { 0 } else { last_seq };

@@ -158,10 +158,12 @@ impl FileState {
     }
 }
 
-/// The pointer of a key's newest version and its sequence number, if its value is separated.
+/// The pointer of a key's newest version and its sequence number, if its value is separated and no
+/// range delete hides it.
 fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer, SeqNo)>> {
+    let deleted_below = view.deleted_below(key, now);
     let decode = |trailer: u64, bytes: &[u8]| {
-        if !is_pointer(trailer) {
+        if !is_pointer(trailer) || seq_of(trailer) < deleted_below {
             return Ok(None);
         }
         let pointer = Pointer::of_entry(bytes)?;

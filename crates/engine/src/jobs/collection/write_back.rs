@@ -8,6 +8,7 @@
 //! 3. Scan it. The newest record of each key is live, unless a marker or a compaction says that the
 //!    key has a newer version. Deletions and inline values leave such markers; without them their
 //!    keys would come back (`Appender::mark`).
+//!    A record that a range delete hides is not live: the tree tells, as long as it holds either.
 //! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
 //!    meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
 //!    a flush notes its keys before its memtable leaves the view, and this step loads the view
@@ -27,14 +28,14 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::key::SeqNo;
+use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collected;
 use crate::jobs::collection::Collector;
 use crate::jobs::collection::groups::ClosedGroup;
 use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::values::file::ValueFile;
-use crate::values::liveness::{newest, newest_markers};
+use crate::values::liveness::{RecordEntry, newest, newest_markers};
 
 /// The step that a collection begins with.
 enum Begun {
@@ -107,6 +108,13 @@ impl Collector {
         let mut kept = newest(&scanned, &closed.dead);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {
+                // The group does not know of range deletes.
+                let view = keyspace.view.load();
+                let is_deleted = |entry: &RecordEntry| {
+                    view.deleted_below(scanned.key(entry), MAX_SEQ) > entry.seq
+                        && !seeded!(RelocationsIgnoreRangeDeletes)
+                };
+                kept.entries.retain(|entry| !is_deleted(entry));
                 let live = kept.entries.iter().map(|entry| Live { entry, seq: entry.seq });
                 (live.collect(), Vec::new())
             }

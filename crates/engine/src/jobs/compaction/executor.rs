@@ -19,7 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
-use crate::jobs::liveness::Liveness;
+use crate::jobs::liveness::{Liveness, RangeGuard};
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::read::source::{RunIter, Source};
 use crate::table::builder::TableLayout;
@@ -141,7 +141,7 @@ impl Execution<'_> {
         let (version, inputs) = self.inputs();
         let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
         let sources = sources_of(&version, &inputs, &moves)?;
-        let live = self.compactor.liveness(&version, &inputs);
+        let live = self.compactor.liveness(&version, &inputs, &moves);
         let output = self.output(&version, range.lo);
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at))
@@ -211,7 +211,13 @@ pub(super) fn separation_of(
 
 impl Compactor {
     /// Decides which versions stay in a compaction of these tables.
-    fn liveness(&self, version: &Version, compaction: &Compaction) -> Liveness {
+    /// Inputs that are among `moves` are not rewritten.
+    fn liveness(
+        &self,
+        version: &Arc<Version>,
+        compaction: &Compaction,
+        moves: &BTreeSet<u64>,
+    ) -> Liveness {
         let ids: BTreeSet<u64> = compaction.input_ids().collect();
         let guard = DropGuard::new(&version.shape, &ids);
         let is_deepest = version.shape.deepest() == Some(compaction.output_level);
@@ -219,7 +225,12 @@ impl Compactor {
             true => DropGuard::new(&Default::default(), &ids),
             false => guard,
         };
-        Liveness::new(self.visibility.points(), Some(guard))
+        let live = Liveness::new(self.visibility.points(), Some(guard));
+        let range_guard = version.range_deletes.is_some().then(|| {
+            let rewritten = ids.difference(moves).copied().collect();
+            RangeGuard { version: Arc::clone(version), rewritten }
+        });
+        live.with_range_deletes(version.range_deletes.clone(), range_guard)
     }
 }
 

@@ -265,6 +265,8 @@ impl Compactor {
             // One appender writes the values that move to another file, so those are not split.
             && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
+            // A part must not drop a range tombstone while a later part holds what it hides.
+            && !has_range_deletes(version, plan)
             && can_be_parted(shape, plan)
     }
 
@@ -366,4 +368,11 @@ fn note_prefix(keyspace: &KeyspaceCore, shape: &Shape, plan: &Plan, edit: &mut E
     if shape.state.prefix.is_none() && plan.compactions.iter().any(is_prefix) {
         edit.prefix = keyspace.prefixer.lock().as_ref().map(|chosen| chosen.rule().clone());
     }
+}
+
+/// Whether a table that the plan rewrites holds range tombstones.
+fn has_range_deletes(version: &Version, plan: &Plan) -> bool {
+    let inputs = plan.compactions.iter().flat_map(Compaction::input_ids);
+    let mut inputs = inputs.filter_map(|id| version.handle(id));
+    version.range_deletes.is_some() && inputs.any(|table| !table.meta().range_deletes.is_empty())
 }

@@ -36,6 +36,7 @@ impl Totals {
             totals.read_bytes += bytes_of(id);
         }
         totals.read_bytes -= totals.moved_bytes;
+        totals.input_tables += plan.drops.len();
         totals.moved_tables += plan.moves.len();
         totals.moved_bytes += plan.moves.iter().map(|step| bytes_of(step.table)).sum::<u64>();
         totals

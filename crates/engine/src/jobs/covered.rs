@@ -1,0 +1,36 @@
+//! Finds tables that a range delete covers: nobody sees any of their entries, so they leave the
+//! tree unread. Pure.
+
+use runstone_policy::plan::{Busy, Plan};
+use runstone_policy::shape::Table;
+
+use crate::base::key::SeqNo;
+use crate::base::range_deletes::RangeDeletes;
+use crate::tree::version::Version;
+
+/// A plan that drops all covered tables which no job uses. `points` are the numbers that readers
+/// look from, ascending. O(tables).
+pub(super) fn covered_tables(version: &Version, points: &[SeqNo], busy: &Busy) -> Option<Plan> {
+    let ranges = version.range_deletes.as_ref()?;
+    let tables = version.shape.tables().map(|(_, table)| table);
+    // The range deletes of a table may reach beyond its keys.
+    let covered = tables.filter(|table| {
+        table.range_deletes.is_empty()
+            && !busy.tables.contains(&table.id)
+            && is_covered(table, ranges, points)
+    });
+    let drops: Vec<u64> = covered.map(|table| table.id).collect();
+    let why = format!("{} tables hold only what range deletes hide", drops.len());
+    (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
+}
+
+/// Whether the first reader that sees any of a table, and so every later one, sees all of it
+/// deleted.
+fn is_covered(table: &Table, ranges: &RangeDeletes, points: &[SeqNo]) -> bool {
+    let first = match seeded!(CoveredTablesDroppedUnderSnapshots) {
+        true => points.last(),
+        false => points.iter().find(|point| **point >= table.min_seq),
+    };
+    let skyline = first.and_then(|point| ranges.at(*point));
+    skyline.is_some_and(|line| line.over_all(&table.min_key, &table.max_key) > table.max_seq)
+}

@@ -1,0 +1,31 @@
+//! A range tombstone, as metadata of the table that holds it. It acts by its number alone: whatever
+//! is older is deleted, in whichever table it lies. So a table's bounds need not cover the range,
+//! and a table may change its place without regard to it. Only dropping a tombstone depends on what
+//! else the tree holds: see [`crate::drop_guard::range_may_go`].
+
+use crate::shape::{SeqNo, Table};
+
+/// Deletes the keys of a range in all entries with smaller numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeDelete {
+    /// The first key.
+    pub start: Box<[u8]>,
+    /// The least key behind the range; `None` if it has no end.
+    pub end: Option<Box<[u8]>>,
+    /// The number of the write.
+    pub seq: SeqNo,
+}
+
+impl RangeDelete {
+    /// Whether a table may hold an entry that this deletes.
+    pub fn meets(&self, table: &Table) -> bool {
+        table.min_seq < self.seq
+            && *table.max_key >= *self.start
+            && self.end.as_ref().is_none_or(|end| table.min_key < *end)
+    }
+
+    /// Whether this deletes every key between the two, both included.
+    pub fn covers(&self, min_key: &[u8], max_key: &[u8]) -> bool {
+        *self.start <= *min_key && self.end.as_ref().is_none_or(|end| *max_key < **end)
+    }
+}
