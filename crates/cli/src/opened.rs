@@ -67,6 +67,11 @@ pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+    /// Deletes all keys of a range without a limit by one record; `false` if the store has none for
+    /// that.
+    fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<bool> {
+        Ok(false)
+    }
     /// Visits the entries of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
 }

@@ -58,9 +58,16 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
     entries.write(&writes, durability)
 }
 
-/// Deletes the keys of a range one by one, in batches: what is deleted of it when this fails stays
-/// deleted. The engine has no delete of a range.
+/// Deletes the keys of a range, all or none by one record. With a limit, or in a store without such
+/// records, it deletes them in batches: what is deleted when this fails stays deleted. Returns how
+/// many there were.
 fn delete_range(entries: &dyn Entries, mut range: Range, durability: Durability) -> Result<u64> {
+    if range.limit.is_none() {
+        let count = entries.walk(&range, &mut |_, _| Ok(()))?;
+        if count == 0 || entries.delete_range(&range, durability)? {
+            return Ok(count);
+        }
+    }
     let mut left = range.limit.unwrap_or(u64::MAX);
     let mut deleted = 0;
     loop {

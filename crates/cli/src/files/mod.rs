@@ -5,6 +5,7 @@ pub mod stats;
 mod target;
 pub mod verify;
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use runstone::kv::{KvStore, KvWrite};
@@ -50,6 +51,14 @@ impl Entries for KeyspaceEntries<'_> {
         Ok(self.store.write(&batch, options_of(durability))?)
     }
 
+    fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
+        keyspaces::refuse_reserved(self.keyspace.name())?;
+        let start = range.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.keyspace.delete_range_with::<&[u8]>((start, end), options_of(durability))?;
+        Ok(true)
+    }
+
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
         range.walk(self.keyspace, self.snapshot, visit)
     }
@@ -68,6 +77,10 @@ impl Entries for FileStore {
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         self.entries().write(writes, durability)
+    }
+
+    fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
+        self.entries().delete_range(range, durability)
     }
 
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {

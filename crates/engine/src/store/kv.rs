@@ -1,6 +1,8 @@
 //! The operations that every key-value store offers, whatever it is made of. The command line, the
 //! benchmarks and the peers use this trait; [`crate::Store`] offers more.
 
+use std::ops::Bound;
+
 use crate::base::error::Result;
 use crate::base::key::Kind;
 use crate::base::options::{Durability, WriteOptions};
@@ -59,6 +61,9 @@ pub struct KvMetrics {
     pub log_bytes_written: u64,
 }
 
+/// Keys that a store without range deletes removes in one batch.
+const DELETED_AT_ONCE: usize = 1000;
+
 /// A key-value store, as benchmarks and tools see it.
 pub trait KvStore: Send + Sync {
     /// The name of the store in reports.
@@ -76,6 +81,25 @@ pub trait KvStore: Send + Sync {
 
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+
+    /// Removes the keys from `start` up to `end`, or to the last. A store without a record for it
+    /// finds the keys and deletes them in batches: if that fails, some are gone.
+    fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
+        let mut from = start.to_vec();
+        loop {
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            self.scan(Some(&from), Direction::Forward, &mut |key, _| {
+                let is_inside = end.is_none_or(|end| key < end);
+                keys.extend(is_inside.then(|| key.to_vec()));
+                is_inside && keys.len() < DELETED_AT_ONCE
+            })?;
+            let Some(last) = keys.last() else { return Ok(()) };
+            from = [last, &[0][..]].concat();
+            let deletes: Vec<KvWrite<'_>> =
+                keys.iter().map(|key| KvWrite::Delete { key }).collect();
+            self.write(&deletes, durability)?;
+        }
+    }
 
     /// Looks up a key.
     fn get(&self, key: &[u8]) -> Result<Option<Value>>;
@@ -128,6 +152,12 @@ impl KvStore for Store {
             }
         }
         Store::write(self, &batch, WriteOptions { durability: Some(durability) })
+    }
+
+    fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
+        let options = WriteOptions { durability: Some(durability) };
+        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+        self.default_keyspace().delete_range_with::<&[u8]>((Bound::Included(start), end), options)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {

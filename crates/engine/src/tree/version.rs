@@ -155,6 +155,14 @@ impl Version {
     }
 }
 
+impl Version {
+    /// Whether a range delete may hide entries of a table, from those who see it.
+    pub fn hides_some_of(&self, table: &Table) -> bool {
+        let skyline = self.range_deletes.as_ref().and_then(|ranges| ranges.at(SeqNo::MAX));
+        skyline.is_some_and(|line| line.over_any(&table.min_key, &table.max_key) > table.min_seq)
+    }
+}
+
 /// The range deletes of all tables. O(tables + n log n).
 fn range_deletes_of(shape: &Shape) -> Option<Arc<RangeDeletes>> {
     let all = shape.tables().flat_map(|(_, table)| table.range_deletes.iter());

@@ -5,4 +5,5 @@ mod cursors;
 mod dead_ranges;
 mod extreme_options;
 mod operations;
+mod range_deletes;
 mod versions;

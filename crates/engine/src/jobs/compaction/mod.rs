@@ -212,7 +212,9 @@ impl Compactor {
         let layout = self.layout(keyspace, version, compaction)?;
         let inputs = slice_inputs(version, compaction)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
-        let rule = CellRule::of(compaction, layout.prefixer.as_ref());
+        let mut rule = CellRule::of(compaction, layout.prefixer.as_ref());
+        // What range deletes hide goes only if it is rewritten.
+        rule.may_move &= !inputs.iter().any(|input| version.hides_some_of(&input.table));
         let usual_bytes = rule.usual_bytes();
         let threads = self.thread_count(bytes, usual_bytes);
         let mode = keyspace.options.load().sub_compactions;

@@ -1,0 +1,281 @@
+//! Range deletes: what they hide, for whom, and when they and what they hide may go. Each rule has a
+//! test that holds, and that finds the bug which the rule prevents.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use runstone::seeded::{self, Bug};
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, Batch, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
+    ValueOptions, ValuePlacement, WriteOptions,
+};
+use runstone_sim::found::panics;
+
+fn open(change: impl FnOnce(&mut KeyspaceOptions)) -> Store {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    keyspace.shape.base_bytes = 64 << 10;
+    keyspace.shape.table_bytes = 16 << 10;
+    change(&mut keyspace);
+    let options =
+        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn fill(store: &Store, numbers: std::ops::Range<u64>) {
+    numbers.for_each(|number| store.put(key(number), [number as u8; 100]).expect("puts"));
+}
+
+fn delete(store: &Store, from: u64, to: u64) {
+    store.default_keyspace().delete_range(key(from)..key(to)).expect("deletes");
+}
+
+/// The number of keys, by scans in both directions and by gets.
+fn count(keyspace: &Keyspace) -> usize {
+    let all: Vec<_> = keyspace.iter().expect("opens").map(|item| item.expect("reads").0).collect();
+    let back = keyspace.iter().expect("opens").rev().count();
+    assert_eq!(all.len(), back, "both directions show the same");
+    assert!(all.iter().all(|key| keyspace.get(key).expect("reads").is_some()), "and so do gets");
+    all.len()
+}
+
+fn holds_and_finds(bug: Bug, check: impl Fn()) {
+    check();
+    assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
+}
+
+#[test]
+fn bounds_are_those_of_a_range() {
+    let left = |delete: &dyn Fn(&Keyspace) -> Result<(), Error>| {
+        let store = open(|_| ());
+        ["", "a", "b", "c"].iter().for_each(|key| store.put(key, "v").expect("puts"));
+        delete(store.default_keyspace()).expect("deletes");
+        let keys = store.default_keyspace().iter().expect("opens");
+        let keys = keys.map(|item| String::from_utf8(item.expect("reads").0).expect("text"));
+        keys.collect::<Vec<_>>().join(",")
+    };
+    assert_eq!(left(&|all| all.delete_range("a".."c")), ",c");
+    assert_eq!(left(&|all| all.delete_range("a"..="b")), ",c");
+    assert_eq!(
+        left(&|all| all.delete_range::<&str>((Bound::Excluded("a"), Bound::Unbounded))),
+        ",a"
+    );
+    assert_eq!(left(&|all| all.delete_range(.."b")), "b,c");
+    assert_eq!(left(&Keyspace::clear), "");
+    assert_eq!(left(&|all| all.delete_range("b".."b")), ",a,b,c", "an empty range");
+    let refused = open(|_| ()).default_keyspace().delete_range("c".."a").expect_err("inverted");
+    assert!(refused.to_string().contains("\"c\" to \"a\" ends before it starts"), "{refused}");
+}
+
+/// In a batch, a range delete removes what came before it, and nothing that came after.
+#[test]
+fn a_batch_applies_in_order() {
+    for is_flushed in [false, true] {
+        let store = open(|_| ());
+        let keyspace = store.default_keyspace();
+        store.put("a1", "old").expect("puts");
+        let mut batch = Batch::new();
+        batch.put(keyspace, "a2", "before").expect("fits");
+        batch.delete_range(keyspace, "a".."b").expect("fits");
+        batch.put(keyspace, "a3", "after").expect("fits");
+        store.write(&batch, WriteOptions::default()).expect("writes");
+        if is_flushed {
+            store.flush().expect("flushes");
+        }
+        let values = keyspace.multi_get(&["a1", "a2", "a3"]).expect("reads");
+        let found: Vec<bool> = values.iter().map(Option::is_some).collect();
+        assert_eq!(found, [false, false, true]);
+        assert_eq!(count(keyspace), 1);
+    }
+}
+
+/// A batch that does not fit a log segment gets its numbers late, and so do its range deletes.
+#[test]
+fn a_large_batch_deletes_ranges() {
+    let store = open(|_| ());
+    let keyspace = store.default_keyspace();
+    fill(&store, 0..100);
+    let mut batch = Batch::new();
+    batch.delete_range(keyspace, key(10)..key(90)).expect("fits");
+    batch.put(keyspace, key(50), vec![1; 20 << 20]).expect("fits");
+    store.write(&batch, WriteOptions::default()).expect("writes");
+    assert_eq!(count(keyspace), 21);
+    store.flush().expect("flushes");
+    assert_eq!(count(keyspace), 21);
+}
+
+/// Snapshots from before a range delete show what it hides, also after everything was compacted.
+#[test]
+fn older_snapshots_see_what_was_deleted() {
+    holds_and_finds(Bug::RangeDeletesForAllSnapshots, || {
+        let store = open(|_| ());
+        let keyspace = store.default_keyspace();
+        fill(&store, 0..50);
+        let before = store.snapshot();
+        delete(&store, 10, 20);
+        let between = store.snapshot();
+        fill(&store, 12..14);
+        delete(&store, 5, 45);
+        let shown = |snapshot| {
+            let mut cursor = keyspace.cursor(ReadOptions::default().at(snapshot)).expect("opens");
+            cursor.seek_to_first().expect("seeks");
+            let mut count = 0;
+            while cursor.valid() {
+                assert!(keyspace.get_at(cursor.key(), snapshot).expect("reads").is_some());
+                count += 1;
+                cursor.next().expect("steps");
+            }
+            count
+        };
+        for _ in 0..3 {
+            assert_eq!((shown(&before), shown(&between), count(keyspace)), (50, 40, 10));
+            store.compact().expect("compacts");
+        }
+    });
+}
+
+/// A range tombstone must stay while any table holds what it hides, in whatever level that is.
+#[test]
+fn a_range_tombstone_outlives_what_it_hides() {
+    holds_and_finds(Bug::RangeTombstonesDroppedEarly, || {
+        let store = open(|_| ());
+        fill(&store, 0..2000);
+        store.compact().expect("compacts");
+        delete(&store, 500, 1500);
+        // Compacts the tables with the first keys of the range, and not those behind.
+        store.put(key(500), "new").expect("puts");
+        store.flush().expect("flushes");
+        store.default_keyspace().compact_range(&key(499), Some(&key(501))).expect("compacts");
+        assert_eq!(count(store.default_keyspace()), 1001);
+    });
+}
+
+/// A newer version of the first key is no reason to drop the range tombstone, which is stored there.
+#[test]
+fn a_put_of_its_first_key_leaves_a_range_tombstone() {
+    holds_and_finds(Bug::RangeTombstonesShadowed, || {
+        let store = open(|_| ());
+        fill(&store, 0..20);
+        store.flush().expect("flushes");
+        delete(&store, 5, 15);
+        store.put(key(5), "new").expect("puts");
+        store.flush().expect("flushes");
+        assert_eq!(count(store.default_keyspace()), 11);
+    });
+}
+
+/// A compaction that drops a range tombstone drops what it hides too, in blocks that no other input
+/// meets as well.
+#[test]
+fn blocks_with_hidden_entries_are_not_copied() {
+    holds_and_finds(Bug::CoveredBlocksCopied, || {
+        let store = open(|_| ());
+        fill(&store, 0..3000);
+        store.compact().expect("compacts");
+        delete(&store, 100, 2900);
+        store.compact().expect("compacts");
+        assert_eq!(count(store.default_keyspace()), 200);
+        let shape = store.default_keyspace().shape();
+        assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 200);
+    });
+}
+
+/// Tables that a range delete covers leave unread, but not before those who see them.
+#[test]
+fn covered_tables_leave_unread() {
+    holds_and_finds(Bug::CoveredTablesDroppedUnderSnapshots, || {
+        let store = open(|_| ());
+        fill(&store, 0..30_000);
+        store.compact().expect("compacts");
+        let keyspace = store.default_keyspace();
+        let before = store.snapshot();
+        let tables = || keyspace.shape().tables().count();
+        let all = tables();
+        delete(&store, 0, 29_990);
+        store.flush().expect("flushes");
+        store.wait_idle().expect("waits");
+        assert!(keyspace.get_at(key(1500), &before).expect("reads").is_some(), "P5");
+        drop(before);
+        let reads = || store.metrics().counters.compaction_bytes_read;
+        let read = reads();
+        store.put("zzz", "stirs").expect("puts");
+        store.flush().expect("flushes");
+        store.wait_idle().expect("waits");
+        assert!(all > 3 && tables() <= 3, "{} of {all} tables are left", tables());
+        assert!(reads() - read < 64 << 10, "{} bytes were read", reads() - read);
+        assert_eq!(count(keyspace), 11);
+    });
+}
+
+/// Walks jump over a deleted range at once, in both directions, wherever its entries lie.
+#[test]
+fn walks_jump_over_a_deleted_range() {
+    for is_flushed in [false, true] {
+        let store = open(|_| ());
+        fill(&store, 0..20_000);
+        if is_flushed {
+            store.compact().expect("compacts");
+        }
+        delete(&store, 100, 19_900);
+        let passed = || store.metrics().counters.hidden_passed;
+        let before = passed();
+        assert_eq!(count(store.default_keyspace()), 200);
+        assert!(passed() - before < 50, "{} hidden entries were passed", passed() - before);
+    }
+}
+
+/// A collection that writes pointers trusts the group, which does not know of range deletes.
+#[test]
+fn a_collection_does_not_bring_a_deleted_key_back() {
+    holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || {
+        let store = open(|keyspace| {
+            keyspace.values = ValueOptions {
+                placement: ValuePlacement::HashGrouped,
+                gc_pointers: GcPointers::Writeback,
+                separate_at: 16,
+                groups: 1,
+                slot_bytes: 4096,
+                ..ValueOptions::default()
+            };
+        });
+        fill(&store, 0..1000);
+        store.flush().expect("flushes");
+        fill(&store, 500..1000);
+        store.flush().expect("flushes");
+        delete(&store, 0, 600);
+        store.collect_values().expect("collects");
+        assert_eq!(count(store.default_keyspace()), 400);
+        store.compact().expect("compacts");
+        store.collect_values().expect("collects");
+        assert_eq!(count(store.default_keyspace()), 400);
+    });
+}
+
+/// Deleting everything and compacting gives the space back, under every placement.
+#[test]
+fn space_comes_back() {
+    for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
+        let store = open(|keyspace| {
+            keyspace.values.placement = placement;
+            keyspace.values.separate_at = 16;
+            (keyspace.values.groups, keyspace.values.slot_bytes) = (2, 4096);
+        });
+        fill(&store, 0..20_000);
+        store.flush().expect("flushes");
+        let held = |store: &Store| {
+            let keyspace = store.default_keyspace();
+            let used: u64 = keyspace.value_usage().iter().map(|usage| usage.used_bytes()).sum();
+            keyspace.shape().bytes() + used
+        };
+        let before = held(&store);
+        store.default_keyspace().clear().expect("clears");
+        store.compact().expect("compacts");
+        let after = held(&store);
+        assert!(after * 100 <= before, "{placement:?}: {after} of {before} bytes are left");
+        assert_eq!(count(store.default_keyspace()), 0);
+    }
+}
