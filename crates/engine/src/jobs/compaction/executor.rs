@@ -141,7 +141,7 @@ impl Execution<'_> {
         let (version, inputs) = self.inputs();
         let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
         let sources = sources_of(&version, &inputs, &moves)?;
-        let live = self.compactor.liveness(&version, &inputs, &moves);
+        let live = self.liveness(&version, &inputs, &moves);
         let output = self.output(&version, range.lo);
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at))
@@ -209,7 +209,7 @@ pub(super) fn separation_of(
     Separation::of_compaction(&keyspace.values.load_full(), &options.values, least_id)
 }
 
-impl Compactor {
+impl Execution<'_> {
     /// Decides which versions stay in a compaction of these tables.
     /// Inputs that are among `moves` are not rewritten.
     fn liveness(
@@ -225,8 +225,10 @@ impl Compactor {
             true => DropGuard::new(&Default::default(), &ids),
             false => guard,
         };
-        let live = Liveness::new(self.visibility.points(), Some(guard));
-        let range_guard = version.range_deletes.is_some().then(|| {
+        let live = Liveness::new(self.compactor.visibility.points(), Some(guard));
+        // A group whose pointers are written back trusts the tree to hold every range delete.
+        let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
+        let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {
             let rewritten = ids.difference(moves).copied().collect();
             RangeGuard { version: Arc::clone(version), rewritten }
         });
