@@ -93,6 +93,7 @@ mod write;
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
 pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use base::merge_operator::MergeOperator;
 pub use base::metrics;
 pub use base::metrics::MetricsSnapshot;
 pub use base::options::{

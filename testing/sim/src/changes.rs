@@ -11,7 +11,7 @@ use runstone::{
     ValuePlacement,
 };
 
-use crate::oracle::{Change, Oracle, State, Write};
+use crate::oracle::{Change, OPERATOR, Oracle, State, Write};
 use crate::random::Random;
 use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for};
 
@@ -74,6 +74,15 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     let drawn = options_for(policy.name(), draw, Background::Manual);
     let mut keyspace = drawn.keyspace.unwrap_or_default();
     let (placement, gc_pointers) = PLACEMENTS[random.below(PLACEMENTS.len() as u64) as usize];
+    // A life has a merge operator or not. Not every placement goes with one.
+    let merges = seed.is_multiple_of(2);
+    keyspace.merge_operator = if merges { OPERATOR.to_string() } else { String::new() };
+    let (placement, gc_pointers) = match (merges, placement, gc_pointers) {
+        (true, ValuePlacement::Vlog, _) | (true, _, GcPointers::Writeback) => {
+            (ValuePlacement::HashGrouped, GcPointers::Stable)
+        }
+        _ => (placement, gc_pointers),
+    };
     let values = &mut keyspace.values;
     (values.placement, values.gc_pointers) = (placement, gc_pointers);
     (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);

@@ -16,6 +16,9 @@ pub struct Write {
     pub change: Change,
 }
 
+/// The merge operator of workloads. Its operands do not commute, and none counts twice unseen.
+pub const OPERATOR: &str = "append(,)";
+
 /// What a write does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -23,6 +26,8 @@ pub enum Change {
     Put(Vec<u8>),
     /// Deletes the key.
     Delete,
+    /// An operand of the merge operator [`OPERATOR`].
+    Merge(Vec<u8>),
     /// Deletes all keys from this one up to another; without one, to the end.
     DeleteRange(Option<Vec<u8>>),
 }
@@ -121,6 +126,13 @@ fn apply(state: &mut State, batch: &[Write]) {
         let place = (write.keyspace, write.key.clone());
         match &write.change {
             Change::Put(value) => _ = state.insert(place, value.clone()),
+            Change::Merge(operand) => match state.get_mut(&place) {
+                Some(value) => {
+                    value.push(b',');
+                    value.extend_from_slice(operand);
+                }
+                None => _ = state.insert(place, operand.clone()),
+            },
             Change::Delete => _ = state.remove(&place),
             Change::DeleteRange(end) => state.retain(|(keyspace, key), _| {
                 let is_before = *keyspace != write.keyspace || *key < write.key;

@@ -13,7 +13,7 @@ use runstone::{
     ValuePlacement, WalMode, WriteOptions,
 };
 
-use crate::oracle::{Change, Oracle, State, Write, assert_same};
+use crate::oracle::{Change, OPERATOR, Oracle, State, Write, assert_same};
 use crate::random::Random;
 
 /// Names of the keyspaces that workloads use.
@@ -73,6 +73,19 @@ pub fn generate_large(seed: u64, count: usize) -> Vec<Operation> {
     operations
 }
 
+/// The same operations with puts in the place of operands, which not every placement goes with.
+pub fn without_operands(mut operations: Vec<Operation>) -> Vec<Operation> {
+    for operation in &mut operations {
+        let Operation::Write { writes, .. } = operation else { continue };
+        for write in writes {
+            if let Change::Merge(operand) = &write.change {
+                write.change = Change::Put(operand.clone());
+            }
+        }
+    }
+    operations
+}
+
 fn operation(random: &mut Random) -> Operation {
     match random.below(100) {
         0..55 => {
@@ -102,6 +115,10 @@ fn write(random: &mut Random) -> Write {
     };
     if random.one_in(25) {
         return range_delete(random, keyspace, key);
+    }
+    if random.one_in(6) {
+        let operand = (0..random.below(9)).map(|_| random.draw() as u8).collect();
+        return Write { keyspace, key, change: Change::Merge(operand) };
     }
     let value = (!random.one_in(4)).then(|| {
         let len = match random.below(10) {
@@ -178,6 +195,9 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     if stack.one_in(4) {
         keyspace.sub_compactions = SubCompactions::Components;
     }
+    if keyspace.values.placement != ValuePlacement::Vlog && !keyspace.values.writes_back() {
+        keyspace.merge_operator = OPERATOR.to_string();
+    }
     keyspace.partition_flushes = Random::new(seed ^ 0x0f1a_5c75).one_in(3);
     Options {
         memory_budget_bytes: 2 << 20,
@@ -225,11 +245,14 @@ pub fn cooled(options: Options) -> Options {
     options
 }
 
-/// The same options with another placement. Hash groups get stable pointers.
+/// The same options with another placement. Hash groups get stable pointers, and a log no merge
+/// operator.
 pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.placement = placement;
         keyspace.values.gc_pointers = GcPointers::Stable;
+        let may_merge = placement != ValuePlacement::Vlog;
+        keyspace.merge_operator = if may_merge { OPERATOR.to_string() } else { String::new() };
     }
     options
 }
@@ -240,6 +263,7 @@ pub fn written_back(options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.cold_stream = false;
         keyspace.values.gc_pointers = GcPointers::Writeback;
+        keyspace.merge_operator.clear();
     }
     options
 }
@@ -328,10 +352,20 @@ impl Run {
     fn write(&mut self, writes: &[Write], sync: bool) -> Result<(), Error> {
         let keyspaces = keyspaces(self.store())?;
         let mut batch = Batch::new();
-        for write in writes {
+        let mut writes = writes.to_vec();
+        for write in &mut writes {
+            // Not every placement goes with operands.
+            if let Change::Merge(operand) = &write.change
+                && keyspaces[write.keyspace].options().merge_operator.is_empty()
+            {
+                write.change = Change::Put(operand.clone());
+            }
+        }
+        for write in &writes {
             let keyspace = &keyspaces[write.keyspace];
             match &write.change {
                 Change::Put(value) => batch.put(keyspace, &write.key, value)?,
+                Change::Merge(operand) => batch.merge(keyspace, &write.key, operand)?,
                 Change::Delete => batch.delete(keyspace, &write.key)?,
                 Change::DeleteRange(Some(end)) => {
                     batch.delete_range(keyspace, &write.key[..]..&end[..])?;
@@ -339,7 +373,7 @@ impl Run {
                 Change::DeleteRange(None) => batch.delete_range(keyspace, &write.key[..]..)?,
             }
         }
-        self.oracle.attempt(writes);
+        self.oracle.attempt(&writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
         self.store().write(&batch, WriteOptions { durability: Some(durability) })?;
         self.oracle.acknowledge();

@@ -91,6 +91,16 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
+    /// A merge operator failed on a key. Its operands stay, and so does everything else.
+    #[error("merge operator {operator} failed on key \"{key}\": {what}")]
+    MergeFailed {
+        /// The name of the operator.
+        operator: String,
+        /// The key, escaped.
+        key: String,
+        /// Its message.
+        what: String,
+    },
     /// A store of another kind behind [`crate::kv::KvStore`] failed.
     #[error("{engine}: {what}")]
     Foreign {
@@ -176,6 +186,7 @@ impl Error {
             Error::NoSpace { .. } => "free some space; writes then work again by themselves".into(),
             Error::Stopped { cause } => format!("fix the cause and reopen: {}", cause.hint()),
             Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),
+            Error::MergeFailed { .. } => "put or delete the key: that ends its operands".into(),
             Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
             Error::InsideEvent => {
                 "a listener may read; note the event, and do the rest in another thread".into()

@@ -28,7 +28,7 @@ pub enum Kind {
     Delete = 0,
     /// The value is stored inline.
     Put = 1,
-    /// An operand of a merge operator. Reserved.
+    /// An operand of the keyspace's merge operator, on top of older versions.
     Merge = 2,
     /// Deletes older entries from this key on. The value is the least key behind the range; empty
     /// means that the range has no end.

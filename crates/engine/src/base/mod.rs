@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod health;
 pub(crate) mod key;
+pub(crate) mod merge_operator;
 pub mod metrics;
 pub(crate) mod options;
 pub(crate) mod prefetch;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
+use crate::base::merge_operator::MergeOperator;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
 
 /// What an acknowledged write survives.
@@ -129,6 +130,8 @@ pub struct Options {
     pub listener: Option<Arc<dyn EventListener>>,
     /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
     pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
+    /// Merge operators that keyspaces may name, beside those that are built in.
+    pub merge_operators: Vec<Arc<dyn MergeOperator>>,
     /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
     pub keyspace: Option<KeyspaceOptions>,
 }
@@ -154,6 +157,7 @@ impl Default for Options {
             seed: None,
             listener: None,
             prefix_extractors: Vec::new(),
+            merge_operators: Vec::new(),
             keyspace: None,
         }
     }
@@ -314,6 +318,10 @@ pub struct KeyspaceOptions {
     pub l0_slowdown_runs: u32,
     /// Level-0 runs at which writers wait.
     pub l0_stop_runs: u32,
+    /// The merge operator that operands of this keyspace are for: `add-i64`, `add-u64`, `min`,
+    /// `max`, `append(SEPARATOR)`, `json-merge-patch`, or one that the program registers. Empty for
+    /// none. It may be set later, and then never changes.
+    pub merge_operator: String,
     /// Where values are stored.
     pub values: ValueOptions,
     /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0 means
@@ -341,6 +349,7 @@ impl Default for KeyspaceOptions {
             l0_slowdown_runs: 24,
             l0_stop_runs: 48,
             debt_slowdown_bytes: 16 << 30,
+            merge_operator: String::new(),
             values: ValueOptions::default(),
         }
     }
@@ -535,6 +544,7 @@ impl KeyspaceOptions {
         policy.check(&self.shape)?;
         self.prefix_rule()?;
         self.values.check()?;
+        self.check_merge_operator()?;
         let ranges: [(&str, u64, u64, u64); 8] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
@@ -592,6 +602,39 @@ impl KeyspaceOptions {
             ));
         }
         Ok(())
+    }
+
+    /// Collections that write pointers would put them above the operands of their keys.
+    fn check_merge_operator(&self) -> Result<()> {
+        let writes_pointers =
+            self.values.placement == ValuePlacement::Vlog || self.values.writes_back();
+        if !self.merge_operator.is_empty() && writes_pointers {
+            return Err(Error::invalid(
+                format!(
+                    "merge_operator {} does not go with a placement whose collections write \
+                     pointers: those would lie above the operands",
+                    self.merge_operator
+                ),
+                "set values.placement to \"inline\", or to \"hash-grouped\" with \
+                 values.gc_pointers = \"stable\"",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses another merge operator than the one that operands in the tree are for.
+    pub(crate) fn check_same_operator(&self, stored: &KeyspaceOptions) -> Result<()> {
+        let (old, new) = (&stored.merge_operator, &self.merge_operator);
+        if old.is_empty() || old == new {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("the keyspace holds operands of merge operator {old}, not of {new:?}"),
+            format!(
+                "it cannot change: set merge_operator to {old:?}, or copy the entries into a new \
+                 keyspace"
+            ),
+        ))
     }
 
     /// The prefix rule of the options; `None` for `auto`.

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use runstone_policy::prefix::{PrefixExtractor, Prefixer};
+use runstone_policy::prefix::Prefixer;
 use runstone_storage::fork::Process;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
-use crate::base::options::KeyspaceOptions;
+use crate::base::merge_operator::Merging;
+use crate::base::options::{KeyspaceOptions, Options};
 use crate::catalog::dead_ranges::DeadRanges;
 use crate::catalog::settle::settle_prefixer;
 use crate::log::{LOG_FORMAT, newer_format};
@@ -62,6 +63,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
+    /// What operands of its keys are for.
+    pub(crate) merging: ArcSwap<Merging>,
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
@@ -69,20 +72,23 @@ pub(crate) struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// The keyspace that the manifest describes, with an empty memtable.
+    /// The keyspace that the manifest describes, with an empty memtable. What its options name is
+    /// looked up among what is registered with the store.
     pub(crate) fn open(
         id: KeyspaceId,
         state: &KeyspaceState,
         tables: &Arc<TableContext>,
         pool: &Arc<ChunkPool>,
-        extractors: &[Arc<dyn PrefixExtractor>],
+        registered: &Options,
     ) -> Result<KeyspaceCore> {
         // The record's checksum holds, so this is not corruption: a newer release wrote the text.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
             tracing::error!(keyspace = state.name, %error, "stored options are not understood");
             newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
         })?;
+        let extractors = &registered.prefix_extractors;
         let prefixer = settle_prefixer(state.shape.state.prefix.as_ref(), &options, extractors)?;
+        let merging = Merging::find(&options.merge_operator, &registered.merge_operators);
         let version = Version::default().next(state.shape.clone(), |table| {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });
@@ -110,6 +116,7 @@ impl KeyspaceCore {
             process: Process::current(),
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
+            merging: ArcSwap::from_pointee(merging),
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
         })

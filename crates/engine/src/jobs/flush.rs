@@ -27,6 +27,7 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collector;
 use crate::jobs::cutter::Cutter;
 use crate::jobs::flush_cuts;
+use crate::jobs::folding::Folding;
 use crate::jobs::install::{FlushedMemtable, Installer};
 use crate::jobs::liveness::Liveness;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
@@ -74,10 +75,11 @@ pub(crate) fn write_memtable(
     };
     let mut output = Output::new(catalog, layout, cutter);
     output.separation = separation;
+    output.folding = Folding::of(keyspace);
     let live = Liveness::new(visibility.points(), None);
+    let live = live.with_range_deletes(memtable.range_deletes(), None);
     // With values apart, only compactions drop what a range delete hides: they note dead records.
-    let is_inline = keyspace.values.load().is_empty();
-    let live = live.with_range_deletes(memtable.range_deletes().filter(|_| is_inline), None);
+    let live = if keyspace.values.load().is_empty() { live } else { live.keep_hidden() };
     let sources = vec![Source::memtable(memtable)];
     write_streams(sources, KeyRange::default(), output, live, now_and_then)
 }

@@ -20,10 +20,33 @@ pub(crate) struct Liveness {
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
     range_deletes: Option<Arc<RangeDeletes>>,
+    /// Whether what they hide goes. Otherwise they only end chains of operands.
+    drops_hidden: bool,
     key: Vec<u8>,
     /// The stripe of the last version of `key` that was kept or dropped as a spent tombstone;
     /// `None` before the first version.
     stripe: Option<usize>,
+    /// Whether that version is an operand, and its base was not met yet.
+    is_open: bool,
+}
+
+/// What becomes of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) stays: bool,
+    /// What it means for the operands of its stripe above it, if there are any without a base.
+    pub(crate) link: Option<Link>,
+}
+
+/// A version below operands of the same stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Another operand.
+    Operand,
+    /// The value that they apply to.
+    Base,
+    /// The key was deleted below them; by a range delete, unless the version is a delete.
+    Deleted,
 }
 
 /// The tree in which a compaction drops range tombstones.
@@ -36,8 +59,16 @@ pub(crate) struct RangeGuard {
 impl Liveness {
     pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> Liveness {
         assert!(!points.is_empty(), "at least the present is visible");
-        let (range_guard, range_deletes, key, stripe) = (None, None, Vec::new(), None);
-        Liveness { points, guard, range_guard, range_deletes, key, stripe }
+        Liveness {
+            points,
+            guard,
+            range_guard: None,
+            range_deletes: None,
+            drops_hidden: true,
+            key: Vec::new(),
+            stripe: None,
+            is_open: false,
+        }
     }
 
     /// Drops what these range deletes hide, and with a guard the range tombstones that hide nothing
@@ -50,6 +81,11 @@ impl Liveness {
         Liveness { range_deletes, range_guard, ..self }
     }
 
+    /// Leaves what range deletes hide to a later compaction.
+    pub(crate) fn keep_hidden(self) -> Liveness {
+        Liveness { drops_hidden: false, ..self }
+    }
+
     /// Whether the key differs from that of the previous call.
     pub(crate) fn enter(&mut self, key: &[u8]) -> bool {
         if self.stripe.is_some() && self.key == key {
@@ -58,18 +94,48 @@ impl Liveness {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.stripe = None;
+        self.is_open = false;
         true
     }
 
     /// Moves to the state after many versions that all stay, each of its own key. This is the last.
     pub(crate) fn pass(&mut self, key: &[u8], trailer: u64) {
         self.enter(key);
-        let stays = self.keeps(trailer, &[]);
-        debug_assert!(stays, "the only version of a key is kept");
+        let fate = self.judge(trailer, &[]);
+        debug_assert!(fate.stays, "the only version of a key is kept");
     }
 
-    /// Whether a version of the entered key stays. `value` is looked at if it is a range tombstone.
-    pub(crate) fn keeps(&mut self, trailer: u64, value: &[u8]) -> bool {
+    /// Whether nothing outside holds an older version of a key.
+    pub(crate) fn is_lowest(&mut self, key: &[u8], seq: SeqNo) -> bool {
+        self.guard.as_mut().is_some_and(|guard| guard.allows(key, seq))
+    }
+
+    /// What becomes of a version of the entered key. `value` is looked at if it is a range
+    /// tombstone.
+    pub(crate) fn judge(&mut self, trailer: u64, value: &[u8]) -> Fate {
+        let was_open = self.is_open;
+        let before = self.stripe;
+        let stays = self.keeps(trailer, value);
+        let is_below = was_open && self.stripe == before;
+        let is_covered = || self.is_covered(seq_of(trailer), self.stripe.unwrap_or(usize::MAX));
+        let link = match Kind::from_u8(kind_of(trailer)) {
+            _ if !is_below => None,
+            Some(Kind::Delete | Kind::RangeDelete) => Some(Link::Deleted),
+            _ if is_covered() => Some(Link::Deleted),
+            Some(Kind::Merge) => Some(Link::Operand),
+            _ => Some(Link::Base),
+        };
+        let is_operand = kind_of(trailer) == Kind::Merge as u8;
+        // A version that no reader sees yet is in no stripe, so nothing is below it.
+        let has_stripe = self.stripe.is_some_and(|stripe| stripe < self.points.len());
+        self.is_open = match link {
+            Some(link) => link == Link::Operand,
+            None => stays && is_operand && has_stripe,
+        };
+        Fate { stays, link }
+    }
+
+    fn keeps(&mut self, trailer: u64, value: &[u8]) -> bool {
         let seq = seq_of(trailer);
         // The stripe is the first point that sees this version. A version newer than every point,
         // written after the compaction began, is in no stripe and stays.
@@ -81,7 +147,7 @@ impl Liveness {
             let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);
             return !is_shadowed && self.keeps_range(seq, stripe, value);
         }
-        if shadowed || self.is_covered(seq, stripe) {
+        if shadowed || self.drops_hidden && self.is_covered(seq, stripe) {
             return false;
         }
         let spent = kind_of(trailer) == Kind::Delete as u8
@@ -102,7 +168,7 @@ impl Liveness {
         let range = range_delete(&self.key, seq, end);
         let skyline = self.range_deletes.as_ref().zip(self.points.get(stripe));
         let skyline = skyline.and_then(|(ranges, point)| ranges.at(*point));
-        if skyline.is_some_and(|skyline| skyline.over_range(&range) > seq) {
+        if self.drops_hidden && skyline.is_some_and(|skyline| skyline.over_range(&range) > seq) {
             return false;
         }
         let may_go = |guard: &RangeGuard| {
@@ -132,7 +198,7 @@ mod tests {
         let mut kept = Vec::new();
         for (seq, kind) in versions {
             rule.enter(b"k");
-            if rule.keeps(pack(*seq, *kind), &[]) {
+            if rule.judge(pack(*seq, *kind), &[]).stays {
                 kept.push(*seq);
             }
         }

@@ -9,7 +9,7 @@
 //! - [`idle`]: what to do while nobody writes.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`cutter`]: where a table ends; [`copier`]: which blocks are copied whole.
+//!   [`folding`]: operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which blocks are copied whole.
 //! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
 pub(crate) mod collection;
@@ -20,6 +20,7 @@ mod cutter;
 mod exclusive;
 pub(crate) mod flush;
 mod flush_cuts;
+mod folding;
 mod idle;
 pub(crate) mod install;
 mod liveness;

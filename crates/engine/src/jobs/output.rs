@@ -6,14 +6,15 @@ use std::sync::Arc;
 use runstone_policy::shape::Table;
 
 use crate::base::error::Result;
-use crate::base::key::is_pointer;
+use crate::base::key::{Kind, is_pointer, kind_of, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::format::record::{Pointer, record_bytes};
 use crate::jobs::copier::Copier;
 use crate::jobs::cutter::Cutter;
-use crate::jobs::liveness::Liveness;
+use crate::jobs::folding::{Below, Chain, Folding};
+use crate::jobs::liveness::{Fate, Link, Liveness};
 use crate::read::merge::MergeIter;
 use crate::read::source::Source;
 use crate::table::builder::{TableBuilder, TableLayout};
@@ -33,11 +34,14 @@ pub(crate) struct Output<'a> {
     first_id: Option<u64>,
     /// Separates values and brings them back; `None` if entries stay as they are.
     pub(crate) separation: Option<Separation>,
+    /// Folds operands; `None` if the keyspace has none.
+    pub(crate) folding: Option<Folding>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(catalog: &'a Catalog, layout: TableLayout, cutter: Cutter) -> Output<'a> {
-        Output { catalog, layout, cutter, first_id: None, separation: None }
+        let (first_id, separation, folding) = (None, None, None);
+        Output { catalog, layout, cutter, first_id, separation, folding }
     }
 
     /// Tables of known cells, with consecutive ids from `first_id`. So a table is the same, byte by
@@ -48,7 +52,7 @@ impl<'a> Output<'a> {
         cutter: Cutter,
         first_id: u64,
     ) -> Output<'a> {
-        Output { catalog, layout, cutter, first_id: Some(first_id), separation: None }
+        Output { first_id: Some(first_id), ..Output::new(catalog, layout, cutter) }
     }
 
     fn create_table(&self) -> Result<(u64, TableBuilder)> {
@@ -119,6 +123,7 @@ pub(crate) fn write_streams(
         written: Written::default(),
         seen: 0,
         last_place: None,
+        chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
     let Writing { output, copier, open, mut written, .. } = writing;
@@ -154,6 +159,8 @@ struct Writing<'a> {
     seen: u64,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
+    /// The operands of the key that have met no base yet.
+    chain: Option<Chain>,
 }
 
 impl Writing<'_> {
@@ -177,6 +184,7 @@ impl Writing<'_> {
                 next_look = self.seen + CANCEL_INTERVAL;
             }
             if self.live.enter(key) {
+                self.end_chain_of_key()?;
                 // A range delete may hide all versions of a key.
                 self.last_place = None;
                 if self.begin_key(&streams, key)? {
@@ -187,6 +195,7 @@ impl Writing<'_> {
             self.write_version(&streams, key, trailer)?;
             streams.step()?;
         }
+        self.end_chain_of_key()?;
         self.close_table()
     }
 
@@ -221,21 +230,99 @@ impl Writing<'_> {
         let is_apart = is_pointer(trailer);
         let place = if is_apart { Pointer::place_of_entry(streams.value()) } else { None };
         let newer = std::mem::replace(&mut self.last_place, place);
-        if !self.live.keeps(trailer, streams.value()) {
+        let fate = self.live.judge(trailer, streams.value());
+        if self.chain.is_some() {
+            if self.link(key, trailer, streams.value(), fate)? {
+                return Ok(());
+            }
+        } else if fate.stays && self.begins_chain(trailer) {
+            let operands = vec![(trailer, streams.value().to_vec())];
+            self.chain = Some(Chain { key: key.to_vec(), operands });
+            return Ok(());
+        }
+        if !fate.stays {
             self.written.dropped += 1;
             if is_apart && !is_behind(newer, place) {
                 self.written.note_dead(key, streams.value())?;
             }
             return Ok(());
         }
+        self.add(key, trailer, streams.value()).map(drop)
+    }
+
+    /// Adds a version to the open table, its value where the options want it. Returns the place of
+    /// the value, if it is separated.
+    fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<Option<(u64, u64)>> {
         let builder = opened(&self.output, &mut self.open)?;
-        match &mut self.output.separation {
-            None => builder.add(key, trailer, streams.value()),
-            Some(separation) => {
-                let (trailer, value) = separation.place(key, trailer, streams.value())?;
-                builder.add(key, trailer, value)
+        let (trailer, value) = match &mut self.output.separation {
+            None => (trailer, value),
+            Some(separation) => separation.place(key, trailer, value)?,
+        };
+        builder.add(key, trailer, value)?;
+        Ok(if is_pointer(trailer) { Pointer::place_of_entry(value) } else { None })
+    }
+
+    fn begins_chain(&self, trailer: u64) -> bool {
+        self.output.folding.is_some() && kind_of(trailer) == Kind::Merge as u8
+    }
+
+    /// Takes a version of the chain's key that comes below the chain. Returns whether that settles
+    /// the version too.
+    fn link(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<bool> {
+        let version = || (trailer, value.to_vec());
+        match fate.link {
+            Some(Link::Operand) => {
+                self.chain.iter_mut().for_each(|chain| chain.operands.push(version()));
+                return Ok(true);
+            }
+            Some(Link::Base) => self.end_chain(Below::Base(version()))?,
+            Some(Link::Deleted) if kind_of(trailer) == Kind::Delete as u8 => {
+                self.end_chain(Below::Delete(version()))?;
+            }
+            // The range delete hides this version, too, or is it.
+            Some(Link::Deleted) => {
+                self.end_chain(Below::Nothing)?;
+                return Ok(false);
+            }
+            None => {
+                self.end_chain(Below::Unknown)?;
+                if fate.stays && self.begins_chain(trailer) {
+                    self.chain = Some(Chain { key: key.to_vec(), operands: vec![version()] });
+                    return Ok(true);
+                }
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// Ends the chain, if there is one, with the last version of its key.
+    fn end_chain_of_key(&mut self) -> Result<()> {
+        let Some(Chain { key, operands }) = &self.chain else { return Ok(()) };
+        let oldest = operands.last().map_or(0, |(trailer, _)| seq_of(*trailer));
+        let below = if self.live.is_lowest(key, oldest) { Below::Nothing } else { Below::Unknown };
+        self.end_chain(below)
+    }
+
+    /// Writes what becomes of the chain.
+    fn end_chain(&mut self, below: Below) -> Result<()> {
+        let Some((chain, folding)) = self.chain.take().zip(self.output.folding.clone()) else {
+            return Ok(());
+        };
+        let key = chain.key.clone();
+        let had = chain.operands.len() + usize::from(matches!(below, Below::Base(_)));
+        let folded = folding.fold(chain, below)?;
+        self.written.dropped += (had - folded.versions.len().min(had)) as u64;
+        let mut newest = None;
+        for (trailer, value) in folded.versions {
+            newest = newest.or(self.add(&key, trailer, &value)?);
+        }
+        if let Some(dead) = folded.dead
+            && !is_behind(newest, Pointer::place_of_entry(&dead))
+        {
+            self.written.note_dead(&key, &dead)?;
+        }
+        Ok(())
     }
 
     fn close_table(&mut self) -> Result<()> {

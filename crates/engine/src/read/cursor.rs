@@ -15,7 +15,7 @@ use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
 use crate::read::covers::Covers;
-use crate::read::get::{Moment, Reader};
+use crate::read::get::{Got, Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::table::iterator::Access;
@@ -409,16 +409,16 @@ impl Cursor {
         {
             self.save_current_key();
             let Some((_, trailer)) = self.merge.current() else { break };
-            let value = match is_pointer(trailer) {
-                true => {
-                    let pointer = Pointer::of_entry(self.merge.value())?;
-                    bytes += u64::from(pointer.value_bytes);
-                    Next { trailer, pointer: Some(pointer), found: Ok(FoundValue::Later(None)) }
-                }
-                false => {
-                    let found = Ok(FoundValue::Value(self.merge.pin_value()));
-                    Next { trailer, pointer: None, found }
-                }
+            let value = if is_pointer(trailer) {
+                let pointer = Pointer::of_entry(self.merge.value())?;
+                bytes += u64::from(pointer.value_bytes);
+                Next { trailer, pointer: Some(pointer), found: Ok(FoundValue::Later(None)) }
+            } else {
+                let found = match is_put(trailer) {
+                    true => Ok(self.merge.pin_value()),
+                    false => self.fetch(&self.saved_key, trailer, &[]),
+                };
+                Next { trailer, pointer: None, found: found.map(FoundValue::Value) }
             };
             self.ahead.push(&self.saved_key, value);
             self.merge.step()?;
@@ -451,7 +451,7 @@ impl Cursor {
         if !self.find_forward(skipping)? {
             return Ok(());
         }
-        if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| is_pointer(*t)) {
+        if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| !is_put(*t)) {
             self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
         }
         self.place = Position::Forward;
@@ -474,13 +474,13 @@ impl Cursor {
             let is_spent = skipping && key == &self.saved_key[..];
             if seq_of(trailer) <= self.seq && !is_spent {
                 match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate)
+                    Some(Kind::Put | Kind::Merge | Kind::ValuePointer | Kind::Relocate)
                         if !self.covers.hide(key, seq_of(trailer)) =>
                     {
                         self.end_walk(true);
                         return Ok(true);
                     }
-                    Some(Kind::Put | Kind::ValuePointer | Kind::Relocate) => {
+                    Some(Kind::Put | Kind::Merge | Kind::ValuePointer | Kind::Relocate) => {
                         self.saved_key.clear();
                         self.saved_key.extend_from_slice(key);
                         skipping = true;
@@ -493,7 +493,7 @@ impl Cursor {
                         self.saved_key.extend_from_slice(key);
                         skipping = true;
                     }
-                    _ => return Err(unsupported_kind(trailer)),
+                    None => return Err(unsupported_kind(trailer)),
                 }
             }
             self.pass_up(is_spent, skipping)?;
@@ -611,12 +611,12 @@ impl Cursor {
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
                     Some(Kind::Put) => Some(self.merge.pin_value()),
-                    Some(Kind::ValuePointer | Kind::Relocate) => {
+                    Some(Kind::Merge | Kind::ValuePointer | Kind::Relocate) => {
                         pointer = Some((trailer, self.merge.value().to_vec()));
                         None
                     }
                     Some(Kind::Delete | Kind::RangeDelete) => None,
-                    _ => return Err(unsupported_kind(trailer)),
+                    None => return Err(unsupported_kind(trailer)),
                 };
             }
             entries += 1;
@@ -649,10 +649,16 @@ impl Cursor {
         self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
     }
 
-    /// The separated value that a version points to.
+    /// The value of a visible version that does not hold it: it points there, or is an operand.
     fn fetch(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Value> {
         if self.keys_only {
             return Ok(Value::owned([]));
+        }
+        if kind_of(trailer) == Kind::Merge as u8 {
+            return match self.reader.fold(&self.keyspace, &self.view, key, self.seq)? {
+                Got::Value(value) => Ok(value.unwrap_or_else(|| Value::owned([]))),
+                Got::Collected => gone(key),
+            };
         }
         self.reader.env.metrics.add(Counter::values_read, 1);
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
@@ -812,6 +818,12 @@ impl ReadAhead {
             _ => None,
         }
     }
+}
+
+/// Whether a version holds its value.
+#[inline]
+fn is_put(trailer: u64) -> bool {
+    kind_of(trailer) == Kind::Put as u8
 }
 
 /// Reports a value that is gone. It is corruption, because a registered reader keeps its values.

@@ -205,6 +205,9 @@ impl Reader {
                 if is_pointer(trailer) {
                     return self.follow(keyspace, key, trailer, value);
                 }
+                if kind_of(trailer) == Kind::Merge as u8 {
+                    return self.fold(keyspace, view, key, seq);
+                }
                 return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
             }
         }
@@ -226,11 +229,12 @@ impl Reader {
                 found.trailer,
                 block.slice(found.value_at, found.value_len),
             ),
-            _ => Err(unsupported_kind(found.trailer)),
+            Some(Kind::Merge) => self.fold(keyspace, view, key, seq),
+            None => Err(unsupported_kind(found.trailer)),
         }
     }
 
-    fn follow(
+    pub(super) fn follow(
         &self,
         keyspace: &KeyspaceCore,
         key: &[u8],
@@ -246,7 +250,7 @@ impl Reader {
 }
 
 /// The result of a look-up.
-enum Got {
+pub(super) enum Got {
     /// The value, or `None` if the key has none.
     Value(Option<Value>),
     /// A version whose value was collected, because a newer one exists.

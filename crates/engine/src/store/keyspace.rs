@@ -90,6 +90,45 @@ impl Keyspace {
         self.write_one(Kind::Delete, key.as_ref(), &[], options)
     }
 
+    /// Changes a value by an operand of the keyspace's merge operator, without a read, with the
+    /// durability that the store was opened with. Reads, flushes and compactions apply the operand.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::KeyspaceOptions;
+    ///
+    /// let options = KeyspaceOptions { merge_operator: "add-i64".into(), ..Default::default() };
+    /// let counters = store.open_keyspace("counters", Some(options))?;
+    /// for _ in 0..3 {
+    ///     counters.merge("visits", 1i64.to_le_bytes())?;
+    /// }
+    /// assert_eq!(counters.get("visits")?.as_deref(), Some(&3i64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the keyspace has no merge operator, or the operator refuses the operand.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.merge_with(key, operand, WriteOptions::default())
+    }
+
+    /// Changes a value by an operand, with the durability in `options`.
+    ///
+    /// # Errors
+    /// If the keyspace has no merge operator, or the operator refuses the operand.
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.inner.merging.load().check(self.name(), operand.as_ref())?;
+        self.write_one(Kind::Merge, key.as_ref(), operand.as_ref(), options)
+    }
+
     /// Removes the keys of a range, with the durability that the store was opened with. It writes
     /// one small record, however many keys there are; an empty range writes nothing. Readers jump
     /// over the range at once; flushes and compactions give its space back.
@@ -309,6 +348,21 @@ impl Batch {
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         self.bind(keyspace.store.env.opening)?;
         self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])
+    }
+
+    /// Adds an operand of the keyspace's merge operator.
+    ///
+    /// # Errors
+    /// If the keyspace has no merge operator, or the operator refuses the operand.
+    pub fn merge(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        keyspace.inner.merging.load().check(keyspace.name(), operand.as_ref())?;
+        self.bind(keyspace.store.env.opening)?;
+        self.push(Kind::Merge, keyspace.id(), key.as_ref(), operand.as_ref())
     }
 
     /// Adds a range delete, which removes earlier puts of the batch too, and no later ones. An empty

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 
 use super::DEFAULT_KEYSPACE;
 use crate::base::error::{Error, Result};
+use crate::base::merge_operator::Merging;
 use crate::base::options::KeyspaceOptions;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::{settle_prefixer, settle_values, value_files};
@@ -54,6 +55,7 @@ impl Engine {
             self.env.check_writable()?;
             let mut manifest = self.catalog.manifest.lock();
             keyspace.check_exists()?;
+            options.check_same_operator(&keyspace.options.load())?;
             let shape = &keyspace.view.load().version.shape;
             let extractors = &self.env.options.prefix_extractors;
             let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
@@ -81,6 +83,9 @@ impl Engine {
             })?;
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
+            let registered = &self.env.options.merge_operators;
+            let merging = Merging::find(&options.merge_operator, registered);
+            keyspace.merging.store(Arc::new(merging));
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())
         })?;
@@ -98,9 +103,8 @@ impl Engine {
         }
         let state = KeyspaceState::new(name.to_string(), options.to_toml());
         let id = manifest.next_keyspace;
-        let extractors = &self.env.options.prefix_extractors;
-        let made =
-            KeyspaceCore::open(id, &state, &self.catalog.tables, &self.catalog.pool, extractors)?;
+        let (tables, pool) = (&self.catalog.tables, &self.catalog.pool);
+        let made = KeyspaceCore::open(id, &state, tables, pool, &self.env.options)?;
         let values =
             settle_values(&made, &options.values, &self.catalog.tables, &self.env.next_file, 0)?;
         let (name, options) = (state.name, state.options);

@@ -27,7 +27,7 @@ use crate::base::codec::NUMBER_LIMIT;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
-use crate::base::options::{Background, Options};
+use crate::base::options::{Background, KeyspaceOptions, Options};
 use crate::base::random;
 use crate::cache::Cache;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -190,6 +190,9 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
     match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {
         Some(keyspace) => {
             if let Some(given) = given {
+                if let Ok(stored) = KeyspaceOptions::from_toml(&keyspace.options) {
+                    given.check_same_operator(&stored)?;
+                }
                 keyspace.options = given.to_toml();
             }
         }
@@ -234,8 +237,7 @@ fn assemble(
     };
     let catalog = Catalog::new(&env, Arc::clone(&tables), Arc::clone(&pool), manifest);
     for (id, keyspace) in &state.keyspaces {
-        let extractors = &options.prefix_extractors;
-        let made = KeyspaceCore::open(*id, keyspace, &tables, &pool, extractors)?;
+        let made = KeyspaceCore::open(*id, keyspace, &tables, &pool, options)?;
         if !options.read_only {
             settle_placement(&made, &tables, &env.next_file)?;
         }

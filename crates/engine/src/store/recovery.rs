@@ -4,9 +4,9 @@
 //! leave one each time. It is logged again instead, as one batch under new numbers, in a segment
 //! behind the new log floor. Until the manifest with that floor is current the old log counts, and
 //! the new segment continues it: a crash in between replays the same writes twice, which ends as
-//! once. That is not true of a pointer that a collection wrote: two versions would share a record,
-//! and the compaction that drops one of them would call the record dead. A log with such a pointer
-//! goes to tables. The old segments cannot stay: after a sync that failed, the kernel takes bytes
+//! once. That is not true of an operand, which would count twice, nor of a pointer that a collection
+//! wrote: two versions would share a record, and the compaction that drops one of them would call
+//! the record dead. A log with one of these goes to tables. The old segments cannot stay: after a sync that failed, the kernel takes bytes
 //! for written that are not, and no later sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,7 +209,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
         if let Some(batch) = &mut small {
             batch.push(operation.kind, operation.keyspace, operation.key, operation.value)?;
-            let may_repeat = operation.kind != Kind::Relocate;
+            let may_repeat = !matches!(operation.kind, Kind::Relocate | Kind::Merge);
             small = small.take_if(|batch| may_repeat && batch.user_bytes() <= SMALL_LOG_BYTES);
         }
         inner.visibility.publisher.set_visible(seq);

@@ -23,7 +23,7 @@ pub struct Batch {
 /// One write of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// A put, a delete of a key or a range, or a value pointer that a collection moved.
+    /// A put, an operand, a delete of a key or a range, or a value pointer that a collection moved.
     pub kind: Kind,
     /// The keyspace that it writes to.
     pub keyspace: KeyspaceId,
@@ -153,9 +153,9 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
     let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     let key = reader.take_bytes()?;
     let value = match kind {
-        Kind::Put | Kind::Relocate | Kind::RangeDelete => reader.take_bytes()?,
         Kind::Delete => &[],
-        _ => return Err(Truncated),
+        Kind::Put | Kind::Merge | Kind::Relocate | Kind::RangeDelete => reader.take_bytes()?,
+        Kind::ValuePointer => return Err(Truncated),
     };
     Ok(Operation { kind, keyspace, key, value })
 }

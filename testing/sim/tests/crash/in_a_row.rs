@@ -50,6 +50,10 @@ fn apply(state: &mut BTreeMap<u64, Content>, batch: &[Write]) {
         let content = state.entry(*keyspace).or_default();
         match value {
             Change::Put(value) => _ = content.insert(key.clone(), value.clone()),
+            Change::Merge(operand) => {
+                let old = content.remove(key).map(|old| [&old[..], b","].concat());
+                content.insert(key.clone(), [&old.unwrap_or_default()[..], operand].concat());
+            }
             Change::Delete => _ = content.remove(key),
             Change::DeleteRange(end) => content
                 .retain(|found, _| found < key || end.as_ref().is_some_and(|end| found >= end)),
@@ -230,6 +234,12 @@ impl Life {
             if self.random.one_in(4) {
                 batch.delete(&keyspace, &key)?;
                 writes.push((id, key, Change::Delete));
+                continue;
+            }
+            if self.random.one_in(6) && !keyspace.options().merge_operator.is_empty() {
+                let operand = self.random.draw().to_string().into_bytes();
+                batch.merge(&keyspace, &key, &operand)?;
+                writes.push((id, key, Change::Merge(operand)));
                 continue;
             }
             if self.random.one_in(20) {

@@ -19,6 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
+use crate::jobs::folding::Folding;
 use crate::jobs::liveness::{Liveness, RangeGuard};
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::read::source::{RunIter, Source};
@@ -142,7 +143,8 @@ impl Execution<'_> {
         let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
         let sources = sources_of(&version, &inputs, &moves)?;
         let live = self.liveness(&version, &inputs, &moves);
-        let output = self.output(&version, range.lo);
+        let mut output = self.output(&version, range.lo);
+        output.folding = Folding::of(self.keyspace);
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at))
     }
@@ -205,8 +207,12 @@ pub(super) fn separation_of(
     compaction: &Compaction,
 ) -> Option<Separation> {
     let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
-    let options = keyspace.options.load();
-    Separation::of_compaction(&keyspace.values.load_full(), &options.values, least_id)
+    let (options, values) = (keyspace.options.load(), keyspace.values.load_full());
+    if keyspace.merging.load().is_used() {
+        // What operands are folded to may be large.
+        return Separation::new(&values, &options.values);
+    }
+    Separation::of_compaction(&values, &options.values, least_id)
 }
 
 impl Execution<'_> {

@@ -267,6 +267,7 @@ impl Compactor {
             // One appender writes the values that move to another file, so those are not split.
             && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
+            && (!keyspace.merging.load().is_used() || keyspace.values.load().is_empty())
             // A part must not drop a range tombstone while a later part holds what it hides.
             && !has_range_deletes(version, plan)
             && can_be_parted(shape, plan)

@@ -1,0 +1,378 @@
+//! Merge operators: how an operand that was written without a read changes a value. Built-in ones
+//! have names; programs register others in [`crate::Options::merge_operators`].
+//!
+//! The operands of a key are stored as versions of kind `Merge`, above a value or nothing. A read
+//! applies them, oldest first; flushes and compactions fold them where no snapshot looks between.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::base::error::{Error, Result};
+
+/// Changes values by operands. All calls of one operator must agree on every machine and at every
+/// time, because values are folded whenever a compaction comes along.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use runstone::{KeyspaceOptions, MergeOperator, Options, Store};
+///
+/// /// Keeps the longest.
+/// #[derive(Debug)]
+/// struct Longest;
+///
+/// impl MergeOperator for Longest {
+///     fn name(&self) -> &str {
+///         "longest"
+///     }
+///
+///     fn full_merge(
+///         &self,
+///         _key: &[u8],
+///         base: Option<&[u8]>,
+///         operands: &[&[u8]],
+///     ) -> Result<Vec<u8>, String> {
+///         let all = base.iter().chain(operands);
+///         Ok(all.max_by_key(|bytes| bytes.len()).copied().unwrap_or_default().to_vec())
+///     }
+/// }
+///
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// let options = Options {
+///     merge_operators: vec![Arc::new(Longest)],
+///     keyspace: Some(KeyspaceOptions {
+///         merge_operator: "longest".into(),
+///         ..KeyspaceOptions::default()
+///     }),
+///     ..Options::default()
+/// };
+/// let store = Store::open(dir.path(), options)?;
+/// store.default_keyspace().merge("word", "store")?;
+/// store.default_keyspace().merge("word", "log")?;
+/// assert_eq!(store.get("word")?.as_deref(), Some(&b"store"[..]));
+/// # Ok(())
+/// # }
+/// ```
+pub trait MergeOperator: Debug + Send + Sync {
+    /// The name that a keyspace stores. Another behaviour needs another name.
+    fn name(&self) -> &str;
+
+    /// The value after `operands`, which come oldest first, on top of `base`. An error is the
+    /// reader's; the operands stay.
+    fn full_merge(
+        &self,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String>;
+
+    /// One operand that stands for several, oldest first; `None` if there is none.
+    fn partial_merge(&self, _key: &[u8], _operands: &[&[u8]]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Refuses an operand that no value can take, before it is written.
+    fn check(&self, _operand: &[u8]) -> std::result::Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Adds integers of eight bytes, little-endian, and stays at the largest or smallest on overflow.
+/// An absent key counts as 0.
+#[derive(Debug)]
+struct Add {
+    is_signed: bool,
+}
+
+impl Add {
+    fn number(bytes: &[u8]) -> std::result::Result<[u8; 8], String> {
+        let len = bytes.len();
+        bytes.try_into().map_err(|_| format!("{len} bytes are no integer of 8 bytes"))
+    }
+
+    fn sum(&self, one: [u8; 8], other: [u8; 8]) -> [u8; 8] {
+        match self.is_signed {
+            true => i64::from_le_bytes(one).saturating_add(i64::from_le_bytes(other)).to_le_bytes(),
+            false => {
+                u64::from_le_bytes(one).saturating_add(u64::from_le_bytes(other)).to_le_bytes()
+            }
+        }
+    }
+}
+
+impl MergeOperator for Add {
+    fn name(&self) -> &str {
+        if self.is_signed { "add-i64" } else { "add-u64" }
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let mut sum = base.map_or(Ok([0; 8]), Add::number)?;
+        for operand in operands {
+            sum = self.sum(sum, Add::number(operand)?);
+        }
+        Ok(sum.to_vec())
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        // Saturation makes the order matter, so signed sums may only be folded on a value.
+        if self.is_signed { None } else { self.full_merge(key, None, operands).ok() }
+    }
+
+    fn check(&self, operand: &[u8]) -> std::result::Result<(), String> {
+        Add::number(operand).map(drop)
+    }
+}
+
+/// Keeps the smallest or largest, in the order of keys.
+#[derive(Debug)]
+struct Extreme {
+    is_largest: bool,
+}
+
+impl MergeOperator for Extreme {
+    fn name(&self) -> &str {
+        if self.is_largest { "max" } else { "min" }
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let all = base.iter().chain(operands);
+        let found = if self.is_largest { all.max() } else { all.min() };
+        Ok(found.copied().unwrap_or_default().to_vec())
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.full_merge(key, None, operands).ok()
+    }
+}
+
+/// Appends, with a separator between two.
+#[derive(Debug)]
+struct Append {
+    name: String,
+    separator: String,
+}
+
+impl MergeOperator for Append {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let all: Vec<&[u8]> = base.iter().chain(operands).copied().collect();
+        Ok(all.join(self.separator.as_bytes()))
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.full_merge(key, None, operands).ok()
+    }
+}
+
+/// Applies JSON merge patches (RFC 7396).
+#[derive(Debug)]
+struct JsonMergePatch;
+
+impl JsonMergePatch {
+    fn parse(bytes: &[u8]) -> std::result::Result<Json, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))
+    }
+}
+
+/// The patched target, as section 2 of the RFC defines it.
+fn patched(target: Json, patch: Json) -> Json {
+    let Json::Object(patch) = patch else { return patch };
+    let mut fields = match target {
+        Json::Object(fields) => fields,
+        _ => serde_json::Map::new(),
+    };
+    for (name, value) in patch {
+        match value {
+            Json::Null => _ = fields.remove(&name),
+            value => {
+                let old = fields.remove(&name).unwrap_or(Json::Null);
+                fields.insert(name, patched(old, value));
+            }
+        }
+    }
+    Json::Object(fields)
+}
+
+impl MergeOperator for JsonMergePatch {
+    fn name(&self) -> &str {
+        "json-merge-patch"
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let mut value = base.map_or(Ok(Json::Null), JsonMergePatch::parse)?;
+        for operand in operands {
+            value = patched(value, JsonMergePatch::parse(operand)?);
+        }
+        serde_json::to_vec(&value).map_err(|error| error.to_string())
+    }
+
+    fn check(&self, operand: &[u8]) -> std::result::Result<(), String> {
+        JsonMergePatch::parse(operand).map(drop)
+    }
+}
+
+/// The names of the built-in operators, for people.
+pub const BUILT_IN: &str = "add-i64, add-u64, min, max, append(SEPARATOR), json-merge-patch";
+
+/// The built-in operator of a name.
+fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
+    let separator = name.strip_prefix("append(").and_then(|rest| rest.strip_suffix(')'));
+    Some(match name {
+        "add-i64" => Arc::new(Add { is_signed: true }),
+        "add-u64" => Arc::new(Add { is_signed: false }),
+        "min" => Arc::new(Extreme { is_largest: false }),
+        "max" => Arc::new(Extreme { is_largest: true }),
+        "json-merge-patch" => Arc::new(JsonMergePatch),
+        _ => Arc::new(Append { name: name.into(), separator: separator?.into() }),
+    })
+}
+
+/// The merge operator of a keyspace.
+#[derive(Debug, Default)]
+pub(crate) struct Merging {
+    /// Empty if the keyspace has none.
+    name: String,
+    /// `None` if nobody has registered it.
+    operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Merging {
+    /// The operator that a keyspace names, among those registered and built in.
+    pub(crate) fn find(name: &str, registered: &[Arc<dyn MergeOperator>]) -> Merging {
+        let own = registered.iter().find(|operator| operator.name() == name).cloned();
+        let operator = own.or_else(|| built_in(name)).filter(|_| !name.is_empty());
+        Merging { name: name.to_string(), operator }
+    }
+
+    /// Whether the keyspace may hold operands.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.name.is_empty()
+    }
+
+    /// Refuses an operand that cannot be written.
+    pub(crate) fn check(&self, keyspace: &str, operand: &[u8]) -> Result<()> {
+        if !self.is_used() {
+            return Err(Error::invalid(
+                format!("keyspace {keyspace:?} has no merge operator"),
+                format!("set its option merge_operator to one of: {BUILT_IN}; or to your own"),
+            ));
+        }
+        let checked = self.operator.as_ref().map_or(Ok(()), |operator| operator.check(operand));
+        checked.map_err(|what| {
+            Error::invalid(format!("operand of {}: {what}", self.name), "write another operand")
+        })
+    }
+
+    /// The value after operands, which come oldest first.
+    pub(crate) fn full(
+        &self,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>> {
+        let Some(operator) = &self.operator else {
+            return Err(Error::invalid(
+                format!(
+                    "the value of key \"{}\" needs merge operator {}",
+                    key.escape_ascii(),
+                    self.name
+                ),
+                "register it in Options::merge_operators",
+            ));
+        };
+        let call = || operator.full_merge(key, base, operands);
+        let merged = catch_unwind(AssertUnwindSafe(call));
+        merged.unwrap_or_else(|_| Err("it panicked".to_string())).map_err(|what| {
+            let (operator, key) = (self.name.clone(), key.escape_ascii().to_string());
+            Error::MergeFailed { operator, key, what }
+        })
+    }
+
+    /// One operand for several, if the operator has one.
+    pub(crate) fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let operator = self.operator.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| operator.partial_merge(key, operands))).ok()?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(name: &str, base: Option<&str>, operands: &[&str]) -> Result<String> {
+        let operands: Vec<&[u8]> = operands.iter().map(|one| one.as_bytes()).collect();
+        let merging = Merging::find(name, &[]);
+        let value = merging.full(b"k", base.map(str::as_bytes), &operands)?;
+        Ok(String::from_utf8(value).expect("text"))
+    }
+
+    #[test]
+    fn built_in_operators() {
+        assert_eq!(merged("append(, )", Some("a"), &["b", "c"]).unwrap(), "a, b, c");
+        assert_eq!(merged("append()", None, &["b", "c"]).unwrap(), "bc");
+        assert_eq!(merged("max", Some("b"), &["c", "a"]).unwrap(), "c");
+        assert_eq!(merged("min", None, &["c", "b"]).unwrap(), "b");
+        let number = |number: i64| number.to_le_bytes();
+        let add = Merging::find("add-i64", &[]);
+        let sum = add.full(b"k", Some(&number(5)), &[&number(-7), &number(1)]).unwrap();
+        assert_eq!(sum, number(-1));
+        let most = add.full(b"k", Some(&number(i64::MAX)), &[&number(1)]).unwrap();
+        assert_eq!(most, number(i64::MAX), "it saturates");
+        assert!(add.full(b"k", Some(b"text"), &[&number(1)]).is_err());
+        assert!(add.check("default", b"1").is_err() && add.check("default", &number(1)).is_ok());
+        assert!(Merging::find("", &[]).check("default", b"1").is_err());
+        assert!(Merging::find("unknown", &[]).full(b"k", None, &[]).is_err());
+    }
+
+    /// The examples of RFC 7396, appendix A.
+    #[test]
+    fn json_merge_patch_is_that_of_the_rfc() {
+        for (target, patch, result) in [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, r#"{}"#),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            (r#"["a","b"]"#, r#"["c","d"]"#, r#"["c","d"]"#),
+            (r#"{"a":"b"}"#, r#"["c"]"#, r#"["c"]"#),
+            (r#"{"a":"foo"}"#, "null", "null"),
+            (r#"{"a":"foo"}"#, r#""bar""#, r#""bar""#),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"a":1,"e":null}"#),
+            ("[1,2]", r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#),
+            ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+        ] {
+            assert_eq!(merged("json-merge-patch", Some(target), &[patch]).unwrap(), result);
+        }
+        assert!(merged("json-merge-patch", Some("text"), &["{}"]).is_err());
+    }
+}

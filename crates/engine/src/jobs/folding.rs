@@ -1,0 +1,101 @@
+//! Folds operands of a merge operator in flushes and compactions. The operands of a stripe, the
+//! versions between which no reader looks, become
+//!
+//! 1. a value, if their base is among the inputs, or if there is none anywhere;
+//! 2. one operand, if the base lies elsewhere and the operator can say that in one operand;
+//! 3. themselves otherwise, and whenever the operator fails or is not registered: nothing is lost.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::key::{Kind, is_pointer, pack, seq_of};
+use crate::base::merge_operator::Merging;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::table::iterator::Access;
+use crate::values::Value;
+use crate::values::separation::ValueFiles;
+
+/// The operator of the keyspace, and the files with the values that operands lie on.
+#[derive(Clone, Debug)]
+pub(crate) struct Folding {
+    pub(crate) merging: Arc<Merging>,
+    pub(crate) values: Arc<ValueFiles>,
+}
+
+/// A version, owned.
+pub(super) type Version = (u64, Vec<u8>);
+
+/// The operands of a key in one stripe, newest first.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) key: Vec<u8>,
+    pub(super) operands: Vec<Version>,
+}
+
+/// What lies below a chain.
+#[derive(Debug)]
+pub(super) enum Below {
+    /// A put or a pointer of the same stripe.
+    Base(Version),
+    /// A delete of the same stripe.
+    Delete(Version),
+    /// Nothing that anybody sees.
+    Nothing,
+    /// Something in another stripe or in another table, perhaps.
+    Unknown,
+}
+
+/// What becomes of a chain: versions, newest first, and a pointer that nothing shows any more.
+#[derive(Debug, Default)]
+pub(super) struct Folded {
+    pub(super) versions: Vec<Version>,
+    pub(super) dead: Option<Vec<u8>>,
+}
+
+impl Folding {
+    /// `None` if the keyspace has no merge operator.
+    pub(super) fn of(keyspace: &KeyspaceCore) -> Option<Folding> {
+        let merging = keyspace.merging.load_full();
+        merging.is_used().then(|| Folding { merging, values: keyspace.values.load_full() })
+    }
+
+    pub(super) fn fold(&self, chain: Chain, below: Below) -> Result<Folded> {
+        let Chain { key, operands } = chain;
+        let seq = operands.first().map_or(0, |(trailer, _)| seq_of(*trailer));
+        let oldest_first: Vec<&[u8]> =
+            operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect();
+        let full = |base: Option<&[u8]>| self.merging.full(&key, base, &oldest_first).ok();
+        let folded = match &below {
+            Below::Base((trailer, bytes)) => {
+                let base = self.base(&key, *trailer, bytes)?;
+                base.and_then(|base| full(Some(&base))).map(|value| (Kind::Put, value))
+            }
+            Below::Delete(_) | Below::Nothing => full(None).map(|value| (Kind::Put, value)),
+            Below::Unknown if operands.len() > 1 => {
+                self.merging.partial(&key, &oldest_first).map(|operand| (Kind::Merge, operand))
+            }
+            Below::Unknown => None,
+        };
+        Ok(match (folded, below) {
+            (Some((kind, value)), below) => {
+                let dead = match below {
+                    Below::Base((trailer, bytes)) => is_pointer(trailer).then_some(bytes),
+                    _ => None,
+                };
+                Folded { versions: vec![(pack(seq, kind), value)], dead }
+            }
+            (None, Below::Base(last) | Below::Delete(last)) => {
+                Folded { versions: operands.into_iter().chain([last]).collect(), dead: None }
+            }
+            (None, _) => Folded { versions: operands, dead: None },
+        })
+    }
+
+    /// The value of a base; `None` if its record is gone, because a newer version outside hides it.
+    fn base(&self, key: &[u8], trailer: u64, bytes: &[u8]) -> Result<Option<Value>> {
+        match is_pointer(trailer) {
+            true => self.values.resolve(key, trailer, bytes, Access::Sequential),
+            false => Ok(Some(Value::owned(bytes))),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The value of a key whose newest visible version is an operand: the operands down to the first
+//! version that is none, applied to that. It looks a version at a time, newest first, and stops at
+//! the base, so it costs as much as there are operands that no flush or compaction has folded.
+
+use crate::base::error::{Result, unsupported_kind};
+use crate::base::key::{Kind, SeqNo, kind_of, seek_trailer, seq_of};
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::format::filter;
+use crate::memtable::MemtableIter;
+use crate::read::get::{Got, Reader};
+use crate::table::reader::ProbeStats;
+use crate::values::Value;
+
+/// The versions of a key from the newest visible one on.
+struct Chain<'a> {
+    reader: &'a Reader,
+    keyspace: &'a KeyspaceCore,
+    key: &'a [u8],
+    /// What is older was deleted with its range.
+    deleted_below: SeqNo,
+    /// Newest first.
+    operands: Vec<Vec<u8>>,
+}
+
+/// What a version means for the chain above it.
+enum Link {
+    /// It is an operand; older versions count.
+    Operand,
+    /// It is the base, `None` if there is none.
+    Base(Option<Value>),
+    /// The value of the base was collected.
+    Collected,
+}
+
+impl Chain<'_> {
+    fn take(&mut self, trailer: u64, bytes: &[u8]) -> Result<Link> {
+        if seq_of(trailer) < self.deleted_below {
+            return Ok(Link::Base(None));
+        }
+        match Kind::from_u8(kind_of(trailer)) {
+            Some(Kind::Merge) => {
+                self.operands.push(bytes.to_vec());
+                Ok(Link::Operand)
+            }
+            Some(Kind::Put) => Ok(Link::Base(Some(Value::owned(bytes)))),
+            Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
+            Some(Kind::ValuePointer | Kind::Relocate) => {
+                match self.reader.follow(self.keyspace, self.key, trailer, bytes)? {
+                    Got::Value(value) => Ok(Link::Base(value)),
+                    Got::Collected => Ok(Link::Collected),
+                }
+            }
+            None => Err(unsupported_kind(trailer)),
+        }
+    }
+
+    fn value(self, base: Option<&[u8]>) -> Result<Got> {
+        let operands: Vec<&[u8]> = self.operands.iter().rev().map(Vec::as_slice).collect();
+        let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
+        Ok(Got::Value(Some(Value::owned(value))))
+    }
+}
+
+impl Reader {
+    /// Applies the operands that a reader at `seq` sees of a key. O(operands) look-ups.
+    pub(super) fn fold(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        key: &[u8],
+        seq: SeqNo,
+    ) -> Result<Got> {
+        let deleted_below = view.deleted_below(key, seq);
+        let mut chain = Chain { reader: self, keyspace, key, deleted_below, operands: Vec::new() };
+        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            let mut iter = MemtableIter::new(std::sync::Arc::clone(memtable));
+            iter.seek(key, seek_trailer(seq));
+            while let Some(record) = iter.record().filter(|record| record.key() == key) {
+                match chain.take(record.trailer(), record.value())? {
+                    Link::Operand => iter.next(),
+                    Link::Base(base) => return chain.value(base.as_deref()),
+                    Link::Collected => return Ok(Got::Collected),
+                }
+            }
+        }
+        let (hash, mut at) = (filter::hash(key), seq);
+        let mut stats = ProbeStats::default();
+        while let Some((found, block)) = view.version.get(key, hash, at, &mut stats)? {
+            match chain.take(found.trailer, block.slice(found.value_at, found.value_len))? {
+                Link::Operand => at = seq_of(found.trailer) - 1,
+                Link::Base(base) => return chain.value(base.as_deref()),
+                Link::Collected => return Ok(Got::Collected),
+            }
+        }
+        chain.value(None)
+    }
+}
