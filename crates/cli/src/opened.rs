@@ -7,7 +7,7 @@ use runstone::kv::{KvStore, KvWrite};
 use runstone::{Durability, Value as Bytes};
 use serde_json::Value;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::range::{Range, Visit};
 use crate::transfer::progress::Progress;
 
@@ -67,6 +67,11 @@ pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+    /// Writes an operand of the merge operator.
+    fn merge(&self, _key: &[u8], _operand: &[u8], _durability: Durability) -> Result<()> {
+        let hint = "use a store of files";
+        Err(Failure::usage("a device has no merge operators", hint))
+    }
     /// Deletes all keys of a range without a limit by one record; `false` if the store has none for
     /// that.
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<bool> {

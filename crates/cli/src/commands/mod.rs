@@ -18,6 +18,7 @@ mod get;
 mod help;
 mod import;
 mod man;
+mod merge;
 #[cfg(feature = "lab")]
 mod paper;
 mod policies;
@@ -57,6 +58,7 @@ commands! {
     Export => export,
     Put => put,
     Get => get,
+    Merge => merge,
     Delete => delete,
     Scan => scan,
     Count => count,

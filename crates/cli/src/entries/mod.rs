@@ -4,5 +4,6 @@
 pub mod count;
 pub mod delete;
 pub mod get;
+pub mod merge;
 pub mod put;
 pub mod scan;

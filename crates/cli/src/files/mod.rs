@@ -51,6 +51,16 @@ impl Entries for KeyspaceEntries<'_> {
         Ok(self.store.write(&batch, options_of(durability))?)
     }
 
+    fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
+        keyspaces::refuse_reserved(self.keyspace.name())?;
+        let operator = self.keyspace.options().merge_operator.clone();
+        let operand = match operator.starts_with("add-") {
+            true => number(&operator, operand)?,
+            false => operand.to_vec(),
+        };
+        Ok(self.keyspace.merge_with(key, operand, options_of(durability))?)
+    }
+
     fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
         let start = range.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
@@ -62,6 +72,18 @@ impl Entries for KeyspaceEntries<'_> {
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
         range.walk(self.keyspace, self.snapshot, visit)
     }
+}
+
+/// The operand of an adding operator from a decimal number.
+fn number(operator: &str, text: &[u8]) -> Result<Vec<u8>> {
+    let text = String::from_utf8_lossy(text);
+    let bytes = match operator {
+        "add-i64" => text.parse::<i64>().map(|number| number.to_le_bytes().to_vec()),
+        _ => text.parse::<u64>().map(|number| number.to_le_bytes().to_vec()),
+    };
+    bytes.map_err(|error| {
+        Failure::usage(format!("{text:?} is no operand of {operator}: {error}"), "write a number")
+    })
 }
 
 impl FileStore {
@@ -77,6 +99,10 @@ impl Entries for FileStore {
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         self.entries().write(writes, durability)
+    }
+
+    fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
+        self.entries().merge(key, operand, durability)
     }
 
     fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {

@@ -11,6 +11,7 @@ use crate::dropping::Dropping;
 use crate::entries::count::Count;
 use crate::entries::delete::Delete;
 use crate::entries::get::Get;
+use crate::entries::merge::Merge;
 use crate::entries::put::Put;
 use crate::entries::scan::Scan;
 use crate::failure::{Failure, Result};
@@ -34,6 +35,8 @@ pub enum Line {
     Put(Put),
     /// Print a value
     Get(Get),
+    /// Change a value by an operand
+    Merge(Merge),
     /// Remove keys, all or none, or a range of keys
     Delete(Delete),
     /// Print keys and values in order
@@ -135,6 +138,10 @@ impl<'a> Session<'a> {
             Line::Get(mut get) => {
                 get.encoding.hex |= self.encoding.hex;
                 self.with(&get.keyspace, |entries| get.run(entries, self.output).map(drop))
+            }
+            Line::Merge(mut merge) => {
+                merge.encoding.hex |= self.encoding.hex;
+                self.with(&merge.keyspace, |entries| merge.run(entries))
             }
             Line::Delete(mut delete) => {
                 let part = self.part(&mut delete.selection.part);

@@ -4,6 +4,7 @@ mod block_ssd;
 mod cursors;
 mod dead_ranges;
 mod extreme_options;
+mod merge_operators;
 mod operations;
 mod range_deletes;
 mod versions;

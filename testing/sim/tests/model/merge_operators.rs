@@ -1,0 +1,196 @@
+//! Merge operators: operators that fail, panic, are unknown or change, and what they leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::{
+    Background, Batch, Error, GcPointers, KeyspaceOptions, MergeOperator, Options, Store,
+    ValuePlacement, WriteOptions,
+};
+
+fn options(operator: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
+    let mut keyspace = KeyspaceOptions { merge_operator: operator.into(), ..Default::default() };
+    keyspace.write_buffer_bytes = 1 << 20;
+    change(&mut keyspace);
+    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+}
+
+fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
+    Store::open_on(Arc::new(storage.clone()), options.clone())
+}
+
+fn get(store: &Store, key: &str) -> Option<String> {
+    let value = store.get(key).expect("reads");
+    value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
+}
+
+/// Appends, and fails while it is told to.
+#[derive(Debug, Default)]
+struct Fickle {
+    fails: AtomicBool,
+    panics: AtomicBool,
+}
+
+impl MergeOperator for Fickle {
+    fn name(&self) -> &str {
+        "fickle"
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, String> {
+        assert!(!self.panics.load(Relaxed), "told to");
+        match self.fails.load(Relaxed) {
+            true => Err("told to".into()),
+            false => Ok([&[base.unwrap_or_default()], operands].concat().concat()),
+        }
+    }
+}
+
+/// An operator that fails or panics is an error of the reader. What compactions could not fold is
+/// there when it works again.
+#[test]
+fn a_failing_operator_loses_nothing() {
+    let operator = Arc::new(Fickle::default());
+    let mut options = options("fickle", |_| ());
+    options.merge_operators = vec![Arc::clone(&operator) as Arc<dyn MergeOperator>];
+    let storage = MemoryStorage::new();
+    let store = open(&storage, &options).expect("opens");
+    let keyspace = store.default_keyspace();
+    store.put("based", "0").expect("puts");
+    store.put("deleted", "x").expect("puts");
+    store.flush().expect("flushes");
+    store.delete("deleted").expect("deletes");
+    for flag in [&operator.fails, &operator.panics] {
+        flag.store(true, Relaxed);
+        for key in ["based", "deleted", "fresh"] {
+            keyspace.merge(key, "1").expect("writes");
+            store.flush().expect("flushes");
+            keyspace.merge(key, "2").expect("writes");
+        }
+        store.compact().expect("compacts");
+        let error = store.get("based").expect_err("the operator fails");
+        assert!(matches!(&error, Error::MergeFailed { key, .. } if key == "based"), "{error}");
+        let mut scan = keyspace.iter().expect("opens");
+        assert!(scan.next().expect("an item").is_err() && scan.next().is_none());
+        assert!(store.verify().expect("verifies").is_clean());
+        flag.store(false, Relaxed);
+    }
+    for _ in 0..2 {
+        assert_eq!(get(&store, "based").as_deref(), Some("01212"));
+        assert_eq!(get(&store, "deleted").as_deref(), Some("1212"));
+        assert_eq!(get(&store, "fresh").as_deref(), Some("1212"));
+        store.compact().expect("compacts");
+    }
+    let shape = keyspace.shape();
+    assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
+}
+
+/// Without its operator, a store reads everything else, compacts, verifies and writes.
+#[test]
+fn an_unknown_operator_is_named() {
+    let mut known = options("fickle", |_| ());
+    let unknown = known.clone();
+    known.merge_operators = vec![Arc::new(Fickle::default())];
+    let storage = MemoryStorage::new();
+    let store = open(&storage, &known).expect("opens");
+    store.put("plain", "1").expect("puts");
+    store.default_keyspace().merge("merged", "1").expect("writes");
+    store.close().expect("closes");
+    let store = open(&storage, &unknown).expect("opens");
+    let error = store.get("merged").expect_err("unknown");
+    assert!(error.to_string().contains("needs merge operator fickle"), "{error}");
+    store.default_keyspace().merge("merged", "2").expect("writes");
+    store.compact().expect("compacts");
+    assert!(store.verify().expect("verifies").is_clean());
+    assert_eq!(get(&store, "plain").as_deref(), Some("1"));
+    store.close().expect("closes");
+    let store = open(&storage, &known).expect("opens");
+    assert_eq!(get(&store, "merged").as_deref(), Some("12"));
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let storage = MemoryStorage::new();
+    let store = open(&storage, &options("", |_| ())).expect("opens");
+    let keyspace = store.default_keyspace();
+    let refused = |outcome: Result<(), Error>| outcome.expect_err("refused").to_string();
+    assert!(refused(keyspace.merge("k", "1")).contains("has no merge operator"));
+    assert!(refused(Batch::new().merge(keyspace, "k", "1")).contains("has no merge operator"));
+    let change = |operator| store.open_keyspace("default", options(operator, |_| ()).keyspace);
+    change("add-u64").expect("the first operator");
+    assert!(refused(keyspace.merge("k", "one")).contains("3 bytes are no integer"));
+    keyspace.merge("k", 1u64.to_le_bytes()).expect("writes");
+    assert!(change("max").expect_err("another").to_string().contains("operands of merge operator"));
+    assert!(change("").is_err(), "and none");
+    store.close().expect("closes");
+    assert!(open(&storage, &options("max", |_| ())).is_err(), "nor at open");
+    open(&storage, &options("add-u64", |_| ())).expect("opens");
+    for (placement, pointers) in [
+        (ValuePlacement::Vlog, GcPointers::Stable),
+        (ValuePlacement::HashGrouped, GcPointers::Writeback),
+    ] {
+        let options = options("max", |keyspace| {
+            (keyspace.values.placement, keyspace.values.gc_pointers) = (placement, pointers);
+        });
+        let error = open(&MemoryStorage::new(), &options).expect_err("refused");
+        assert!(error.to_string().contains("above the operands"), "{error}");
+    }
+}
+
+/// Operands on a value that lies apart are folded with it, and its record dies.
+#[test]
+fn operands_on_separated_values() {
+    let options = options("append()", |keyspace| {
+        keyspace.values.placement = ValuePlacement::HashGrouped;
+        keyspace.values.separate_at = 100;
+        (keyspace.values.groups, keyspace.values.slot_bytes) = (1, 4096);
+    });
+    let store = open(&MemoryStorage::new(), &options).expect("opens");
+    for round in 0..20 {
+        for key in 0..20 {
+            let key = format!("k{key:02}");
+            match round {
+                0 => store.put(&key, "v".repeat(1000)).expect("puts"),
+                _ => store.default_keyspace().merge(&key, "o").expect("writes"),
+            }
+        }
+        store.flush().expect("flushes");
+        let expected = format!("{}{}", "v".repeat(1000), "o".repeat(round));
+        assert_eq!(get(&store, "k07"), Some(expected));
+        if round % 5 == 4 {
+            store.compact().expect("compacts");
+        }
+    }
+    store.compact().expect("compacts");
+    let used: u64 = store.default_keyspace().value_usage().iter().map(|usage| usage.bytes()).sum();
+    assert!(used < 30_000, "{used} bytes of records for 20 values of 1,019 bytes");
+}
+
+/// A small log is logged again at open, and a crash before the new manifest replays both. Operands
+/// would count twice (as pointers did, see `regressions`).
+#[test]
+fn no_operand_counts_twice() {
+    let options = options("append()", |_| ());
+    let first = SimStorage::new(1);
+    let store = open(&first, &options).expect("opens");
+    for operand in ["1", "2", "3"] {
+        let mut batch = Batch::new();
+        batch.merge(store.default_keyspace(), "k", operand).expect("fits");
+        store.write(&batch, WriteOptions::default()).expect("writes");
+    }
+    let left = first.process_crash();
+    for at in 0..100 {
+        use runstone::storage::{Fault, FaultKind};
+        let storage = left.process_crash();
+        let (kind, at_op) = (FaultKind::Crash, storage.ops() + at);
+        storage.inject(Fault { at_op, kind, sticky: true, category: None });
+        drop(open(&storage, &options));
+        let store = open(&storage.process_crash(), &options).expect("P8");
+        assert_eq!(get(&store, "k").as_deref(), Some("123"), "operation {at}");
+    }
+}
