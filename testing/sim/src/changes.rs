@@ -195,7 +195,9 @@ impl Life {
                 }
                 5 if random.one_in(2) => {
                     let seed = self.store().default_keyspace().options();
-                    let mut options = keyspace_options(0, random.draw());
+                    // A number with a merge operator, or without, as this life has it.
+                    let same = u64::from(seed.merge_operator.is_empty());
+                    let mut options = keyspace_options(same, random.draw());
                     options.values.groups = seed.values.groups;
                     options.values.slot_bytes = seed.values.slot_bytes;
                     self.change(at, &options)?;

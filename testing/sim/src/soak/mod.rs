@@ -115,6 +115,7 @@ impl Soak {
         if let Some(keyspace) = &mut options.keyspace {
             keyspace.write_buffer_bytes = 512 << 10;
             keyspace.values = values;
+            keyspace.merge_operator.clear();
         }
         options
     }
