@@ -118,9 +118,9 @@ impl DeviceUrl {
         let options = self.kvssd.get_or_insert_default();
         match name {
             "policy" => {
+                let known = ["nlsm", "dlsm", "llsm", "rlsm-", "rlsm"];
                 let found = KvSsdOptions::by_name(value);
-                *options =
-                    found.ok_or_else(|| choice(name, value, &["nlsm", "dlsm", "rlsm-", "rlsm"]))?;
+                *options = found.ok_or_else(|| choice(name, value, &known))?;
             }
             "th" => {
                 let wrong = |_| {
@@ -315,8 +315,8 @@ const BOTH_OPTIONS: &[(&str, &str)] = &[
 ];
 
 const KVSSD_OPTIONS: &[(&str, &str)] = &[
-    ("policy", "nlsm (rewrites), dlsm (delays), rlsm- (remaps), rlsm (by level)"),
-    ("th", "most strata of a remapped table; 2 (dlsm: tables behind one; 20)"),
+    ("policy", "nlsm (rewrites), dlsm (delays), llsm (appends), rlsm- (remaps), rlsm"),
+    ("th", "most strata, 2; dlsm: tables behind one, 20; llsm: segments, 32"),
     ("memtable", "pages that the memtable fills; 128"),
     ("l1", "capacity of level 1 in pages; 320"),
     ("ratio", "how many times larger each deeper level is; 10"),
@@ -371,6 +371,8 @@ mod tests {
         assert_eq!((options.name(), options.durability), ("rlsm-", Durability::Log));
         let options = parse("kvssd:x?policy=dlsm").unwrap().kvssd.unwrap();
         assert_eq!((options.name(), options.threshold), ("dlsm", 20));
+        let options = parse("kvssd:x?policy=llsm").unwrap().kvssd.unwrap();
+        assert_eq!((options.name(), options.threshold), ("llsm", 32));
         let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc").unwrap();
         assert_eq!(url.block.ftl.gc_frontier, GcFrontier::Shared);
         assert!(url.block.ftl.is_trim_on && url.geometry.is_none());

@@ -148,6 +148,7 @@ fn axes() -> Vec<Axis> {
         ("kvssd: rlsm-", Place::KvSsd("rlsm-")),
         ("kvssd: rlsm", Place::KvSsd("rlsm")),
         ("kvssd: dlsm", Place::KvSsd("dlsm")),
+        ("kvssd: llsm", Place::KvSsd("llsm")),
     ];
     vec![
         policies,

@@ -69,11 +69,13 @@ fn geometry(random: &mut Random) -> Geometry {
 fn options(random: &mut Random) -> KvSsdOptions {
     let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
     let cuts = [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
+    let form = one_of(random, &[Form::Remap, Form::Remap, Form::Delay, Form::Append]);
+    let cuts = if form == Form::Append { &cuts[..1] } else { &cuts };
     KvSsdOptions {
         threshold: one_of(random, &[0, 1, 2, 2, 6]),
         wear_gap: one_of(random, &[1, 3, 100]),
         policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
-        cuts: one_of(random, &cuts),
+        cuts: one_of(random, cuts),
         placement: one_of(random, &placements),
         durability: one_of(random, &[Durability::Capacitor, Durability::Log]),
         over_provision_percent: 5 + random.below(15) as u32,
@@ -82,7 +84,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         size_ratio: 2 + random.below(6) as u32,
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
-        form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
+        form,
         has_filters: random.below(2) == 0,
     }
 }

@@ -227,7 +227,7 @@ impl Tree {
         let mut made = Vec::new();
         for output in outputs {
             match output {
-                Output::Delay(_) => unreachable!("the plan is rLSM's"),
+                Output::Delay(_) | Output::Append { .. } => unreachable!("the plan is rLSM's"),
                 Output::Remap { entries, counter } => {
                     assert!(counter <= self.limits.threshold);
                     self.remapped += 1;
@@ -262,7 +262,8 @@ impl Tree {
             is_deeper: &|key| deeper.iter().any(|fence| fence.contains(key)),
             page_bytes: PAGE_BYTES,
             table_pages: TABLE_PAGES,
-            has_filters: true,
+            is_even: false,
+            filter_bytes: PAGE_BYTES / (2 * TABLE_PAGES as usize),
             cuts,
         };
         let mut written = Pages { next: self.pages.next, ..Pages::default() };

@@ -101,6 +101,8 @@ fn options(random: &mut Random) -> KvSsdOptions {
         [Placement::PerTable, Placement::Mixed, Placement::PerLevel, Placement::PerLevel];
     let cuts = [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
     let durabilities = [Durability::Capacitor, Durability::Capacitor, Durability::Log];
+    let form = one_of(random, &[Form::Remap, Form::Remap, Form::Delay, Form::Append]);
+    let cuts = if form == Form::Append { &cuts[..1] } else { &cuts };
     KvSsdOptions {
         placement: one_of(random, &placements),
         threshold: one_of(random, &[0, 1, 2, 2, 3, 6, 20]),
@@ -113,8 +115,8 @@ fn options(random: &mut Random) -> KvSsdOptions {
         checkpoint_commits: 1 + random.below(16) as u32,
         wear_gap: 1 + random.below(3) as u32,
         policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
-        cuts: one_of(random, &cuts),
-        form: one_of(random, &[Form::Remap, Form::Remap, Form::Delay]),
+        cuts: one_of(random, cuts),
+        form,
         has_filters: random.below(2) == 0,
     }
 }

@@ -101,6 +101,7 @@ impl KvSsd {
         device.checkpoint_number = numbers.max().unwrap_or(0);
         device.adopt(checkpoints, live_journal);
         device.count_references()?;
+        device.count_reserved();
         device.fill_memtable(saved_frames, &scan.log)?;
         device.space.settle_all();
         let deepest = device.tree.level_count().saturating_sub(1).max(1);

@@ -18,7 +18,7 @@ use super::Write;
 use super::counters::Cause;
 use super::device::{Change, KvSsd};
 use super::meta_page::TableMeta;
-use super::options::{Durability, Placement};
+use super::options::{Durability, Form, Placement};
 use super::record::Kind;
 use super::space::{Owner, Stream, Use};
 use super::tree::{Commit, Node};
@@ -89,12 +89,35 @@ impl KvSsd {
         self.space.data_pages
     }
 
-    pub(super) fn full(&self) -> Error {
-        Error::Full { live_pages: self.live_pages(), limit_pages: self.limit_pages() }
+    /// Pages that tables keep from each other for segments, beside those that are live: under lLSM
+    /// what each table below level 0 lacks of a full one. No block is set aside for a table. Its
+    /// segments go to the open block, and the budget makes sure that there is one.
+    pub fn reserved_pages(&self) -> u64 {
+        self.reserved_pages
     }
 
+    /// Counts the budget of all tables anew; the tree has changed.
+    pub(super) fn count_reserved(&mut self) {
+        let block_pages = self.space.block_pages();
+        let open = |node: &Arc<Node>| u64::from(block_pages.saturating_sub(node.charged_pages));
+        self.reserved_pages = match self.options.form {
+            Form::Append => self.tree.nodes().filter(|node| node.level > 0).map(open).sum(),
+            Form::Remap | Form::Delay => 0,
+        };
+    }
+
+    fn needed_pages(&self) -> u64 {
+        self.live_pages() + self.reserved_pages
+    }
+
+    pub(super) fn full(&self) -> Error {
+        Error::Full { live_pages: self.needed_pages(), limit_pages: self.limit_pages() }
+    }
+
+    /// A segment takes no room that its table has not reserved.
     pub(super) fn is_short_of_space(&self) -> bool {
-        self.live_pages() * 100 > self.limit_pages() * SHORT_PERCENT
+        self.options.form != Form::Append
+            && self.live_pages() * 100 > self.limit_pages() * SHORT_PERCENT
     }
 
     /// Called before writes are taken: flushes a full memtable, and refuses what has no room.
@@ -128,7 +151,7 @@ impl KvSsd {
 
     fn has_room_for(&self, more_pages: u64, extra_pages: u64) -> bool {
         let waiting = self.memtable.page_count(self.space.page_bytes());
-        let needed = self.live_pages() + waiting + more_pages;
+        let needed = self.needed_pages() + waiting + more_pages;
         needed <= self.limit_pages() + extra_pages
     }
 

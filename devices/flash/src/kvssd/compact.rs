@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use runstone_policy::partition::CutKey;
 
+use super::append::{append, plan_append};
 use super::counters::Cause;
 use super::device::{Change, KvSsd, Saved};
 use super::journal::node_bytes;
@@ -37,6 +38,9 @@ const TOMBSTONE_DIVISOR: u64 = 4;
 
 /// Blocks that a delayed compaction may always collect for.
 const DELAYED_PART_BLOCKS: u64 = 4;
+
+/// Tables of lLSM that are merged at a time when space is short.
+const MERGED_TABLES: usize = 8;
 
 /// Tables that are to sink, or to be rewritten where they are.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +65,15 @@ struct Piece {
     page_count: u64,
 }
 
+/// Where new tables belong, and where they are cut.
+struct Place<'a> {
+    level: u8,
+    txn: u64,
+    cuts: &'a [CutKey],
+    /// Most pages of a table.
+    fill_pages: u32,
+}
+
 impl KvSsd {
     /// Turns the memtable into tables of level 0. The commit says that its writes are in tables.
     pub(super) fn flush_memtable(&mut self) -> Result<()> {
@@ -83,9 +96,10 @@ impl KvSsd {
                 versions.all().for_each(|version| block.push(key, version.clone()));
                 Ok(true)
             };
-            let tables = device.write_tables(0, commit.txn, &[], |rewriter, _, writer| {
-                rewriter.write(next_key, writer)
-            })?;
+            let fill_pages = device.space.block_pages();
+            let place = Place { level: 0, txn: commit.txn, cuts: &[], fill_pages };
+            let tables = device
+                .write_tables(place, |rewriter, _, writer| rewriter.write(next_key, writer))?;
             for table in tables {
                 device.add_table(table, 0, &mut commit, &mut change)?;
             }
@@ -294,6 +308,11 @@ impl KvSsd {
         let input = CompactionInput { upper, is_stacked, lower };
         let outputs = match self.options.form {
             Form::Delay => self.delay(&piece, &input, &limits),
+            Form::Append if limits.threshold > 0 && !rises => plan_append(&input),
+            // A table that does not append is rewritten.
+            Form::Append => {
+                plan_compaction(&input, &self.references, &RemapLimits { threshold: 0, ..limits })
+            }
             Form::Remap => plan_compaction(&input, &self.references, &limits),
         };
         let (blocks, journal_bytes) = self.needs(job, &piece, &outputs);
@@ -365,20 +384,34 @@ impl KvSsd {
         let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
         let mut rewritten = 0;
         for output in outputs {
-            let (Output::Remap { entries, .. }
-            | Output::Rewrite { entries, .. }
-            | Output::Delay(TableMeta { entries, .. })) = output;
-            let longest = entries.iter().map(|entry| node_bytes(&entry.clip)).max();
+            let (kept, written) = match output {
+                Output::Remap { entries, .. } => (&entries[..], &[][..]),
+                Output::Delay(table) => (&table.entries[..], &[][..]),
+                Output::Rewrite { entries, .. } => (&[][..], &entries[..]),
+                Output::Append { lower, entries } => (&lower.entries[..], &entries[..]),
+            };
+            let longest = kept.iter().chain(written).map(|entry| node_bytes(&entry.clip)).max();
             fence_bytes = fence_bytes.max(longest.unwrap_or(0));
             tables += 1;
-            if let Output::Rewrite { entries, cuts } = output {
-                let count: u64 = entries.iter().map(|entry| u64::from(entry.page_count)).sum();
-                let by_pages = count / u64::from(self.space.block_pages() - 1);
-                let meta_bytes = TableMeta::encoded_bytes(entries);
-                let by_meta = meta_bytes * 2 / self.space.page_bytes();
-                pages += count;
-                rewritten += 1 + by_pages.max(by_meta as u64) + cuts.len() as u64;
-            }
+            let mut count: u64 = written.iter().map(|entry| u64::from(entry.page_count)).sum();
+            let mut meta_bytes = TableMeta::encoded_bytes(written);
+            let cuts = match output {
+                Output::Rewrite { cuts, .. } => cuts.len() as u64,
+                Output::Append { lower, .. } => {
+                    // If the table overflows, all of it is written.
+                    let kept_pages = u64::from(lower.charged_pages());
+                    meta_bytes += TableMeta::encoded_bytes(kept);
+                    let may_overflow = count + kept_pages > u64::from(self.space.block_pages())
+                        || meta_bytes > self.space.page_bytes();
+                    count += if may_overflow { kept_pages } else { 0 };
+                    1
+                }
+                Output::Remap { .. } | Output::Delay(_) => continue,
+            };
+            let by_pages = count / u64::from((self.fill_pages() - 1).max(1));
+            let by_meta = meta_bytes * 2 / self.space.page_bytes();
+            pages += count;
+            rewritten += 1 + by_pages.max(by_meta as u64) + cuts;
         }
         let cursors: usize = job.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
         let tables = tables + rewritten as usize;
@@ -386,11 +419,21 @@ impl KvSsd {
         (self.blocks_for(pages, rewritten), journal_bytes)
     }
 
+    /// Pages up to which tables are filled that are rewritten together. Under lLSM a quarter stays
+    /// for segments: a full table would overflow at the next.
+    pub(super) fn fill_pages(&self) -> u32 {
+        match self.options.form {
+            Form::Append => (self.space.block_pages() * 3 / 4).max(1),
+            Form::Remap | Form::Delay => self.space.block_pages(),
+        }
+    }
+
     fn execute(&mut self, job: &Job, piece: Piece, outputs: Vec<Output>) -> Result<()> {
         let mut commit = self.tree.next_commit();
         commit.cursors.clone_from(&job.cursors);
         commit.last_level = job.last_level.unwrap_or(commit.last_level);
         let mut change = Change::default();
+        let fill_pages = self.fill_pages();
         for output in outputs {
             match output {
                 Output::Remap { entries, counter } => {
@@ -405,11 +448,28 @@ impl KvSsd {
                 }
                 Output::Rewrite { entries, cuts } => {
                     let (level, page_bytes) = (job.output_level, self.space.page_bytes());
-                    let tables =
-                        self.write_tables(level, commit.txn, &cuts, |rewriter, reader, writer| {
-                            rewriter.rewrite(Merged::new(entries, page_bytes, reader), writer)
-                        })?;
+                    let place = Place { level, txn: commit.txn, cuts: &cuts, fill_pages };
+                    let tables = self.write_tables(place, |rewriter, reader, writer| {
+                        rewriter.rewrite(Merged::new(entries, page_bytes, reader), writer)
+                    })?;
                     self.counters.rewritten_tables += tables.len() as u64;
+                    for table in tables {
+                        self.add_table(table, level, &mut commit, &mut change)?;
+                    }
+                }
+                Output::Append { lower, entries } => {
+                    let (level, most) = (job.output_level, self.options.threshold);
+                    let fill_pages = self.space.block_pages();
+                    let place = Place { level, txn: commit.txn, cuts: &[], fill_pages };
+                    let (segments, is_untouched) = (lower.counter, entries.is_empty());
+                    let tables = self.write_tables(place, |rewriter, reader, writer| {
+                        append(lower, entries, most, rewriter, reader, writer)
+                    })?;
+                    match &tables[..] {
+                        [table] if table.counter > segments => self.counters.appended_segments += 1,
+                        _ if is_untouched => {}
+                        _ => self.counters.rewritten_tables += tables.len() as u64,
+                    }
                     for table in tables {
                         self.add_table(table, level, &mut commit, &mut change)?;
                     }
@@ -433,12 +493,10 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Writes new tables of a level. `write` gets what packs them, and the flash to read and write.
+    /// Writes new tables. `write` gets what packs them, and the flash to read and write.
     fn write_tables(
         &mut self,
-        level: u8,
-        txn: u64,
-        cuts: &[CutKey],
+        Place { level, txn, cuts, fill_pages }: Place<'_>,
         write: impl FnOnce(
             &Rewriter<'_>,
             &mut dyn PageReader,
@@ -452,8 +510,12 @@ impl KvSsd {
             // Level 0 hides deeper levels, and its own older tables.
             is_deeper: &|key| level == 0 || tree.is_below(usize::from(level), key),
             page_bytes: self.space.page_bytes(),
-            table_pages: self.space.block_pages(),
-            has_filters: self.options.has_filters,
+            table_pages: fill_pages,
+            is_even: self.options.form == Form::Append,
+            filter_bytes: match self.options.has_filters {
+                true => self.space.page_bytes() / (2 * self.space.block_pages() as usize),
+                false => 0,
+            },
             cuts,
         };
         let stream = self.kv_stream(level);
@@ -503,12 +565,22 @@ impl KvSsd {
                 self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
             }
         }
-        let waste = |node: &&Arc<Node>| node.counter > 1 || node.tombstones > 0;
-        let wasteful: Vec<u64> =
-            self.tree.level(bottom).iter().filter(waste).map(|node| node.id).collect();
-        for id in wasteful {
-            if let Some(node) = self.tree.node(id).cloned().filter(|_| !is_enough(self)) {
-                self.rewrite_in_place(node)?;
+        // Under lLSM tables are merged too, so that fewer of them reserve room.
+        let count = if self.options.form == Form::Append { MERGED_TABLES } else { 1 };
+        let is_wasteful = |nodes: &&[Arc<Node>]| {
+            let pages: u32 = nodes.iter().map(|node| node.charged_pages).sum();
+            nodes.iter().any(|node| node.counter > 1 || node.tombstones > 0)
+                || count > 1 && (pages.div_ceil(self.fill_pages()) as usize) < nodes.len()
+        };
+        let wasteful: Vec<Vec<Arc<Node>>> = (self.tree.level(bottom).chunks(count))
+            .filter(is_wasteful)
+            .map(<[Arc<Node>]>::to_vec)
+            .collect();
+        for upper in wasteful {
+            let is_there = upper.iter().all(|node| self.tree.node(node.id).is_some());
+            if is_there && !is_enough(self) {
+                let output_level = bottom as u8;
+                self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
             }
         }
         Ok(())

@@ -90,6 +90,8 @@ pub struct KvSsdCounters {
     pub compactions: u64,
     /// Tables made by remapping.
     pub remapped_tables: u64,
+    /// Segments appended to tables.
+    pub appended_segments: u64,
     /// Tables made by rewriting.
     pub rewritten_tables: u64,
     /// Tables that changed level untouched.

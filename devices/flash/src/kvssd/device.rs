@@ -57,6 +57,8 @@ pub struct KvSsd {
     /// What is in the metadata pages that were written or read last, by page. Saves the emulator a
     /// read and a decoding per look-up; the device reads the page each time.
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
+    /// Pages that tables keep reserved for segments.
+    pub(super) reserved_pages: u64,
     /// Nothing was removed since a search for space last failed.
     pub(super) is_squeezed: bool,
 }
@@ -113,6 +115,7 @@ impl KvSsd {
             checkpoint_number: 0,
             counters: KvSsdCounters::default(),
             known_metas: BTreeMap::new(),
+            reserved_pages: 0,
             is_squeezed: false,
             space,
             options,
@@ -387,6 +390,7 @@ impl KvSsd {
         }
         let deepest = self.tree.level_count().saturating_sub(1).max(1);
         self.space.deep_level = self.kv_level(deepest as u8);
+        self.count_reserved();
         Ok(())
     }
 
@@ -608,7 +612,7 @@ impl KvSsd {
         // A real table behind a virtual one takes what a table takes.
         let reals = |node: &Node| match self.options.form {
             Form::Delay => u64::from(node.counter),
-            Form::Remap => 1,
+            Form::Remap | Form::Append => 1,
         };
         let tree_bytes = self.tree.nodes().map(|node| node.ram_bytes() * reals(node)).sum();
         RamReport { tree_bytes, list_bytes, counter_bytes }

@@ -1,9 +1,11 @@
-//! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, rLSM(-), rLSM).
+//! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, dLSM, lLSM, rLSM(-),
+//! rLSM).
 //!
 //! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Below are the
 //! parts that decide and encode without a device: page formats, references, the plan of a remapping
 //! compaction, and lookups and merges over clipped pages.
 
+mod append;
 mod boot;
 mod capacitor;
 mod collect;
@@ -33,6 +35,7 @@ mod verify;
 
 use crate::error::Result;
 use crate::nand::SharedBytes;
+pub use append::plan_append;
 pub use counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
 pub use device::{BlockReport, KvSsd, RamReport};
 pub use draft::build_pages;

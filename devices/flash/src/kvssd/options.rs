@@ -38,6 +38,10 @@ pub enum Form {
     /// dLSM: it delays itself. All its tables together become one virtual table, and once more than
     /// TH stand behind it, all of them are rewritten.
     Delay = 1,
+    /// lLSM: what sinks is appended to the tables below, as a segment of each. A table has at most
+    /// TH segments and keeps the room of a full one reserved for them; one that overflows is
+    /// rewritten, and split in halves if it must be.
+    Append = 2,
 }
 
 /// How an acknowledged write survives a power cut before it is flushed.
@@ -54,7 +58,8 @@ pub enum Durability {
 pub struct KvSsdOptions {
     /// Where pages go.
     pub placement: Placement,
-    /// TH: most strata of a remapped table; 0 never remaps.
+    /// TH: most strata of a remapped table; 0 never remaps. Of dLSM the most tables behind one, of
+    /// lLSM the most segments.
     pub threshold: u8,
     /// What is not rewritten.
     pub form: Form,
@@ -120,11 +125,19 @@ impl KvSsdOptions {
         KvSsdOptions { form: Form::Delay, threshold: 20, ..KvSsdOptions::nlsm() }
     }
 
+    /// lLSM: tables take segments. Pages of all levels are in the same blocks, as the paper's lLSM
+    /// cannot tell its device of levels.
+    pub fn llsm() -> KvSsdOptions {
+        let (form, placement) = (Form::Append, Placement::Mixed);
+        KvSsdOptions { form, placement, threshold: 32, ..KvSsdOptions::nlsm() }
+    }
+
     /// The variant of this name.
     pub fn by_name(name: &str) -> Option<KvSsdOptions> {
         match name {
             "nlsm" => Some(KvSsdOptions::nlsm()),
             "dlsm" => Some(KvSsdOptions::dlsm()),
+            "llsm" => Some(KvSsdOptions::llsm()),
             "rlsm-" => {
                 Some(KvSsdOptions { placement: Placement::Mixed, ..KvSsdOptions::default() })
             }
@@ -137,6 +150,7 @@ impl KvSsdOptions {
     pub fn name(&self) -> &'static str {
         match (self.form, self.placement) {
             (Form::Delay, _) => "dlsm",
+            (Form::Append, _) => "llsm",
             (Form::Remap, Placement::PerTable) => "nlsm",
             (Form::Remap, Placement::Mixed) => "rlsm-",
             (Form::Remap, Placement::PerLevel) => "rlsm",
@@ -176,6 +190,12 @@ impl KvSsdOptions {
         if cuts_code(self.cuts).is_none() {
             let name = self.cuts.rule().name();
             let why = format!("{name} has no meaning for pages; choose among: {}", cut_names());
+            return Err(Error::BadOption { name: "cuts", why });
+        }
+        if self.form == Form::Append && self.cuts != Partitioner::Size {
+            let name = self.cuts.rule().name();
+            let why =
+                format!("{name}: lLSM splits a table in halves, wherever those are; use size");
             return Err(Error::BadOption { name: "cuts", why });
         }
         let policy = self.compaction_policy()?;
@@ -240,7 +260,7 @@ impl KvSsdOptions {
         let [first, threshold, durability, percent] = rest.array()?;
         let (form, placement) =
             ((first & !HAS_FILTERS) >> FORM_SHIFT, first & ((1 << FORM_SHIFT) - 1));
-        let forms = [Form::Remap, Form::Delay];
+        let forms = [Form::Remap, Form::Delay, Form::Append];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
         Some(KvSsdOptions {

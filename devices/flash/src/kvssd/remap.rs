@@ -61,6 +61,13 @@ pub enum Output {
     },
     /// A virtual table, of which only the metadata page is written.
     Delay(TableMeta),
+    /// A table that takes the records of these entries as a segment.
+    Append {
+        /// The table as it is.
+        lower: TableMeta,
+        /// What sinks into it.
+        entries: Vec<Entry>,
+    },
     /// The records of these entries, to be written into new pages.
     Rewrite {
         /// Clipped to the output; strata as in the compaction.
@@ -354,6 +361,9 @@ mod tests {
         let line = |output: &Output| match output {
             Output::Remap { entries, counter } => format!("remap {counter}:{}", text(entries)),
             Output::Delay(table) => format!("delay {}:{}", table.counter, text(&table.entries)),
+            Output::Append { lower, entries } => {
+                format!("append to{}:{}", text(&lower.entries), text(entries))
+            }
             Output::Rewrite { entries, cuts } => {
                 let cut = |cut: &CutKey| format!(" |{}", String::from_utf8_lossy(cut));
                 let cuts: String = cuts.iter().map(cut).collect();
@@ -442,6 +452,29 @@ mod tests {
         }
         let tiny = RemapLimits { page_bytes: 64 + 2 * 18 - 1, ..LIMITS };
         assert!(plan(&upper, &lower, &tiny)[0].starts_with("rewrite"));
+    }
+
+    /// Tables take the keys up to the next one, the first also those before it. What ends between
+    /// two tables grows the left one; one that nothing sinks into is as it was.
+    #[test]
+    fn lower_tables_take_segments_by_their_first_keys() {
+        let upper = [table(1, vec![entry(1, 0, "ad"), entry(2, 0, "dg")])];
+        let lower = [
+            table(2, vec![entry(8, 0, "bc"), entry(9, 1, "bd")]),
+            table(3, vec![entry(10, 0, "eh")]),
+            table(4, vec![entry(11, 0, "ik")]),
+        ];
+        let planned = |upper, lower| {
+            let input = CompactionInput { upper, is_stacked: false, lower };
+            show(crate::kvssd::append::plan_append(&input))
+        };
+        let expected = [
+            "append to 8.0[bc) 9.1[bd): 1.0[ad) 2.0[de)",
+            "append to 10.0[eh): 2.0[eg)",
+            "append to 11.0[ik):",
+        ];
+        assert_eq!(planned(&upper, &lower), expected);
+        assert_eq!(planned(&upper, &[]), ["rewrite: 1.0[ad) 2.0[dg)"]);
     }
 
     #[test]

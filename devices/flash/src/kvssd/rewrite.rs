@@ -22,8 +22,10 @@ pub struct Rewriter<'a> {
     pub page_bytes: usize,
     /// Most pages of a table.
     pub table_pages: u32,
-    /// Whether pages get filters.
-    pub has_filters: bool,
+    /// Whether the tables that one would become if it were larger are made alike in size.
+    pub is_even: bool,
+    /// Most bytes of the filter of a page; 0 without filters.
+    pub filter_bytes: usize,
     /// A page and its table end before the first key at or above each of these; ascending.
     pub cuts: &'a [CutKey],
 }
@@ -83,17 +85,13 @@ impl Rewriter<'_> {
         next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
     ) -> Result<Vec<TableMeta>> {
-        let mut tables: Vec<TableMeta> = Vec::new();
-        // Of the last table: its pages, and the bytes of its metadata page.
-        let (mut used_pages, mut used_bytes) = (0, 0);
+        let mut pages = Vec::new();
         build_pages(next_key, self.page_bytes, |page| {
             let page_count = (page.bytes().len() / self.page_bytes) as u16;
-            let filter = match self.has_filters {
-                true => PageFilter::of_keys(
-                    (0..page.record_count()).map(|at| page.key(at)),
-                    self.page_bytes / (2 * self.table_pages as usize),
-                ),
-                false => PageFilter::default(),
+            let keys = (0..page.record_count()).map(|at| page.key(at));
+            let filter = match self.filter_bytes {
+                0 => PageFilter::default(),
+                most => PageFilter::of_keys(keys, most),
             };
             let entry = Entry {
                 page: writer.write_pages(page.bytes().clone())?,
@@ -105,20 +103,15 @@ impl Rewriter<'_> {
                 clip: Clip::of_keys(page.key(0), page.key(page.record_count() - 1)),
                 filter,
             };
-            let entry_bytes = TableMeta::encoded_bytes(std::slice::from_ref(&entry));
-            let is_full = used_pages + u32::from(page_count) > self.table_pages;
-            let has_room = !is_full && used_bytes + entry_bytes <= self.page_bytes;
-            if tables.is_empty() || !has_room {
-                tables.push(TableMeta { counter: 1, min_seq: u64::MAX, ..TableMeta::default() });
-                (used_pages, used_bytes) = (0, TableMeta::encoded_bytes(&[]));
-            }
-            if let Some(table) = tables.last_mut() {
-                add(table, &page, entry);
-            }
-            used_pages += u32::from(page_count);
-            used_bytes += entry_bytes - TableMeta::encoded_bytes(&[]);
+            pages.push(table_of(&page, entry));
             Ok(())
         })?;
+        let mut tables = join(pages.iter(), self.table_pages, self.page_bytes);
+        if self.is_even && tables.len() > 1 {
+            let page_count: u32 = pages.iter().map(TableMeta::charged_pages).sum();
+            let even_pages = page_count.div_ceil(tables.len() as u32);
+            tables = join(pages.iter(), even_pages, self.page_bytes);
+        }
         Ok(tables)
     }
 
@@ -148,14 +141,47 @@ impl Rewriter<'_> {
     }
 }
 
-/// Adds a page to a table, and what the table needs to know of the page's records.
-fn add(table: &mut TableMeta, page: &KvPage, mut entry: Entry) {
-    let deletes_before = table.tombstones;
+/// The table of one page, with what a table needs to know of its records.
+fn table_of(page: &KvPage, mut entry: Entry) -> TableMeta {
+    let mut table = TableMeta { counter: 1, min_seq: u64::MAX, ..TableMeta::default() };
     for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
         table.tombstones += u64::from(kind == Kind::Delete);
         table.min_seq = table.min_seq.min(seq);
         table.max_seq = table.max_seq.max(seq);
     }
-    entry.has_tombstones = table.tombstones > deletes_before;
+    entry.has_tombstones = table.tombstones > 0;
     table.entries.push(entry);
+    table
+}
+
+/// Joins pages in order to tables of at most `table_pages`, whose metadata fits a page.
+fn join<'a>(
+    pages: impl Iterator<Item = &'a TableMeta>,
+    table_pages: u32,
+    page_bytes: usize,
+) -> Vec<TableMeta> {
+    let mut tables: Vec<TableMeta> = Vec::new();
+    // Of the last table: its pages, and the bytes of its metadata page.
+    let (mut used_pages, mut used_bytes) = (0, 0);
+    for page in pages {
+        let page_count = page.charged_pages();
+        let entry_bytes = TableMeta::encoded_bytes(&page.entries) - TableMeta::encoded_bytes(&[]);
+        let has_room =
+            used_pages + page_count <= table_pages && used_bytes + entry_bytes <= page_bytes;
+        match tables.last_mut().filter(|_| has_room) {
+            Some(table) => {
+                table.entries.extend_from_slice(&page.entries);
+                table.tombstones += page.tombstones;
+                table.min_seq = table.min_seq.min(page.min_seq);
+                table.max_seq = table.max_seq.max(page.max_seq);
+            }
+            None => {
+                tables.push(page.clone());
+                (used_pages, used_bytes) = (0, TableMeta::encoded_bytes(&[]));
+            }
+        }
+        used_pages += page_count;
+        used_bytes += entry_bytes;
+    }
+    tables
 }
