@@ -5,14 +5,12 @@
 //! * [`block`]: files on that SSD behind the storage trait, so that the file engine runs on it.
 //! * [`kvssd`]: a KVSSD: firmware that keeps an LSM tree on flash and speaks keys and values.
 //! * [`front`]: what hosts speak to it: NVMe key-value commands, an API in SNIA's style.
-//! * [`baseline`]: what it is compared with: models of dLSM and lLSM.
 //!
 //! Everything lives in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.
 
 #![forbid(unsafe_code)]
 
-pub mod baseline;
 pub mod block;
 mod error;
 pub mod front;

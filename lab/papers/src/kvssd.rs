@@ -8,8 +8,8 @@
 //!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
-//! 4. dLSM is firmware on the same flash; lLSM is an exact model of a tree that counts pages, with
-//!    the same operations, and so is dLSM once more.
+//! 4. dLSM and lLSM, which the paper runs on a block SSD, are firmware on the same flash. lLSM gets
+//!    a device with room for what its tables reserve.
 //!
 //! Counters and simulated time only, but for the row that says how fast the emulator is.
 
@@ -17,7 +17,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use runstone::Result;
-use runstone_flash::baseline::{DelayedTree, LightTree};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
 use runstone_flash::nand::Timing;
@@ -25,10 +24,10 @@ use runstone_plot::Axis;
 
 use super::context::{Context, Part};
 use super::kvssd_runs::{
-    Draw, Load, ModelOutcome, OVER_PROVISION_PERCENT, Outcome, delaying, rewriting, run_device,
-    run_engine, run_model,
+    Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, rewriting, run_device,
+    run_engine, try_device,
 };
-use super::numbers::{percent_more, ratio, strokes};
+use super::numbers::{ratio, strokes};
 use super::report::{PaperReport, Row, bars_beside, line, rows};
 use super::sides::Side;
 use super::verdict::Rule::*;
@@ -74,18 +73,22 @@ rows! {
         "yes" => Rises;
     LATEST_LSM = "all writes of LSM, Latest < Uniform (figure 5a)",
         "yes" => Rises;
-    MODEL = "compaction, model of nLSM / nLSM",
-        "" => NotComparable("what the model of lLSM is worth");
+    PROVISION_DLSM = "collection of dLSM, 5 / 10 / 15 percent set aside (figure 7b)",
+        "falls" => NotComparable("in the paper it runs on a block SSD");
+    PROVISION_LLSM = "collection of lLSM, 5 / 10 / 15 percent set aside (figure 7b)",
+        "falls" => NotComparable("in the paper it runs on a block SSD");
     PAGES_DLSM = "pages read per get, metadata included, dLSM over LSM (figure 6b)",
         "up to 1.19" => AtMost(1.19);
     ORDER = "compaction over that of nLSM, lLSM < rLSM < dLSM < nLSM (figure 5b)",
         "yes" => Rises;
-    MODEL_PAGES = "pages read per get, models of nLSM, dLSM and lLSM (figure 6b)",
-        "up to 1.19 of LSM; lLSM worst" => NotComparable("models, and over nLSM instead of LSM");
-    MODEL_PAGES_DEEP = "the same at the paper's depth, one level more",
-        "up to 1.19; lLSM worst" => NotComparable("a quarter of all sizes but the records'");
+    ORDER_PAGES = "pages read per get over LSM, rLSM < dLSM < lLSM (figure 6b)",
+        "1.11 < 1.19 < more" => Rises;
+    WRITES_LLSM = "all writes, rLSM over lLSM",
+        "" => NotComparable("the paper's lLSM pays for a block SSD below it");
     VOLUME = "volume that lLSM needs, times the device's (IV-B)",
         "more than 1, about 1.3 is enough" => Ratios(&[1.3]);
+    VOLUMES_WRITES = "all writes of lLSM by volume, merging tables where it is full",
+        "" => NotComparable("the paper's lLSM does not merge tables to make room");
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -126,13 +129,16 @@ enum Run {
     Shared,
     Nlsm,
     Dlsm,
+    /// On a larger device.
+    Llsm,
     /// rLSM(-).
     Mixed,
     Rlsm,
 }
 
 impl Run {
-    const ALL: [Run; 6] = [Run::Split, Run::Shared, Run::Dlsm, Run::Nlsm, Run::Mixed, Run::Rlsm];
+    const ALL: [Run; 7] =
+        [Run::Split, Run::Shared, Run::Dlsm, Run::Llsm, Run::Nlsm, Run::Mixed, Run::Rlsm];
 
     fn name(self) -> &'static str {
         match self {
@@ -140,6 +146,7 @@ impl Run {
             Run::Shared => "LSM (shared)",
             Run::Nlsm => "nLSM",
             Run::Dlsm => "dLSM",
+            Run::Llsm => "lLSM",
             Run::Mixed => "rLSM(-)",
             Run::Rlsm => "rLSM",
         }
@@ -155,7 +162,7 @@ impl Run {
             Run::Nlsm => [17.7, 1.0, 1.0, 17.7],
             Run::Mixed => [11.0, 1.0, 1.19, 13.1],
             Run::Rlsm => [11.0, 1.0, 1.04, 11.4],
-            Run::Dlsm => [f64::NAN; 4],
+            Run::Dlsm | Run::Llsm => [f64::NAN; 4],
         }
     }
 }
@@ -192,6 +199,7 @@ impl Lab<'_> {
             Run::Shared => self.engine(&load, GcFrontier::Shared, percent),
             Run::Nlsm => self.device(&load, rewriting(options)),
             Run::Dlsm => self.device(&load, delaying(options)),
+            Run::Llsm => self.device(&load.times(LLSM_VOLUME), appending(options)),
             Run::Mixed => {
                 self.device(&load, KvSsdOptions { placement: Placement::Mixed, ..options })
             }
@@ -229,6 +237,13 @@ fn sides(lab: &Lab<'_>) -> [Side; 5] {
     let devices = [rewriting(rlsm.clone()), delaying(rlsm.clone()), mixed, rlsm];
     let [nlsm, dlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
     [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
+}
+
+/// Those and lLSM, whose device is larger.
+fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
+    let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
+    let llsm = larger.device_side(&appending(lab.options()));
+    sides(lab).into_iter().chain([llsm]).collect()
 }
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
@@ -341,20 +356,29 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
+/// Under every percentage lLSM gets the flash that leaves it the same volume.
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    let [mut lsm, mut rlsm] = lab.runs([Run::Split, Run::Rlsm])?.map(|run| vec![run.gc]);
+    report.compare(&all_sides(lab), &["blocks"])?;
+    let first = lab.runs([Run::Split, Run::Rlsm, Run::Dlsm, Run::Llsm])?;
+    let [mut lsm, mut rlsm, mut dlsm, mut llsm] = first.map(|run| vec![run.gc]);
     let load = lab.load(Draw::Uniform);
     for percent in [10, 15] {
         lsm.push(lab.engine(&load, GcFrontier::Split, percent)?.gc);
         let options = KvSsdOptions { over_provision_percent: percent, ..lab.options() };
-        rlsm.push(lab.device(&load, options)?.gc);
+        rlsm.push(lab.device(&load, options.clone())?.gc);
+        dlsm.push(lab.device(&load, delaying(options.clone()))?.gc);
+        let larger = LLSM_VOLUME * f64::from(100 - OVER_PROVISION_PERCENT);
+        let larger = load.times(larger / f64::from(100 - percent));
+        llsm.push(lab.device(&larger, appending(options))?.gc);
     }
     report.judge(PROVISION_LSM, strokes(&lsm, 2), &lsm);
     report.judge(PROVISION_RLSM, strokes(&rlsm, 3), &rlsm);
-    let points = |values: Vec<f64>| [5.0, 10.0, 15.0].into_iter().zip(values);
-    let lines = vec![line("LSM (split)", points(lsm)), line("rLSM", points(rlsm))];
+    report.show(PROVISION_DLSM, strokes(&dlsm, 3));
+    report.show(PROVISION_LLSM, strokes(&llsm, 3));
+    let designs = [("LSM (split)", lsm), ("dLSM", dlsm), ("lLSM", llsm), ("rLSM", rlsm)];
+    let lines = designs.map(|(name, values)| line(name, [5.0, 10.0, 15.0].into_iter().zip(values)));
     let (x, y) = (Axis::linear("set aside, %"), "bytes per byte of the layer above");
-    report.draw_lines("figure-7b", "Collection", x, y, lines);
+    report.draw_lines("figure-7b", "Collection", x, y, lines.into());
     Ok(())
 }
 
@@ -396,59 +420,46 @@ fn draw_loads(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// dLSM delays a compaction of at most this many tables.
-const DELAYED_TABLES: usize = 20;
+/// What lLSM's device has of the others' blocks: the paper's 30% more.
+const LLSM_VOLUME: f64 = 1.3;
 
-/// The models after one workload.
-struct Models {
-    plain: ModelOutcome,
-    delayed: ModelOutcome,
-    light: ModelOutcome,
-}
+/// Volumes that are tried for lLSM, ascending.
+const VOLUMES: [f64; 5] = [1.0, 1.1, 1.2, LLSM_VOLUME, 1.4];
 
-impl Models {
-    fn measure(load: &Load) -> Result<Models> {
-        let percent = OVER_PROVISION_PERCENT;
-        let delayed =
-            |most| run_model(load, percent, |sizes| Box::new(DelayedTree::new(sizes, most)));
-        Ok(Models {
-            plain: delayed(0)?,
-            delayed: delayed(DELAYED_TABLES)?,
-            light: run_model(load, percent, |sizes| Box::new(LightTree::new(sizes)))?,
-        })
-    }
-
-    /// Pages per get, and how much more than the plain tree's in percent: dLSM, lLSM.
-    fn reads(&self) -> String {
-        let plain = self.plain.pages_per_get;
-        let [delayed, light] = [&self.delayed, &self.light].map(|model| model.pages_per_get);
-        let [a, b] = [delayed, light].map(|reads| percent_more(plain, reads));
-        format!("{plain:.2} -> {delayed:.2}, {a:+.0}% / {light:.2}, {b:+.0}%")
-    }
-}
-
-/// A model of the plain tree says what the models are worth beside the device. What a get reads
-/// more depends on how deep the tree is, so that is also measured at the paper's depth.
+/// dLSM and lLSM beside the others, and the volume that lLSM needs.
 fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
-    report.compare(&sides(lab), &[])?;
-    let [split, nlsm, dlsm, rlsm] = lab.runs([Run::Split, Run::Nlsm, Run::Dlsm, Run::Rlsm])?;
+    report.compare(&all_sides(lab), &["blocks"])?;
+    let runs = [Run::Split, Run::Nlsm, Run::Dlsm, Run::Llsm, Run::Rlsm];
+    let [split, nlsm, dlsm, llsm, rlsm] = lab.runs(runs)?;
     let (text, over_lsm) = ratio(dlsm.pages_per_get, split.pages_per_get, 2, "");
     report.judge(PAGES_DLSM, text, &[over_lsm]);
-    lab.context.say("models of dLSM and lLSM");
-    let models = Models::measure(&lab.load(Draw::Uniform))?;
-    let Models { plain, light, .. } = &models;
-    report.show(MODEL, format!("{:.2} / {:.2}", plain.compaction, nlsm.compaction));
-    // The model over the model of nLSM, the device over nLSM on the device.
-    let [rlsm_of, dlsm_of] = [rlsm, dlsm].map(|one| one.compaction / nlsm.compaction);
-    let order = [light.compaction / plain.compaction, rlsm_of, dlsm_of, 1.0];
+    let order = [llsm, rlsm, dlsm, nlsm].map(|one| one.compaction / nlsm.compaction);
     report.judge(ORDER, strokes(order, 3), &order);
-    let text = models.reads();
-    report.show(MODEL_PAGES, text);
-    // T1 is that deep itself.
-    if !lab.context.is_t1 {
-        let deep = Models::measure(&Load::as_deep_as_the_paper(lab.context))?;
-        report.show(MODEL_PAGES_DEEP, deep.reads());
+    let order = [rlsm, dlsm, llsm].map(|one| one.pages_per_get / split.pages_per_get);
+    report.judge(ORDER_PAGES, strokes(order, 2), &order);
+    report.show(WRITES_LLSM, ratio(rlsm.total(), llsm.total(), 2, "").0);
+    volume_rows(lab, report)
+}
+
+/// The paper's lLSM is full where its tables have reserved all; the firmware then merges tables to
+/// three quarters of their room, and only then refuses.
+fn volume_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = lab.load(Draw::Uniform);
+    let (mut enough, mut texts) = (f64::NAN, Vec::new());
+    for volume in VOLUMES {
+        lab.context.say(&format!("lLSM on {volume} times the device"));
+        let options = appending(lab.options());
+        let run = try_device(lab.context, &load.times(volume), &options)?;
+        texts.push(match &run {
+            Ok(run) => format!("{volume}: {:.2}, merging {} times", run.total(), run.squeezes),
+            Err(_) => format!("{volume}: full"),
+        });
+        if run.is_ok_and(|run| run.squeezes == 0) {
+            enough = volume;
+            break;
+        }
     }
-    report.judge(VOLUME, format!("{:.2}", light.volume), &[light.volume]);
+    report.judge(VOLUME, format!("{enough:.1} without merging, in steps of 0.1"), &[enough]);
+    report.show(VOLUMES_WRITES, texts.join("; "));
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, process};
 use runstone::{Error, KeyspaceOptions, Options, Result, Store};
-use runstone_flash::baseline::{Model, ModelSizes};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
@@ -88,6 +87,8 @@ pub(super) struct Outcome {
     /// Valid pages at the end, over all pages of the device.
     pub(super) fullness: f64,
     pub(super) ram_bytes_per_16_gb: f64,
+    /// Times that the device was full and made room by compacting.
+    pub(super) squeezes: u64,
 }
 
 impl Outcome {
@@ -148,38 +149,24 @@ impl Load {
     }
 
     /// Bytes of a key and its value.
-    fn user_bytes(&self) -> u64 {
+    pub(super) fn user_bytes(&self) -> u64 {
         KEY_BYTES + self.value_bytes as u64
+    }
+
+    /// Bytes of a record in its page.
+    pub(super) fn record_bytes(&self) -> u64 {
+        RECORD_OVERHEAD_BYTES + self.user_bytes()
     }
 
     fn records_per_page(&self) -> u64 {
         const PAGE_HEADER_BYTES: u64 = 16;
-        let record_bytes = RECORD_OVERHEAD_BYTES + self.user_bytes();
-        (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / record_bytes
+        (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / self.record_bytes()
     }
 
-    /// The paper's tree has ten times the data over the same level 1: here 2.5 times the data over
-    /// a quarter of all sizes. For models, which have no device.
-    pub(super) fn as_deep_as_the_paper(context: &Context<'_>) -> Load {
-        let load = Load::roomy(context);
-        Load {
-            loads: load.loads * 5 / 2,
-            operations: load.operations * 5 / 2,
-            table_pages: load.table_pages / 4,
-            memtable_pages: load.memtable_pages / 4,
-            level1_pages: load.level1_pages / 4,
-            ..load
-        }
-    }
-
-    fn model_sizes(&self) -> ModelSizes {
-        ModelSizes {
-            page_records: self.records_per_page() as u32,
-            table_pages: self.table_pages,
-            level1_pages: self.level1_pages,
-            size_ratio: 10,
-            l0_trigger: 4,
-        }
+    /// On a device of so many times the blocks.
+    pub(super) fn times(&self, volume: f64) -> Load {
+        let block_count = (f64::from(self.block_count) * volume).round() as u32;
+        Load { block_count, ..*self }
     }
 
     /// Half of the records, so that policies that keep several versions of a key fit too.
@@ -253,7 +240,10 @@ impl Load {
     }
 
     /// Calls `put` or `get` for each operation. Returns how many there were.
-    fn run(&self, mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>) -> Result<u64> {
+    pub(super) fn run(
+        &self,
+        mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
         // As in YCSB: popular among all records that there will be, drawn again until it is there.
@@ -300,28 +290,51 @@ pub(super) fn delaying(rlsm: KvSsdOptions) -> KvSsdOptions {
     KvSsdOptions { form, threshold, placement, ..rlsm }
 }
 
+/// lLSM, beside an rLSM of these options.
+pub(super) fn appending(rlsm: KvSsdOptions) -> KvSsdOptions {
+    let KvSsdOptions { form, threshold, placement, .. } = KvSsdOptions::llsm();
+    KvSsdOptions { form, threshold, placement, ..rlsm }
+}
+
 /// The workload on a device of its own.
 pub(super) fn run_device(
     context: &Context<'_>,
     load: &Load,
     options: &KvSsdOptions,
 ) -> Result<Outcome> {
+    try_device(context, load, options)?
+}
+
+/// The same; the inner error is that of a device which is full before the end.
+pub(super) fn try_device(
+    context: &Context<'_>,
+    load: &Load,
+    options: &KvSsdOptions,
+) -> Result<Result<Outcome>> {
     let geometry = load.geometry();
     let image = scratch_image(context, &geometry)?;
     let side = Box::new(MemoryImage::new());
     let cpu_s = process::cpu_seconds();
     let made = KvSsd::create(image, side, geometry, Timing::PAPER, options.clone());
     let mut device = made.map_err(failed)?;
-    let operations = load.run(|key, value| match value {
-        Some(value) => device.put(key, value).map_err(failed),
+    let mut is_full = false;
+    let done = load.run(|key, value| match value {
+        Some(value) => device.put(key, value).map_err(|error| {
+            is_full = matches!(error, runstone_flash::Error::Full { .. });
+            failed(error)
+        }),
         None => {
             let found = device.get(key).map_err(failed)?;
             assert!(found.is_some(), "every record that is read was written");
             Ok(())
         }
-    })?;
+    });
+    let operations = match done {
+        Err(full) if is_full => return Ok(Err(full)),
+        done => done?,
+    };
     let (layers, counters) = (device.write_amplification(), device.counters());
-    Ok(Outcome {
+    Ok(Ok(Outcome {
         compaction: layers.tree_bytes as f64 / layers.user_bytes as f64,
         rmw: 1.0,
         gc: layers.flash_bytes as f64 / layers.tree_bytes as f64,
@@ -332,7 +345,8 @@ pub(super) fn run_device(
         fullness: device.live_pages() as f64 / geometry.page_count() as f64,
         ram_bytes_per_16_gb: device.ram().total_bytes() as f64 * (16_u64 << 30) as f64
             / geometry.data_bytes() as f64,
-    })
+        squeezes: counters.squeezes,
+    }))
 }
 
 /// The image of a device for one run. A file has lost its name already, so that its space is free
@@ -346,41 +360,6 @@ fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn I
     // One that cannot be removed goes with the scratch directory.
     let _ = fs::remove_file(&path);
     Ok(Box::new(image))
-}
-
-/// What a model says of the workload.
-pub(super) struct ModelOutcome {
-    pub(super) compaction: f64,
-    pub(super) pages_per_get: f64,
-    /// Space that tables had reserved, over what the device has.
-    pub(super) volume: f64,
-}
-
-/// The workload on a model.
-pub(super) fn run_model(
-    load: &Load,
-    over_provision_percent: u32,
-    make: impl FnOnce(ModelSizes) -> Box<dyn Model>,
-) -> Result<ModelOutcome> {
-    let mut model = make(load.model_sizes());
-    load.run(|key, value| {
-        // "user" and decimal digits: the order of the numbers is that of the keys.
-        let number = key[4..].iter().fold(0, |n: u64, digit| n * 10 + u64::from(digit - b'0'));
-        match value {
-            Some(_) => model.put(number),
-            None => assert!(model.get(number).is_some(), "every record that is read was written"),
-        }
-        Ok(())
-    })?;
-    let (counts, geometry) = (model.counts(), load.geometry());
-    let user_bytes = counts.puts * load.user_bytes();
-    let written_bytes = counts.written_pages * u64::from(geometry.page_bytes);
-    let percent = f64::from(100 - over_provision_percent) / 100.0;
-    Ok(ModelOutcome {
-        compaction: written_bytes as f64 / user_bytes as f64,
-        pages_per_get: counts.get_pages as f64 / counts.gets.max(1) as f64,
-        volume: counts.most_reserved_pages as f64 / (geometry.page_count() as f64 * percent),
-    })
 }
 
 /// The workload on the engine over a block SSD; memtables are flushed at the device's count.
@@ -432,6 +411,7 @@ pub(super) fn run_engine(
         meta_pages_per_get: meta_pages as f64 / gets.max(1) as f64,
         fullness: 0.0,
         ram_bytes_per_16_gb: 0.0,
+        squeezes: 0,
     };
     store.close()?;
     Ok(outcome)

@@ -135,6 +135,7 @@ impl KvSsd {
             return Ok(());
         }
         if !self.is_squeezed {
+            self.counters.squeezes += 1;
             self.flush_memtable()?;
             self.squeeze(|device| device.has_room_for(more_pages + most_pages, 0))?;
             self.is_squeezed = !self.has_room_for(more_pages + most_pages, 0);

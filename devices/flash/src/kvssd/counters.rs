@@ -98,6 +98,8 @@ pub struct KvSsdCounters {
     pub moved_tables: u64,
     /// Compactions that were cut because their outputs had no room.
     pub split_compactions: u64,
+    /// Times that tables were compacted only because the device was full.
+    pub squeezes: u64,
     /// Blocks emptied by collection.
     pub collections: u64,
     /// Cold blocks moved for the sake of wear.
