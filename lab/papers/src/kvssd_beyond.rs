@@ -7,6 +7,7 @@
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
 //! 4. The device with filters in its metadata pages.
+//! 5. What values apart and levels of several runs would save (`kvssd_axes.rs`).
 //!
 //! Counters and simulated time only.
 
@@ -15,6 +16,7 @@ use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
 
 use super::context::{Context, Part};
+use super::kvssd_axes;
 use super::kvssd_runs::{Load, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine};
 use super::numbers::{percent_more, strokes};
 use super::report::{PaperReport, rows};
@@ -45,11 +47,12 @@ rows! {
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note("block SSD: split frontiers, no trim, 5 percent set aside");
     report.note("every run asserts that its layers explain all programs");
-    let parts: [Part<Context<'_>>; 4] = [
+    let parts: [Part<Context<'_>>; 5] = [
         ("policies", policy_rows),
         ("garnering", garnering_rows),
         ("global-range", global_range_rows),
         ("filters", filter_rows),
+        ("axes", kvssd_axes::run),
     ];
     context.measure(context, report, &parts)
 }

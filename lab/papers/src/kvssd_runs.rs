@@ -158,6 +158,11 @@ impl Load {
         RECORD_OVERHEAD_BYTES + self.user_bytes()
     }
 
+    /// The same with a pointer in place of each value.
+    pub(super) fn with_pointers(&self) -> Load {
+        Load { value_bytes: 16, ..*self }
+    }
+
     fn records_per_page(&self) -> u64 {
         const PAGE_HEADER_BYTES: u64 = 16;
         (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / self.record_bytes()

@@ -10,6 +10,7 @@ mod context;
 mod engine;
 mod hashkv;
 mod kvssd;
+mod kvssd_axes;
 mod kvssd_beyond;
 mod kvssd_runs;
 mod log_apart;
