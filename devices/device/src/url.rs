@@ -151,6 +151,14 @@ impl DeviceUrl {
                     _ => return Err(choice(name, value, &["none", "uniform"])),
                 }
             }
+            "values" => {
+                let what = format!(
+                    "values={value}: the firmware keeps values beside their keys, in pages that \
+                     remapping shares"
+                );
+                let hint = "leave it out, or run the engine on blockssd: for values apart";
+                return Err(Error::invalid(what, hint));
+            }
             "durability" => {
                 options.durability = match value {
                     "plp" => Durability::Capacitor,
@@ -400,6 +408,7 @@ mod tests {
             ("kvssd:x?gc=split", "\"gc\""),
             ("kvssd:x?policy=lsm", "policy=lsm"),
             ("kvssd:x?cuts=prefix", "cuts=prefix"),
+            ("kvssd:x?values=vlog", "beside their keys"),
             ("blockssd:x?th=2", "\"th\""),
             ("blockssd:x?timing=fast", "timing=fast"),
         ] {
