@@ -4,6 +4,7 @@
 
 use runstone::KeyspaceOptions;
 use runstone::policy::registry;
+use runstone::policy::shape::Shape;
 use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
 
 /// What is written.
@@ -19,6 +20,11 @@ pub(super) struct Writes {
 
 /// What came of the writes. The policy is a registered one.
 pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport {
+    simulate_shape(options, writes).0
+}
+
+/// The same with the tree.
+pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (SimReport, Shape) {
     let workload = SimWorkload {
         flush_bytes: writes.flush_bytes,
         entry_bytes: writes.entry_bytes,
@@ -33,5 +39,6 @@ pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport 
         simulator = simulator.with_cut_flushes();
     }
     let flushes = writes.bytes / writes.flush_bytes;
-    simulator.run(flushes).expect("plans of a registered policy fit the shape")
+    let report = simulator.run(flushes).expect("plans of a registered policy fit the shape");
+    (report, simulator.shape().clone())
 }

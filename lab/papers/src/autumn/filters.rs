@@ -23,7 +23,13 @@ rows! {
 /// the others a level 1 that is small beside the data, where allocation has something to divide.
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let figure = Setting { records: 500_000, ..FIGURE_2 };
-    let few = Setting { c_permille: 800, base_bytes: 10 << 18, table_bytes: 2 << 18, ..figure };
+    let few = Setting {
+        c_permille: 800,
+        base_bytes: 10 << 18,
+        table_bytes: 2 << 18,
+        flush_bytes: 2 << 18,
+        ..figure
+    };
     for bits in [2, 5] {
         let seen = vain_reads(context, &few, bits, FilterAllocation::Uniform)?;
         seen.judge(report, &format!("{bits} filter bits per key, uniform"));

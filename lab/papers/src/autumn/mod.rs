@@ -11,12 +11,18 @@
 //! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
 //! policy says of the same trees.
 
+mod client;
 mod device_time;
+mod files;
 mod filters;
+mod latest;
+mod operations;
+mod sizes;
 mod ycsb;
 
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::shape::Shape;
+use runstone::policy::simulator::SimReport;
 use runstone::{KeyspaceOptions, Result};
 use runstone_plot::{Axis, Line};
 use runstone_workloads::generators::{Latest, Rng};
@@ -26,7 +32,7 @@ use crate::engine::{Data, Loaded, MEMORY_BYTES, cpu_time, plain_options, write_a
 use crate::numbers::{ratio, strokes};
 use crate::report::{line, rows};
 use crate::sides::Side;
-use crate::simulated::{Writes, simulate};
+use crate::simulated::{Writes, simulate_shape};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -57,6 +63,12 @@ rows! {
         "97.5 us / 119.9 us = 0.81" => Ratios(&[0.813]);
     ABSENT_SMALL = "the same over a level 1 of 256 KiB",
         "" => NotComparable("more data over level 1 than the paper has");
+    OWN_LEVELS = "levels of more than a table, simulator at 80 GB, c = 1 / 0.8 / 0.4 (4.3)",
+        "5 / 4 / 3 and one table" => Exactly(&[5.0, 4.0, 3.0]);
+    OWN_WRITTEN = "write amplification, simulator at 80 GB: at the trigger; where level 0 waits",
+        "load 15% faster at c = 0.4" => NotComparable("bytes, not times");
+    OWN_READS = "tables probed by an absent get; runs that a seek positions: simulator at 80 GB",
+        "" => NotComparable("the number of levels once more");
     SWEPT_WRITTEN = "write amplification, {}, c = 1 / 0.8 / 0.6 / 0.4 (figure 3a)",
         "random writes get slower as c falls" => Rises;
     SWEPT_WAITING = "the same where level 0 waits (figure 3a)",
@@ -74,12 +86,18 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "reads are counted when all jobs are done and level 0 is empty; c = 1 is leveling, in the \
          paper RocksDB",
     );
-    let parts: [Part<Context<'_>>; 5] = [
+    let parts: [Part<Context<'_>>; 11] = [
         ("whole-database", whole_database),
+        ("own-size", own_size),
+        ("latest", latest::run),
         ("zero-result-gets", zero_result_gets),
+        ("operations", operations::run),
         ("sensitivity", sensitivity),
         ("filters", filters::run),
         ("ycsb", ycsb::run),
+        ("files", files::run),
+        ("sizes", sizes::run),
+        ("sizes-simulated", sizes::own_size),
     ];
     context.measure(context, report, &parts)
 }
@@ -92,8 +110,8 @@ struct Setting {
     l0_share_percent: u32,
     /// Capacity of level 1.
     base_bytes: u64,
-    /// Bytes of a table, and of a flush.
     table_bytes: u64,
+    flush_bytes: u64,
     records: u64,
     key_bytes: usize,
     value_bytes: usize,
@@ -106,6 +124,7 @@ const WHOLE_DATABASE: Setting = Setting {
     l0_share_percent: AT_TRIGGER,
     base_bytes: 256 << 10,
     table_bytes: 64 << 10,
+    flush_bytes: 64 << 10,
     records: (80 << 20) / (24 + 1000),
     key_bytes: 24,
     value_bytes: 1000,
@@ -119,6 +138,7 @@ const FIGURE_2: Setting =
 const FIGURE_3: Setting = Setting {
     base_bytes: 160 << 10,
     table_bytes: 32 << 10,
+    flush_bytes: 32 << 10,
     records: (32 << 20) / (16 + 100),
     key_bytes: 16,
     value_bytes: 100,
@@ -147,7 +167,7 @@ impl Setting {
             records: context.scaled(self.records),
             key_bytes: self.key_bytes,
             value_bytes: self.value_bytes,
-            flush_bytes: context.scaled(self.table_bytes),
+            flush_bytes: context.scaled(self.flush_bytes),
         }
     }
 
@@ -157,13 +177,17 @@ impl Setting {
 
     /// Write amplification of the same load, by metadata alone.
     fn simulate(&self, context: &Context<'_>) -> f64 {
+        self.simulated(context).0.write_amplification_permille as f64 / 1000.0
+    }
+
+    /// What the simulator says of the same load, and its tree.
+    fn simulated(&self, context: &Context<'_>) -> (SimReport, Shape) {
         let data = self.data(context);
         let entry_bytes = data.entry_bytes();
         let flush_bytes = data.flush_bytes.max(entry_bytes);
         let bytes = data.records * entry_bytes;
         let writes = Writes { bytes, flush_bytes, entry_bytes, keys: None, prefixes: 1 };
-        let report = simulate(&self.options(context), &writes);
-        report.write_amplification_permille as f64 / 1000.0
+        simulate_shape(&self.options(context), &writes)
     }
 
     /// The tree once it is loaded, and what it shows.
@@ -262,11 +286,43 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 const WHOLE_DATABASE_TEXT: &str = "80 MiB of YCSB records";
 
+/// Section 4.3 at its own 80 GB, by metadata alone.
+fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let of = |c_permille, l0_share_percent| Setting {
+        c_permille,
+        l0_share_percent,
+        base_bytes: WHOLE_DATABASE.base_bytes << 10,
+        table_bytes: WHOLE_DATABASE.table_bytes << 10,
+        flush_bytes: WHOLE_DATABASE.flush_bytes << 10,
+        records: WHOLE_DATABASE.records << 10,
+        ..WHOLE_DATABASE
+    };
+    let side = |c| Side::keyspace(&c_name(c), &of(c, AT_TRIGGER).options(context));
+    report.compare(&[1000, 800, 400].map(side), &[])?;
+    let (mut levels, mut reads, mut written) = (vec![], [vec![], vec![]], [vec![], vec![]]);
+    for c in [1000, 800, 400] {
+        context.say(&format!("80 GB by the simulator, {}", c_name(c)));
+        let (seen, shape) = of(c, AT_TRIGGER).simulated(context);
+        levels.push(level_count(&shape) as f64);
+        let permilles = [seen.tables_probed_per_get_permille, seen.runs_sought_per_scan_permille];
+        for (column, permille) in reads.iter_mut().zip(permilles) {
+            column.push(permille as f64 / 1000.0);
+        }
+        written[0].push(seen.write_amplification_permille as f64 / 1000.0);
+        written[1].push(of(c, default_share()).simulate(context));
+    }
+    report.judge(OWN_LEVELS, strokes(&levels, 0), &levels);
+    report.show(OWN_WRITTEN, written.map(|column| strokes(&column, 2)).join("; "));
+    report.show(OWN_READS, reads.map(|column| strokes(&column, 2)).join("; "));
+    Ok(())
+}
+
 /// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with the paper's sizes, those of
 /// `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. There level 0 brings nearly a whole
 /// level 1 at once and the few levels have holes; so it is shown with a small level 1 as well.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let paper = Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, ..FIGURE_2 };
+    let paper =
+        Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, flush_bytes: 2 << 20, ..FIGURE_2 };
     let mut seen = Vec::new();
     for setting in [FIGURE_2, paper] {
         let leveling = probes_of_absent(context, &setting)?;

@@ -2,17 +2,13 @@
 //! begins when all jobs are done and level 0 is empty; while it runs, a job begins as soon as the
 //! simulated background is free.
 
-use std::sync::Arc;
+use runstone::Result;
+use runstone_workloads::generators::{Latest, ScrambledZipfian};
 
-use runstone::metrics::CounterValues;
-use runstone::storage::random::mix64;
-use runstone::storage::{Category, MemoryStorage};
-use runstone::{ReadOptions, Result, Store};
-use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
-
-use super::device_time::{Backlog, Clock, Limits};
+use super::client::{Client, Phase};
+use super::device_time::Limits;
 use super::{Setting, WHOLE_DATABASE, c_name};
-use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options, write_amplification};
+use crate::engine::write_amplification;
 use crate::numbers::strokes;
 use crate::report::{bars, bars_beside, rows};
 use crate::sides::Side;
@@ -20,12 +16,9 @@ use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 const OPERATIONS: u64 = 40_000;
-const BLOCK_BYTES: u64 = 4096;
 const ENTRIES_PER_SCAN: u64 = 100;
-/// A flush comes at least once in this many writes, and level 0 is soon empty.
-const MOST_EXTRA_WRITES: u64 = 1 << 14;
-/// Memory without a cache to speak of.
-const UNCACHED_BYTES: u64 = 1 << 20;
+/// RocksDB's, with the bytes divided as the database is.
+const LIMITS: Limits = Limits { runs: [20, 36], debt_bytes: [64 << 20, 256 << 20] };
 
 /// Each mix with its percentage of writes.
 const MIXES: [(&str, u64); 6] = [("A", 50), ("B", 5), ("C", 0), ("D", 5), ("E", 5), ("F", 50)];
@@ -61,14 +54,6 @@ rows! {
         "{}" => NotComparable("judged by the ratios of its numbers");
     ANSWERS = "YCSB D: gets in % that memtable, level 0, 1, 2, 3, deeper answer, c = {}",
         "level 1: {}" => NotComparable("the paper prints level 1 only, without its method");
-}
-
-/// What a phase took.
-struct Phase {
-    kops_per_s: f64,
-    /// Average, 95% and 99% of the reads.
-    read_us: [f64; 3],
-    counters: CounterValues,
 }
 
 /// What one side showed.
@@ -169,7 +154,7 @@ fn draw(report: &mut PaperReport, seen: &[Seen]) {
 }
 
 fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
-    let mut client = Client::new(context, setting)?;
+    let mut client = Client::new(context, setting, LIMITS)?;
     let records = setting.data(context).records;
     let load = client.phase(records, Client::insert)?;
     let (stalls, stalled_ns) = (client.clock.stalls as f64, client.clock.stalled_ns);
@@ -188,7 +173,7 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
             };
             match (mix, writes) {
                 ("D" | "E", true) => client.insert(),
-                ("E", false) => client.scan(record),
+                ("E", false) => client.scan(record, ENTRIES_PER_SCAN - 1),
                 ("F", true) => client.get(record).and_then(|()| client.put(record)),
                 (_, true) => client.put(record),
                 (_, false) => client.get(record),
@@ -196,186 +181,4 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
         })?);
     }
     Ok(Seen { load, stalls, stalled_percent, mixes })
-}
-
-/// A store and its only client, on simulated time.
-struct Client {
-    store: Store,
-    storage: Arc<MemoryStorage>,
-    clock: Clock,
-    limits: Limits,
-    key_bytes: usize,
-    value_bytes: usize,
-    flush_bytes: u64,
-    unflushed_bytes: u64,
-    records: u64,
-    values: ValueGenerator,
-    rng: Rng,
-    read_ns: Vec<u64>,
-}
-
-impl Client {
-    fn new(context: &Context<'_>, setting: &Setting) -> Result<Client> {
-        let storage = Arc::new(MemoryStorage::new());
-        let options = stepped_options(Some(setting.options(context)), MEMORY_BYTES);
-        let mut rng = Rng::new(1);
-        // RocksDB's, with the bytes divided as the database is.
-        let debt_bytes = [64 << 20, 256 << 20].map(|bytes| context.scaled(bytes));
-        Ok(Client {
-            store: Store::open_on(storage.clone(), options)?,
-            storage,
-            clock: Clock::default(),
-            limits: Limits { runs: [20, 36], debt_bytes },
-            key_bytes: setting.key_bytes,
-            value_bytes: setting.value_bytes,
-            flush_bytes: setting.data(context).flush_bytes,
-            unflushed_bytes: 0,
-            records: 0,
-            values: ValueGenerator::new(&mut rng, 1.0, setting.value_bytes),
-            rng,
-            read_ns: Vec::new(),
-        })
-    }
-
-    fn counters(&self) -> CounterValues {
-        self.store.metrics().counters
-    }
-
-    fn phase(
-        &mut self,
-        operations: u64,
-        mut operate: impl FnMut(&mut Client) -> Result<()>,
-    ) -> Result<Phase> {
-        let (before, from_ns) = (self.counters(), self.clock.now_ns());
-        self.read_ns.clear();
-        for _ in 0..operations {
-            operate(self)?;
-        }
-        let took_ms = (self.clock.now_ns() - from_ns) as f64 / 1e6;
-        let counters = self.counters().since(&before);
-        let kops_per_s = operations as f64 / took_ms;
-        Ok(Phase { kops_per_s, read_us: percentiles_us(&mut self.read_ns), counters })
-    }
-
-    /// Writes until level 0 is empty and nothing is left to do, and drops what is cached.
-    fn calm(mut self) -> Result<Client> {
-        for _ in 0..MOST_EXTRA_WRITES {
-            self.clock.rest();
-            do_jobs(&self.store)?;
-            let shape = self.store.default_keyspace().shape();
-            if self.unflushed_bytes == 0 && shape.level(0).is_empty() {
-                break;
-            }
-            self.insert()?;
-        }
-        self.clock.rest();
-        self.store.close()?;
-        let options = stepped_options(None, UNCACHED_BYTES);
-        Ok(Client { store: Store::open_on(self.storage.clone(), options)?, ..self })
-    }
-
-    fn insert(&mut self) -> Result<()> {
-        self.records += 1;
-        self.put(self.records - 1)
-    }
-
-    fn put(&mut self, record: u64) -> Result<()> {
-        let bytes = (self.key_bytes + self.value_bytes) as u64;
-        self.catch_up()?;
-        while self.clock.waits(&self.limits) {
-            self.catch_up()?;
-        }
-        self.clock.delay(bytes, &self.limits);
-        self.clock.operate(0, bytes);
-        self.store.put(self.key(record), self.values.next(self.value_bytes))?;
-        self.unflushed_bytes += bytes;
-        if self.unflushed_bytes + bytes > self.flush_bytes {
-            self.unflushed_bytes = 0;
-            let before = self.counters().flush_bytes_written;
-            self.store.flush()?;
-            let written = self.counters().flush_bytes_written - before;
-            self.clock.flush(written, self.backlog(), &self.limits);
-        }
-        Ok(())
-    }
-
-    fn get(&mut self, record: u64) -> Result<()> {
-        self.catch_up()?;
-        let before = self.counters().blocks_searched;
-        let value = self.store.get(self.key(record))?;
-        assert!(value.is_some(), "record {record} was written");
-        let blocks = self.counters().blocks_searched - before;
-        self.count_read(blocks, blocks * BLOCK_BYTES);
-        Ok(())
-    }
-
-    fn scan(&mut self, record: u64) -> Result<()> {
-        self.catch_up()?;
-        let (reads, bytes) = self.table_reads();
-        let options = ReadOptions::default().fill_cache(false);
-        let mut cursor = self.store.default_keyspace().cursor(options)?;
-        cursor.seek(&self.key(record))?;
-        for _ in 1..ENTRIES_PER_SCAN {
-            if !cursor.valid() {
-                break;
-            }
-            cursor.next()?;
-        }
-        drop(cursor);
-        let (reads_by_now, bytes_by_now) = self.table_reads();
-        self.count_read(reads_by_now - reads, bytes_by_now - bytes);
-        Ok(())
-    }
-
-    /// Reads of table files so far, and their bytes.
-    fn table_reads(&self) -> (u64, u64) {
-        let io = self.store.metrics().io;
-        let tables = io.iter().filter(|io| io.category == Category::Table.name());
-        tables.fold((0, 0), |(reads, bytes), io| (reads + io.reads, bytes + io.read_bytes))
-    }
-
-    fn count_read(&mut self, reads: u64, bytes: u64) {
-        let from_ns = self.clock.now_ns();
-        self.clock.operate(reads, bytes);
-        self.read_ns.push(self.clock.now_ns() - from_ns);
-    }
-
-    /// Begins the jobs that the background has come to by now.
-    fn catch_up(&mut self) -> Result<()> {
-        while self.clock.is_background_free() {
-            let moved = |counters: CounterValues| {
-                counters.compaction_bytes_read + counters.compaction_bytes_written
-            };
-            let before = moved(self.counters());
-            if !self.store.run_one_job()? {
-                break;
-            }
-            let bytes = moved(self.counters()) - before;
-            if bytes > 0 {
-                self.clock.compact(bytes, self.backlog(), &self.limits);
-            }
-        }
-        Ok(())
-    }
-
-    fn backlog(&self) -> Backlog {
-        let shape = self.store.default_keyspace().shape();
-        let debt_bytes = self.store.metrics().compaction_debt_bytes;
-        Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
-    }
-
-    fn key(&self, record: u64) -> Vec<u8> {
-        padded(mix64(record), self.key_bytes)
-    }
-}
-
-/// Average, 95% and 99% of times.
-fn percentiles_us(times_ns: &mut [u64]) -> [f64; 3] {
-    times_ns.sort_unstable();
-    let at = |percent: usize| {
-        let place = (times_ns.len() * percent / 100).min(times_ns.len().saturating_sub(1));
-        times_ns.get(place).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
-    };
-    let average_us = times_ns.iter().sum::<u64>() as f64 / 1e3 / times_ns.len() as f64;
-    [average_us, at(95), at(99)]
 }

@@ -11,7 +11,7 @@ pub use keys::{KeyCodec, KeyFormat};
 pub use permutation::Permutation;
 pub use rng::Rng;
 pub use values::ValueGenerator;
-pub use zipfian::{Latest, ScrambledZipfian, Zipfian};
+pub use zipfian::{Latest, ScrambledZipfian, THETA, Zipfian};
 
 /// FNV-1a over the eight bytes of `number`, low byte first: the hash of YCSB.
 pub fn fnv1a_64(number: u64) -> u64 {

@@ -1,0 +1,130 @@
+//! YCSB with files on a disk and background threads, with an eighth of the data of section 4.3:
+//! what a clock on the wall says. Shown and never judged: the disk and the neighbours of this
+//! machine are in it.
+
+use std::time::Instant;
+
+use runstone::storage::random::mix64;
+use runstone::{Background, KeyspaceOptions, Options, Result, Store};
+use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
+
+use super::{Setting, WHOLE_DATABASE, c_name};
+use crate::engine::{padded, scan_values};
+use crate::numbers::strokes;
+use crate::report::rows;
+use crate::sides::Side;
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+/// Each memtable is synced, so a load takes minutes; the tree is one level shallower for it.
+const DIVISOR: u64 = 8;
+const OPERATIONS: u64 = 10_000;
+const ENTRIES_PER_SCAN: u64 = 100;
+/// The least that a memtable may have.
+const LEAST_BUFFER_BYTES: u64 = 64 << 10;
+
+rows! {
+    LOADED = "kops/s by the clock, load on files with two threads, c = 1 / 0.8 / 0.4 (as figure 4)",
+        "15% more at c = 0.4" => NotComparable("the clock of a machine");
+    HELD_BACK = "share of that load in which writers were held back",
+        "" => NotComparable("the clock of a machine");
+    MIXED = "kops/s by the clock, YCSB {} on files with two threads, c = 1 / 0.8 / 0.4 (figure 4)",
+        "{}" => NotComparable("the clock of a machine; the page cache holds all");
+}
+
+/// Each mix with its percentage of writes, and what the paper says of it.
+const MIXES: [(&str, u64, &str); 4] = [
+    ("A", 50, "at par or better"),
+    ("C", 0, "4% and 24% more"),
+    ("D", 5, "more than 20% more"),
+    ("E", 5, "at par or better"),
+];
+
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let cs = [1000, 800, 400];
+    let side = |c| Side::keyspace(&c_name(c), &options(context, &setting(c)));
+    report.compare(&cs.map(side), &[])?;
+    let mut seen = Vec::new();
+    for c in cs {
+        context.say(&format!("YCSB on files, {}", c_name(c)));
+        seen.push(measure(context, &setting(c))?);
+    }
+    let column = |at: usize| strokes(seen.iter().map(|one: &Seen| one.kops[at]), 1);
+    report.show(LOADED, column(0));
+    report.show(HELD_BACK, strokes(seen.iter().map(|one| one.held_back_percent), 1) + " %");
+    for (at, (mix, _, paper)) in MIXES.iter().enumerate() {
+        report.show(MIXED.of(&[mix, paper]), column(at + 1));
+    }
+    Ok(())
+}
+
+fn setting(c_permille: u32) -> Setting {
+    Setting { c_permille, records: WHOLE_DATABASE.records / DIVISOR, ..WHOLE_DATABASE }
+}
+
+/// RocksDB's limits, the bytes divided as the database is.
+fn options(context: &Context<'_>, setting: &Setting) -> KeyspaceOptions {
+    KeyspaceOptions {
+        write_buffer_bytes: context.scaled(setting.flush_bytes).max(LEAST_BUFFER_BYTES),
+        l0_slowdown_runs: 20,
+        l0_stop_runs: 36,
+        debt_slowdown_bytes: context.scaled(64 << 20),
+        ..setting.options(context)
+    }
+}
+
+struct Seen {
+    /// Load, then the mixes.
+    kops: Vec<f64>,
+    held_back_percent: f64,
+}
+
+fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
+    let stored = Options {
+        background: Background::Threads(2),
+        keyspace: Some(options(context, setting)),
+        ..Options::default()
+    };
+    let store = Store::open(context.directory(), stored)?;
+    let mut rng = Rng::new(1);
+    let mut values = ValueGenerator::new(&mut rng, 1.0, setting.value_bytes);
+    let key = |record: u64| padded(mix64(record), setting.key_bytes);
+    let mut records = setting.data(context).records;
+    let started = Instant::now();
+    for record in 0..records {
+        store.put(key(record), values.next(setting.value_bytes))?;
+    }
+    let loaded = started.elapsed();
+    let counters = store.metrics().counters;
+    let held_back_ns = counters.delayed_ns + counters.stopped_ns;
+    let held_back_percent = held_back_ns as f64 * 100.0 / loaded.as_nanos() as f64;
+    let mut kops = vec![records as f64 / loaded.as_secs_f64() / 1e3];
+    for (mix, writes_percent, _) in MIXES {
+        store.wait_idle()?;
+        let zipfian = ScrambledZipfian::new(records);
+        let mut latest = Latest::new(records);
+        let operations = context.scaled(OPERATIONS);
+        let started = Instant::now();
+        for _ in 0..operations {
+            let is_write = rng.below(100) < writes_percent;
+            let record = match mix {
+                "D" => latest.next(&mut rng, records),
+                _ => zipfian.next(&mut rng),
+            };
+            match (mix, is_write) {
+                ("D" | "E", true) => {
+                    store.put(key(records), values.next(setting.value_bytes))?;
+                    records += 1;
+                }
+                (_, true) => store.put(key(record), values.next(setting.value_bytes))?,
+                ("E", false) => drop(scan_values(&store, &key(record), ENTRIES_PER_SCAN)?),
+                (_, false) => {
+                    assert!(store.get(key(record))?.is_some(), "record {record} was written");
+                }
+            }
+        }
+        kops.push(operations as f64 / started.elapsed().as_secs_f64() / 1e3);
+    }
+    store.close()?;
+    Ok(Seen { kops, held_back_percent })
+}

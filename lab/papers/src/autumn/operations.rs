@@ -1,0 +1,205 @@
+//! Figure 2: the six operations of db_bench with values of three sizes, T = 2, c = 1 and 0.8, on
+//! simulated device time. Sizes are the paper's, those of `OptimizeForSmallDb`, divided by eight;
+//! as in db_bench, random keys are drawn from as many numbers as there are writes, so that 63% of
+//! them are there. Neither side has filters or a cache.
+//!
+//! How full the last two levels are at one moment is chance. So reads are measured four times, with
+//! a sixteenth of the writes in between, and their mean counts.
+
+use runstone::Result;
+use runstone_plot::Bars;
+
+use super::client::{Client, Phase};
+use super::device_time::Limits;
+use super::{Setting, WHOLE_DATABASE, c_name};
+use crate::engine::write_amplification;
+use crate::numbers::{ratio, strokes};
+use crate::report::{bars, bars_beside, rows};
+use crate::sides::Side;
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+const DIVISOR: u64 = 8;
+const ENTRIES: u64 = 2_000_000 / DIVISOR;
+const VALUE_BYTES: [usize; 3] = [50, 100, 200];
+const READS: u64 = 2_000;
+const MOMENTS: u64 = 4;
+/// RocksDB's slowdown and stop by runs; the bytes are those of `OptimizeForSmallDb`.
+const LIMITS: Limits =
+    Limits { runs: [20, 36], debt_bytes: [(256 << 20) / DIVISOR, (1 << 30) / DIVISOR] };
+
+const SETTING: Setting = Setting {
+    size_ratio: 2,
+    base_bytes: (10 << 20) / DIVISOR,
+    table_bytes: (2 << 20) / DIVISOR,
+    flush_bytes: (2 << 20) / DIVISOR,
+    records: ENTRIES,
+    key_bytes: 16,
+    ..WHOLE_DATABASE
+};
+
+/// Steps behind a seek.
+const SCANS: [(&str, u64); 3] = [("seek", 0), ("seek and next 10", 10), ("seek and next 100", 100)];
+
+rows! {
+    WRITES = "us per write, fillrandom, values of 50 / 100 / 200 B, c = 0.8 over 1 (figure 2a)",
+        "similar latency, no stalls; similar is 10% here" => AtMost(1.1);
+    WRITES_IN_ORDER = "the same, fillseq (figure 2a)",
+        "similar latency" => NotComparable("tables are moved: only the clock's 5 us are left");
+    WRITTEN = "write amplification, fillrandom, values of 50 / 100 / 200 B, c = 1 and 0.8 (as 2a)",
+        "" => NotComparable("the figure has times");
+    GETS = "us per get, values of {} B, c = 0.8 over 1 (figure 2b)",
+        "{}" => Falls;
+    SCANNED = "us per {}, values of {} B, c = 0.8 over 1 (figure 2c)",
+        "{}" => Falls;
+    LESS_WITH_STEPS = "{}: c = 0.8 over 1, values of {} B (figure 2c)",
+        "the improvement decreases as steps increase" => Rises;
+}
+
+/// Microseconds of one side with one size of values.
+struct Seen {
+    /// Fillseq and fillrandom.
+    writes: [f64; 2],
+    /// Write amplification of fillrandom.
+    written: f64,
+    get: f64,
+    scans: [f64; 3],
+}
+
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let mut seen: Vec<[Seen; 2]> = Vec::new();
+    let side = |c_permille| {
+        let setting = Setting { c_permille, ..SETTING };
+        Side::keyspace(&c_name(c_permille), &setting.options(context))
+    };
+    report.compare(&[1000, 800].map(side), &[])?;
+    for value_bytes in VALUE_BYTES {
+        let of = |c_permille| {
+            let setting = Setting { c_permille, value_bytes, ..SETTING };
+            context.say(&format!("values of {value_bytes} bytes, {}", c_name(c_permille)));
+            measure(context, &setting)
+        };
+        seen.push([of(1000)?, of(800)?]);
+    }
+    judge_writes(report, &seen);
+    judge_reads(report, &seen);
+    draw(report, &seen);
+    Ok(())
+}
+
+fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
+    let entries = context.scaled(ENTRIES);
+    let mut ordered = Client::new(context, setting, LIMITS)?.ascending();
+    let in_order = ordered.phase(entries, Client::insert)?.us();
+    let mut client = Client::new(context, setting, LIMITS)?;
+    let put_any = |client: &mut Client| {
+        let record = client.rng.below(entries);
+        client.put(record)
+    };
+    let at_random = client.phase(entries, put_any)?;
+    let written = write_amplification(&at_random.counters);
+    // What `calm` adds are records behind these.
+    client.records = entries;
+    let reads = context.scaled(READS);
+    let (mut get, mut scans) = (0.0, [0.0; 3]);
+    for moment in 0..MOMENTS {
+        if moment > 0 {
+            client.phase(entries / 16, put_any)?;
+        }
+        client = client.calm()?;
+        let mean = |client: &mut Client, read: &dyn Fn(&mut Client, u64) -> Result<()>| {
+            let phase: Phase = client.phase(reads, |client| {
+                let record = client.rng.below(entries);
+                read(client, record)
+            })?;
+            Ok::<f64, runstone::Error>(phase.us() / MOMENTS as f64)
+        };
+        get += mean(&mut client, &|client, record| client.find(record).map(drop))?;
+        for (sum, (_, steps)) in scans.iter_mut().zip(SCANS) {
+            *sum += mean(&mut client, &|client, record| client.scan(record, steps))?;
+        }
+    }
+    Ok(Seen { writes: [in_order, at_random.us()], written, get, scans })
+}
+
+fn judge_writes(report: &mut PaperReport, seen: &[[Seen; 2]]) {
+    let of = |value: &dyn Fn(&Seen) -> f64| -> [Vec<f64>; 2] {
+        [0, 1].map(|side| seen.iter().map(|sides| value(&sides[side])).collect())
+    };
+    let against = |at: usize| {
+        let [leveling, garnering] = of(&|one| one.writes[at]);
+        let ratios: Vec<f64> = garnering.iter().zip(&leveling).map(|(g, l)| g / l).collect();
+        let (g, l) = (strokes(&garnering, 2), strokes(&leveling, 2));
+        (format!("{}; {g} and {l}", strokes(&ratios, 2)), ratios)
+    };
+    let (here, ratios) = against(1);
+    let apart: Vec<f64> = ratios.iter().map(|ratio| ratio.max(ratio.recip())).collect();
+    report.judge(WRITES, here, &apart);
+    report.show(WRITES_IN_ORDER, against(0).0);
+    let [leveling, garnering] = of(&|one| one.written).map(|column| strokes(&column, 2));
+    report.show(WRITTEN, format!("{leveling} and {garnering}"));
+}
+
+fn judge_reads(report: &mut PaperReport, seen: &[[Seen; 2]]) {
+    for ([leveling, garnering], bytes) in seen.iter().zip(VALUE_BYTES) {
+        let (text, of_leveling) = ratio(garnering.get, leveling.get, 1, "");
+        match bytes {
+            50 => {
+                let row = GETS.of(&[&bytes, &"97.5 / 119.9 = 0.81"]).by(Ratios(&[0.813]));
+                report.judge(row, text, &[of_leveling]);
+            }
+            _ => report.judge(GETS.of(&[&bytes, &"better"]), text, &[1.0, of_leveling]),
+        }
+    }
+    for ([leveling, garnering], bytes) in seen.iter().zip(VALUE_BYTES) {
+        let mut ratios = Vec::new();
+        for (at, (name, steps)) in SCANS.iter().enumerate() {
+            let (text, of_leveling) = ratio(garnering.scans[at], leveling.scans[at], 1, "");
+            ratios.push(of_leveling);
+            let (printed, rule): (&str, _) = match (bytes, steps) {
+                (50, 0) => ("138.9 / 170.7 = 0.81", Ratios(&[0.813])),
+                (200, 10) => ("improved by 9%", Ratios(&[0.91])),
+                (200, 100) => ("improved by 5%", Ratios(&[0.95])),
+                _ => {
+                    let row = SCANNED.of(&[name, &bytes, &"better"]);
+                    report.judge(row, text, &[1.0, of_leveling]);
+                    continue;
+                }
+            };
+            report.judge(SCANNED.of(&[name, &bytes, &printed]).by(rule), text, &[of_leveling]);
+        }
+        let names = SCANS.map(|(name, _)| name).join(", ");
+        report.judge(LESS_WITH_STEPS.of(&[&names, &bytes]), strokes(&ratios, 2), &ratios);
+    }
+}
+
+fn draw(report: &mut PaperReport, seen: &[[Seen; 2]]) {
+    let names = ["c = 1", "c = 0.8"];
+    let sizes = || VALUE_BYTES.map(|bytes| format!("{bytes} B"));
+    let fills = ["fillseq", "fillrandom"];
+    let writes = names.iter().enumerate().map(|(side, name)| {
+        let of = |at: usize| seen.iter().map(move |sides| sides[side].writes[at]);
+        bars(name, (0..2).flat_map(of))
+    });
+    let both = fills.iter().flat_map(|fill| sizes().map(|size| format!("{fill} {size}")));
+    let us = "us per operation";
+    report.draw_bars("figure-2a", ["Writes, simulated time", "values", us], both, writes.collect());
+    let gets = names.iter().zip([119.937, 97.526]).enumerate().map(|(side, (name, paper))| {
+        let here = seen.iter().map(|sides| sides[side].get);
+        bars_beside(name, here, [paper, f64::NAN, f64::NAN])
+    });
+    let titles = ["Gets without filters, simulated time", "values", us];
+    report.draw_bars("figure-2b", titles, sizes(), gets.collect());
+    let scans: Vec<Bars> = names
+        .iter()
+        .zip([170.742, 138.864])
+        .enumerate()
+        .map(|(side, (name, paper))| {
+            let of = |at: usize| seen.iter().map(move |sides| sides[side].scans[at]);
+            let marks = std::iter::once(paper).chain([f64::NAN; 8]);
+            bars_beside(name, (0..SCANS.len()).flat_map(of), marks)
+        })
+        .collect();
+    let each = SCANS.iter().flat_map(|(name, _)| sizes().map(|size| format!("{name} {size}")));
+    report.draw_bars("figure-2c", ["Range reads, simulated time", "values", us], each, scans);
+}
