@@ -8,6 +8,7 @@ use super::{FIGURE_2, Setting, decimal};
 use crate::engine::Loaded;
 use crate::numbers::percent_less;
 use crate::report::rows;
+use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -31,15 +32,24 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         ..figure
     };
     for bits in [2, 5] {
+        let options = options(context, &few, bits, FilterAllocation::Uniform);
+        report.compare(&[Side::keyspace("uniform", &options)], &[])?;
         let seen = vain_reads(context, &few, bits, FilterAllocation::Uniform)?;
         seen.judge(report, &format!("{bits} filter bits per key, uniform"));
     }
     for c_permille in [1000, 800] {
         let setting = Setting { c_permille, ..figure };
         for bits in [2, 5] {
+            let side = |allocation| {
+                let options = options(context, &setting, bits, allocation);
+                let name = format!("{allocation:?}").to_lowercase();
+                Side::keyspace(&name, &options).apart_by(&format!("filters {name}"))
+            };
             let optimal = vain_reads(context, &setting, bits, FilterAllocation::Optimal)?;
             let uniform = vain_reads(context, &setting, bits, FilterAllocation::Uniform)?;
             let at = format!("{bits} filter bits per key, c = {}", decimal(c_permille));
+            report
+                .compare(&[FilterAllocation::Optimal, FilterAllocation::Uniform].map(side), &[])?;
             optimal.judge(report, &format!("{at}, optimal"));
             uniform.judge(report, &format!("{at}, uniform"));
             let (more, less) = (uniform.blocks, optimal.blocks);
@@ -77,6 +87,19 @@ impl VainReads {
     }
 }
 
+fn options(
+    context: &Context<'_>,
+    setting: &Setting,
+    bits: u32,
+    filter_allocation: FilterAllocation,
+) -> KeyspaceOptions {
+    KeyspaceOptions {
+        filter_bits_per_key_x10: bits * 10,
+        filter_allocation,
+        ..setting.options(context)
+    }
+}
+
 /// Gets of absent keys from the tree with filters of `bits` bits per key.
 fn vain_reads(
     context: &Context<'_>,
@@ -87,11 +110,7 @@ fn vain_reads(
     let c = decimal(setting.c_permille);
     context
         .say(&format!("500,000 entries of 66 bytes, c = {c}, {bits} bits, {filter_allocation:?}"));
-    let options = KeyspaceOptions {
-        filter_bits_per_key_x10: bits * 10,
-        filter_allocation,
-        ..setting.options(context)
-    };
+    let options = options(context, setting, bits, filter_allocation);
     let mut tree = Loaded::new(options, &setting.data(context))?;
     let before = tree.counters();
     let gets = tree.get_absent(context.scaled(200_000))?;

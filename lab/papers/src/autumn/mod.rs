@@ -359,6 +359,7 @@ fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
 
 /// c of figure 3, in thousandths.
 const SWEEP: [u32; 4] = [1000, 800, 600, 400];
+const SIZE_RATIOS: [u32; 2] = [3, 5];
 
 /// What the trees of one T showed, for each c.
 type Sweep = (String, Vec<Seen>);
@@ -371,7 +372,12 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let of = |(name, seen): &Sweep| format!("{name}: {}", strokes(column(seen, value), 2));
         sweeps.iter().map(of).collect::<Vec<_>>().join("; ")
     };
-    for (name, seen) in &seen {
+    for ((name, seen), size_ratio) in seen.iter().zip(SIZE_RATIOS) {
+        let of = |c_permille| {
+            let setting = Setting { size_ratio, c_permille, ..FIGURE_3 };
+            Side::keyspace(&c_name(c_permille), &setting.options(context))
+        };
+        report.compare(&SWEEP.map(of), &[])?;
         let written = column(seen, |seen| seen.written);
         report.judge(SWEPT_WRITTEN.of(&[name]), strokes(&written, 2), &written);
         let blocks = column(seen, |seen| seen.scans.blocks);
@@ -379,6 +385,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         let sought = column(seen, |seen| seen.scans.sought);
         report.show(SWEPT_SOUGHT.of(&[name]), strokes(&sought, 2));
     }
+    report.compare(&[], &[])?;
     report.show(SWEPT_WAITING, text(&waiting, |seen| seen.written));
     report.show(SWEPT_SIMULATED, text(&seen, |seen| seen.simulated));
     let lines = |sweeps: &[Sweep], suffix: &str, value| -> Vec<Line> {
@@ -399,7 +406,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// Figure 3 with level 0 waiting for so much.
 fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
     let mut sweeps = Vec::new();
-    for size_ratio in [3, 5] {
+    for size_ratio in SIZE_RATIOS {
         let mut seen = Vec::new();
         for c_permille in SWEEP {
             let setting = Setting { size_ratio, c_permille, l0_share_percent, ..FIGURE_3 };
