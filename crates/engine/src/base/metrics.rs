@@ -111,6 +111,9 @@ counters! {
     hits_deeper,
     /// Tables consulted by gets.
     tables_probed,
+    /// Those of them that were consulted after a hit, because a table that overlaps it might have
+    /// held a newer version: what a get would save that may stop at the first hit.
+    tables_probed_after_hit,
     /// Filters that saved a block read.
     filter_negatives,
     /// Blocks read in vain after a filter passed the key.

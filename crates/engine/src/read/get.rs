@@ -169,6 +169,7 @@ impl Reader {
             (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
             (Counter::get_hits, u64::from(matches!(value, Got::Value(Some(_))))),
             (Counter::tables_probed, stats.tables),
+            (Counter::tables_probed_after_hit, stats.tables_after_hit),
             (Counter::filter_negatives, stats.filter_negatives),
             (Counter::filter_false_positives, stats.false_positives),
             (Counter::blocks_searched, stats.blocks),

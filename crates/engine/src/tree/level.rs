@@ -360,6 +360,7 @@ impl IntervalIndex {
                     continue;
                 }
                 let reads = stats.block_reads;
+                stats.tables_after_hit += u64::from(best.is_some());
                 let hit = look.probe(wanted, stats)?;
                 if overlap {
                     let in_vain = hit.is_none() && stats.block_reads > reads;

@@ -244,6 +244,20 @@ mod tests {
         assert_eq!(get(&version, "p9", 1000), Some(390));
     }
 
+    /// The hit in the compacted table is older than what Q may hold, so Q is probed as well, and
+    /// counted apart; where the hit is newer than all of Q, it is not.
+    #[test]
+    fn probes_behind_a_hit_are_counted_apart() {
+        let compacted: &[(&str, SeqNo)] = &[("p1", 300), ("q1", 101), ("q2", 390)];
+        let version = version(&[compacted, &[("q1", 201), ("q3", 202)]]);
+        let probed = |key: &str| {
+            let (key, mut stats) = (key.as_bytes(), ProbeStats::default());
+            version.get(key, filter::hash(key), 1000, &mut stats).unwrap();
+            (stats.tables, stats.tables_after_hit)
+        };
+        assert_eq!([probed("p1"), probed("q1"), probed("q2")], [(1, 0), (2, 1), (1, 0)]);
+    }
+
     /// A random edit that places a table.
     fn random_edit(shape: &Shape, draw: &mut impl FnMut(u64) -> u64, id: TableId) -> Edit {
         let tables: Vec<(u32, Arc<Table>)> =

@@ -44,8 +44,9 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "leveled is full leveling, as in the paper; latencies are processor time per operation, \
          compactions included",
     );
-    let parts: [Part<Context<'_>>; 5] = [
+    let parts: [Part<Context<'_>>; 6] = [
         ("files", ycsb::on_files),
+        ("all-files", ycsb::all_on_files),
         ("ycsb", ycsb::run),
         ("baselines", baselines::run),
         ("sizes", sizes::run),

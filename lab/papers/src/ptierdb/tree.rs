@@ -40,6 +40,11 @@ impl Phase {
         self.counters.tables_probed as f64 / self.counters.gets.max(1) as f64
     }
 
+    /// Those of them that a get would leave out if it stopped at its first hit.
+    pub(super) fn tables_after_hit(&self) -> f64 {
+        self.counters.tables_probed_after_hit as f64 / self.counters.gets.max(1) as f64
+    }
+
     pub(super) fn blocks_per_get(&self) -> f64 {
         self.counters.blocks_searched as f64 / self.counters.gets.max(1) as f64
     }
