@@ -26,6 +26,7 @@ mod scratch;
 mod shell;
 mod simulation;
 mod transfer;
+mod values_apart;
 
 use std::process::ExitCode;
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::layout::plural;
 use crate::output::{Output, columns, size};
+use crate::values_apart::Values;
 
 /// What is simulated.
 pub struct Setup {
@@ -24,6 +25,8 @@ pub struct Setup {
     pub coarsening: Coarsening,
     pub gets: u64,
     pub cuts_flushes: bool,
+    /// Values apart, if any; then the tree is one of pointers.
+    pub values: Option<Values>,
 }
 
 /// What one policy did.
@@ -31,6 +34,12 @@ struct Outcome {
     policy: &'static str,
     report: SimReport,
     gets: Option<SimGets>,
+}
+
+impl Outcome {
+    fn tree(&self) -> (&str, &SimReport) {
+        (self.policy, &self.report)
+    }
 }
 
 /// The outcomes of all policies, in the order asked.
@@ -84,6 +93,7 @@ impl<'a> Simulation<'a> {
                 "split_factor": split_factor,
                 "flush_factor": flush_factor,
             },
+            "values": self.setup.values.as_ref().map(Values::to_json),
             "policies": policies.collect::<Vec<_>>(),
             "stall_order": self.stall_order().iter().map(|o| o.policy).collect::<Vec<_>>(),
         })
@@ -96,6 +106,11 @@ impl<'a> Simulation<'a> {
         for outcome in self.outcomes.iter().take(if self.outcomes.len() == 1 { 1 } else { 0 }) {
             text.push('\n');
             text.push_str(&levels(&outcome.report));
+        }
+        if let Some(values) = &self.setup.values {
+            let trees: Vec<_> = self.outcomes.iter().map(Outcome::tree).collect();
+            text.push('\n');
+            text.push_str(&values.to_text(&trees));
         }
         if self.setup.gets > 0 {
             text.push('\n');

@@ -15,6 +15,7 @@ use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
+use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
 
 /// More flushes would take minutes, and tell no more than fewer and larger ones.
 const MOST_FLUSHES: u64 = 4_000_000;
@@ -91,6 +92,8 @@ pub struct Args {
     /// Accesses to a table before gets cause a compaction. [default: 100]
     #[arg(long, value_name = "N")]
     access_limit: Option<u32>,
+    #[command(flatten)]
+    placement: PlacementArgs,
     /// Tables that the model may hold; larger sizes get larger tables.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     max_tables: u64,
@@ -171,10 +174,24 @@ impl Args {
             }
             None => workload,
         };
-        let coarsening = Coarsening::of(&options, &workload, self.size, self.max_tables);
-        let size_bytes = self.size;
+        let values = self.placement.reckon(&Written {
+            size_bytes: self.size,
+            entry_bytes: self.entry_size,
+            memtable_bytes: self.memtable,
+            keys: workload.key_space,
+        })?;
+        let (workload, size_bytes) = match &values {
+            None => (workload, self.size),
+            Some(values) => {
+                let flush_bytes = values.pointers_per_flush * POINTER_ENTRY_BYTES;
+                let entry_bytes = POINTER_ENTRY_BYTES;
+                let workload = SimWorkload { flush_bytes, entry_bytes, ..workload };
+                (workload, values.pointers * POINTER_ENTRY_BYTES)
+            }
+        };
+        let coarsening = Coarsening::of(&options, &workload, size_bytes, self.max_tables);
         let (gets, cuts_flushes) = (self.gets, self.cut_flushes);
-        Ok(Setup { size_bytes, options, workload, coarsening, gets, cuts_flushes })
+        Ok(Setup { size_bytes, options, workload, coarsening, gets, cuts_flushes, values })
     }
 
     fn check_sizes(&self) -> Result<()> {

@@ -68,6 +68,10 @@ fn simulate_refuses_nonsense() {
         (&["--keys", "0"], "--keys"),
         (&["--order", "backwards"], "sequential"),
         (&["--table-size", "1"], "--table-size"),
+        (&["--placement", "vlog", "--slot", "64"], "--slot"),
+        (&["--placement", "hash-grouped", "--groups", "0"], "--groups"),
+        (&["--placement", "vlog", "--reserve", "101"], "--reserve 101"),
+        (&["--placement", "vlog", "--entry-size", "1"], "--entry-size"),
         (&["--svg", "no/such/directory.svg"], "no/such"),
     ] {
         let ran = place.run(&[&base[..], more].concat());
@@ -87,6 +91,45 @@ fn simulate_refuses_nonsense() {
         assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
     }
+}
+
+/// Values apart: the tree is one of pointers, and what collections write is told beside it.
+#[test]
+fn simulate_reckons_values_apart() {
+    let place = Place::new();
+    let base = [
+        "simulate",
+        "--policy",
+        "leveling",
+        "--size",
+        "256M",
+        "--entry-size",
+        "1K",
+        "--keys",
+        "65536",
+        "--memtable",
+        "1M",
+        "--slot",
+        "64K",
+    ];
+    let of = |placement: &str| {
+        place.json(&[&base[..], &["--placement", placement, "--groups", "8"]].concat())
+    };
+    let [inline, log, groups] = ["inline", "vlog", "hash-grouped"].map(of);
+    assert!(inline["values"].is_null());
+    let tree = |report: &serde_json::Value| {
+        let load = &report["policies"][0]["load"];
+        load["flushed_bytes"].as_u64().zip(load["compacted_bytes"].as_u64()).expect("numbers")
+    };
+    for report in [&log, &groups] {
+        let values = &report["values"];
+        assert!(values["collected_bytes"].as_u64() > Some(64 << 20), "{values}");
+        assert!(tree(report).0 * 8 < tree(&inline).0, "{values}");
+    }
+    let pointers = |report: &serde_json::Value| report["values"]["pointers"].as_u64();
+    assert!(pointers(&log) > pointers(&groups), "a log moves what trees point to");
+    let text = place.ok(&[&base[..], &["--placement", "vlog"]].concat());
+    assert!(text.contains("values apart") && text.contains("leveling, vlog"), "{text}");
 }
 
 /// Without `--base` it comes from `--memtable`, so that is what can be changed.

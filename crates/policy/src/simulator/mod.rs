@@ -26,6 +26,7 @@ mod coarsen;
 mod gets;
 mod report;
 mod spread;
+pub mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
