@@ -15,7 +15,7 @@ use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 /// What a usual SSD maps: the block that file systems write.
-const SMALL_PAGE_BYTES: u32 = 4 << 10;
+pub(super) const SMALL_PAGE_BYTES: u32 = 4 << 10;
 /// A page of present flash. Who maps such pages and gathers nothing reads and programs a whole one
 /// for a write of part of it.
 const LARGE_PAGE_BYTES: u32 = 16 << 10;
@@ -130,7 +130,7 @@ fn show_large(report: &mut PaperReport, runs: &[Run]) {
         .show(LARGE_PAGES, format!("{speeds} per simulated second; HashKV against both {ratios}"));
 }
 
-fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
+pub(super) fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
     let block_count = DEVICE_BYTES / BLOCK_BYTES;
     let scaled = context.scaled(block_count.into()) as u32;
     Geometry {
@@ -141,16 +141,19 @@ fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
     }
 }
 
+pub(super) fn create(geometry: Geometry) -> Result<BlockStorage> {
+    let ftl = FtlOptions { is_trim_on: true, ..FtlOptions::default() };
+    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    BlockStorage::create(Box::new(MemoryImage::new()), geometry, options).map_err(failed)
+}
+
 fn measure(
     name: &'static str,
     design: &Design,
     workload: &Workload,
     geometry: Geometry,
 ) -> Result<Run> {
-    let ftl = FtlOptions { is_trim_on: true, ..FtlOptions::default() };
-    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
-    let image = Box::new(MemoryImage::new());
-    let device = BlockStorage::create(image, geometry, options).map_err(failed)?;
+    let device = create(geometry)?;
     let pages_read = || device.with_nand(|nand| nand.counters().of(PageType::Host).reads);
     let mut bench = Bench::on_device(design, workload, &device)?;
     let load = bench.load()?;

@@ -12,11 +12,13 @@
 //! * `sizes`: experiments 4 and 7, with half the data or less.
 //! * `files`: experiment 1 once more and experiment 5, on real files.
 //! * `device`: experiment 1 on an emulated SSD, in simulated time.
+//! * `timed`: experiments 2, 4, 6 and 7 there.
+//! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
 //! * `designs`, `bench`: what is compared, and how it is driven.
 //!
-//! Except in `files` and `device`, files are in memory and jobs run between operations, so that
-//! bytes are functions of the options; a throughput is operations per second of processor time,
-//! compactions and collections included.
+//! Except in `files`, `device` and `timed`, files are in memory and jobs run between operations, so
+//! that bytes are functions of the options; a throughput is operations per second of processor
+//! time, compactions and collections included.
 
 mod bench;
 mod designs;
@@ -24,7 +26,9 @@ mod device;
 mod files;
 mod overall;
 mod parameters;
+mod reckoned;
 mod sizes;
+mod timed;
 
 use runstone::Result;
 
@@ -37,7 +41,7 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
          throughput is per second of processor time on files in memory",
     );
     report.note("bytes are per byte of keys and values written by the user");
-    let parts: [Part<Context<'_>>; 10] = [
+    let parts: [Part<Context<'_>>; 15] = [
         ("overall", overall::run),
         ("updates", files::updates),
         ("device", device::updates),
@@ -48,6 +52,11 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ("hotness", parameters::hotness),
         ("selective", sizes::selective),
         ("parameters", parameters::segments_and_cache),
+        ("timed-reserve", timed::reserve),
+        ("timed-sizes", timed::pairs),
+        ("timed-hotness", timed::hotness),
+        ("timed-selective", timed::selective),
+        ("reckoned", reckoned::run),
     ];
     context.measure(context, report, &parts)
 }

@@ -34,7 +34,7 @@ rows! {
         "-16.3% at 20%" => Ratios(&[0.837]);
 }
 
-const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
+pub(super) const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
 
 /// Half of the first experiment: half as many groups.
 fn workload(context: &Context<'_>) -> Workload {
@@ -85,12 +85,12 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
 /// The vertical axis of bytes.
 const BYTES: &str = "bytes per byte of the user";
 
-fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
+pub(super) fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
     permilles.iter().map(|permille| f64::from(*permille) / 10.0)
 }
 
 /// The first is the paper's for its features; the last has room for the cold stream beside that.
-const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
+pub(super) const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
 
 /// What a run with or without a cold stream took.
 struct Hotness {

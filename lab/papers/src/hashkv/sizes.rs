@@ -12,7 +12,7 @@ use crate::{Context, PaperReport};
 use runstone_plot::Axis;
 
 const DATA_BYTES: u64 = 64 << 20;
-const PAIR_BYTES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+pub(super) const PAIR_BYTES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
 rows! {
     PAIRS_LEVELED = "4: updates of 4 KiB, HashKV over leveled (figure 8a)",
@@ -141,9 +141,9 @@ fn draw_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
 }
 
 /// Small pairs of 40 bytes with large ones, in these shares.
-const SHARES: [(&str, usize, usize); 3] = [("1:2", 1, 2), ("1:1", 1, 1), ("2:1", 2, 1)];
-const SMALL_BYTES: usize = 40;
-const SEPARATE_AT: u32 = 128;
+pub(super) const SHARES: [(&str, usize, usize); 3] = [("1:2", 1, 2), ("1:1", 1, 1), ("2:1", 2, 1)];
+pub(super) const SMALL_BYTES: usize = 40;
+pub(super) const SEPARATE_AT: u32 = 128;
 
 pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut series = Vec::new();

@@ -1,0 +1,264 @@
+//! Figures 5b and 6b at the paper's own 40 GiB, by counts alone: the value file by the simulator of
+//! values, the tree of pointers, or of whole pairs, by that of policies. First the same models
+//! beside the engine, at its scale.
+
+use runstone::policy::options::MIN_TABLE_BYTES;
+use runstone::policy::simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
+use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
+use runstone_plot::Axis;
+
+use super::bench::{Bench, Phase};
+use super::designs::{Design, KEY_BYTES, RECORDS, Workload};
+use crate::numbers::{list, ratio};
+use crate::report::{line, rows};
+use crate::sides::Side;
+use crate::simulated::{Writes, simulate};
+use crate::verdict::Rule::*;
+use crate::{Context, PaperReport};
+
+rows! {
+    MODEL = "value bytes of P2 by counts over the engine's, {}, reserve 10, 30, 90%",
+        "the engine's; within 10%" => AtMost(1.1);
+    MODEL_TREE = "tree bytes of P0 to P2 by counts over the engine's: leveled, vLog, HashKV",
+        "the engine's; within 25%" => AtMost(1.25);
+    LEVELED = "bytes of load and updates at 40 GiB by counts, HashKV over leveled (figure 5b)",
+        "0.285, -71.5%" => Ratios(&[0.285]);
+    VLOG = "bytes of load and updates at 40 GiB by counts, HashKV over vLog (figure 5b)",
+        "0.504, -49.6%" => Ratios(&[0.504]);
+    PARTS = "GiB of these: values by flushes, by collections, tree: leveled; vLog; HashKV",
+        "" => NotComparable("the paper does not count them apart");
+    RESERVES = "bytes of P3 at 40 GiB by counts, HashKV over vLog, reserve 10 to 90% (figure 6b)",
+        "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
+    RESERVE_VALUES = "value bytes per byte of the user there: HashKV; vLog (figure 6b)",
+        "" => NotComparable("the paper does not count them apart");
+}
+
+const RESERVES_PERMILLE: [u32; 5] = [100, 300, 500, 700, 900];
+/// Key and value of a pair of 1 KiB, as the paper counts it.
+const PAIR_BYTES: u64 = 1024 - 8;
+/// The same with the header of its record.
+const RECORD_BYTES: u64 = PAIR_BYTES + 18;
+/// An entry of the tree with a pointer.
+const POINTER_ENTRY_BYTES: u64 = KEY_BYTES as u64 + 24;
+
+/// The paper's data and sizes. The model keeps every record of a log in memory, so a log is
+/// reckoned with a quarter of the data, its cache and its chunk.
+const RECORDS_AT_40_GIB: u64 = 40 << 20;
+const LOG_DIVISOR: u64 = 4;
+const CACHE_BYTES: u64 = 64 << 20;
+const SLOT_BYTES: u64 = 1 << 20;
+const GROUPS: u32 = 640;
+const MEMTABLE_BYTES: u64 = 4 << 20;
+/// LevelDB's level 1; its tables are four times as large, since the model looks at all of them.
+const BASE_BYTES: u64 = 10 << 20;
+const TABLE_BYTES: u64 = 8 << 20;
+
+pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    beside_the_engine(context, report)?;
+    at_40_gib(context, report)
+}
+
+/// What a design writes, by counts.
+#[derive(Clone, Copy, Default)]
+struct Bytes {
+    flushed: f64,
+    collected: f64,
+    tree: f64,
+}
+
+impl Bytes {
+    fn all(&self) -> f64 {
+        self.flushed + self.collected + self.tree
+    }
+}
+
+/// Bytes that a tree writes for so many entries of so many keys.
+fn tree_bytes(options: &KeyspaceOptions, flush_bytes: u64, entries: u64, size: [u64; 2]) -> f64 {
+    let [entry_bytes, keys] = size;
+    let bytes = entries * entry_bytes;
+    let writes = Writes { bytes, flush_bytes, entry_bytes, keys: Some(keys), prefixes: 1 };
+    let report = simulate(options, &writes);
+    (report.flushed_bytes + report.compacted_bytes) as f64
+}
+
+/// The models with the engine's sizes, beside it.
+fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
+    let designs: [(&str, MakeDesign); 2] =
+        [("HashKV", Design::paper), ("vLog", Design::paper_vlog)];
+    let mut trees = Vec::new();
+    for (name, design) in designs {
+        let mut values = Vec::new();
+        for permille in [100, 300, 900] {
+            context.say(&format!("by counts and on the engine: {name}, {permille} permille"));
+            let design = design(&workload).with_reserve(permille);
+            report.compare(&[design.side(name)], &[])?;
+            let seen = engine(&design, &workload)?;
+            let costs = counted(&design.keyspace.values, &workload, &seen);
+            values.push(costs[2].written_bytes() as f64 / seen[2].written(&["value"]) as f64);
+            if permille == 300 {
+                let pointers = costs.iter().map(|costs| costs.pointers(true)).sum();
+                trees.push(tree_ratio(&design, &seen, pointers, POINTER_ENTRY_BYTES));
+            }
+        }
+        report.judge(MODEL.of(&[&name]), list(&values, 2), &apart(&values));
+    }
+    let inline = Design::inline();
+    let seen = engine(&inline, &workload)?;
+    let entries = seen.iter().map(|phase| phase.operations).sum();
+    trees.insert(0, tree_ratio(&inline, &seen, entries, PAIR_BYTES));
+    report.compare(&[inline.side("leveled")], &[])?;
+    report.judge(MODEL_TREE, list([trees[0], trees[2], trees[1]], 2), &apart(&trees));
+    Ok(())
+}
+
+type MakeDesign = fn(&Workload) -> Design;
+
+/// How many times too large or too small.
+fn apart(ratios: &[f64]) -> Vec<f64> {
+    ratios.iter().map(|ratio| ratio.max(ratio.recip())).collect()
+}
+
+/// P0 to P2.
+fn engine(design: &Design, workload: &Workload) -> Result<[Phase; 3]> {
+    let mut bench = Bench::in_memory(design, workload)?;
+    Ok([bench.load()?, bench.update()?, bench.update()?])
+}
+
+/// The same by counts. A flush gathers as many writes as on the engine.
+fn counted(values: &ValueOptions, workload: &Workload, seen: &[Phase; 3]) -> [ValueCosts; 3] {
+    let slot_bytes = u64::from(values.slot_bytes);
+    let apart = match values.placement {
+        ValuePlacement::Vlog => {
+            Apart::Log { chunk_slots: values.vlog_chunk_bytes.div_ceil(slot_bytes) }
+        }
+        _ => Apart::Groups { count: values.groups },
+    };
+    let mut file = ValueSimulator::new(ValueSetup {
+        apart,
+        records: workload.records,
+        record_bytes: RECORD_BYTES,
+        flush_records: (seen[1].operations / seen[1].counters.flushes.max(1)).max(1),
+        slot_bytes,
+        reserve_permille: values.reserve_permille,
+        draws: Draws::Zipfian,
+    });
+    [file.load(), file.update(workload.records), file.update(workload.records)]
+}
+
+/// Bytes of the tree by the simulator over the engine's.
+fn tree_ratio(design: &Design, seen: &[Phase; 3], entries: u64, entry_bytes: u64) -> f64 {
+    let flushes: u64 = seen.iter().map(|phase| phase.counters.flushes).sum();
+    let flushed: u64 = seen.iter().map(|phase| phase.counters.flush_bytes_written).sum();
+    let size = [entry_bytes, seen[0].operations];
+    let flush_bytes = (flushed / flushes.max(1)).max(entry_bytes);
+    let entries = entries.min(flushed / entry_bytes).max(1);
+    let here: u64 = seen.iter().map(|phase| phase.written(&["table"])).sum();
+    tree_bytes(&design.keyspace, flush_bytes, entries, size) / here as f64
+}
+
+/// P0 to P3 at the paper's size.
+fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let records = context.scaled(RECORDS_AT_40_GIB);
+    let options = |context: &Context<'_>| {
+        let mut options = Design::inline().keyspace;
+        options.shape.base_bytes = context.scaled(BASE_BYTES).max(MIN_TABLE_BYTES);
+        options.shape.table_bytes = context.scaled(TABLE_BYTES).max(MIN_TABLE_BYTES);
+        options
+    };
+    let options = options(context);
+    let tree = |entries: u64, entry_bytes: u64| {
+        let flush_bytes = context.scaled(MEMTABLE_BYTES).max(entry_bytes);
+        tree_bytes(&options, flush_bytes, entries, [entry_bytes, records])
+    };
+    report.compare(&[Side::keyspace("tree of each", &options)], &[])?;
+    let mut seen: Vec<[Vec<ValueCosts>; 2]> = Vec::new();
+    for permille in RESERVES_PERMILLE {
+        context.say(&format!("40 GiB by counts, reserve {}%", permille / 10));
+        seen.push([hash_groups(context, permille), log(context, permille)]);
+    }
+    let whole = |phases: &[ValueCosts]| -> Bytes {
+        let sum = |of: fn(&ValueCosts) -> u64| phases.iter().map(of).sum::<u64>();
+        Bytes {
+            flushed: sum(|costs| costs.flushed_bytes) as f64,
+            collected: sum(|costs| costs.collected_bytes) as f64,
+            tree: tree(sum(|costs| costs.pointers(true)), POINTER_ENTRY_BYTES),
+        }
+    };
+    let [hashkv, vlog] = seen[1].each_ref().map(|phases| whole(phases));
+    let flushed = seen[1][0].iter().map(|costs| costs.flushed_records).sum();
+    let leveled = Bytes { tree: tree(flushed, PAIR_BYTES), ..Bytes::default() };
+    for (row, other) in [(LEVELED, &leveled), (VLOG, &vlog)] {
+        let gib = f64::from(1 << 30);
+        let (text, of_all) = ratio(hashkv.all() / gib, other.all() / gib, 0, " GiB");
+        report.judge(row, text, &[of_all]);
+    }
+    let parts = [&leveled, &vlog, &hashkv].map(|bytes| {
+        list([bytes.flushed, bytes.collected, bytes.tree].map(|part| part / f64::from(1 << 30)), 0)
+    });
+    report.show(PARTS, parts.join("; "));
+    judge_reserves(report, &seen, &whole);
+    Ok(())
+}
+
+/// P3 of each reserve.
+fn judge_reserves(
+    report: &mut PaperReport,
+    seen: &[[Vec<ValueCosts>; 2]],
+    whole: &dyn Fn(&[ValueCosts]) -> Bytes,
+) {
+    let ratios: Vec<f64> = seen
+        .iter()
+        .map(|both| {
+            let [hashkv, vlog] = both.each_ref().map(|phases| whole(&phases[3..]).all());
+            hashkv / vlog
+        })
+        .collect();
+    report.judge(RESERVES, list(&ratios, 2), &ratios);
+    let values = |design: usize| -> Vec<f64> {
+        let part =
+            |costs: &ValueCosts| costs.written_bytes() as f64 / (costs.writes * PAIR_BYTES) as f64;
+        seen.iter().map(|both| part(&both[design][3])).collect()
+    };
+    let [hashkv, vlog] = [values(0), values(1)];
+    report.show(RESERVE_VALUES, format!("{}; {}", list(&hashkv, 2), list(&vlog, 2)));
+    let percents = || RESERVES_PERMILLE.map(|permille| f64::from(permille) / 10.0).into_iter();
+    let lines = [("HashKV", hashkv), ("vLog", vlog)]
+        .map(|(name, values)| line(name, percents().zip(values)));
+    let x = Axis::linear("reserve, %");
+    let y = "bytes of the value file per byte of the user";
+    report.draw_lines("figure-6b-40-gib", "Values at 40 GiB, by counts", x, y, lines.into());
+}
+
+fn hash_groups(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {
+    let groups = Apart::Groups { count: context.scaled(GROUPS.into()) as u32 };
+    four_phases(context, reserve_permille, groups, 1)
+}
+
+/// A quarter of all, told as a whole.
+fn log(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {
+    let chunk_bytes = context.scaled(CACHE_BYTES) / LOG_DIVISOR;
+    let apart = Apart::Log { chunk_slots: (chunk_bytes / SLOT_BYTES).max(1) };
+    four_phases(context, reserve_permille, apart, LOG_DIVISOR)
+}
+
+fn four_phases(
+    context: &Context<'_>,
+    reserve_permille: u32,
+    apart: Apart,
+    divisor: u64,
+) -> Vec<ValueCosts> {
+    let records = (context.scaled(RECORDS_AT_40_GIB) / divisor).max(1);
+    let mut file = ValueSimulator::new(ValueSetup {
+        apart,
+        records,
+        record_bytes: RECORD_BYTES,
+        flush_records: (context.scaled(CACHE_BYTES) / divisor / PAIR_BYTES).max(1),
+        slot_bytes: SLOT_BYTES,
+        reserve_permille,
+        draws: Draws::Zipfian,
+    });
+    let mut phases = vec![file.load()];
+    phases.extend((0..3).map(|_| file.update(records)));
+    phases.iter().map(|costs| costs.times(divisor)).collect()
+}
