@@ -121,7 +121,8 @@ impl Oracle {
     }
 }
 
-fn apply(state: &mut State, batch: &[Write]) {
+/// Applies writes to a content.
+pub fn apply(state: &mut State, batch: &[Write]) {
     for write in batch {
         let place = (write.keyspace, write.key.clone());
         match &write.change {

@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
@@ -18,7 +19,7 @@ use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Partitioner};
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
 use crate::fuzz::flash::{BLOCK_SSD, KVSSD};
-use crate::oracle::State;
+use crate::oracle::{Change, OPERATOR, State, Write, apply};
 use crate::random::Random;
 
 /// Shortest run of zeros that a sample leaves out.
@@ -49,7 +50,10 @@ pub fn make() -> Vec<Sample> {
     cold.values.cold_stream = true;
     let mut writeback = apart(ValuePlacement::HashGrouped);
     writeback.values.gc_pointers = GcPointers::Writeback;
+    let mut ranges = keyspace("fragmented-leveling");
+    ranges.merge_operator = OPERATOR.to_string();
     vec![
+        of_files("ranges-and-operands", ranges, true),
         of_files("plain", plain.clone(), false),
         of_files("log", plain, true),
         of_files("prefixes", prefixes, true),
@@ -105,10 +109,18 @@ fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> S
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let has_cold_stream = options_of.values.cold_stream;
-    let store = Store::open_on(shared, options(Some(options_of))).expect("fresh");
+    let has_operands = !options_of.merge_operator.is_empty();
+    let mut store = Store::open_on(Arc::clone(&shared), options(Some(options_of))).expect("fresh");
     let mut state = fill(&store, 220);
     if has_cold_stream {
         cool(&store, &mut state);
+    }
+    if has_operands {
+        change(&store, &mut state);
+        // A new manifest describes the tree as a whole.
+        store.close().expect("memory");
+        store = Store::open_on(shared, options(None)).expect("opens");
+        change(&store, &mut state);
     }
     match has_log {
         true => std::mem::forget(store),
@@ -175,6 +187,34 @@ fn cool(store: &Store, state: &mut State) {
         store.flush().expect("memory");
     }
     store.collect_values().expect("memory");
+}
+
+/// Deletes ranges and writes operands, into tables and into the log.
+fn change(store: &Store, state: &mut State) {
+    let keyspace = store.default_keyspace();
+    for round in 0..4u8 {
+        let write = |change| Write { keyspace: 0, key: vec![b'r', round], change };
+        let ranges = [(&b"once0"[..], Some(&b"once02"[..])), (b"user03", None)];
+        let (start, end) = ranges[usize::from(round) % 2];
+        let range = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
+        keyspace.delete_range::<&[u8]>(range).expect("memory");
+        store.sync().expect("memory");
+        let range = Change::DeleteRange(end.map(<[u8]>::to_vec));
+        let mut writes = vec![Write { key: start.to_vec(), ..write(range) }];
+        for operand in [b"1", b"2"] {
+            for key in [&b"user01"[..], b"merged"] {
+                keyspace.merge(key, operand).expect("memory");
+                store.sync().expect("memory");
+                let operand = Change::Merge(operand.to_vec());
+                writes.push(Write { key: key.to_vec(), ..write(operand) });
+            }
+        }
+        apply(state, &writes);
+        // The last writes stay in the log.
+        if round < 3 {
+            store.flush().expect("memory");
+        }
+    }
 }
 
 fn kvssd(name: &'static str, durability: Durability, cuts: Partitioner) -> Sample {

@@ -321,6 +321,7 @@ pub struct KeyspaceOptions {
     /// The merge operator that operands of this keyspace are for: `add-i64`, `add-u64`, `min`,
     /// `max`, `append(SEPARATOR)`, `json-merge-patch`, or one that the program registers. Empty for
     /// none. It may be set later, and then never changes.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub merge_operator: String,
     /// Where values are stored.
     pub values: ValueOptions,

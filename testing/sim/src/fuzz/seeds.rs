@@ -166,6 +166,7 @@ pub fn values() -> Vec<Vec<u8>> {
     ]) {
         let mut options = options(1, Background::Manual);
         let keyspace = options.keyspace.as_mut().expect("given");
+        keyspace.merge_operator.clear();
         keyspace.values = ValueOptions {
             placement,
             separate_at: 1,

@@ -142,7 +142,7 @@ fn operation(rest: &mut &[u8], seq: u64) -> Option<Replayed> {
     let key = byte_string(rest)?;
     let value = match kind {
         0 => Vec::new(),
-        1 | 5 => byte_string(rest)?,
+        1 | 2 | 3 | 5 => byte_string(rest)?,
         _ => return None,
     };
     Some((seq, kind, keyspace, key, value))

@@ -228,7 +228,7 @@ fn what_is_written_today_has_a_sample() {
     }
 }
 
-/// Writes the samples of a release. Those of an earlier one stay.
+/// Writes the samples of a release. Those that are there stay.
 fn add(release: &str) {
     let place = directory().join(release);
     fs::create_dir_all(&place).expect("writable");
@@ -237,7 +237,9 @@ fn add(release: &str) {
     });
     for sample in make() {
         let file = place.join(sample.name).with_extension("sample");
-        assert!(!file.exists(), "{} is there: samples are never made anew", file.display());
+        if file.exists() {
+            continue;
+        }
         fs::write(file, encode(&sample.files)).expect("writable");
         let (name, hash, entries) = (sample.name, hash_of(&sample.state), sample.state.len());
         lines.push_str(&format!("{release}/{name} {hash:016x} {entries}\n"));

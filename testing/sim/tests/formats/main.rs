@@ -11,6 +11,7 @@ mod newer;
 mod table;
 mod values;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,8 +35,8 @@ struct Met {
     has_log: bool,
 }
 
-/// By keyspace and key, the newest version.
-type Newest = BTreeMap<(u64, Vec<u8>), Entry>;
+/// By keyspace and key, all versions, newest first.
+type Versions = BTreeMap<(u64, Vec<u8>), Vec<Entry>>;
 
 fn number_of(name: &str) -> u64 {
     name.split('.').next().and_then(|digits| digits.parse().ok()).expect("a number")
@@ -50,13 +51,10 @@ fn manifest_of(files: &Files) -> manifest::Store {
     store
 }
 
-fn newest_of(files: &Files, store: &manifest::Store, met: &mut Met) -> Newest {
-    let mut newest = Newest::new();
+fn versions_of(files: &Files, store: &manifest::Store, met: &mut Met) -> Versions {
+    let mut versions = Versions::new();
     let mut add = |id: u64, entry: Entry| {
-        let last = newest.entry((id, entry.key.clone())).or_insert_with(|| entry.clone());
-        if entry.seq > last.seq {
-            *last = entry;
-        }
+        versions.entry((id, entry.key.clone())).or_default().push(entry);
     };
     for (id, keyspace) in &store.keyspaces {
         for (_, _, table) in keyspace.tables.values() {
@@ -81,7 +79,26 @@ fn newest_of(files: &Files, store: &manifest::Store, met: &mut Met) -> Newest {
             add(write.keyspace, Entry { key, seq, kind, value });
         }
     }
-    newest
+    versions.values_mut().for_each(|all| all.sort_by_key(|entry| Reverse(entry.seq)));
+    versions
+}
+
+/// What is left of the versions of a key: operands, newest first, and what they apply to.
+fn visible<'a>(versions: &'a [Entry], ranges: &[&Entry]) -> (Vec<&'a Entry>, Option<&'a Entry>) {
+    let key = versions[0].key.as_slice();
+    let is_over = |range: &&&Entry| {
+        range.key.as_slice() <= key && (range.value.is_empty() || key < range.value.as_slice())
+    };
+    let deleted = ranges.iter().filter(is_over).map(|range| range.seq).max().unwrap_or(0);
+    let mut operands = Vec::new();
+    for entry in versions.iter().take_while(|entry| entry.seq > deleted) {
+        match entry.kind {
+            0 | 3 => break,
+            2 => operands.push(entry),
+            _ => return (operands, Some(entry)),
+        }
+    }
+    (operands, None)
 }
 
 /// What a store's files hold.
@@ -89,7 +106,7 @@ fn read_store(files: &Files, met: &mut Met) -> State {
     let store = manifest_of(files);
     met.tags.extend(&store.tags);
     met.planned.extend(&store.planned);
-    let newest = newest_of(files, &store, met);
+    let versions = versions_of(files, &store, met);
     let mut values = BTreeMap::new();
     for keyspace in store.keyspaces.values() {
         for (number, file) in &keyspace.values {
@@ -100,19 +117,27 @@ fn read_store(files: &Files, met: &mut Met) -> State {
         }
     }
     let mut state = State::new();
-    for ((id, key), entry) in newest {
-        let value = match entry.kind {
-            0 => continue,
-            1 => entry.value,
+    for ((id, key), all) in &versions {
+        let in_keyspace = versions.iter().filter(|((of, _), _)| of == id).flat_map(|(_, all)| all);
+        let ranges: Vec<&Entry> = in_keyspace.filter(|entry| entry.kind == 3).collect();
+        let (operands, base) = visible(all, &ranges);
+        let base = base.map(|entry| match entry.kind {
+            1 => entry.value.clone(),
             4 | 5 => {
                 let mut pointer = bytes::at(&entry.value, 0);
-                values[&pointer.varint()].value(&entry, &mut pointer)
+                values[&pointer.varint()].value(entry, &mut pointer)
             }
             kind => panic!("an entry of kind {kind}"),
+        });
+        // The samples have operands of `append(,)`.
+        let parts = base.into_iter().chain(operands.iter().rev().map(|one| one.value.clone()));
+        let Some(value) = parts.reduce(|one, other| [&one[..], b",", &other].concat()) else {
+            continue;
         };
         let names = ["default", "other"];
-        let name = &store.keyspaces[&id].name;
-        state.insert((names.iter().position(|one| one == name).expect("known"), key), value);
+        let name = &store.keyspaces[id].name;
+        state
+            .insert((names.iter().position(|one| one == name).expect("known"), key.clone()), value);
     }
     state
 }
@@ -133,8 +158,8 @@ fn every_placement_and_device_is_as_the_document_says() {
     }
     assert!(met.tables.has_hash_index && met.has_log);
     assert_eq!(met.record_kinds, [1, 2, 3].into(), "values, tags and markers");
-    assert_eq!(met.entry_kinds, [0, 1, 4].into());
-    let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 7, 8].into();
+    assert_eq!(met.entry_kinds, [0, 1, 2, 3, 4].into());
+    let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 7, 8, 10, 11].into();
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);
 }
 

@@ -29,6 +29,9 @@ pub struct Keyspace {
     pub values: BTreeMap<u64, ValueFile>,
 }
 
+/// First key, end (empty if there is none) and number.
+pub type RangeDelete = (Vec<u8>, Vec<u8>, u64);
+
 #[derive(Clone)]
 pub struct Table {
     pub id: u64,
@@ -43,6 +46,7 @@ pub struct Table {
     pub filter_bits: u64,
     pub prefixes: Vec<Vec<u8>>,
     pub sketch: Vec<u8>,
+    pub range_deletes: Vec<RangeDelete>,
     /// The smallest key of the file.
     pub file_min_key: Vec<u8>,
 }
@@ -100,17 +104,17 @@ impl Store {
                 (keyspace.name, keyspace.options) = (body.text(), body.text());
             }
             4 => drop(self.keyspaces.remove(&body.varint()).expect("is there")),
-            5 => {
+            5 | 10 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = keyspace.flushed_seq.max(body.varint());
-                if keyspace.edit(body) {
+                if keyspace.edit(body, tag == 10) {
                     self.planned.insert(tag);
                 }
             }
-            6 => {
+            6 | 11 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = body.varint();
-                if keyspace.shape(body) {
+                if keyspace.shape(body, tag == 11) {
                     self.planned.insert(tag);
                 }
             }
@@ -139,11 +143,11 @@ impl Store {
 
 impl Keyspace {
     /// Whether a plan is left.
-    fn edit(&mut self, body: &mut Bytes<'_>) -> bool {
+    fn edit(&mut self, body: &mut Bytes<'_>, has_ranges: bool) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
             let (level, run) = (body.varint(), take_slot(body));
-            (level, run, take_table(body))
+            (level, run, take_table(body, has_ranges))
         });
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
@@ -176,7 +180,7 @@ impl Keyspace {
     }
 
     /// Whether a plan is left.
-    fn shape(&mut self, body: &mut Bytes<'_>) -> bool {
+    fn shape(&mut self, body: &mut Bytes<'_>, has_ranges: bool) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
         self.flush_count = body.varint();
@@ -186,9 +190,9 @@ impl Keyspace {
             let runs = match body.varint() {
                 0 => body.list(|body| {
                     let (run, last_flush) = (body.varint(), body.varint());
-                    (Some(run), last_flush, body.list(take_table))
+                    (Some(run), last_flush, body.list(|body| take_table(body, has_ranges)))
                 }),
-                1 => vec![(None, 0, body.list(take_table))],
+                1 => vec![(None, 0, body.list(|body| take_table(body, has_ranges)))],
                 kind => panic!("level of kind {kind}"),
             };
             for (run, last_flush, tables) in runs {
@@ -205,6 +209,11 @@ impl Keyspace {
     }
 }
 
+/// Start, end and number.
+pub fn take_range_delete(body: &mut Bytes<'_>) -> RangeDelete {
+    (body.bytes().to_vec(), body.bytes().to_vec(), body.varint())
+}
+
 /// The run; none for a level whose tables overlap.
 fn take_slot(body: &mut Bytes<'_>) -> Option<u64> {
     let (slot, run) = (body.varint(), body.varint());
@@ -212,7 +221,7 @@ fn take_slot(body: &mut Bytes<'_>) -> Option<u64> {
     (slot != 2).then_some(run)
 }
 
-fn take_table(body: &mut Bytes<'_>) -> Table {
+fn take_table(body: &mut Bytes<'_>, has_ranges: bool) -> Table {
     let (id, min_key, max_key) = (body.varint(), body.bytes().to_vec(), body.bytes().to_vec());
     Table {
         id,
@@ -227,6 +236,7 @@ fn take_table(body: &mut Bytes<'_>) -> Table {
         filter_bits: body.varint(),
         prefixes: body.list(|body| body.bytes().to_vec()),
         sketch: body.bytes().to_vec(),
+        range_deletes: if has_ranges { body.list(take_range_delete) } else { Vec::new() },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::bytes::{Bytes, PHI, at, common_prefix, head, low32, xxh3, xxh3_seeded};
-use super::manifest::Table;
+use super::manifest::{Table, take_range_delete};
 
 /// One entry of a table.
 #[derive(Clone, Debug)]
@@ -246,7 +246,8 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
                 assert!(of.is_empty());
                 let seqs = || entries.iter().map(|entry| entry.seq);
                 let user = entries.iter().map(|entry| entry.key.len() + entry.value.len());
-                let deletes = entries.iter().filter(|entry| entry.kind == 0).count() as u64;
+                let deletes =
+                    entries.iter().filter(|entry| matches!(entry.kind, 0 | 3)).count() as u64;
                 let (min_seq, max_seq) = (seqs().min().expect("one"), seqs().max().expect("one"));
                 let user = user.sum::<usize>() as u64;
                 let count = entries.len() as u64;
@@ -265,11 +266,19 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
                 let kinds = entries.iter().fold(0, |kinds, entry| kinds | 1u64 << entry.kind);
                 assert_eq!(of.u64(), kinds);
             }
+            9 => {
+                let found = of.list(take_range_delete);
+                let ranges = entries.iter().filter(|entry| entry.kind == 3);
+                let ranges =
+                    ranges.map(|entry| (entry.key.clone(), entry.value.clone(), entry.seq));
+                assert!(found == table.range_deletes && ranges.eq(found));
+            }
             128 => assert!(value == table.sketch && value == sketch(entries)),
             _ => panic!("property {tag}"),
         }
     }
     assert_eq!(tags.contains(&4), !table.prefixes.is_empty());
+    assert_eq!(tags.contains(&9), !table.range_deletes.is_empty());
     assert!([1, 2, 3, 5, 128].iter().all(|tag| tags.contains(tag)));
 }
 
