@@ -69,6 +69,15 @@ macro_rules! reached {
     ($place:ident) => {};
 }
 
+/// The code of the how-tos is run with the tests.
+#[cfg(doctest)]
+mod how_to {
+    #[doc = include_str!("../../../docs/how-to/delete-ranges.md")]
+    struct DeleteRanges;
+    #[doc = include_str!("../../../docs/how-to/merge-operators.md")]
+    struct MergeOperators;
+}
+
 mod base;
 mod cache;
 mod catalog;
@@ -106,7 +115,7 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
-pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, Snapshot, Store, VerifyReport};
+pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, VerifyReport};
 pub use store::{kv, unstable};
 pub use values::Value;
 pub use values::file::{GroupUsage, ValueUsage};

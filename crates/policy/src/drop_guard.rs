@@ -126,9 +126,9 @@ impl DropGuard {
 }
 
 /// Whether a compaction that rewrites `inputs` may drop a range tombstone of theirs: no other table
-/// holds an older entry in its range. Every level counts, unlike in [`DropGuard`]: a range tombstone
-/// acts by its number, so it may lie below what it deletes. Inputs that move unread count as other
-/// tables. O(tables).
+/// holds an older entry in its range. Every level counts, unlike in [`DropGuard`]: a range
+/// tombstone acts by its number, so it may lie below what it deletes. Inputs that move unread count
+/// as other tables. O(tables).
 pub fn range_may_go(shape: &Shape, inputs: &BTreeSet<TableId>, range: &RangeDelete) -> bool {
     !shape.tables().any(|(_, table)| range.meets(table) && !inputs.contains(&table.id))
 }

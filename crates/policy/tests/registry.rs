@@ -226,6 +226,7 @@ impl World {
             max_seq: seqs().max().unwrap(),
             filter_bits: 0,
             sketch: sketch_of(&contents),
+            ..Table::default()
         };
         self.contents.insert(id, contents);
         Arc::new(table)

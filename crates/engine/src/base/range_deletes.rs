@@ -204,8 +204,8 @@ mod tests {
             drawn in prop::collection::vec((0..20u8, prop::option::of(0..22u8)), 0..12),
             rotate in 0..12usize,
         ) {
-            let numbered = (1..).zip(&drawn).map(|(seq, (start, end))| range(*start, *end, 10 * seq));
-            let all: Vec<RangeDelete> = numbered.collect();
+            let all: Vec<RangeDelete> =
+                (1..).zip(&drawn).map(|(i, (start, end))| range(*start, *end, 10 * i)).collect();
             let mut order = all.clone();
             order.rotate_left(rotate.min(all.len()));
             let mut set = RangeDeletes::default();
@@ -215,7 +215,8 @@ mod tests {
                     let over = |range: &&RangeDelete| {
                         range.seq <= seq && range.covers(&[key], &[key])
                     };
-                    let expected = all.iter().filter(over).map(|range| range.seq).max().unwrap_or(0);
+                    let expected = all.iter().filter(over).map(|range| range.seq).max();
+                    let expected = expected.unwrap_or(0);
                     prop_assert_eq!(set.over(&[key], seq), expected, "key {} at {}", key, seq);
                     let Some(skyline) = set.at(seq) else { continue };
                     let stretch = skyline.stretch(&[key]);

@@ -9,7 +9,8 @@
 //! - [`idle`]: what to do while nobody writes.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`folding`]: operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which blocks are copied whole.
+//!   [`folding`]: operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which
+//!   blocks are copied whole.
 //! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
 pub(crate) mod collection;

@@ -502,8 +502,8 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Skips what the range delete over `saved_key` hides behind that, but for sources that may hold
-    /// newer entries. Returns whether the merge has moved on.
+    /// Skips what the range delete over `saved_key` hides behind that, except in sources that may
+    /// hold newer entries. Returns whether the merge has moved on.
     #[inline(never)]
     fn skip_covered_up(&mut self) -> Result<bool> {
         let stretch = self.covers.around(&self.saved_key);

@@ -118,8 +118,8 @@ impl MergeIter {
 
     /// Skips what a range delete of number `seq` hides up to `bound`, or to the end: each stream
     /// that stands on a hidden entry seeks to the bound, unless it may hold newer entries before.
-    /// Forward, the bound is the first key that is not hidden, backward the last hidden one. Returns
-    /// whether the current entry was among those skipped.
+    /// Forward, the bound is the first key that is not hidden, backward the last hidden one.
+    /// Returns whether the current entry was among those skipped.
     pub fn skip_covered(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         let winner = self.winner as usize;
         let mut skipped = false;

@@ -243,8 +243,8 @@ impl Source {
         Ok(())
     }
 
-    /// Seeks to the first entry at or after `bound`, or to the end, over entries of number `seq` and
-    /// older only: it stops before a table that may hold a newer one. Returns whether it moved.
+    /// Seeks to the first entry at or after `bound`, or to the end, over entries of number `seq`
+    /// and older only: it stops before a table that may hold a newer one. Returns whether it moved.
     pub fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         match self {
             Source::Run(iter) => iter.skip_older(bound, seq),

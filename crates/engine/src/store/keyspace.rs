@@ -365,8 +365,8 @@ impl Batch {
         self.push(Kind::Merge, keyspace.id(), key.as_ref(), operand.as_ref())
     }
 
-    /// Adds a range delete, which removes earlier puts of the batch too, and no later ones. An empty
-    /// range adds nothing.
+    /// Adds a range delete, which removes earlier puts of the batch too, and no later ones. An
+    /// empty range adds nothing.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -383,7 +383,9 @@ impl Batch {
 
 /// The first key of a range and the least key behind it (empty if there is none); `None` for an
 /// empty range.
-fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn range_of<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let behind = |key: &K| [key.as_ref(), &[0]].concat();
     let start = match range.start_bound() {
         Bound::Included(key) => key.as_ref().to_vec(),

@@ -20,6 +20,7 @@ mod metrics;
 mod open;
 mod open_files;
 mod owner;
+mod queries;
 mod recovery;
 pub mod unstable;
 mod verify;
@@ -33,6 +34,7 @@ use runstone_storage::Storage;
 
 pub use crate::visibility::snapshot::Snapshot;
 pub use keyspace::Keyspace;
+pub use queries::RangeEstimate;
 pub use verify::{Damage, VerifyReport};
 
 use crate::base::error::{Error, Result};

@@ -4,10 +4,11 @@
 //! leave one each time. It is logged again instead, as one batch under new numbers, in a segment
 //! behind the new log floor. Until the manifest with that floor is current the old log counts, and
 //! the new segment continues it: a crash in between replays the same writes twice, which ends as
-//! once. That is not true of an operand, which would count twice, nor of a pointer that a collection
-//! wrote: two versions would share a record, and the compaction that drops one of them would call
-//! the record dead. A log with one of these goes to tables. The old segments cannot stay: after a sync that failed, the kernel takes bytes
-//! for written that are not, and no later sync writes them.
+//! once. That is not true of an operand, which would count twice, nor of a pointer that a
+//! collection wrote: two versions would share a record, and the compaction that drops one of them
+//! would call the record dead. A log with one of these goes to tables. The old segments cannot
+//! stay: after a sync that failed, the kernel takes bytes for written that are not, and no later
+//! sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

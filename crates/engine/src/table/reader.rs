@@ -174,6 +174,20 @@ impl TableReader {
         self.root.lower_bound(key).0
     }
 
+    /// Where `key` or a larger one begins among the data blocks, and where those end, as offsets in
+    /// the file. Reads at most a partition.
+    pub fn place_of(&self, key: &[u8]) -> Result<(u64, u64)> {
+        // The last partition follows the last data block.
+        let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
+        let part = self.find_partition(key);
+        if part >= self.slots.len() {
+            return Ok((end, end));
+        }
+        let partition = self.partition(part)?;
+        let (block, _) = partition.separators.lower_bound(key);
+        Ok((partition.block_range(block).map_or(end, |(offset, _)| offset), end))
+    }
+
     /// Loads (or finds) a partition.
     #[inline]
     pub fn partition(&self, i: usize) -> Result<PartitionRef<'_>> {

@@ -521,16 +521,6 @@ mod tests {
             pending: part.pending.clone(),
             ..shape.clone()
         };
-        let with_ranges = || {
-            let ranges = [range_delete(b"a", 6, b"b"), range_delete(b"c", 7, b"")];
-            Arc::new(Table { range_deletes: Arc::new(ranges), ..(*table(12)).clone() })
-        };
-        let of = |table| {
-            let place = vec![Placement { level: 0, slot: RunSlot::New(12), table }];
-            Edit { place, ..Edit::default() }
-        };
-        let tables = vec![with_ranges(), table(13)];
-        let levels = vec![Level::Overlapping(OverlappingTables::new(tables))];
         vec![
             Change::Store { uid: u64::MAX },
             Change::Counters { next_file: 11, last_seq: 1 << 55, log_floor: 3, log_start_seq: 9 },
@@ -540,17 +530,32 @@ mod tests {
             Change::Shape { id: 1, flushed_seq: 500, shape },
             Change::Edit { id: 1, flushed_seq: 501, edit: part },
             Change::Shape { id: 1, flushed_seq: 501, shape: begun },
-            Change::Edit { id: 1, flushed_seq: 502, edit: of(with_ranges()) },
-            Change::Shape { id: 1, flushed_seq: 502, shape: Shape { levels, ..Shape::default() } },
+        ]
+    }
+
+    /// Changes of tables with range deletes.
+    fn changes_of_ranges() -> Vec<Change> {
+        let with_ranges = || {
+            let ranges = [range_delete(b"a", 6, b"b"), range_delete(b"c", 7, b"")];
+            Arc::new(Table { range_deletes: Arc::new(ranges), ..(*table(12)).clone() })
+        };
+        let place = Placement { level: 0, slot: RunSlot::New(12), table: with_ranges() };
+        let edit = Edit { place: vec![place], ..Edit::default() };
+        let tables = vec![with_ranges(), table(13)];
+        let levels = vec![Level::Overlapping(OverlappingTables::new(tables))];
+        let shape = Shape { levels, ..Shape::default() };
+        vec![
+            Change::Edit { id: 1, flushed_seq: 502, edit },
+            Change::Shape { id: 1, flushed_seq: 502, shape },
         ]
     }
 
     #[test]
     fn round_trip_and_every_truncation_is_refused() {
-        let bytes = encode(&changes());
-        assert_eq!(decode(&bytes), Ok(changes()));
-        let whole: Vec<usize> =
-            (0..=changes().len()).map(|n| encode(&changes()[..n]).len()).collect();
+        let all = [changes(), changes_of_ranges()].concat();
+        let bytes = encode(&all);
+        assert_eq!(decode(&bytes), Ok(all.clone()));
+        let whole: Vec<usize> = (0..=all.len()).map(|n| encode(&all[..n]).len()).collect();
         for cut in 0..bytes.len() {
             assert_eq!(decode(&bytes[..cut]).is_ok(), whole.contains(&cut), "cut at {cut}");
         }

@@ -3,6 +3,7 @@
 mod block_ssd;
 mod cursors;
 mod dead_ranges;
+mod estimates;
 mod extreme_options;
 mod merge_operators;
 mod operations;

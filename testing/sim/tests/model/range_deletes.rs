@@ -1,5 +1,5 @@
-//! Range deletes: what they hide, for whom, and when they and what they hide may go. Each rule has a
-//! test that holds, and that finds the bug which the rule prevents.
+//! Range deletes: what they hide, for whom, and when they and what they hide may go. Each rule has
+//! a test that holds, and that finds the bug which the rule prevents.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn a_range_tombstone_outlives_what_it_hides() {
     });
 }
 
-/// A newer version of the first key is no reason to drop the range tombstone, which is stored there.
+/// A newer version of the first key is no reason to drop the range tombstone stored there.
 #[test]
 fn a_put_of_its_first_key_leaves_a_range_tombstone() {
     holds_and_finds(Bug::RangeTombstonesShadowed, || {
