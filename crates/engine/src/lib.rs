@@ -93,6 +93,7 @@ mod table;
 #[cfg(feature = "seeded-bugs")]
 #[doc(hidden)]
 pub mod testing;
+mod transaction;
 mod tree;
 mod values;
 mod visibility;
@@ -115,8 +116,12 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
-pub use store::{DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, VerifyReport};
+pub use store::{
+    DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, Transaction, VerifyReport,
+};
 pub use store::{kv, unstable};
+pub use transaction::cursor::{TransactionCursor, TransactionScan};
+pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};
 pub use values::Value;
 pub use values::file::{GroupUsage, ValueUsage};
 pub use wal::batch::{Batch, Operation};

@@ -109,6 +109,34 @@ pub enum Error {
         /// Its message.
         what: String,
     },
+    /// Somebody else wrote, since the transaction began, what it wrote or read. Nothing of it was
+    /// written.
+    #[error("another write of key \"{}\" of keyspace {keyspace:?} came between", key.escape_ascii())]
+    Conflict {
+        /// The keyspace of the key.
+        keyspace: String,
+        /// The key; of a range delete or a scan, one that both have.
+        key: Vec<u8>,
+    },
+    /// Another transaction held the lock of a key for too long.
+    #[error(
+        "transaction {holder} held the lock of key \"{}\" of keyspace {keyspace:?} for too long",
+        key.escape_ascii()
+    )]
+    LockTimeout {
+        /// The keyspace of the key.
+        keyspace: String,
+        /// The key.
+        key: Vec<u8>,
+        /// The transaction that holds the lock.
+        holder: u64,
+    },
+    /// Transactions wait for each other's locks, in a circle that this one would have closed.
+    #[error("transactions wait for each other: {cycle}")]
+    Deadlock {
+        /// Who waits for which key of whom.
+        cycle: String,
+    },
     /// A listener made a call that could wait for the listener itself, or for a lock held while it
     /// runs.
     #[error("a listener called into its store from inside an event")]
@@ -188,6 +216,15 @@ impl Error {
             Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),
             Error::MergeFailed { .. } => "put or delete the key: that ends its operands".into(),
             Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
+            Error::Conflict { .. } => "begin the transaction again, and repeat its work".into(),
+            Error::LockTimeout { .. } => {
+                "roll back and begin again, raise lock_timeout, or hold locks for less time".into()
+            }
+            Error::Deadlock { .. } => {
+                "roll back, so that the others go on, and begin again; transactions that take \
+                 locks in the same order never meet this"
+                    .into()
+            }
             Error::InsideEvent => {
                 "a listener may read; note the event, and do the rest in another thread".into()
             }

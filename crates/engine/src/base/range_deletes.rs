@@ -91,6 +91,17 @@ impl Skyline {
         steps.map(|(_, seq)| *seq).fold(self.over(&range.start), SeqNo::min)
     }
 
+    /// The largest number over a key from `low` on and below `high`, if there is one. O(steps
+    /// inside).
+    pub fn newest(&self, low: &[u8], high: Option<&[u8]>) -> SeqNo {
+        if high.is_some_and(|high| high <= low) {
+            return 0;
+        }
+        let inside = (Excluded(low), high.map_or(Unbounded, Excluded));
+        let steps = self.0.range::<[u8], _>(inside);
+        steps.map(|(_, seq)| *seq).fold(self.over(low), SeqNo::max)
+    }
+
     fn inside<'a>(
         &'a self,
         min_key: &'a [u8],
@@ -225,6 +236,9 @@ mod tests {
                     let between = || (key..=key + 3).map(|key| set.over(&[key], seq));
                     prop_assert!(skyline.over_all(&[key], &to) <= between().min().unwrap_or(0));
                     prop_assert!(skyline.over_any(&[key], &to) >= between().max().unwrap_or(0));
+                    let below = (key..key + 3).map(|key| set.over(&[key], seq)).max();
+                    prop_assert!(skyline.newest(&[key], Some(&to)) >= below.unwrap_or(0));
+                    prop_assert!(skyline.newest(&[key], None) >= below.unwrap_or(0));
                 }
             }
         }

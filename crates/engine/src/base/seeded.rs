@@ -120,6 +120,20 @@ pub enum Bug {
     SyncNotChecked,
     /// A failed sync is forgotten: the next writer tries again.
     FailedSyncForgotten,
+    /// A serializable transaction does not track the stretches that its cursors pass.
+    ScansNotTracked,
+    /// The check of a transaction is not repeated under the commit lock.
+    CheckedBeforeTheLock,
+    /// The writes of a transaction go to the store at once.
+    WrittenBeforeCommit,
+    /// The check of a transaction looks at memtables only.
+    TablesNotChecked,
+    /// The check of a transaction overlooks range deletes.
+    RangeDeletesNotChecked,
+    /// A value that a collection moved counts as a write that a transaction conflicts with.
+    RelocationsConflict,
+    /// A waiter for a lock does not look whether it closes a circle.
+    DeadlocksNotSought,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
 }
@@ -161,6 +175,8 @@ pub enum Waypoint {
     LogSyncBegun,
     /// A compaction looks whether it should go on.
     CompactionGoesOn,
+    /// A transaction is checked as far as that needs no commit lock, which it takes next.
+    TransactionChecked,
 }
 
 type Step = Box<dyn FnOnce()>;

@@ -78,6 +78,16 @@ impl ReadOptions {
         self.with_bounds(Some(prefix), end.as_deref())
     }
 
+    /// The first key to show, and the least key behind those to show.
+    pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
+        (self.start.as_deref(), self.end.as_deref())
+    }
+
+    /// Whether it reads as of a snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
     /// Leaves separated values unread. A cursor then shows them as empty.
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;

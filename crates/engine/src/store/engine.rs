@@ -27,6 +27,7 @@ use crate::jobs::prepare::Preparer;
 use crate::jobs::runner::Runner;
 use crate::read::get::Reader;
 use crate::schedule::Schedule;
+use crate::transaction::locks::LockTable;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
@@ -44,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) committer: Arc<Committer>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) runner: Arc<Runner>,
+    /// What pessimistic transactions hold.
+    pub(crate) locks: Arc<LockTable>,
     /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<()>,
     /// Released at close, even if handles to the store outlive it.
@@ -80,6 +83,7 @@ impl Engine {
             committer,
             reader,
             runner: Arc::new(runner),
+            locks: Arc::default(),
             checkpointing: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
         }

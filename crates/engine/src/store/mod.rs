@@ -3,6 +3,7 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
+//! - [`transaction`]: beginning and committing transactions.
 //! - [`kv`]: the operations that every key-value store offers.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
@@ -22,6 +23,7 @@ mod open_files;
 mod owner;
 mod queries;
 mod recovery;
+mod transaction;
 pub mod unstable;
 mod verify;
 
@@ -35,6 +37,7 @@ use runstone_storage::Storage;
 pub use crate::visibility::snapshot::Snapshot;
 pub use keyspace::Keyspace;
 pub use queries::RangeEstimate;
+pub use transaction::Transaction;
 pub use verify::{Damage, VerifyReport};
 
 use crate::base::error::{Error, Result};

@@ -1,12 +1,14 @@
 //! The tree at one moment: its tables, and the log of edits that records them.
 //!
 //! - [`version`]: an immutable shape with its open tables, which readers share.
-//! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe.
+//! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
+//!   `newer`: what was written after some number.
 //! - [`manifest`]: the log of edits, the sole commit point of the store.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
 pub mod level;
 pub mod manifest;
+mod newer;
 mod pending;
 mod probe;
 pub mod record;

@@ -106,7 +106,7 @@ pub(crate) struct Relocation {
 
 /// The views whose active memtables a batch goes to, one per keyspace. They are guards, not counted
 /// references: two writers would contend for the reference count twice per write.
-enum Views {
+pub(super) enum Views {
     One(Guard<Arc<View>>),
     Many(Vec<Guard<Arc<View>>>),
 }
@@ -122,7 +122,7 @@ impl Views {
         }
     }
 
-    fn as_slice(&self) -> &[Guard<Arc<View>>] {
+    pub(super) fn as_slice(&self) -> &[Guard<Arc<View>>] {
         match self {
             Views::One(view) => std::slice::from_ref(view),
             Views::Many(views) => views,
@@ -179,9 +179,24 @@ impl Committer {
         self.admit(batch, relief)?;
         let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
         let last_seq = match is_large && !self.env.is_out_of_space() {
-            true => self.commit_large(batch, keyspaces)?,
+            true => self.commit_large(batch, keyspaces, || Ok(self.lock_commit()))?,
             false => self.commit_usual(batch, keyspaces)?,
         };
+        self.end_commit(batch, last_seq, durability)?;
+        if let Some(started) = started {
+            self.env.metrics.commit_ns.record(started.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Ends the commit of a batch that is visible, with its last number.
+    #[inline]
+    pub(super) fn end_commit(
+        &self,
+        batch: &Batch,
+        last_seq: SeqNo,
+        durability: Durability,
+    ) -> Result<()> {
         // Only now that it is visible: this may sync a file, and tells the listener.
         self.note_space(batch);
         self.relieve();
@@ -190,13 +205,10 @@ impl Committer {
             (Counter::commits, 1),
             (Counter::user_bytes_written, batch.user_bytes()),
         ]);
-        if durability == Durability::Sync {
-            self.sync_through(last_seq)?;
+        match durability {
+            Durability::Sync => self.sync_through(last_seq),
+            Durability::Buffered => Ok(()),
         }
-        if let Some(started) = started {
-            self.env.metrics.commit_ns.record(started.elapsed());
-        }
-        Ok(())
     }
 
     /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last number.
@@ -322,7 +334,7 @@ impl Committer {
     }
 
     /// Returns when a batch may be written, or tells why not.
-    fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
+    pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
         if self.env.is_out_of_space() && batch.only_deletes() {
             // They lead to space, and the flushes that other writes would wait for find none.
             return self.env.check_not_stopped();
@@ -386,7 +398,7 @@ impl Committer {
         self.state.lock()
     }
 
-    fn log_locked(
+    pub(super) fn log_locked(
         &self,
         mut state: MutexGuard<'_, CommitState>,
         batch: &Batch,
@@ -477,7 +489,7 @@ impl Committer {
     }
 }
 
-fn insert(
+pub(super) fn insert(
     batch: &Batch,
     keyspaces: &[Arc<KeyspaceCore>],
     views: &[Guard<Arc<View>>],

@@ -15,6 +15,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use parking_lot::MutexGuard;
+
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
@@ -22,7 +24,7 @@ use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
 use crate::wal::batch::Batch;
 use crate::wal::segments::LargeSegment;
-use crate::write::commit::Committer;
+use crate::write::commit::{CommitState, Committer};
 
 /// The memtables of a large batch in a keyspace.
 struct Own {
@@ -36,11 +38,13 @@ struct Own {
 }
 
 impl Committer {
-    /// Commits a large batch, and returns its last number.
-    pub(super) fn commit_large(
-        &self,
+    /// Commits a large batch, and returns its last number. `lock` takes the commit lock at a moment
+    /// at which the batch may be numbered.
+    pub(super) fn commit_large<'a>(
+        &'a self,
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
+        lock: impl FnOnce() -> Result<MutexGuard<'a, CommitState>>,
     ) -> Result<SeqNo> {
         let _turn = self.large.lock();
         let id = {
@@ -52,7 +56,7 @@ impl Committer {
         let mut large = logged.inspect_err(|error| self.env.note_job_error(error))?;
         let owns = self.fill(batch, keyspaces);
 
-        let mut state = self.lock_commit();
+        let mut state = lock()?;
         self.env.check_not_stopped()?;
         let first_seq = self.next_number(&state, batch, keyspaces)?;
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);

@@ -1,12 +1,14 @@
 //! The write path.
 //!
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
+//! - [`conditional`]: the same if nothing came between, for transactions.
 //! - [`large`]: the same for batches that do not fit a log segment.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
 //! - [`pressure`]: slows writers down before they must be stopped.
 
 pub(crate) mod commit;
+pub(crate) mod conditional;
 mod large;
 mod log;
 pub(crate) mod pressure;

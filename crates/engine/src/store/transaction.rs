@@ -1,0 +1,363 @@
+//! Transactions as users hold them: begun by a store, and committed to it. How writes are kept,
+//! walked and checked is in `transaction/`.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::error::{Error, Result};
+use crate::base::options::WriteOptions;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::read::cursor::ReadOptions;
+use crate::store::engine::Engine;
+use crate::store::keyspace::range_of;
+use crate::store::{Keyspace, Store};
+use crate::transaction::check::Check;
+use crate::transaction::cursor::{Source, TransactionCursor, TransactionScan};
+use crate::transaction::locks::Locks;
+use crate::transaction::options::{Isolation, TransactionMode, TransactionOptions};
+use crate::transaction::read_set::ReadSet;
+use crate::transaction::write_set::WriteSet;
+use crate::values::Value;
+use crate::visibility::snapshot::Snapshot;
+use crate::wal::batch::check_sizes;
+
+/// Reads and writes over any keyspaces of a store that happen together or not at all, protected
+/// from what others write meanwhile. See [`Store::begin`].
+///
+/// Nobody else sees its writes before the commit, and it sees nobody's writes after its beginning,
+/// but for [`Transaction::get_for_update`]. Dropping it rolls it back. While it is open, the store
+/// keeps what its snapshot sees.
+#[derive(Debug)]
+pub struct Transaction {
+    store: Arc<Engine>,
+    snapshot: Snapshot,
+    writes: WriteSet,
+    /// Set if reads are tracked.
+    reads: Option<Mutex<ReadSet>>,
+    /// Set if keys are locked.
+    locks: Option<Locks>,
+}
+
+impl Store {
+    /// Begins a transaction.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// use runstone::{Error, Options, Store, TransactionOptions, WriteOptions};
+    ///
+    /// let store = Store::open(dir.path(), Options::default())?;
+    /// let accounts = store.open_keyspace("accounts", None)?;
+    /// accounts.put("alice", "10")?;
+    ///
+    /// let mut transfer = store.begin(TransactionOptions::default())?;
+    /// assert_eq!(transfer.get(&accounts, "alice")?.as_deref(), Some(&b"10"[..]));
+    /// transfer.put(&accounts, "alice", "7")?;
+    /// transfer.put(&accounts, "bob", "3")?;
+    /// assert!(accounts.get("bob")?.is_none(), "nobody sees it yet");
+    /// transfer.commit(WriteOptions::sync())?;
+    /// assert!(accounts.get("bob")?.is_some());
+    ///
+    /// // Whoever comes second loses, and begins again.
+    /// let mut late = store.begin(TransactionOptions::default())?;
+    /// late.put(&accounts, "alice", "6")?;
+    /// accounts.put("alice", "5")?;
+    /// let outcome = late.commit(WriteOptions::default());
+    /// assert!(matches!(outcome, Err(Error::Conflict { key, .. }) if key == b"alice"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Refuses pessimistic transactions with [`Isolation::Serializable`], a closed store and a fork.
+    pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
+        Transaction::begin(&self.inner, options)
+    }
+}
+
+impl Transaction {
+    pub(crate) fn begin(store: &Arc<Engine>, options: TransactionOptions) -> Result<Transaction> {
+        store.env.check_caller()?;
+        let is_serializable = options.isolation == Isolation::Serializable;
+        let reads = is_serializable.then(|| Mutex::new(ReadSet::new(options.max_tracked_bytes)));
+        let locks = match options.mode {
+            TransactionMode::Optimistic => None,
+            TransactionMode::Pessimistic if is_serializable => {
+                return Err(Error::invalid(
+                    "a pessimistic transaction tracks no reads, so it cannot be serializable",
+                    "read for update what must not change, or use TransactionMode::Optimistic",
+                ));
+            }
+            TransactionMode::Pessimistic => {
+                let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
+                locks.begin_use();
+                // Commits that did not see that there is a user of locks are visible after this.
+                store.committer.wait_for_writers();
+                Some(locks)
+            }
+        };
+        let (store, snapshot) = (Arc::clone(store), store.visibility.snapshot());
+        Ok(Transaction { store, snapshot, writes: WriteSet::default(), reads, locks })
+    }
+
+    /// The moment that it reads at.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The number by which errors of other transactions name this one; `None` if it takes no locks.
+    pub fn id(&self) -> Option<u64> {
+        self.locks.as_ref().map(Locks::id)
+    }
+
+    /// Looks up a key: its own last write, or else the value as of the beginning.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let (core, key) = (self.own(keyspace)?, key.as_ref());
+        if let Some(write) = self.writes.get(core.id, key) {
+            return Ok(write.clone());
+        }
+        if let Some(reads) = &self.reads {
+            reads.lock().add_key(core, key)?;
+        }
+        self.store.reader.get_at(core, key, &self.snapshot)
+    }
+
+    /// Looks up many keys, and returns the results in the order of the keys.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<Value>>> {
+        // In sorted order, so that neighbours share a block while the processor caches it.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
+        let mut values = vec![None; keys.len()];
+        for at in order {
+            values[at] = self.get(keyspace, &keys[at])?;
+        }
+        Ok(values)
+    }
+
+    /// Locks a key, and looks it up as it is now: its own last write, or else the newest value that
+    /// was committed. So what it read stays true until the commit, as long as others use
+    /// transactions too. Only pessimistic transactions can.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::{TransactionOptions, WriteOptions};
+    ///
+    /// let seats = store.open_keyspace("seats", None)?;
+    /// let mut booking = store.begin(TransactionOptions::pessimistic())?;
+    /// if booking.get_for_update(&seats, "12A")?.is_none() {
+    ///     booking.put(&seats, "12A", "alice")?;
+    /// }
+    /// booking.commit(WriteOptions::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`], [`Error::Deadlock`], or too many locks. Locks that it holds stay.
+    pub fn get_for_update(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        let (core, key) = (Arc::clone(self.own(keyspace)?), key.as_ref());
+        let Some(locks) = &mut self.locks else {
+            return Err(Error::invalid(
+                "an optimistic transaction takes no locks",
+                "use TransactionMode::Pessimistic, or get with Isolation::Serializable",
+            ));
+        };
+        core.check_readable()?;
+        locks.acquire(&core, key)?;
+        match self.writes.get(core.id, key) {
+            Some(write) => Ok(write.clone()),
+            None => self.store.reader.get(&core, key),
+        }
+    }
+
+    /// Stores a value. A pessimistic transaction locks the key.
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        check_sizes(key.len(), value.len())?;
+        self.write(keyspace, key, Some(Value::owned(value)))
+    }
+
+    /// Removes a key. Removing an absent key is no error. A pessimistic transaction locks the key.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        check_sizes(key.as_ref().len(), 0)?;
+        self.write(keyspace, key.as_ref(), None)
+    }
+
+    /// Removes the keys of a range, those that it wrote so far among them. At the commit, a write
+    /// of somebody else anywhere in the range is a conflict.
+    ///
+    /// # Errors
+    /// If the range ends before it starts, and in a pessimistic transaction, which has locks of
+    /// keys only.
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<()> {
+        let core = Arc::clone(self.writable(keyspace)?);
+        if self.locks.is_some() {
+            return Err(Error::invalid(
+                "a pessimistic transaction locks keys, not ranges",
+                "delete the keys one by one, or use TransactionMode::Optimistic",
+            ));
+        }
+        let Some((start, end)) = range_of(&range)? else { return Ok(()) };
+        check_sizes(start.len(), end.len())?;
+        self.writes.delete_range(&core, start, Some(end).filter(|end| !end.is_empty()));
+        Ok(())
+    }
+
+    /// A cursor over a keyspace as the transaction sees it. Position it before use. While it lives,
+    /// the transaction does not write.
+    ///
+    /// # Errors
+    /// If the options name a snapshot: a transaction has its own.
+    pub fn cursor(
+        &self,
+        keyspace: &Keyspace,
+        options: ReadOptions,
+    ) -> Result<TransactionCursor<'_>> {
+        let options = self.at_snapshot(options)?;
+        TransactionCursor::open(self.source(keyspace)?, options)
+    }
+
+    /// Iterates over keys inside the bounds or the prefix of the options, in both directions.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::{ReadOptions, TransactionOptions};
+    ///
+    /// let keyspace = store.default_keyspace();
+    /// keyspace.put("a", "of the store")?;
+    /// let mut transaction = store.begin(TransactionOptions::default())?;
+    /// transaction.put(keyspace, "b", "own")?;
+    /// let scan = transaction.scan(keyspace, ReadOptions::default())?;
+    /// let keys: Vec<Vec<u8>> = scan.rev().map(|item| Ok(item?.0)).collect::<runstone::Result<_>>()?;
+    /// assert_eq!(keys, [b"b", b"a"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::cursor`].
+    pub fn scan(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionScan<'_>> {
+        let options = self.at_snapshot(options)?;
+        Ok(TransactionScan::new(self.source(keyspace)?, options))
+    }
+
+    /// Sets a savepoint, to which the writes can go back. There may be several.
+    pub fn set_savepoint(&mut self) {
+        self.writes.set_savepoint();
+    }
+
+    /// Undoes the writes since the last savepoint, and removes it. Reads stay tracked, and locks
+    /// stay held.
+    ///
+    /// # Errors
+    /// If there is no savepoint.
+    pub fn rollback_to_savepoint(&mut self) -> Result<()> {
+        match self.writes.rollback_to_savepoint() {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "the transaction has no savepoint",
+                "set one first; going back to a savepoint removes it",
+            )),
+        }
+    }
+
+    /// Forgets all writes and lets go of all locks. Dropping the transaction does the same.
+    pub fn rollback(self) {}
+
+    /// Makes all writes visible at once, durable as the options say. A transaction without writes
+    /// has nothing to check: its snapshot is one moment.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. If the
+    /// sync of a durable commit fails, the store has stopped, and a reopen shows all of it or
+    /// nothing (P3, P7).
+    pub fn commit(self, options: WriteOptions) -> Result<()> {
+        if self.writes.is_empty() {
+            return self.store.env.check_caller();
+        }
+        let batch = self.writes.to_batch(self.store.env.opening)?;
+        let cores = self.writes.all().map(|writes| Arc::clone(&writes.core));
+        let cores: Vec<Arc<KeyspaceCore>> = cores.collect();
+        let durability = self.store.env.durability(options);
+        let (committer, relief) = (&self.store.committer, &*self.store.runner);
+        if self.locks.is_some() {
+            return committer.commit(&batch, &cores, durability, relief);
+        }
+        let reads = self.reads.as_ref().map(|reads| reads.lock());
+        let (reader, locks) = (&self.store.reader, &self.store.locks);
+        let mut check = Check::new(reader, locks, &self.snapshot, &self.writes, reads.as_deref());
+        committer.commit_if(&batch, &cores, durability, relief, &mut check)
+    }
+
+    fn write(&mut self, keyspace: &Keyspace, key: &[u8], write: Option<Value>) -> Result<()> {
+        let core = Arc::clone(self.writable(keyspace)?);
+        if let Some(locks) = &mut self.locks {
+            locks.acquire(&core, key)?;
+        }
+        if seeded!(WrittenBeforeCommit) {
+            match &write {
+                Some(value) => keyspace.put(key, value)?,
+                None => keyspace.delete(key)?,
+            }
+        }
+        self.writes.write(&core, key, write);
+        Ok(())
+    }
+
+    /// The state of a keyspace of the same store.
+    fn own<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
+        match Arc::ptr_eq(&self.store, &keyspace.store) {
+            true => Ok(&keyspace.inner),
+            false => Err(Error::invalid(
+                "the keyspace is of another store, or from before a reopen",
+                "use keyspaces of the store that began the transaction",
+            )),
+        }
+    }
+
+    /// The same, if it may be written to.
+    fn writable<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
+        let core = self.own(keyspace)?;
+        core.check_readable()?;
+        if self.store.env.options.read_only { Err(Error::ReadOnly) } else { Ok(core) }
+    }
+
+    fn at_snapshot(&self, options: ReadOptions) -> Result<ReadOptions> {
+        if options.has_snapshot() {
+            return Err(Error::invalid(
+                "a transaction reads at its own snapshot",
+                "leave the snapshot out, or use a cursor of the keyspace",
+            ));
+        }
+        Ok(options.at(&self.snapshot))
+    }
+
+    fn source<'t>(&'t self, keyspace: &Keyspace) -> Result<Source<'t>> {
+        let core = Arc::clone(self.own(keyspace)?);
+        let writes = self.writes.in_keyspace(core.id);
+        Ok(Source { reader: &self.store.reader, core, writes, reads: self.reads.as_ref() })
+    }
+}

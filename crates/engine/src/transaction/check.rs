@@ -1,0 +1,300 @@
+//! Whether anybody wrote, since a snapshot, what a transaction wrote or read.
+//!
+//! 1. *Outside the commit lock:* take the visible number, then the view of each keyspace. Every
+//!    write up to that number is in the view. Look for versions newer than the snapshot among its
+//!    memtables and tables; those whose largest number is not above what was checked before are
+//!    passed. The number is now what was checked.
+//! 2. *Under it:* if no number was given out since, nothing came between. Otherwise what came lies
+//!    in memtables of the view from step 1 and of the present one, because memtables are flushed
+//!    oldest first: as long as the one that was active then is in the present view, none that came
+//!    after it has left memory. If it is not, step 1 comes again.
+//! 3. Stretches are walked, which takes time, so for them step 1 comes again a few times before
+//!    memtables are walked under the lock.
+//!
+//! A compaction may have dropped a version, but never what differs: the snapshot is registered, so
+//! a key that has the same newest version as at the snapshot reads the same. If all trace of writes
+//! of an absent key is gone, the key is absent again.
+//!
+//! A pointer that a collection wrote is no write. In memtables the version that it moved is there
+//! too, and decides. A table may hold the pointer alone, of a version from before the snapshot or
+//! after; then the two values are compared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, seq_of};
+use crate::base::range_deletes::RangeDeletes;
+use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::memtable::{Memtable, MemtableIter};
+use crate::read::get::Reader;
+use crate::read::source::{RunIter, Source};
+use crate::table::handle::TableHandle;
+use crate::table::iterator::Access;
+use crate::transaction::locks::{LockTable, Locks};
+use crate::transaction::read_set::ReadSet;
+use crate::transaction::write_set::WriteSet;
+use crate::tree::level::RunTables;
+use crate::visibility::snapshot::Snapshot;
+use crate::write::conditional::Condition;
+
+/// How often stretches are walked outside the commit lock before they are walked under it.
+const WALKS_OUTSIDE: u32 = 4;
+
+/// The check of a transaction.
+#[derive(Debug)]
+pub(crate) struct Check<'a> {
+    reader: &'a Reader,
+    snapshot: &'a Snapshot,
+    parts: Vec<Part<'a>>,
+    /// No write up to this number is in the way.
+    checked: SeqNo,
+    rounds: u32,
+    /// Held if pessimistic transactions are about.
+    locks: Locks,
+    writes: &'a WriteSet,
+}
+
+/// What is checked in one keyspace.
+#[derive(Debug)]
+struct Part<'a> {
+    core: &'a Arc<KeyspaceCore>,
+    keys: Vec<&'a [u8]>,
+    spans: Vec<Stretch<'a>>,
+    /// As of the last time outside the lock.
+    view: Option<Arc<View>>,
+}
+
+/// Keys from the first on and below the second, if there is one.
+type Stretch<'a> = (&'a [u8], Option<&'a [u8]>);
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(
+        reader: &'a Reader,
+        locks: &Arc<LockTable>,
+        snapshot: &'a Snapshot,
+        writes: &'a WriteSet,
+        reads: Option<&'a ReadSet>,
+    ) -> Check<'a> {
+        let mut parts: BTreeMap<KeyspaceId, Part> = BTreeMap::new();
+        for written in writes.all() {
+            let part = Part::of(&mut parts, &written.core);
+            part.keys.extend(written.keys.keys().map(Vec::as_slice));
+            part.spans.extend(written.ranges.iter().map(|(low, high)| (&low[..], high.as_deref())));
+        }
+        for read in reads.into_iter().flat_map(ReadSet::all) {
+            let part = Part::of(&mut parts, &read.core);
+            part.keys.extend(read.keys.iter().map(Vec::as_slice));
+            part.spans.extend(read.spans.iter().map(|span| (&span.low[..], span.high.as_deref())));
+        }
+        let locks = Locks::new(locks, usize::MAX, std::time::Duration::ZERO);
+        let (parts, checked) = (parts.into_values().collect(), snapshot.seq());
+        Check { reader, snapshot, parts, checked, rounds: 0, locks, writes }
+    }
+
+    /// Takes the locks of the keys that are written, if anybody uses locks. A pessimistic
+    /// transaction that reads a key for update after this waits for the commit.
+    fn lock_keys(&mut self) -> Result<()> {
+        if !self.locks.table().is_used() {
+            return Ok(());
+        }
+        for writes in self.writes.all() {
+            for key in writes.keys.keys() {
+                if !self.locks.try_acquire(&writes.core, key) {
+                    return conflict(&writes.core, key);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Condition for Check<'_> {
+    fn prepare(&mut self) -> Result<()> {
+        let upto = self.reader.visibility.now();
+        let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
+        for part in &mut self.parts {
+            // What a keyspace held is gone with it.
+            part.core.check_readable()?;
+            let view = part.core.view.load_full();
+            if upto > self.checked {
+                for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+                    look.in_memtable(part, memtable)?;
+                }
+                look.in_tables(part, &view)?;
+            }
+            part.view = Some(view);
+        }
+        self.checked = upto;
+        self.rounds += 1;
+        Ok(())
+    }
+
+    fn holds(&mut self, last_seq: SeqNo) -> Result<bool> {
+        if last_seq > self.checked {
+            let has_spans = self.parts.iter().any(|part| !part.spans.is_empty());
+            if has_spans && self.rounds < WALKS_OUTSIDE {
+                return Ok(false);
+            }
+            let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
+            for part in &self.parts {
+                let Some(before) = &part.view else { return Ok(false) };
+                let present = part.core.view.load();
+                let has = |memtable: &Arc<Memtable>| {
+                    std::iter::once(&present.active)
+                        .chain(&present.immutable)
+                        .any(|one| Arc::ptr_eq(one, memtable))
+                };
+                if !has(&before.active) {
+                    return Ok(false);
+                }
+                let old = before.immutable.iter().filter(|memtable| !has(memtable));
+                let all = std::iter::once(&present.active).chain(&present.immutable).chain(old);
+                all.into_iter().try_for_each(|memtable| look.in_memtable(part, memtable))?;
+            }
+        }
+        for part in &self.parts {
+            part.core.check_exists()?;
+        }
+        self.lock_keys()?;
+        Ok(true)
+    }
+}
+
+impl<'a> Part<'a> {
+    fn of<'p>(
+        parts: &'p mut BTreeMap<KeyspaceId, Part<'a>>,
+        core: &'a Arc<KeyspaceCore>,
+    ) -> &'p mut Part<'a> {
+        let new = || Part { core, keys: Vec::new(), spans: Vec::new(), view: None };
+        parts.entry(core.id).or_insert_with(new)
+    }
+}
+
+/// A look at what was written since a snapshot, and after what was checked.
+struct Look<'a> {
+    reader: &'a Reader,
+    snapshot: &'a Snapshot,
+    checked: SeqNo,
+}
+
+impl Look<'_> {
+    /// Whether an entry is a write that the snapshot does not see.
+    fn is_newer(&self, trailer: u64) -> bool {
+        let is_write = kind_of(trailer) != Kind::Relocate as u8 || seeded!(RelocationsConflict);
+        seq_of(trailer) > self.snapshot.seq() && is_write
+    }
+
+    fn in_memtable(&self, part: &Part, memtable: &Arc<Memtable>) -> Result<()> {
+        if memtable.max_seq() <= self.checked {
+            return Ok(());
+        }
+        let is_deleted = |key: &[u8]| {
+            memtable.deleted_below(key, MAX_SEQ) > self.snapshot.seq()
+                && !seeded!(RangeDeletesNotChecked)
+        };
+        for key in &part.keys {
+            if self.has_newer(memtable, key) || is_deleted(key) {
+                return conflict(part.core, key);
+            }
+        }
+        for (low, high) in &part.spans {
+            let deletes = memtable.range_deletes();
+            if self.are_deleted(deletes.as_deref(), (low, *high)) {
+                return conflict(part.core, low);
+            }
+            let source =
+                Source::Memtable(Arc::clone(memtable), MemtableIter::new(memtable.clone()));
+            self.walk(part, source, (low, *high))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a memtable has a newer write of a key. Behind a pointer that a collection wrote it
+    /// looks at the version before.
+    fn has_newer(&self, memtable: &Memtable, key: &[u8]) -> bool {
+        let mut at = MAX_SEQ;
+        while let Some(record) = memtable.get(key, at).filter(|_| at > self.snapshot.seq()) {
+            if self.is_newer(record.trailer()) {
+                return true;
+            }
+            at = seq_of(record.trailer()) - 1;
+        }
+        false
+    }
+
+    fn in_tables(&self, part: &Part, view: &View) -> Result<()> {
+        if seeded!(TablesNotChecked) {
+            return Ok(());
+        }
+        let version = &view.version;
+        for key in &part.keys {
+            let is_deleted = version.deleted_below(key, MAX_SEQ) > self.snapshot.seq();
+            if is_deleted && !seeded!(RangeDeletesNotChecked) {
+                return conflict(part.core, key);
+            }
+            if let Some(trailer) = version.newest_after(key, self.checked)? {
+                self.judge(part, key, trailer)?;
+            }
+        }
+        for (low, high) in &part.spans {
+            if self.are_deleted(version.range_deletes.as_deref(), (low, *high)) {
+                return conflict(part.core, low);
+            }
+            for table in version.newer_tables(self.checked, low, *high) {
+                self.walk(part, source_of(table), (low, *high))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn are_deleted(&self, deletes: Option<&RangeDeletes>, (low, high): Stretch) -> bool {
+        let skyline = deletes.and_then(|deletes| deletes.at(MAX_SEQ));
+        let newest = skyline.map_or(0, |skyline| skyline.newest(low, high));
+        newest > self.snapshot.seq() && !seeded!(RangeDeletesNotChecked)
+    }
+
+    /// Looks at each entry of a stretch.
+    fn walk(&self, part: &Part, mut source: Source, (low, high): Stretch) -> Result<()> {
+        source.approach(low)?;
+        source.finish_seek(low, BEFORE_ALL_VERSIONS)?;
+        while let Some((key, trailer)) = source.current() {
+            if high.is_some_and(|high| key >= high) {
+                break;
+            }
+            let is_later = seq_of(trailer) > self.snapshot.seq();
+            match source {
+                // What a collection moved is decided by the version that it moved.
+                Source::Memtable(..) if self.is_newer(trailer) => return conflict(part.core, key),
+                Source::Run(_) if is_later => self.judge(part, key, trailer)?,
+                _ => {}
+            }
+            source.next()?;
+        }
+        Ok(())
+    }
+
+    /// Judges an entry of a table that is newer than the snapshot.
+    fn judge(&self, part: &Part, key: &[u8], trailer: u64) -> Result<()> {
+        if seq_of(trailer) <= self.snapshot.seq() {
+            return Ok(());
+        }
+        if self.is_newer(trailer) {
+            return conflict(part.core, key);
+        }
+        let before = self.reader.get_at(part.core, key, self.snapshot)?;
+        let now = self.reader.get(part.core, key)?;
+        if before.as_deref() == now.as_deref() { Ok(()) } else { conflict(part.core, key) }
+    }
+}
+
+/// One table as a stream.
+fn source_of(table: &Arc<TableHandle>) -> Source {
+    let run = Arc::new(RunTables::new(vec![Arc::clone(table)]));
+    Source::Run(RunIter::new(run, Access::Cached { fill: false }))
+}
+
+fn conflict<T>(core: &KeyspaceCore, key: &[u8]) -> Result<T> {
+    Err(Error::Conflict { keyspace: core.name.clone(), key: key.to_vec() })
+}

@@ -1,0 +1,462 @@
+//! Walks the store as a transaction sees it: as of its snapshot, with its own writes on top.
+//!
+//! 1. A cursor over the store, and a place in the ordered write set. Going up, each is on its first
+//!    key that was not passed; going down, on its last. The nearer of the two is shown, and of equal
+//!    keys the own write. Nothing of the store is copied.
+//! 2. Own deletes are not shown, and neither is the key below them. Where an own range delete lies,
+//!    the cursor over the store seeks to its other end.
+//! 3. A walk that turns around seeks, because both places lie behind it.
+//! 4. For serializable transactions each positioning is one stretch of keys that were read. It is
+//!    noted as large as it can get, and narrowed when the walk is over: a cursor that is leaked, and
+//!    never tells how far it came, then conflicts too often rather than too rarely.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::error::Result;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::read::cursor::{Cursor, ReadOptions};
+use crate::read::get::Reader;
+use crate::transaction::read_set::{ReadSet, Span};
+use crate::transaction::write_set::KeyspaceWrites;
+use crate::values::Value;
+
+/// What a cursor of a transaction walks over.
+#[derive(Clone)]
+pub(crate) struct Source<'t> {
+    pub(crate) reader: &'t Arc<Reader>,
+    pub(crate) core: Arc<KeyspaceCore>,
+    /// The own writes, if there are any.
+    pub(crate) writes: Option<&'t KeyspaceWrites>,
+    /// Where to note what was read, if it is to be tracked.
+    pub(crate) reads: Option<&'t Mutex<ReadSet>>,
+}
+
+/// A position among the keys of a keyspace as a transaction sees them. The transaction cannot write
+/// while it has cursors. After an error a cursor is on no entry until the next seek.
+#[derive(Debug)]
+pub struct TransactionCursor<'t> {
+    below: Cursor,
+    writes: Option<&'t KeyspaceWrites>,
+    /// The own write that is next, or current.
+    own: Option<(&'t [u8], Option<&'t Value>)>,
+    place: Place,
+    is_upward: bool,
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    tracker: Option<Tracker<'t>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// On the entry of the cursor below.
+    Below,
+    /// On the own write.
+    Own,
+}
+
+impl<'t> TransactionCursor<'t> {
+    /// A cursor on no entry. `options` read at the transaction's snapshot.
+    pub(crate) fn open(source: Source<'t>, options: ReadOptions) -> Result<TransactionCursor<'t>> {
+        let (start, end) = options.bounds();
+        let (start, end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
+        let tracker = source.reads.filter(|_| !seeded!(ScansNotTracked)).map(|reads| Tracker {
+            reads,
+            core: Arc::clone(&source.core),
+            number: None,
+            low: None,
+            high: Some(Vec::new()),
+        });
+        Ok(TransactionCursor {
+            below: Cursor::open(source.reader, &source.core, options)?,
+            writes: source.writes,
+            own: None,
+            place: Place::Nowhere,
+            is_upward: true,
+            start,
+            end,
+            tracker,
+        })
+    }
+
+    /// Whether the cursor is on an entry.
+    pub fn valid(&self) -> bool {
+        self.place != Place::Nowhere
+    }
+
+    /// The key of the current entry; empty if there is none.
+    pub fn key(&self) -> &[u8] {
+        match (self.place, self.own) {
+            (Place::Below, _) => self.below.key(),
+            (Place::Own, Some((key, _))) => key,
+            _ => &[],
+        }
+    }
+
+    /// The value of the current entry; empty if there is none.
+    pub fn value(&self) -> &[u8] {
+        match (self.place, self.own) {
+            (Place::Below, _) => self.below.value(),
+            (Place::Own, Some((_, Some(value)))) => value,
+            _ => &[],
+        }
+    }
+
+    /// The value of the current entry, which stays valid after the next step.
+    pub fn pin_value(&self) -> Value {
+        match (self.place, self.own) {
+            (Place::Below, _) => self.below.pin_value(),
+            (Place::Own, Some((_, Some(value)))) => value.clone(),
+            _ => Value::owned([]),
+        }
+    }
+
+    /// Moves to the first key at or after `key`, inside the bounds.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let from = self.start.as_deref().filter(|start| *start > key).unwrap_or(key).to_vec();
+        self.begin(Some(&from), true)?;
+        self.below.seek(&from)?;
+        self.own = self.own_from(Bound::Included(&from));
+        self.settle_up()
+    }
+
+    /// Moves to the first key inside the bounds.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.seek(&[])
+    }
+
+    /// Moves to the last key at or before `key`, inside the bounds.
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        let behind = [key, &[0]].concat();
+        match self.end.clone().filter(|end| *end <= behind) {
+            Some(end) => self.seek_below(Some(&end)),
+            None => self.seek_below(Some(&behind)),
+        }
+    }
+
+    /// Moves to the last key inside the bounds.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        let end = self.end.clone();
+        self.seek_below(end.as_deref())
+    }
+
+    /// Moves to the last key below this one.
+    fn seek_below(&mut self, behind: Option<&[u8]>) -> Result<()> {
+        self.begin(behind, false)?;
+        self.below_before(behind)?;
+        self.own = self.own_below(behind.map_or(Bound::Unbounded, Bound::Excluded));
+        self.settle_down()
+    }
+
+    /// Moves to the next key. It is not `Iterator::next`, because a cursor lends its entry and can
+    /// fail.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<()> {
+        if self.place == Place::Nowhere {
+            return Ok(());
+        }
+        if !self.is_upward {
+            self.turn();
+            let key = self.key().to_vec();
+            self.below.seek(&key)?;
+            self.own = self.own_from(Bound::Included(&key));
+        }
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        match (place, self.own) {
+            (Place::Own, Some((key, _))) => self.pass_own_up(key)?,
+            _ => self.below.next()?,
+        }
+        self.settle_up()
+    }
+
+    /// Moves to the previous key.
+    pub fn prev(&mut self) -> Result<()> {
+        if self.place == Place::Nowhere {
+            return Ok(());
+        }
+        if self.is_upward {
+            self.turn();
+            let key = self.key().to_vec();
+            self.below.seek_for_prev(&key)?;
+            self.own = self.own_below(Bound::Included(&key));
+        }
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        match (place, self.own) {
+            (Place::Own, Some((key, _))) => self.pass_own_down(key)?,
+            _ => self.below.prev()?,
+        }
+        self.settle_down()
+    }
+
+    /// Passes the own write of a key, and what the store has of it.
+    fn pass_own_up(&mut self, key: &'t [u8]) -> Result<()> {
+        if self.below.valid() && self.below.key() == key {
+            self.below.next()?;
+        }
+        self.own = self.own_from(Bound::Excluded(key));
+        Ok(())
+    }
+
+    fn pass_own_down(&mut self, key: &'t [u8]) -> Result<()> {
+        if self.below.valid() && self.below.key() == key {
+            self.below.prev()?;
+        }
+        self.own = self.own_below(Bound::Excluded(key));
+        Ok(())
+    }
+
+    /// Shows the first entry from the two places on.
+    fn settle_up(&mut self) -> Result<()> {
+        self.place = Place::Nowhere;
+        loop {
+            if self.jump_up()? {
+                continue;
+            }
+            let is_below = self.below.valid();
+            match self.own {
+                Some((key, write)) if !is_below || key <= self.below.key() => match write {
+                    Some(_) => self.place = Place::Own,
+                    None => {
+                        self.pass_own_up(key)?;
+                        continue;
+                    }
+                },
+                _ if is_below => self.place = Place::Below,
+                _ => {}
+            }
+            return Ok(());
+        }
+    }
+
+    /// Shows the last entry from the two places down.
+    fn settle_down(&mut self) -> Result<()> {
+        self.place = Place::Nowhere;
+        loop {
+            if self.jump_down()? {
+                continue;
+            }
+            let is_below = self.below.valid();
+            match self.own {
+                Some((key, write)) if !is_below || key >= self.below.key() => match write {
+                    Some(_) => self.place = Place::Own,
+                    None => {
+                        self.pass_own_down(key)?;
+                        continue;
+                    }
+                },
+                _ if is_below => self.place = Place::Below,
+                _ => {}
+            }
+            return Ok(());
+        }
+    }
+
+    /// Moves the cursor below out of an own range delete. Returns whether it did.
+    fn jump_up(&mut self) -> Result<bool> {
+        let Some(writes) = self.writes.filter(|_| self.below.valid()) else { return Ok(false) };
+        match writes.range_over(self.below.key()) {
+            None => return Ok(false),
+            Some((_, Some(end))) => self.below.seek(end)?,
+            // Behind the last key.
+            Some((_, None)) => {
+                self.below.seek_to_last()?;
+                if self.below.valid() {
+                    self.below.next()?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn jump_down(&mut self) -> Result<bool> {
+        let Some(writes) = self.writes.filter(|_| self.below.valid()) else { return Ok(false) };
+        let Some((start, _)) = writes.range_over(self.below.key()) else { return Ok(false) };
+        self.below_before(Some(start))?;
+        Ok(true)
+    }
+
+    /// Moves the cursor below to the last key below this one.
+    fn below_before(&mut self, behind: Option<&[u8]>) -> Result<()> {
+        let Some(behind) = behind else { return self.below.seek_to_last() };
+        self.below.seek_for_prev(behind)?;
+        if self.below.valid() && self.below.key() == behind {
+            self.below.prev()?;
+        }
+        Ok(())
+    }
+
+    fn own_from(&self, from: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
+        let keys = &self.writes?.keys;
+        let (key, write) = keys.range::<[u8], _>((from, Bound::Unbounded)).next()?;
+        let is_inside = self.end.as_ref().is_none_or(|end| key < end);
+        is_inside.then_some((&key[..], write.as_ref()))
+    }
+
+    fn own_below(&self, to: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
+        let keys = &self.writes?.keys;
+        let (key, write) = keys.range::<[u8], _>((Bound::Unbounded, to)).next_back()?;
+        let is_inside = self.start.as_ref().is_none_or(|start| key >= start);
+        is_inside.then_some((&key[..], write.as_ref()))
+    }
+
+    /// Begins a walk at a key, or at the end of all.
+    fn begin(&mut self, at: Option<&[u8]>, is_upward: bool) -> Result<()> {
+        self.reach();
+        self.place = Place::Nowhere;
+        self.is_upward = is_upward;
+        let Some(tracker) = &mut self.tracker else { return Ok(()) };
+        let (low, high) = match is_upward {
+            true => (at, self.end.as_deref()),
+            false => (self.start.as_deref(), at),
+        };
+        tracker.begin(at, Span::new(low.unwrap_or_default(), high))
+    }
+
+    fn turn(&mut self) {
+        self.reach();
+        self.is_upward = !self.is_upward;
+    }
+
+    /// Notes how far the walk came.
+    fn reach(&mut self) {
+        let Some(mut tracker) = self.tracker.take() else { return };
+        match (self.valid(), self.is_upward) {
+            (true, _) => tracker.reach(self.key()),
+            (false, true) => tracker.reach_end(self.end.as_deref()),
+            (false, false) => tracker.low = Some(self.start.clone().unwrap_or_default()),
+        }
+        tracker.narrow();
+        self.tracker = Some(tracker);
+    }
+}
+
+impl Drop for TransactionCursor<'_> {
+    fn drop(&mut self) {
+        self.reach();
+    }
+}
+
+/// Tracks the stretch that a walk passes.
+#[derive(Debug)]
+struct Tracker<'t> {
+    reads: &'t Mutex<ReadSet>,
+    core: Arc<KeyspaceCore>,
+    /// The number of the present walk's stretch.
+    number: Option<usize>,
+    /// The first key that it passed; `None` if that is behind all.
+    low: Option<Vec<u8>>,
+    /// The least key behind; `None` if there is none.
+    high: Option<Vec<u8>>,
+}
+
+impl Tracker<'_> {
+    fn begin(&mut self, at: Option<&[u8]>, most: Span) -> Result<()> {
+        self.low = at.map(<[u8]>::to_vec);
+        self.high = self.low.clone();
+        self.number = None;
+        self.number = Some(self.reads.lock().add_span(&self.core, most)?);
+        Ok(())
+    }
+
+    fn reach(&mut self, key: &[u8]) {
+        if self.low.as_ref().is_none_or(|low| key < &low[..]) {
+            self.low = Some(key.to_vec());
+        }
+        if self.high.as_ref().is_some_and(|high| high[..] <= *key) {
+            self.high = Some([key, &[0]].concat());
+        }
+    }
+
+    fn reach_end(&mut self, end: Option<&[u8]>) {
+        self.high = end.map(<[u8]>::to_vec);
+    }
+
+    fn narrow(&self) {
+        if let Some(number) = self.number {
+            // A walk from behind all keys that passed none passed an empty stretch.
+            let low = self.low.clone().unwrap_or_default();
+            let span = Span { low, high: self.high.clone() };
+            self.reads.lock().narrow(self.core.id, number, span);
+        }
+    }
+}
+
+/// A standard iterator over keys and values as a transaction sees them, from both ends. After an
+/// error it ends.
+#[derive(Debug)]
+pub struct TransactionScan<'t> {
+    source: Source<'t>,
+    options: ReadOptions,
+    front: Option<TransactionCursor<'t>>,
+    back: Option<TransactionCursor<'t>>,
+    done: bool,
+}
+
+impl<'t> TransactionScan<'t> {
+    pub(crate) fn new(source: Source<'t>, options: ReadOptions) -> TransactionScan<'t> {
+        TransactionScan { source, options, front: None, back: None, done: false }
+    }
+
+    fn advance(&mut self, is_upward: bool) -> Result<Option<(Vec<u8>, Value)>> {
+        if self.done {
+            return Ok(None);
+        }
+        let slot = if is_upward { &mut self.front } else { &mut self.back };
+        let cursor = match slot {
+            Some(cursor) if is_upward => {
+                cursor.next()?;
+                cursor
+            }
+            Some(cursor) => {
+                cursor.prev()?;
+                cursor
+            }
+            None => {
+                let fresh = TransactionCursor::open(self.source.clone(), self.options.clone())?;
+                let cursor = slot.insert(fresh);
+                if is_upward {
+                    cursor.seek_to_first()?
+                } else {
+                    cursor.seek_to_last()?
+                }
+                cursor
+            }
+        };
+        let item = cursor.valid().then(|| (cursor.key().to_vec(), cursor.pin_value()));
+        let met = match (&self.front, &self.back) {
+            (Some(front), Some(back)) => {
+                !front.valid() || !back.valid() || front.key() >= back.key()
+            }
+            _ => false,
+        };
+        self.done = item.is_none() || met;
+        Ok(item.filter(|_| !met))
+    }
+}
+
+impl Iterator for TransactionScan<'_> {
+    type Item = Result<(Vec<u8>, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.advance(true);
+        self.done |= item.is_err();
+        item.transpose()
+    }
+}
+
+impl DoubleEndedIterator for TransactionScan<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let item = self.advance(false);
+        self.done |= item.is_err();
+        item.transpose()
+    }
+}
+
+impl std::fmt::Debug for Source<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("keyspace", &self.core.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,217 @@
+//! Locks of keys, which pessimistic transactions hold until they end. A lone put asks for none.
+//!
+//! 1. A table of locks in shards; a lock that nobody holds is not in it.
+//! 2. Who finds a lock taken notes for whom it waits. Each waits for one lock and each lock has one
+//!    holder, so from a waiter leads one path. If it comes back, the newcomer closes a circle and
+//!    gets the error; the others go on when it rolls back. No circle can form otherwise, so nobody
+//!    searches again.
+//! 3. A holder that lets go takes the notes of its waiters back in the same step. So no note is
+//!    ever of a lock that its holder has not, and a circle of notes is one of waiters.
+//!
+//! Lock order: a shard, then the notes. Waiters are not queued: whoever comes first gets the lock.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::error::{Error, Result};
+use crate::catalog::keyspace::KeyspaceCore;
+
+const SHARDS: usize = 16;
+
+/// All locks of a store.
+#[derive(Debug, Default)]
+pub(crate) struct LockTable {
+    shards: [Shard; SHARDS],
+    /// For whom each waiting transaction waits.
+    notes: Mutex<HashMap<u64, Note>>,
+    last_id: AtomicU64,
+    /// Pessimistic transactions that are open.
+    users: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    locks: Mutex<HashMap<Name, Lock>>,
+    released: Condvar,
+}
+
+/// A keyspace's id and a key.
+type Name = Vec<u8>;
+
+#[derive(Debug)]
+struct Lock {
+    holder: u64,
+    waiters: BTreeSet<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Note {
+    holder: u64,
+    /// What is waited for, to be read by people.
+    what: String,
+}
+
+/// The locks of one transaction. Dropping them lets go of all.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    table: Arc<LockTable>,
+    id: u64,
+    names: BTreeSet<Name>,
+    most: usize,
+    timeout: Duration,
+    is_user: bool,
+}
+
+impl LockTable {
+    /// Whether a pessimistic transaction is open.
+    pub(crate) fn is_used(&self) -> bool {
+        self.users.load(SeqCst) > 0
+    }
+
+    fn shard(&self, name: &[u8]) -> &Shard {
+        &self.shards[xxh3_64(name) as usize % SHARDS]
+    }
+
+    /// Notes for whom a transaction waits, unless that closes a circle.
+    fn note(&self, waiter: u64, holder: u64, what: String) -> Result<()> {
+        let mut notes = self.notes.lock();
+        let mut cycle = vec![describe(waiter, &Note { holder, what: what.clone() })];
+        let mut at = holder;
+        while let Some(note) = notes.get(&at).filter(|_| !seeded!(DeadlocksNotSought)) {
+            cycle.push(describe(at, note));
+            if note.holder == waiter {
+                return Err(Error::Deadlock { cycle: cycle.join(", ") });
+            }
+            at = note.holder;
+        }
+        notes.insert(waiter, Note { holder, what });
+        Ok(())
+    }
+}
+
+fn describe(waiter: u64, note: &Note) -> String {
+    format!("{waiter} waits for {} of {}", note.what, note.holder)
+}
+
+impl Locks {
+    /// No locks yet, and not counted as a user of locks.
+    pub(crate) fn new(table: &Arc<LockTable>, most: usize, timeout: Duration) -> Locks {
+        let id = table.last_id.fetch_add(1, Relaxed) + 1;
+        let names = BTreeSet::new();
+        Locks { table: Arc::clone(table), id, names, most, timeout, is_user: false }
+    }
+
+    /// From now on until this is dropped, commits that take no locks look at them.
+    pub(crate) fn begin_use(&mut self) {
+        if !std::mem::replace(&mut self.is_user, true) {
+            self.table.users.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// The number of the transaction, which errors name.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn table(&self) -> &LockTable {
+        &self.table
+    }
+
+    /// Takes the lock of a key, or waits for it. It is held until this is dropped.
+    pub(crate) fn acquire(&mut self, core: &KeyspaceCore, key: &[u8]) -> Result<()> {
+        let name = name_of(core, key);
+        if self.names.contains(&name) {
+            return Ok(());
+        }
+        if self.names.len() >= self.most {
+            return Err(Error::invalid(
+                format!("the transaction holds {} locks, its limit", self.most),
+                "raise max_locks, or do the work in several transactions",
+            ));
+        }
+        self.wait_for(core, key, &name)?;
+        self.names.insert(name);
+        Ok(())
+    }
+
+    /// Takes the lock of a key if nobody else holds it.
+    pub(crate) fn try_acquire(&mut self, core: &KeyspaceCore, key: &[u8]) -> bool {
+        let name = name_of(core, key);
+        let mut locks = self.table.shard(&name).locks.lock();
+        match locks.get(&name) {
+            Some(lock) => lock.holder == self.id,
+            None => {
+                locks.insert(name.clone(), Lock::of(self.id));
+                drop(locks);
+                self.names.insert(name)
+            }
+        }
+    }
+
+    fn wait_for(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
+        let shard = self.table.shard(name);
+        let mut locks = shard.locks.lock();
+        // `None` if it lies beyond what the clock can tell.
+        let mut deadline = None;
+        let mut is_late = false;
+        loop {
+            let Some(lock) = locks.get_mut(name) else {
+                locks.insert(name.to_vec(), Lock::of(self.id));
+                return Ok(());
+            };
+            let holder = lock.holder;
+            if is_late {
+                lock.waiters.remove(&self.id);
+                self.table.notes.lock().remove(&self.id);
+                let (keyspace, key) = (core.name.clone(), key.to_vec());
+                return Err(Error::LockTimeout { keyspace, key, holder });
+            }
+            // The holder may be another than the last time.
+            if lock.waiters.insert(self.id) {
+                let what = format!("\"{}\" of {:?}", key.escape_ascii(), core.name);
+                self.table.note(self.id, holder, what).inspect_err(|_| {
+                    lock.waiters.remove(&self.id);
+                })?;
+            }
+            match *deadline.get_or_insert_with(|| Instant::now().checked_add(self.timeout)) {
+                Some(deadline) => {
+                    is_late = shard.released.wait_until(&mut locks, deadline).timed_out();
+                }
+                None => shard.released.wait(&mut locks),
+            }
+        }
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        for name in std::mem::take(&mut self.names) {
+            let shard = self.table.shard(&name);
+            let mut locks = shard.locks.lock();
+            let Some(lock) = locks.remove(&name) else { continue };
+            if !lock.waiters.is_empty() {
+                let mut notes = self.table.notes.lock();
+                lock.waiters.iter().for_each(|waiter| _ = notes.remove(waiter));
+                shard.released.notify_all();
+            }
+        }
+        if self.is_user {
+            self.table.users.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl Lock {
+    fn of(holder: u64) -> Lock {
+        Lock { holder, waiters: BTreeSet::new() }
+    }
+}
+
+fn name_of(core: &KeyspaceCore, key: &[u8]) -> Name {
+    [&core.id.to_le_bytes()[..], key].concat()
+}

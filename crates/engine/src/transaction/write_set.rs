@@ -1,0 +1,196 @@
+//! The writes of a transaction, in order of keys, until it commits. Pure.
+//!
+//! 1. Of each key only the last write stays. A range delete takes the earlier writes of its keys
+//!    out; later ones stand above it. So the batch of a commit has a keyspace's ranges first.
+//! 2. Ranges that touch are one range. So the ranges of a keyspace are disjoint, and the one over a
+//!    key is found by one search.
+//! 3. From the first savepoint on, each write notes what it replaced. Going back undoes the notes,
+//!    newest first. A copy of the set per savepoint would cost its size each time.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::key::{KeyspaceId, Kind};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::values::Value;
+use crate::wal::batch::Batch;
+
+/// The value that a key gets; `None` deletes it.
+type Write = Option<Value>;
+
+/// Deleted ranges: the first key, and the least key behind, if there is one.
+type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// The writes of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSet {
+    keyspaces: BTreeMap<KeyspaceId, KeyspaceWrites>,
+    undo: Vec<Undo>,
+    /// How long `undo` was at each savepoint.
+    savepoints: Vec<usize>,
+}
+
+/// Those to one keyspace.
+#[derive(Debug)]
+pub(crate) struct KeyspaceWrites {
+    pub(crate) core: Arc<KeyspaceCore>,
+    pub(crate) keys: BTreeMap<Vec<u8>, Write>,
+    pub(crate) ranges: Ranges,
+}
+
+/// What a write replaced.
+#[derive(Debug)]
+enum Undo {
+    Key(KeyspaceId, Vec<u8>, Option<Write>),
+    /// All ranges from before, and the writes that the new one took out.
+    Range(KeyspaceId, Ranges, BTreeMap<Vec<u8>, Write>),
+}
+
+impl WriteSet {
+    /// Writes a value, or deletes the key.
+    pub(crate) fn write(&mut self, core: &Arc<KeyspaceCore>, key: &[u8], write: Write) {
+        let notes = !self.savepoints.is_empty();
+        let keys = &mut self.of(core).keys;
+        let old = match keys.entry(key.to_vec()) {
+            Entry::Occupied(mut entry) => Some(entry.insert(write)),
+            Entry::Vacant(entry) => {
+                entry.insert(write);
+                None
+            }
+        };
+        if notes {
+            self.undo.push(Undo::Key(core.id, key.to_vec(), old));
+        }
+    }
+
+    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes inside).
+    pub(crate) fn delete_range(
+        &mut self,
+        core: &Arc<KeyspaceCore>,
+        start: Vec<u8>,
+        end: Option<Vec<u8>>,
+    ) {
+        let notes = !self.savepoints.is_empty();
+        let writes = self.of(core);
+        let mut taken = writes.keys.split_off(&start);
+        let behind = end.as_ref().map_or_else(BTreeMap::new, |end| taken.split_off(end));
+        writes.keys.extend(behind);
+        let before = notes.then(|| writes.ranges.clone());
+        add_range(&mut writes.ranges, start, end);
+        if let Some(before) = before {
+            self.undo.push(Undo::Range(core.id, before, taken));
+        }
+    }
+
+    /// The write that a reader of the transaction sees of a key; `None` leaves it to the store.
+    pub(crate) fn get(&self, id: KeyspaceId, key: &[u8]) -> Option<&Write> {
+        const DELETED: &Write = &None;
+        let writes = self.keyspaces.get(&id)?;
+        writes.keys.get(key).or_else(|| writes.range_over(key).map(|_| DELETED))
+    }
+
+    /// The writes to a keyspace.
+    pub(crate) fn in_keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceWrites> {
+        self.keyspaces.get(&id)
+    }
+
+    /// The writes to each keyspace that has any.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &KeyspaceWrites> {
+        self.keyspaces.values().filter(|writes| !writes.is_empty())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keyspaces.values().all(KeyspaceWrites::is_empty)
+    }
+
+    pub(crate) fn set_savepoint(&mut self) {
+        self.savepoints.push(self.undo.len());
+    }
+
+    /// Undoes all writes since the last savepoint, and removes that. `false` if there is none.
+    pub(crate) fn rollback_to_savepoint(&mut self) -> bool {
+        let Some(len) = self.savepoints.pop() else { return false };
+        for undo in self.undo.drain(len..).rev() {
+            match undo {
+                Undo::Key(id, key, old) => {
+                    let Some(writes) = self.keyspaces.get_mut(&id) else { continue };
+                    match old {
+                        Some(old) => _ = writes.keys.insert(key, old),
+                        None => _ = writes.keys.remove(&key),
+                    }
+                }
+                Undo::Range(id, ranges, taken) => {
+                    let Some(writes) = self.keyspaces.get_mut(&id) else { continue };
+                    writes.ranges = ranges;
+                    writes.keys.extend(taken);
+                }
+            }
+        }
+        true
+    }
+
+    /// All writes, as they are logged.
+    pub(crate) fn to_batch(&self, opening: u64) -> Result<Batch> {
+        let mut batch = Batch::new();
+        batch.bind(opening)?;
+        for writes in self.all() {
+            let id = writes.core.id;
+            for (start, end) in &writes.ranges {
+                batch.push(Kind::RangeDelete, id, start, end.as_deref().unwrap_or_default())?;
+            }
+            for (key, write) in &writes.keys {
+                match write {
+                    Some(value) => batch.push(Kind::Put, id, key, value)?,
+                    None => batch.push(Kind::Delete, id, key, &[])?,
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    fn of(&mut self, core: &Arc<KeyspaceCore>) -> &mut KeyspaceWrites {
+        self.keyspaces.entry(core.id).or_insert_with(|| KeyspaceWrites {
+            core: Arc::clone(core),
+            keys: BTreeMap::new(),
+            ranges: Ranges::new(),
+        })
+    }
+}
+
+impl KeyspaceWrites {
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty()
+    }
+
+    /// The deleted range over a key.
+    pub(crate) fn range_over(&self, key: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+        let from = (Bound::Unbounded, Bound::Included(key));
+        let (start, end) = self.ranges.range::<[u8], _>(from).next_back()?;
+        let end = end.as_deref();
+        end.is_none_or(|end| key < end).then_some((start, end))
+    }
+}
+
+/// Adds a range to disjoint ones, and makes those that it touches part of it.
+fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) {
+    loop {
+        let last = match &end {
+            Some(end) => ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(&end[..]))),
+            None => ranges.range::<[u8], _>(..),
+        };
+        let mut last = last;
+        let Some((low, high)) = last.next_back() else { break };
+        if high.as_ref().is_some_and(|high| *high < start) {
+            break;
+        }
+        let low = low.clone();
+        if let Some(high) = ranges.remove(&low) {
+            end = end.zip(high).map(|(one, two)| one.max(two));
+        }
+        start = start.min(low);
+    }
+    ranges.insert(start, end);
+}

@@ -1,0 +1,222 @@
+//! What counts as a write that came between, wherever it lies by the time of the commit.
+
+use std::sync::Arc;
+
+use runstone::seeded::{self, Bug, Waypoint};
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Batch, Keyspace, ReadOptions, Store, Transaction, TransactionOptions, ValueOptions,
+    ValuePlacement, WriteOptions,
+};
+use runstone_sim::found::panics;
+
+use crate::{is_conflict_of, options, store};
+
+fn begin(store: &Store) -> Transaction {
+    store.begin(TransactionOptions::serializable()).expect("begins")
+}
+
+fn commit(transaction: Transaction) -> runstone::Result<()> {
+    transaction.commit(WriteOptions::default())
+}
+
+/// Where what came between lies at the commit.
+const PLACES: [fn(&Store); 3] =
+    [|_| {}, |store| store.flush().expect("flushes"), |store| store.compact().expect("compacts")];
+
+/// Each way to touch a key, or a range with it, conflicts with each way to write it, in memtables,
+/// in level 0 and below.
+fn every_way_conflicts() {
+    let touches: [fn(&mut Transaction, &Keyspace); 5] = [
+        |one, keyspace| one.put(keyspace, "k", "own").expect("puts"),
+        |one, keyspace| one.delete(keyspace, "k").expect("deletes"),
+        |one, keyspace| drop(one.get(keyspace, "k").expect("reads")),
+        |one, keyspace| one.delete_range(keyspace, "j".."l").expect("deletes"),
+        |one, keyspace| {
+            let options = ReadOptions::default().with_prefix(b"k");
+            assert!(one.scan(keyspace, options).expect("scans").count() < 2);
+        },
+    ];
+    let writes: [fn(&Keyspace); 3] = [
+        |keyspace| keyspace.put("k", "other").expect("puts"),
+        |keyspace| keyspace.delete("k").expect("deletes"),
+        |keyspace| keyspace.delete_range("a".."z").expect("deletes"),
+    ];
+    for place in PLACES {
+        for touch in touches {
+            for write in writes {
+                let store = store();
+                let keyspace = store.default_keyspace();
+                keyspace.put("k", "old").expect("puts");
+                let mut one = begin(&store);
+                touch(&mut one, keyspace);
+                one.put(keyspace, "zz", "x").expect("puts");
+                write(keyspace);
+                place(&store);
+                let outcome = commit(one);
+                assert!(
+                    matches!(&outcome, Err(runstone::Error::Conflict { key, keyspace })
+                        if keyspace == "default" && ("j".."l").contains(&&*String::from_utf8_lossy(key))),
+                    "{outcome:?}"
+                );
+                assert!(keyspace.get("zz").expect("reads").is_none(), "nothing was written");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_write_conflicts_wherever_it_lies() {
+    every_way_conflicts();
+}
+
+#[test]
+fn range_deletes_that_are_not_checked_are_found() {
+    assert!(panics(|| seeded::with(Bug::RangeDeletesNotChecked, every_way_conflicts)));
+}
+
+#[test]
+fn tables_that_are_not_checked_are_found() {
+    assert!(panics(|| seeded::with(Bug::TablesNotChecked, every_way_conflicts)));
+}
+
+/// Writes of neighbours, of the same keys in another keyspace, and from before, are not in the way.
+#[test]
+fn nothing_else_conflicts() {
+    for place in PLACES {
+        let store = store();
+        let (keyspace, other) =
+            (store.default_keyspace(), store.open_keyspace("other", None).expect("opens"));
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            keyspace.put(key, "old").expect("puts");
+        }
+        let mut one = begin(&store);
+        one.put(keyspace, "b", "own").expect("puts");
+        assert!(one.get(keyspace, "d").expect("reads").is_some());
+        let options = ReadOptions::default();
+        let mut cursor = one.cursor(keyspace, options).expect("opens");
+        // From "e" on it looks at no more than "f", and from there down at no more than "d".
+        cursor.seek(b"e").expect("seeks");
+        cursor.next().expect("steps");
+        cursor.prev().expect("steps");
+        cursor.prev().expect("steps");
+        assert_eq!(cursor.key(), b"d");
+        drop(cursor);
+        for key in ["a", "c", "ba", "g"] {
+            keyspace.put(key, "other").expect("puts");
+        }
+        keyspace.delete_range("bb".."d").expect("deletes");
+        other.put("b", "other").expect("puts");
+        place(&store);
+        commit(one).expect("nothing came between");
+        assert_eq!(keyspace.get("b").expect("reads").as_deref(), Some(&b"own"[..]));
+    }
+}
+
+/// A cursor that is leaked never tells how far it came, so all that it could pass counts.
+#[test]
+fn a_leaked_cursor_conflicts() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    keyspace.put("a", "old").expect("puts");
+    let mut one = begin(&store);
+    one.put(keyspace, "x", "own").expect("puts");
+    let mut cursor = one.cursor(keyspace, ReadOptions::default()).expect("opens");
+    cursor.seek(b"a").expect("seeks");
+    std::mem::forget(cursor);
+    keyspace.put("b", "other").expect("puts");
+    assert!(is_conflict_of(&commit(one), "b"));
+}
+
+/// A write that comes between the check and the lock, and is in a table by the time of the lock.
+#[test]
+fn a_write_that_is_flushed_before_the_lock_conflicts() {
+    let store = Arc::new(store());
+    let keyspace = store.default_keyspace().clone();
+    keyspace.put("k", "old").expect("puts");
+    let mut one = begin(&store);
+    one.put(&keyspace, "k", "own").expect("puts");
+    keyspace.put("elsewhere", "x").expect("puts");
+    let (other, between) = (Arc::clone(&store), keyspace.clone());
+    seeded::step_in(Waypoint::TransactionChecked, move || {
+        between.put("k", "other").expect("puts");
+        other.flush().expect("flushes");
+    });
+    assert!(is_conflict_of(&commit(one), "k"));
+    assert!(seeded::has_stepped_in());
+}
+
+/// A transaction too large for a log segment is checked as any other.
+#[test]
+fn a_large_transaction_conflicts() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let large = vec![7; 32 << 20];
+    for is_late in [true, false] {
+        let mut one = begin(&store);
+        one.put(keyspace, "k", &large).expect("puts");
+        if is_late {
+            keyspace.put("k", "other").expect("puts");
+        }
+        assert_eq!(commit(one).is_ok(), !is_late);
+        let found = keyspace.get("k").expect("reads").expect("it is there");
+        assert_eq!(found.len(), if is_late { 5 } else { large.len() });
+    }
+}
+
+/// A store whose values lie apart, with one live value for a collection to move.
+fn collected(move_it: impl FnOnce(&Store, &Keyspace)) -> runstone::Result<()> {
+    let mut options = options();
+    let own = options.keyspace.get_or_insert_default();
+    own.write_buffer_bytes = 1 << 20;
+    own.values =
+        ValueOptions { placement: ValuePlacement::Vlog, separate_at: 1, ..own.values.clone() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    keyspace.put("k", vec![1; 1000]).expect("puts");
+    for _ in 0..20 {
+        let mut batch = Batch::new();
+        for number in 0..200 {
+            batch.put(keyspace, format!("garbage/{number}"), vec![2; 1000]).expect("puts");
+        }
+        store.write(&batch, WriteOptions::default()).expect("writes");
+        store.flush().expect("flushes");
+    }
+    let mut one = begin(&store);
+    assert!(one.get(keyspace, "k").expect("reads").is_some());
+    let scan = one.scan(keyspace, ReadOptions::default().with_prefix(b"k")).expect("scans");
+    assert_eq!(scan.count(), 1);
+    one.put(keyspace, "k", "own").expect("puts");
+    move_it(&store, keyspace);
+    assert!(store.metrics().counters.value_pointers_written > 0, "the value was moved");
+    commit(one)
+}
+
+/// A collection of values moves the value of a key, which is no write: neither while its pointer is
+/// in a memtable, nor in a table, nor when compactions have dropped the version that it moved.
+#[test]
+fn moved_values_do_not_conflict() {
+    for place in PLACES {
+        let outcome = collected(|store, _| {
+            store.compact().expect("compacts");
+            place(store);
+        });
+        outcome.expect("nobody wrote");
+    }
+    let bug = || collected(|store, _| store.compact().expect("compacts")).expect("nobody wrote");
+    assert!(panics(|| seeded::with(Bug::RelocationsConflict, bug)));
+}
+
+/// The same with a write before the collection, which the pointer hides.
+#[test]
+fn a_write_below_a_moved_value_conflicts() {
+    for place in PLACES {
+        let outcome = collected(|store, keyspace| {
+            keyspace.put("k", vec![3; 1000]).expect("puts");
+            store.flush().expect("flushes");
+            store.compact().expect("compacts");
+            place(store);
+        });
+        assert!(is_conflict_of(&outcome, "k"), "{outcome:?}");
+    }
+}

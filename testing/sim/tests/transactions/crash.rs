@@ -1,0 +1,104 @@
+//! A crash at every I/O operation of workloads whose writes are committed by transactions: all of a
+//! transaction is there after a reopen or nothing (P3), in order of commits (P2).
+
+use std::sync::Arc;
+
+use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::{Background, Durability, Error, Options, Store, TransactionOptions, WriteOptions};
+use runstone_sim::crash::judge;
+use runstone_sim::oracle::{Change, Oracle, Write};
+use runstone_sim::workload::{Operation, Run, generate, generate_large, keyspaces, options};
+
+fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(storage, options.clone())?;
+    keyspaces(&store)?;
+    Ok(store)
+}
+
+/// Commits the writes of a batch by a transaction. It logs the last write of each key, in another
+/// order, with the same outcome.
+fn commit(
+    run: &mut Run,
+    writes: &[Write],
+    sync: bool,
+    mode: TransactionOptions,
+) -> Result<(), Error> {
+    let store = run.store.as_ref().expect("open");
+    let keyspaces = keyspaces(store)?;
+    let mut transaction = store.begin(mode)?;
+    for write in writes {
+        let keyspace = &keyspaces[write.keyspace];
+        match &write.change {
+            Change::Put(value) => transaction.put(keyspace, &write.key, value)?,
+            Change::Delete => transaction.delete(keyspace, &write.key)?,
+            Change::DeleteRange(Some(end)) => {
+                transaction.delete_range(keyspace, &write.key[..]..&end[..])?;
+            }
+            Change::DeleteRange(None) => transaction.delete_range(keyspace, &write.key[..]..)?,
+        }
+    }
+    run.oracle.attempt(writes);
+    let durability = if sync { Durability::Sync } else { Durability::Buffered };
+    transaction.commit(WriteOptions { durability: Some(durability) })?;
+    run.oracle.acknowledge();
+    if sync {
+        run.oracle.synced();
+    }
+    Ok(())
+}
+
+fn run(storage: &SimStorage, options: &Options, operations: &[Operation]) -> Oracle {
+    let Ok(store) = open(storage, options) else { return Oracle::default() };
+    let mut run = Run::new(store, Oracle::default());
+    for (number, operation) in operations.iter().enumerate() {
+        let has_range = |writes: &[Write]| {
+            writes.iter().any(|write| matches!(write.change, Change::DeleteRange(_)))
+        };
+        let outcome = match operation {
+            Operation::Write { writes, sync } if number % 3 == 0 && !has_range(writes) => {
+                commit(&mut run, writes, *sync, TransactionOptions::pessimistic())
+            }
+            Operation::Write { writes, sync } => {
+                commit(&mut run, writes, *sync, TransactionOptions::serializable())
+            }
+            other => run.apply(other, || open(storage, options)),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    run.oracle
+}
+
+fn crash_everywhere(seed: u64, operations: &[Operation]) {
+    let options = options(seed, Background::Manual);
+    let whole = SimStorage::new(seed);
+    run(&whole, &options, operations);
+    assert!(whole.ops() > 60, "the workload touches the disk");
+    let mut lost = 0;
+    for at in 0..whole.ops() {
+        let storage = SimStorage::new(seed);
+        storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
+        let oracle = run(&storage, &options, operations);
+        assert!(!storage.fired().is_empty(), "the fault at operation {at} never fired");
+        let place = format!("seed {seed}, crash at operation {at}");
+        judge(&storage.process_crash(), &options, &oracle, false, &place);
+        let survived = judge(&storage.power_cut(at).0, &options, &oracle, true, &place);
+        lost += u64::from(survived.batches < survived.attempted);
+    }
+    assert!(lost > 0, "some crash loses an unsynced suffix, or the faults prove nothing");
+}
+
+#[test]
+fn at_every_operation() {
+    for seed in 1..=4 {
+        crash_everywhere(seed, &generate(seed, 120));
+    }
+}
+
+/// Transactions that take log segments of their own, among others.
+#[test]
+fn large_transactions() {
+    crash_everywhere(21, &generate_large(21, 60));
+}

@@ -1,0 +1,208 @@
+//! What a transaction reads: its own writes over a snapshot, against a model map; and savepoints,
+//! against copies of the model.
+
+use std::collections::BTreeMap;
+
+use runstone::storage::MemoryStorage;
+use runstone::{Keyspace, ReadOptions, Store, Transaction, TransactionOptions, WriteOptions};
+use runstone_sim::random::Random;
+use runstone_sim::workload::options as drawn;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(random: &mut Random) -> Vec<u8> {
+    format!("{:02}", random.below(24)).into_bytes()
+}
+
+fn bounds(random: &mut Random) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let some = |random: &mut Random| random.one_in(2).then(|| key(random));
+    let (start, end) = (some(random), some(random));
+    match start.is_some() && end.is_some() && start > end {
+        true => (end, start),
+        false => (start, end),
+    }
+}
+
+/// A random change of a transaction, and of its model.
+fn change(
+    transaction: &mut Transaction,
+    keyspace: &Keyspace,
+    model: &mut Model,
+    random: &mut Random,
+) {
+    let name = key(random);
+    match random.below(8) {
+        0..4 => {
+            let value = vec![b'v'; random.below(300) as usize];
+            transaction.put(keyspace, &name, &value).expect("puts");
+            model.insert(name, value);
+        }
+        4..7 => {
+            transaction.delete(keyspace, &name).expect("deletes");
+            model.remove(&name);
+        }
+        _ => {
+            let end = random.one_in(2).then(|| format!("{:02}", random.below(26)).into_bytes());
+            let end = end.filter(|end| *end >= name);
+            match &end {
+                Some(end) => transaction.delete_range(keyspace, &name[..]..&end[..]),
+                None => transaction.delete_range(keyspace, &name[..]..),
+            }
+            .expect("deletes a range");
+            model.retain(|key, _| *key < name || end.as_ref().is_some_and(|end| key >= end));
+        }
+    }
+}
+
+/// Walks with a cursor and in the model side by side.
+fn walk(transaction: &Transaction, keyspace: &Keyspace, model: &Model, random: &mut Random) {
+    let (start, end) = bounds(random);
+    let options = ReadOptions::default().with_bounds(start.as_deref(), end.as_deref());
+    let inside: Vec<(&[u8], &[u8])> = model
+        .iter()
+        .map(|(key, value)| (&key[..], &value[..]))
+        .filter(|(key, _)| start.as_deref().is_none_or(|start| *key >= start))
+        .filter(|(key, _)| end.as_deref().is_none_or(|end| *key < end))
+        .collect();
+    let mut cursor = transaction.cursor(keyspace, options.clone()).expect("opens");
+    let mut at: Option<usize> = None;
+    for _ in 0..40 {
+        let to = key(random);
+        match random.below(8) {
+            0 => {
+                cursor.seek(&to).expect("seeks");
+                at = inside.iter().position(|(key, _)| *key >= &to[..]);
+            }
+            1 => {
+                cursor.seek_for_prev(&to).expect("seeks");
+                at = inside.iter().rposition(|(key, _)| *key <= &to[..]);
+            }
+            2 => {
+                cursor.seek_to_first().expect("seeks");
+                at = (!inside.is_empty()).then_some(0);
+            }
+            3 => {
+                cursor.seek_to_last().expect("seeks");
+                at = inside.len().checked_sub(1);
+            }
+            4 | 5 => {
+                cursor.next().expect("steps");
+                at = at.map(|at| at + 1).filter(|at| *at < inside.len());
+            }
+            _ => {
+                cursor.prev().expect("steps");
+                at = at.and_then(|at| at.checked_sub(1));
+            }
+        }
+        let expected = at.map(|at| inside[at]);
+        let shown = cursor.valid().then(|| (cursor.key(), cursor.value()));
+        assert_eq!(shown, expected);
+        assert_eq!(
+            cursor.valid().then(|| cursor.pin_value().to_vec()).as_deref(),
+            expected.map(|e| e.1)
+        );
+    }
+    scan(transaction, keyspace, &options, &inside, random);
+}
+
+/// Takes from both ends at random.
+fn scan(
+    transaction: &Transaction,
+    keyspace: &Keyspace,
+    options: &ReadOptions,
+    inside: &[(&[u8], &[u8])],
+    random: &mut Random,
+) {
+    let mut scan = transaction.scan(keyspace, options.clone()).expect("opens");
+    let (mut front, mut back) = (Vec::new(), Vec::new());
+    loop {
+        let is_front = random.one_in(2);
+        let item = if is_front { scan.next() } else { scan.next_back() };
+        let Some(item) = item else { break };
+        let (key, value) = item.expect("reads");
+        if is_front { &mut front } else { &mut back }.push((key, value.to_vec()));
+    }
+    front.extend(back.into_iter().rev());
+    let expected: Vec<_> =
+        inside.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+    assert_eq!(front, expected);
+}
+
+fn check_gets(transaction: &Transaction, keyspace: &Keyspace, model: &Model) {
+    let keys: Vec<Vec<u8>> = (0..26).rev().map(|n| format!("{n:02}").into_bytes()).collect();
+    let found = transaction.multi_get(keyspace, &keys).expect("reads");
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_deref(), model.get(key).map(Vec::as_slice), "{}", key.escape_ascii());
+    }
+}
+
+/// Transactions with random writes and savepoints show what a map shows, in both directions, while
+/// others write; and a commit leaves just that.
+#[test]
+fn a_transaction_reads_like_a_map() {
+    for seed in 1..=60 {
+        let mut random = Random::new(seed);
+        let options = drawn(seed, runstone::Background::Manual);
+        let store =
+            Store::open_on(std::sync::Arc::new(MemoryStorage::new()), options).expect("opens");
+        let keyspace = store.default_keyspace().clone();
+        let mut base = Model::new();
+        for _ in 0..6 {
+            let level = match random.one_in(2) {
+                true => TransactionOptions::serializable(),
+                false => TransactionOptions::default(),
+            };
+            let mut transaction = store.begin(level).expect("begins");
+            let mut model = base.clone();
+            let mut savepoints: Vec<Model> = Vec::new();
+            let is_alone = random.one_in(2);
+            for _ in 0..12 {
+                change(&mut transaction, &keyspace, &mut model, &mut random);
+                match random.below(6) {
+                    0 => {
+                        transaction.set_savepoint();
+                        savepoints.push(model.clone());
+                    }
+                    1 if !savepoints.is_empty() => {
+                        transaction.rollback_to_savepoint().expect("there is one");
+                        model = savepoints.pop().expect("there is one");
+                    }
+                    2 if !is_alone => keyspace.put("05", "of somebody else").expect("puts"),
+                    3 if random.one_in(3) => store.flush().expect("flushes"),
+                    _ => {}
+                }
+                walk(&transaction, &keyspace, &model, &mut random);
+                check_gets(&transaction, &keyspace, &model);
+            }
+            let outcome = transaction.commit(WriteOptions::default());
+            assert!(outcome.is_ok() || !is_alone, "nobody else wrote: {outcome:?}");
+            let now = keyspace.iter().expect("scans").map(|item| item.expect("reads"));
+            let now: Model = now.map(|(key, value)| (key, value.to_vec())).collect();
+            if outcome.is_ok() && is_alone {
+                assert_eq!(now, model);
+            }
+            base = now;
+        }
+    }
+}
+
+#[test]
+fn savepoints_nest() {
+    let store = crate::store();
+    let keyspace = store.default_keyspace();
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    assert!(transaction.rollback_to_savepoint().is_err(), "there is none");
+    transaction.put(keyspace, "a", "1").expect("puts");
+    transaction.set_savepoint();
+    transaction.put(keyspace, "a", "2").expect("puts");
+    transaction.set_savepoint();
+    transaction.delete_range::<&[u8]>(keyspace, ..).expect("deletes");
+    assert!(transaction.get(keyspace, "a").expect("reads").is_none());
+    transaction.rollback_to_savepoint().expect("the inner one");
+    assert_eq!(transaction.get(keyspace, "a").expect("reads").as_deref(), Some(&b"2"[..]));
+    transaction.rollback_to_savepoint().expect("the outer one");
+    assert_eq!(transaction.get(keyspace, "a").expect("reads").as_deref(), Some(&b"1"[..]));
+    assert!(transaction.rollback_to_savepoint().is_err(), "none is left");
+    transaction.commit(WriteOptions::default()).expect("commits");
+    assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+}

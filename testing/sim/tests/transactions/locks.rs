@@ -1,0 +1,150 @@
+//! Locks of pessimistic transactions: who waits, for how long, and who is refused.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use runstone::seeded::{self, Bug};
+use runstone::{Error, Keyspace, Store, Transaction, TransactionOptions, WriteOptions};
+
+use crate::store;
+
+/// So long that only a test that fails waits to its end.
+const LONG: Duration = Duration::from_secs(30);
+
+fn begin(store: &Store, lock_timeout: Duration) -> Transaction {
+    let options = TransactionOptions { lock_timeout, ..TransactionOptions::pessimistic() };
+    store.begin(options).expect("begins")
+}
+
+fn lock(transaction: &mut Transaction, keyspace: &Keyspace, key: &str) -> Result<(), Error> {
+    transaction.get_for_update(keyspace, key).map(drop)
+}
+
+/// A lock is free after a commit, a rollback and a drop, and not before.
+#[test]
+fn locks_end_with_their_transaction() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let ends: [fn(Transaction); 3] =
+        [|one| one.commit(WriteOptions::default()).expect("commits"), Transaction::rollback, drop];
+    for end in ends {
+        let (mut one, mut two) = (begin(&store, LONG), begin(&store, Duration::ZERO));
+        one.put(keyspace, "a", "1").expect("locks");
+        one.delete(keyspace, "b").expect("locks");
+        one.set_savepoint();
+        lock(&mut one, keyspace, "c").expect("locks");
+        one.rollback_to_savepoint().expect("there is one");
+        for key in ["a", "b", "c"] {
+            let refused = lock(&mut two, keyspace, key).expect_err("it is locked");
+            assert!(
+                matches!(refused, Error::LockTimeout { holder, .. } if Some(holder) == one.id())
+            );
+        }
+        end(one);
+        for key in ["a", "b", "c"] {
+            lock(&mut two, keyspace, key).expect("it is free");
+        }
+    }
+}
+
+/// Who waits goes on when the lock is free, and sees what was committed.
+#[test]
+fn a_waiter_sees_the_newest_value() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let mut one = begin(&store, LONG);
+    one.put(keyspace, "a", "new").expect("locks");
+    thread::scope(|scope| {
+        let (began, has_begun) = mpsc::channel();
+        let store = &store;
+        let waiter = scope.spawn(move || {
+            let mut two = begin(store, LONG);
+            began.send(()).expect("somebody listens");
+            let seen = two.get_for_update(keyspace, "a").expect("waits");
+            assert!(two.get(keyspace, "a").expect("reads").is_none(), "as of its beginning");
+            seen.map(|value| value.to_vec())
+        });
+        has_begun.recv().expect("it begins");
+        one.commit(WriteOptions::default()).expect("commits");
+        assert_eq!(waiter.join().expect("waits").as_deref(), Some(&b"new"[..]));
+    });
+}
+
+/// Takes three locks in a circle: each of three transactions holds one and asks for the next one's.
+/// Returns the errors.
+fn circle(timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let (sent, received) = mpsc::channel();
+    thread::scope(|scope| {
+        let keys = ["a", "b", "c"];
+        let mut all: Vec<Transaction> = keys.iter().map(|_| begin(&store, timeout)).collect();
+        for (one, key) in all.iter_mut().zip(keys) {
+            lock(one, keyspace, key).expect("nobody has it");
+        }
+        for (mut one, key) in all.into_iter().zip(["b", "c", "a"]) {
+            let sent = sent.clone();
+            scope.spawn(move || {
+                let mut work = || lock(&mut one, keyspace, key);
+                let outcome = match bug {
+                    Some(bug) => seeded::with(bug, work),
+                    None => work(),
+                };
+                sent.send(outcome.err()).expect("somebody listens");
+            });
+        }
+    });
+    drop(sent);
+    received.into_iter().flatten().collect()
+}
+
+/// The last one to ask gets the error, which names the circle; the others go on.
+#[test]
+fn a_circle_is_found_and_named() {
+    let errors = circle(LONG, None);
+    let [Error::Deadlock { cycle }] = &errors[..] else { panic!("one of three: {errors:?}") };
+    for key in ["\"a\" of \"default\"", "\"b\" of \"default\"", "\"c\" of \"default\""] {
+        assert!(cycle.contains(key), "{cycle}");
+    }
+}
+
+#[test]
+fn a_circle_that_is_not_sought_is_found() {
+    let errors = circle(Duration::from_millis(100), Some(Bug::DeadlocksNotSought));
+    let is_late = |error: &Error| matches!(error, Error::LockTimeout { .. });
+    assert!(!errors.is_empty() && errors.iter().all(is_late), "{errors:?}");
+}
+
+#[test]
+fn locks_are_limited() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let options = TransactionOptions { max_locks: 2, ..TransactionOptions::pessimistic() };
+    let mut one = store.begin(options).expect("begins");
+    one.put(keyspace, "a", "1").expect("the first");
+    lock(&mut one, keyspace, "b").expect("the second");
+    lock(&mut one, keyspace, "a").expect("it has that");
+    let refused = one.put(keyspace, "c", "1").expect_err("the third");
+    assert!(refused.to_string().contains("2 locks"), "{refused}");
+    assert!(refused.hint().contains("max_locks"));
+    one.commit(WriteOptions::default()).expect("commits what it wrote");
+}
+
+/// A commit that takes no locks of its own does not pass one that is held.
+#[test]
+fn an_optimistic_commit_respects_locks() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let mut one = begin(&store, LONG);
+    lock(&mut one, keyspace, "a").expect("locks");
+    for key in ["a", "b"] {
+        let mut two = store.begin(TransactionOptions::default()).expect("begins");
+        two.put(keyspace, key, "2").expect("puts");
+        let outcome = two.commit(WriteOptions::default());
+        assert_eq!(outcome.is_ok(), key == "b", "{outcome:?}");
+    }
+    one.put(keyspace, "a", "1").expect("puts");
+    one.commit(WriteOptions::default()).expect("commits");
+    assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+}
