@@ -3,7 +3,8 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
-//! - [`transaction`]: beginning and committing transactions.
+//! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
+//!   depend on its value.
 //! - [`kv`]: the operations that every key-value store offers.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
@@ -23,6 +24,7 @@ mod open_files;
 mod owner;
 mod queries;
 mod recovery;
+mod single_keys;
 mod transaction;
 pub mod unstable;
 mod verify;

@@ -71,6 +71,7 @@ fn a_closed_store() {
     assert!(matches!(locks.get_for_update(&keyspace, "k"), Err(Error::Closed)));
     assert!(matches!(late.commit(WriteOptions::default()), Err(Error::Closed)));
     assert!(matches!(locks.commit(WriteOptions::default()), Err(Error::Closed)));
+    assert!(matches!(keyspace.put_if_absent("k", "v"), Err(Error::Closed)));
 }
 
 #[test]
@@ -86,6 +87,7 @@ fn a_store_for_reading() {
     assert!(matches!(one.put(keyspace, "k", "w"), Err(Error::ReadOnly)));
     assert!(matches!(one.delete_range(keyspace, "a".."z"), Err(Error::ReadOnly)));
     one.commit(WriteOptions::default()).expect("nothing to commit");
+    assert!(matches!(keyspace.put_if_absent("new", "v"), Err(Error::ReadOnly)));
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! Changes of one key that depend on its value: small optimistic transactions, repeated until
+//! nobody comes between.
+
+use crate::base::error::{Error, Result};
+use crate::base::options::WriteOptions;
+use crate::store::{Keyspace, Transaction};
+use crate::transaction::options::TransactionOptions;
+use crate::values::Value;
+
+/// A change that was refused, with the value that the key has instead.
+type Refused = Option<Value>;
+
+impl Keyspace {
+    /// Gives a key a new value, or deletes it, if it has the value expected, where `None` stands for
+    /// an absent key. The inner error is the value that it has.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let keyspace = store.default_keyspace();
+    /// keyspace.put("leader", "alice")?;
+    /// assert!(keyspace.compare_and_swap("leader", Some(b"alice"), Some(b"bob"))?.is_ok());
+    /// let refused = keyspace.compare_and_swap("leader", Some(b"alice"), None)?;
+    /// assert_eq!(refused.unwrap_err().as_deref(), Some(&b"bob"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<std::result::Result<(), Refused>> {
+        self.change(key.as_ref(), |old| match old == expected {
+            true => Change::To(new.map(<[u8]>::to_vec)),
+            false => Change::None,
+        })
+        .map(|(old, is_changed)| if is_changed { Ok(()) } else { Err(old) })
+    }
+
+    /// Stores a value if the key has none. Returns the value that it has instead, if there is one.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let keyspace = store.default_keyspace();
+    /// assert!(keyspace.put_if_absent("id/alice", "1")?.is_none());
+    /// assert_eq!(keyspace.put_if_absent("id/alice", "2")?.as_deref(), Some(&b"1"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put_if_absent(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        let (old, _) = self.change(key.as_ref(), |old| match old {
+            None => Change::To(Some(value.as_ref().to_vec())),
+            Some(_) => Change::None,
+        })?;
+        Ok(old)
+    }
+
+    /// Gives a key the value that `update` makes of its old one, or deletes the key if that is
+    /// `None`. Returns the old value. `update` is called again if somebody comes between.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let visits = store.open_keyspace("visits", None)?;
+    /// for _ in 0..3 {
+    ///     visits.fetch_update("page", |old| Some([old.unwrap_or_default(), b"|"].concat()))?;
+    /// }
+    /// assert_eq!(visits.get("page")?.as_deref(), Some(&b"|||"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fetch_update(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Value>> {
+        Ok(self.change(key.as_ref(), |old| Change::To(update(old)))?.0)
+    }
+
+    /// Changes a key as `decide` says of its value. Returns the value, and whether it was changed.
+    /// Each repetition means that another write of the key got through.
+    fn change(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<&[u8]>) -> Change,
+    ) -> Result<(Option<Value>, bool)> {
+        loop {
+            let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
+            self.inner.check_readable()?;
+            let old = transaction.get(self, key)?;
+            match decide(old.as_deref()) {
+                Change::None => return Ok((old, false)),
+                Change::To(Some(new)) => transaction.put(self, key, new)?,
+                Change::To(None) => transaction.delete(self, key)?,
+            }
+            match transaction.commit(WriteOptions::default()) {
+                Err(Error::Conflict { .. }) => {}
+                outcome => return outcome.map(|()| (old, true)),
+            }
+        }
+    }
+}
+
+/// What becomes of a key.
+enum Change {
+    /// It stays.
+    None,
+    /// It gets a value, or is deleted.
+    To(Option<Vec<u8>>),
+}
