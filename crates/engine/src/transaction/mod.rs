@@ -15,3 +15,8 @@ pub(crate) mod locks;
 pub mod options;
 pub(crate) mod read_set;
 pub(crate) mod write_set;
+
+/// The code of the how-to is compiled and run with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/how-to/transactions.md")]
+struct HowTo;
