@@ -190,7 +190,7 @@ impl Committer {
     }
 
     /// Ends the commit of a batch that is visible, with its last number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_commit(
         &self,
         batch: &Batch,
@@ -334,6 +334,7 @@ impl Committer {
     }
 
     /// Returns when a batch may be written, or tells why not.
+    #[inline]
     pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
         if self.env.is_out_of_space() && batch.only_deletes() {
             // They lead to space, and the flushes that other writes would wait for find none.

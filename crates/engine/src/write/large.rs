@@ -40,6 +40,8 @@ struct Own {
 impl Committer {
     /// Commits a large batch, and returns its last number. `lock` takes the commit lock at a moment
     /// at which the batch may be numbered.
+    // Inlined, it would cost every small commit its large frame.
+    #[inline(never)]
     pub(super) fn commit_large<'a>(
         &'a self,
         batch: &Batch,
