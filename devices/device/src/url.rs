@@ -323,7 +323,7 @@ const BOTH_OPTIONS: &[(&str, &str)] = &[
 ];
 
 const KVSSD_OPTIONS: &[(&str, &str)] = &[
-    ("policy", "nlsm (rewrites), dlsm (delays), llsm (appends), rlsm- (remaps), rlsm"),
+    ("policy", "nlsm, dlsm (delays), llsm (appends), rlsm- (remaps), rlsm"),
     ("th", "most strata, 2; dlsm: tables behind one, 20; llsm: segments, 32"),
     ("memtable", "pages that the memtable fills; 128"),
     ("l1", "capacity of level 1 in pages; 320"),

@@ -74,7 +74,7 @@ fn log_collection(load: &Load) -> Result<f64> {
     let geometry = Geometry {
         page_bytes: HOST_BLOCK_BYTES,
         block_pages: (block_bytes / load.record_bytes()) as u32 / SAMPLE,
-        block_count: load.block_count - POINTER_BLOCKS,
+        block_count: load.block_count - POINTER_BLOCKS.min(load.block_count / 8),
         ..Geometry::default()
     };
     let image = Box::new(MemoryImage::new());
