@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// Somebody else wrote, since the transaction began, what it wrote or read. Nothing of it was
     /// written.
-    #[error("another write of key \"{}\" of keyspace {keyspace:?} came between", key.escape_ascii())]
+    #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.
         keyspace: String,

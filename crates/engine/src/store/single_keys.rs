@@ -11,8 +11,8 @@ use crate::values::Value;
 type Refused = Option<Value>;
 
 impl Keyspace {
-    /// Gives a key a new value, or deletes it, if it has the value expected, where `None` stands for
-    /// an absent key. The inner error is the value that it has.
+    /// Gives a key a new value, or deletes it, if it has the value expected, where `None` stands
+    /// for an absent key. The inner error is the value that it has.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

@@ -71,7 +71,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Refuses pessimistic transactions with [`Isolation::Serializable`], a closed store and a fork.
+    /// Refuses pessimistic transactions with [`Isolation::Serializable`], a closed store and a
+    /// fork.
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
         Transaction::begin(&self.inner, options)
     }
@@ -251,7 +252,7 @@ impl Transaction {
     /// let mut transaction = store.begin(TransactionOptions::default())?;
     /// transaction.put(keyspace, "b", "own")?;
     /// let scan = transaction.scan(keyspace, ReadOptions::default())?;
-    /// let keys: Vec<Vec<u8>> = scan.rev().map(|item| Ok(item?.0)).collect::<runstone::Result<_>>()?;
+    /// let keys = scan.rev().map(|item| Ok(item?.0)).collect::<runstone::Result<Vec<_>>>()?;
     /// assert_eq!(keys, [b"b", b"a"]);
     /// # Ok(())
     /// # }

@@ -9,8 +9,9 @@
 //!    oldest first: as long as the one that was active then is in the present view, none that came
 //!    after it has left memory. If it is not, step 1 comes again.
 //! 3. Stretches are walked and many keys take long, so for them step 1 comes again a few times
-//!    before memtables are searched under the lock. Where others write all the time, that holds them
-//!    up: some 20 ns for each entry of a stretch in the active memtable, some 300 ns for each key.
+//!    before memtables are searched under the lock. Where others write all the time, that holds
+//!    them up: some 20 ns for each entry of a stretch in the active memtable, some 300 ns for each
+//!    key.
 //!
 //! A compaction may have dropped a version, but never what differs: the snapshot is registered, so
 //! a key that has the same newest version as at the snapshot reads the same. If all trace of writes

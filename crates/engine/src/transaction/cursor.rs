@@ -1,14 +1,14 @@
 //! Walks the store as a transaction sees it: as of its snapshot, with its own writes on top.
 //!
 //! 1. A cursor over the store, and a place in the ordered write set. Going up, each is on its first
-//!    key that was not passed; going down, on its last. The nearer of the two is shown, and of equal
-//!    keys the own write. Nothing of the store is copied.
+//!    key that was not passed; going down, on its last. The nearer of the two is shown, and of
+//!    equal keys the own write. Nothing of the store is copied.
 //! 2. Own deletes are not shown, and neither is the key below them. Where an own range delete lies,
 //!    the cursor over the store seeks to its other end.
 //! 3. A walk that turns around seeks, because both places lie behind it.
 //! 4. For serializable transactions each positioning is one stretch of keys that were read. It is
-//!    noted as large as it can get, and narrowed when the walk is over: a cursor that is leaked, and
-//!    never tells how far it came, then conflicts too often rather than too rarely.
+//!    noted as large as it can get, and narrowed when the walk is over: a cursor that is leaked,
+//!    and never tells how far it came, then conflicts too often rather than too rarely.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -197,7 +197,8 @@ fn pmp_predicate_many_preceders() {
     }
 }
 
-/// Two increments of the same value. Prevented by every level, and by locks if both read for update.
+/// Two increments of the same value. Prevented by every level, and by locks if both read for
+/// update.
 #[test]
 fn p4_lost_update() {
     for level in LEVELS {

@@ -235,8 +235,8 @@ fn run(store: &Store, number: u64, kind: Kind) -> Vec<Deeds> {
     committed
 }
 
-/// The arrows of a history, each with whether it is an anti dependency. Panics if somebody read what
-/// no committed transaction left.
+/// The arrows of a history, each with whether it is an anti dependency. Panics if somebody read
+/// what no committed transaction left.
 fn arrows(committed: &[Deeds]) -> BTreeSet<(usize, usize, bool)> {
     // The committed versions of each key, in order, each with its writer; before all, none.
     let mut versions: BTreeMap<u64, Vec<(Version, Option<usize>)>> = BTreeMap::new();
