@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::shape::range_delete::RangeDelete;
-use crate::shape::{SeqNo, Shape, Table, TableId};
+use crate::shape::{Level, SeqNo, Shape, Table, TableId, bounds};
 
 /// Answers, for one compaction: may the tombstone (key, seq) go, because nothing outside the
 /// compaction holds an older version of the key?
 ///
-/// 1. Suspects are the tables outside the compaction, in its shallowest input level or deeper,
-///    within its key range. Shallower tables hold only newer versions (I1), wherever they sink
-///    later; so the answer stays right while other jobs finish. The target level is among the
-///    suspects: it is never above the shallowest input.
+/// 1. Suspects are the tables outside the compaction that meet the key range of its inputs of the
+///    same layer (a run, or a level whose tables overlap) and of newer ones. A table above every
+///    input that meets it holds only newer versions (I1), wherever it sinks later; so the answer
+///    stays right while other jobs finish. The target is never above the shallowest input, so it
+///    is among the layers looked at.
 /// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. The same test
 ///    lets a newer run of the same level pass. Whether the output is the last level plays no part:
 ///    that is neither needed nor sufficient.
@@ -53,17 +54,29 @@ impl DropGuard {
             ids.is_some_and(|(first, last)| (first..=last).contains(&table.id))
                 && inputs.contains(&table.id)
         };
-        let mut shallowest = None;
-        let mut bounds: Option<(&[u8], &[u8])> = None;
-        for (level, table) in shape.tables().filter(|(_, table)| is_own(table)) {
-            shallowest = shallowest.or(Some(level));
-            let (min_key, max_key) = bounds.unwrap_or((&table.min_key, &table.max_key));
-            bounds = Some((min_key.min(&table.min_key), max_key.max(&table.max_key)));
-        }
+        // The key range of the inputs in the layers so far.
+        let mut range = None;
         let mut suspects: Vec<Arc<Table>> = Vec::new();
-        for level in shape.levels.iter().skip(shallowest.unwrap_or(0) as usize) {
-            let near = level.meeting(bounds).filter(|table| !is_own(table));
-            suspects.extend(near.map(Arc::clone));
+        for level in &shape.levels {
+            match level {
+                Level::Runs(runs) => {
+                    for run in runs {
+                        range = widened(range, run.tables.iter().filter(|table| is_own(table)));
+                        let Some((min_key, max_key)) = range else { continue };
+                        let near = run.overlapping(min_key, max_key).iter();
+                        suspects.extend(near.filter(|table| !is_own(table)).map(Arc::clone));
+                    }
+                }
+                Level::Overlapping(tables) => {
+                    range = widened(range, tables.iter().filter(|table| is_own(table)));
+                    let Some((min_key, max_key)) = range else { continue };
+                    let near = tables.meeting(min_key, max_key);
+                    suspects.extend(near.filter(|table| !is_own(table)).map(Arc::clone));
+                }
+            }
+        }
+        if range.is_none() {
+            suspects.extend(shape.tables().map(|(_, table)| Arc::clone(table)));
         }
         suspects.sort_by(|a, b| a.min_key.cmp(&b.min_key).then(a.id.cmp(&b.id)));
         DropGuard {
@@ -123,6 +136,16 @@ impl DropGuard {
         self.oldest_seq =
             covering.iter().map(|&at| suspects[at].min_seq).min().unwrap_or(SeqNo::MAX);
     }
+}
+
+/// A range of keys, grown to hold these tables.
+fn widened<'a>(
+    range: Option<(&'a [u8], &'a [u8])>,
+    tables: impl Iterator<Item = &'a Arc<Table>>,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let grow =
+        |(min_key, max_key): (&'a [u8], &'a [u8]), (min, max)| (min_key.min(min), max_key.max(max));
+    range.into_iter().chain(bounds(tables)).reduce(grow)
 }
 
 /// Whether a compaction that rewrites `inputs` may drop a range tombstone of theirs: no other table

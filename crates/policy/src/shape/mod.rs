@@ -121,22 +121,6 @@ impl Level {
         }
     }
 
-    /// The tables whose bounds meet `[min_key, max_key]`, or all. O(runs log tables) beyond them.
-    pub fn meeting<'a>(
-        &'a self,
-        bounds: Option<(&'a [u8], &'a [u8])>,
-    ) -> Box<dyn Iterator<Item = &'a Arc<Table>> + 'a> {
-        match (self, bounds) {
-            (_, None) => self.tables(),
-            (Level::Runs(runs), Some((min_key, max_key))) => {
-                Box::new(runs.iter().flat_map(move |run| run.overlapping(min_key, max_key)))
-            }
-            (Level::Overlapping(tables), Some((min_key, max_key))) => {
-                Box::new(tables.meeting(min_key, max_key))
-            }
-        }
-    }
-
     /// Sum of the table sizes.
     pub fn bytes(&self) -> u64 {
         match self {
