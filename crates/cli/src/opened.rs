@@ -2,13 +2,15 @@
 //! do. How a store is opened is in `opening.rs`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use runstone::kv::{KvStore, KvWrite};
-use runstone::{Durability, Value as Bytes};
+use runstone::{Durability, Expiry, Value as Bytes};
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::range::{Range, Visit};
+use crate::transfer::Record;
 use crate::transfer::progress::Progress;
 
 /// Figures for people and for machines.
@@ -67,6 +69,14 @@ pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
+    /// Writes an entry that expires.
+    fn put_with_ttl(&self, _entry: &Record, _ttl: Duration, _durability: Durability) -> Result<()> {
+        Err(Failure::usage("entries of a device do not expire", "use a store of files"))
+    }
+    /// Until when a key has its value; `None` if it has none.
+    fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
+        Ok(self.get(key)?.map(|_| Expiry::Never))
+    }
     /// Writes an operand of the merge operator.
     fn merge(&self, _key: &[u8], _operand: &[u8], _durability: Durability) -> Result<()> {
         let hint = "use a store of files";

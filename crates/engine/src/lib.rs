@@ -74,6 +74,8 @@ macro_rules! reached {
 mod how_to {
     #[doc = include_str!("../../../docs/how-to/delete-ranges.md")]
     struct DeleteRanges;
+    #[doc = include_str!("../../../docs/how-to/expire-entries.md")]
+    struct ExpireEntries;
     #[doc = include_str!("../../../docs/how-to/merge-operators.md")]
     struct MergeOperators;
 }
@@ -100,8 +102,10 @@ mod visibility;
 mod wal;
 mod write;
 
+pub use base::clock::Clock;
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
+pub use base::expiry::Expiry;
 pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 pub use base::merge_operator::MergeOperator;
 pub use base::metrics;

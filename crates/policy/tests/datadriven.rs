@@ -38,9 +38,11 @@ use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Compaction, Heat, Plan};
 use runstone_policy::policy::{
-    CompactionPolicy, LevelTarget, compaction_debt_bytes, idle_plan, next_plan, score_permille,
+    CompactionPolicy, LevelTarget, compaction_debt_bytes, expired_plan, idle_plan, next_plan,
+    score_permille,
 };
 use runstone_policy::registry;
+use runstone_policy::shape::expiry::Expiries;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
 use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
@@ -149,6 +151,11 @@ impl World {
             "idle" => {
                 let least = 100;
                 self.plan = idle_plan(self.policy, &self.shape, &self.busy, &self.options, least);
+                Ok(self.show_plan())
+            }
+            "expired" => {
+                let (now_ms, snapshot) = (args.number("now", 0)?, args.number("snapshot", 0)?);
+                self.plan = expired_plan(&self.shape, &self.busy, now_ms, snapshot);
                 Ok(self.show_plan())
             }
             "apply" => self.apply(),
@@ -295,6 +302,9 @@ impl World {
             writeln!(out, "move {} L{from} -> L{to} {slot}", step.table).unwrap();
         }
         let mut read = 0;
+        for id in &plan.drops {
+            writeln!(out, "drop {id}").unwrap();
+        }
         for compaction in &plan.compactions {
             let inputs: Vec<String> = compaction
                 .inputs
@@ -504,15 +514,22 @@ fn parse_sketch(range: &str) -> Result<Sketch, String> {
     Ok(sketch)
 }
 
-/// `11:[a..h]=64M#3-9`; without `#` all of it has sequence number 1.
+/// `11:[a..h]=64M#3-9!50-60`; without `#` all of it has sequence number 1. All entries expire
+/// between the two times behind `!`, if there is one.
 fn parse_table(word: &str) -> Result<Table, String> {
     let bad = || format!("bad table {word}");
     let (id, rest) = word.split_once(":[").ok_or_else(bad)?;
     let (keys, rest) = rest.split_once("]=").ok_or_else(bad)?;
+    let (rest, times) = rest.split_once('!').unwrap_or((rest, ""));
     let (bytes, seqs) = rest.split_once('#').unwrap_or((rest, "1-1"));
     let (min_seq, max_seq) = seqs.split_once('-').ok_or_else(bad)?;
     let (min_key, max_key) = parse_keys(keys)?;
     let bytes = parse_bytes(bytes)?;
+    let mut expiries = Expiries::default();
+    if let Some((first, last)) = times.split_once('-') {
+        let time = |text: &str| text.parse().map_err(|_| bad());
+        expiries = Expiries { entries: bytes / 100, first_ms: time(first)?, last_ms: time(last)? };
+    }
     Ok(Table {
         id: id.parse().map_err(|_| bad())?,
         min_key,
@@ -521,6 +538,7 @@ fn parse_table(word: &str) -> Result<Table, String> {
         entries: bytes / 100,
         min_seq: min_seq.parse().map_err(|_| bad())?,
         max_seq: max_seq.parse().map_err(|_| bad())?,
+        expiries,
         ..Table::default()
     })
 }

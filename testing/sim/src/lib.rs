@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod changes;
+pub mod clock;
 pub mod crash;
 pub mod found;
 #[cfg(feature = "fuzz")]

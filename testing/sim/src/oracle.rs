@@ -24,6 +24,10 @@ pub const OPERATOR: &str = "append(,)";
 pub enum Change {
     /// Stores a value.
     Put(Vec<u8>),
+    /// Stores a value that expires long after the workload.
+    PutLasting(Vec<u8>),
+    /// Stores a value that has expired when the write is done.
+    PutPassing(Vec<u8>),
     /// Deletes the key.
     Delete,
     /// An operand of the merge operator [`OPERATOR`].
@@ -126,7 +130,9 @@ pub fn apply(state: &mut State, batch: &[Write]) {
     for write in batch {
         let place = (write.keyspace, write.key.clone());
         match &write.change {
-            Change::Put(value) => _ = state.insert(place, value.clone()),
+            Change::Put(value) | Change::PutLasting(value) => {
+                _ = state.insert(place, value.clone());
+            }
             Change::Merge(operand) => match state.get_mut(&place) {
                 Some(value) => {
                     value.push(b',');
@@ -134,7 +140,7 @@ pub fn apply(state: &mut State, batch: &[Write]) {
                 }
                 None => _ = state.insert(place, operand.clone()),
             },
-            Change::Delete => _ = state.remove(&place),
+            Change::Delete | Change::PutPassing(_) => _ = state.remove(&place),
             Change::DeleteRange(end) => state.retain(|(keyspace, key), _| {
                 let is_before = *keyspace != write.keyspace || *key < write.key;
                 is_before || end.as_ref().is_some_and(|end| key >= end)

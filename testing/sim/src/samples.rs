@@ -18,6 +18,7 @@ use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Partitioner};
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
+use crate::clock::{PASSING, WorkloadClock};
 use crate::fuzz::flash::{BLOCK_SSD, KVSSD};
 use crate::oracle::{Change, OPERATOR, State, Write, apply};
 use crate::random::Random;
@@ -52,7 +53,10 @@ pub fn make() -> Vec<Sample> {
     writeback.values.gc_pointers = GcPointers::Writeback;
     let mut ranges = keyspace("fragmented-leveling");
     ranges.merge_operator = OPERATOR.to_string();
+    let mut expiring = apart(ValuePlacement::HashGrouped);
+    expiring.ttl_seconds = 9_000 * 365 * 24 * 3600;
     vec![
+        of_files("expiring", expiring, true),
         of_files("ranges-and-operands", ranges, true),
         of_files("plain", plain.clone(), false),
         of_files("log", plain, true),
@@ -76,6 +80,7 @@ pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
         max_wal_bytes: 512 << 10,
         wal_mode: WalMode::Write,
         seed: Some(1),
+        clock: Arc::new(WorkloadClock),
         keyspace,
         ..Options::default()
     }
@@ -110,6 +115,7 @@ fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> S
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let has_cold_stream = options_of.values.cold_stream;
     let has_operands = !options_of.merge_operator.is_empty();
+    let expires = options_of.ttl_seconds > 0;
     let mut store = Store::open_on(Arc::clone(&shared), options(Some(options_of))).expect("fresh");
     let mut state = fill(&store, 220);
     if has_cold_stream {
@@ -119,8 +125,14 @@ fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> S
         change(&store, &mut state);
         // A new manifest describes the tree as a whole.
         store.close().expect("memory");
-        store = Store::open_on(shared, options(None)).expect("opens");
+        store = Store::open_on(Arc::clone(&shared), options(None)).expect("opens");
         change(&store, &mut state);
+    }
+    if expires {
+        expire(&store, &mut state);
+        store.close().expect("memory");
+        store = Store::open_on(shared, options(None)).expect("opens");
+        expire(&store, &mut state);
     }
     match has_log {
         true => std::mem::forget(store),
@@ -212,6 +224,28 @@ fn change(store: &Store, state: &mut State) {
         apply(state, &writes);
         // The last writes stay in the log.
         if round < 3 {
+            store.flush().expect("memory");
+        }
+    }
+}
+
+/// Writes entries that have expired, over others and on their own, into tables and into the log.
+fn expire(store: &Store, state: &mut State) {
+    let keyspace = store.default_keyspace();
+    for round in 0..3u8 {
+        for key in [&b"user02"[..], b"once1", b"brief"] {
+            let (key, value) = ([key, &[b'0' + round]].concat(), [round; 60]);
+            keyspace.put_with_ttl(&key, value, PASSING).expect("memory");
+            store.sync().expect("memory");
+            state.remove(&(0, key));
+        }
+        let (key, value) = ([&b"lasting"[..], &[b'0' + round]].concat(), vec![round; 9]);
+        keyspace.put(&key, &value).expect("memory");
+        store.sync().expect("memory");
+        state.insert((0, key), value);
+        WorkloadClock::tick();
+        // The last writes stay in the log.
+        if round < 2 {
             store.flush().expect("memory");
         }
     }

@@ -4,6 +4,7 @@
 //! deleted ones are frequent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use runstone::policy::filters::FilterAllocation;
 use runstone::policy::partition::Partitioner;
@@ -13,6 +14,7 @@ use runstone::{
     ValuePlacement, WalMode, WriteOptions,
 };
 
+use crate::clock::{LASTING, PASSING, WorkloadClock};
 use crate::oracle::{Change, OPERATOR, Oracle, State, Write, assert_same};
 use crate::random::Random;
 
@@ -54,7 +56,27 @@ pub enum Operation {
 /// Generates the workload of a seed.
 pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Random::new(seed);
-    (0..count).map(|_| operation(&mut random)).collect()
+    let mut operations: Vec<_> = (0..count).map(|_| operation(&mut random)).collect();
+    // From a stream of its own, so that the rest of a seed stays the same.
+    let mut expiry = Random::new(seed ^ 0x0e79_14e5);
+    for operation in &mut operations {
+        let Operation::Write { writes, .. } = operation else { continue };
+        writes.iter_mut().for_each(|write| make_expiring(&mut write.change, &mut expiry));
+    }
+    operations
+}
+
+/// Some puts become puts that expire, and some deletes puts that have expired.
+fn make_expiring(change: &mut Change, random: &mut Random) {
+    match change {
+        Change::Put(value) if random.one_in(5) => {
+            *change = Change::PutLasting(std::mem::take(value));
+        }
+        Change::Delete if random.one_in(3) => {
+            *change = Change::PutPassing(vec![7; random.below(200) as usize]);
+        }
+        _ => {}
+    }
 }
 
 /// The workload of a seed where every eighth write has a value too large for a log segment.
@@ -206,6 +228,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
         max_wal_bytes: 512 << 10,
         wal_mode: if random.one_in(2) { WalMode::Mapped } else { WalMode::Write },
         seed: Some(seed),
+        clock: Arc::new(WorkloadClock),
         keyspace: Some(keyspace),
         ..Options::default()
     }
@@ -365,6 +388,12 @@ impl Run {
             let keyspace = &keyspaces[write.keyspace];
             match &write.change {
                 Change::Put(value) => batch.put(keyspace, &write.key, value)?,
+                Change::PutLasting(value) => {
+                    batch.put_with_ttl(keyspace, &write.key, value, LASTING)?;
+                }
+                Change::PutPassing(value) => {
+                    batch.put_with_ttl(keyspace, &write.key, value, PASSING)?;
+                }
                 Change::Merge(operand) => batch.merge(keyspace, &write.key, operand)?,
                 Change::Delete => batch.delete(keyspace, &write.key)?,
                 Change::DeleteRange(Some(end)) => {
@@ -375,7 +404,9 @@ impl Run {
         }
         self.oracle.attempt(&writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        self.store().write(&batch, WriteOptions { durability: Some(durability) })?;
+        let outcome = self.store().write(&batch, WriteOptions { durability: Some(durability) });
+        WorkloadClock::tick();
+        outcome?;
         self.oracle.acknowledge();
         if sync {
             self.oracle.synced();

@@ -43,6 +43,7 @@ const OPTIONS: &[(&str, &str)] = &[
         "whether the partitioner cuts flushes too, into tables of at most shape.table_bytes",
     ),
     ("merge_operator", "what `merge` does: add-i64, max, append(,) and others; never changes"),
+    ("ttl_seconds", "seconds after which entries expire; `put --ttl` overrides it; 0 for never"),
     ("compression", "none, lz4 or zstd by level; the last holds for deeper levels"),
     ("l0_slowdown_runs", "level-0 runs at which writers are slowed down"),
     ("l0_stop_runs", "level-0 runs at which writers wait"),
@@ -164,9 +165,9 @@ fn print_exit_codes(output: &Output) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The defaults as TOML, with the one that is not written because it is empty.
+/// The defaults as TOML, with those that are not written because they say nothing.
 fn defaults() -> String {
-    format!("merge_operator = \"\"\n{}", KeyspaceOptions::default().to_toml())
+    format!("merge_operator = \"\"\nttl_seconds = 0\n{}", KeyspaceOptions::default().to_toml())
 }
 
 fn print_options(output: &Output) -> Result<Exit> {

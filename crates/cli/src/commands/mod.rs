@@ -30,6 +30,7 @@ mod shape;
 mod shell;
 mod simulate;
 mod stats;
+mod ttl;
 mod verify;
 
 macro_rules! commands {
@@ -60,6 +61,7 @@ commands! {
     Get => get,
     Merge => merge,
     Delete => delete,
+    Ttl => ttl,
     Scan => scan,
     Count => count,
     Drop => drop,

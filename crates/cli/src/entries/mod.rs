@@ -7,3 +7,4 @@ pub mod get;
 pub mod merge;
 pub mod put;
 pub mod scan;
+pub mod ttl;

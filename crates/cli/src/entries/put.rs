@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use runstone::kv::KvWrite;
 use runstone::{Durability, MAX_VALUE_BYTES};
 
 use crate::arguments::{Encoding, KeyspaceArgument};
+use crate::entries::ttl;
 use crate::failure::{Failure, Result};
 use crate::opened::Entries;
 use crate::transfer::Record;
@@ -25,6 +27,9 @@ pub struct Put {
     /// Take the value from a file, as it is.
     #[arg(long, value_name = "F", conflicts_with = "value")]
     file: Option<PathBuf>,
+    /// Let it expire after this time, such as 90s, 15m, 24h or 7d; a bare number means seconds.
+    #[arg(long, value_name = "TIME", value_parser = ttl::parse)]
+    ttl: Option<Duration>,
     /// Wait until the value survives a power loss.
     #[arg(long)]
     sync: bool,
@@ -51,7 +56,12 @@ impl Put {
 
     pub fn write(&self, entries: &dyn Entries, entry: &Record) -> Result<()> {
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-        entries.write(&[KvWrite::Put { key: &entry.key, value: &entry.value }], durability)
+        match self.ttl {
+            Some(ttl) => entries.put_with_ttl(entry, ttl, durability),
+            None => {
+                entries.write(&[KvWrite::Put { key: &entry.key, value: &entry.value }], durability)
+            }
+        }
     }
 }
 

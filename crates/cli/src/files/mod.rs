@@ -7,15 +7,17 @@ pub mod verify;
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use runstone::kv::{KvStore, KvWrite};
-use runstone::{Batch, Durability, Keyspace, Snapshot, Store, Value, WriteOptions};
+use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, WriteOptions};
 
 use crate::failure::{Failure, Result};
 use crate::keyspaces;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
 use crate::range::{Range, Visit};
+use crate::transfer::Record;
 
 /// See the module docs.
 pub struct FileStore {
@@ -49,6 +51,20 @@ impl Entries for KeyspaceEntries<'_> {
             }
         }
         Ok(self.store.write(&batch, options_of(durability))?)
+    }
+
+    fn put_with_ttl(&self, entry: &Record, ttl: Duration, durability: Durability) -> Result<()> {
+        keyspaces::refuse_reserved(self.keyspace.name())?;
+        let mut batch = Batch::new();
+        batch.put_with_ttl(self.keyspace, &entry.key, &entry.value, ttl)?;
+        Ok(self.store.write(&batch, options_of(durability))?)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
+        Ok(match self.snapshot {
+            Some(snapshot) => self.keyspace.expiry_at(key, snapshot)?,
+            None => self.keyspace.expiry(key)?,
+        })
     }
 
     fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
@@ -99,6 +115,14 @@ impl Entries for FileStore {
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         self.entries().write(writes, durability)
+    }
+
+    fn put_with_ttl(&self, entry: &Record, ttl: Duration, durability: Durability) -> Result<()> {
+        self.entries().put_with_ttl(entry, ttl, durability)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
+        self.entries().expiry(key)
     }
 
     fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {

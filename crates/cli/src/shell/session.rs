@@ -14,6 +14,7 @@ use crate::entries::get::Get;
 use crate::entries::merge::Merge;
 use crate::entries::put::Put;
 use crate::entries::scan::Scan;
+use crate::entries::ttl::Ttl;
 use crate::failure::{Failure, Result};
 use crate::files::{KeyspaceEntries, compact, stats};
 use crate::keyspaces;
@@ -37,6 +38,8 @@ pub enum Line {
     Get(Get),
     /// Change a value by an operand
     Merge(Merge),
+    /// Print the seconds until a key expires, or `never`
+    Ttl(Ttl),
     /// Remove keys, all or none, or a range of keys
     Delete(Delete),
     /// Print keys and values in order
@@ -138,6 +141,10 @@ impl<'a> Session<'a> {
             Line::Get(mut get) => {
                 get.encoding.hex |= self.encoding.hex;
                 self.with(&get.keyspace, |entries| get.run(entries, self.output).map(drop))
+            }
+            Line::Ttl(mut ttl) => {
+                ttl.encoding.hex |= self.encoding.hex;
+                self.with(&ttl.keyspace, |entries| ttl.run(entries, self.output).map(drop))
             }
             Line::Merge(mut merge) => {
                 merge.encoding.hex |= self.encoding.hex;

@@ -390,3 +390,24 @@ fn the_shell_goes_on_behind_bytes_that_are_no_text() {
     assert_eq!((ran.code, ran.stdout.as_str()), (3, "1\n"), "{}", ran.stderr);
     assert!(ran.stderr.contains("where: line 2\n"), "{}", ran.stderr);
 }
+
+/// A value with a time to live is there until that has passed, and `ttl` tells how long.
+#[test]
+fn values_expire() {
+    let place = Place::new();
+    place.ok(&["put", "s", "short", "1", "--ttl", "1ms"]);
+    place.ok(&["put", "s", "long", "2", "--ttl", "2h"]);
+    place.ok(&["put", "s", "plain", "3"]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(place.run(&["get", "s", "short"]).code, 1);
+    assert_eq!(place.run(&["ttl", "s", "short"]).code, 1);
+    assert_eq!(place.ok(&["ttl", "s", "plain"]), "never\n");
+    let left: f64 = place.ok(&["ttl", "s", "long"]).trim().parse().expect("a number");
+    assert!((7000.0..=7200.0).contains(&left), "{left}");
+    assert_eq!(place.json(&["ttl", "s", "plain"]).to_string(), r#"{"ttl_seconds":null}"#);
+    assert_eq!(place.ok(&["count", "s"]), "2\n");
+    for (ttl, what) in [("2 weeks", "is no unit"), ("0", "has ended when the write begins")] {
+        let ran = place.run(&["put", "s", "k", "v", "--ttl", ttl]);
+        assert!(ran.code == 3 && ran.stderr.contains(what), "{}", ran.stderr);
+    }
+}

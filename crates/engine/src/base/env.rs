@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runstone_storage::Storage;
 use runstone_storage::fork::Process;
 
+use crate::base::clock::Watch;
 use crate::base::error::{Error, Result};
 use crate::base::event::{Event, Inside, check_outside};
 use crate::base::health::Health;
@@ -28,6 +29,7 @@ pub(crate) struct Env {
     pub(crate) bell: Arc<Bell>,
     pub(crate) health: Health,
     pub(crate) throttle: Throttle,
+    pub(crate) watch: Watch,
 }
 
 impl Env {
@@ -41,6 +43,7 @@ impl Env {
             opening: OPENINGS.fetch_add(1, Relaxed),
             process: Process::current(),
             throttle: Throttle::new(options.max_delayed_bytes_per_second),
+            watch: Watch::new(Arc::clone(&options.clock)),
             options,
             storage,
             metrics: Metrics::default(),

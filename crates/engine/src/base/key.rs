@@ -37,6 +37,10 @@ pub enum Kind {
     ValuePointer = 4,
     /// A pointer written by garbage collection, to the record of an older version with this value.
     Relocate = 5,
+    /// The value is stored inline, and expires.
+    ExpiringPut = 6,
+    /// The value is a pointer into a value file, and expires.
+    ExpiringPointer = 7,
 }
 
 impl Kind {
@@ -49,6 +53,8 @@ impl Kind {
             3 => Kind::RangeDelete,
             4 => Kind::ValuePointer,
             5 => Kind::Relocate,
+            6 => Kind::ExpiringPut,
+            7 => Kind::ExpiringPointer,
             _ => return None,
         })
     }
@@ -89,8 +95,7 @@ pub fn kind_of(trailer: u64) -> u8 {
 /// Whether an entry with this trailer has its value in a value file.
 #[inline]
 pub fn is_pointer(trailer: u64) -> bool {
-    let kind = kind_of(trailer);
-    kind == Kind::ValuePointer as u8 || kind == Kind::Relocate as u8
+    matches!(kind_of(trailer), 4 | 5 | 7)
 }
 
 /// The range delete that an entry of kind [`Kind::RangeDelete`] stands for.

@@ -148,6 +148,8 @@ counters! {
     compaction_parts,
     /// Entries dropped by compactions: shadowed versions and spent tombstones.
     entries_dropped,
+    /// Entries that flushes and compactions found expired.
+    entries_expired,
     /// Syncs of the log.
     wal_syncs,
     /// Nanoseconds that writers were slowed down.

@@ -1,10 +1,12 @@
 //! The ground that every room stands on: keys, errors, options, counters, health. It knows no tree,
 //! no log and no job.
 
+pub(crate) mod clock;
 pub(crate) mod codec;
 pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod expiry;
 pub(crate) mod health;
 pub(crate) mod key;
 pub(crate) mod merge_operator;

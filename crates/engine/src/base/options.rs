@@ -18,6 +18,7 @@ use runstone_policy::shape::Shape;
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
+use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
 use crate::base::merge_operator::MergeOperator;
@@ -128,6 +129,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Receives flushes, compactions, stalls and errors.
     pub listener: Option<Arc<dyn EventListener>>,
+    /// The clock by which entries expire. Tests bring their own.
+    pub clock: Arc<dyn Clock>,
     /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
     pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
     /// Merge operators that keyspaces may name, beside those that are built in.
@@ -156,6 +159,7 @@ impl Default for Options {
             idle_after: Some(Duration::from_secs(5)),
             seed: None,
             listener: None,
+            clock: Arc::new(SystemClock),
             prefix_extractors: Vec::new(),
             merge_operators: Vec::new(),
             keyspace: None,
@@ -271,6 +275,13 @@ impl Options {
 const RENAMED: [(&str, &str); 2] =
     [("merge_install", "compaction_install"), ("sub_merges", "sub_compactions")];
 
+/// Ten thousand years.
+const MAX_TTL_SECONDS: u64 = 10_000 * 366 * 24 * 3600;
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// Leaves the choice of the prefix rule to the first compaction.
 pub const AUTO_PREFIX: &str = "auto";
 
@@ -323,6 +334,10 @@ pub struct KeyspaceOptions {
     /// none. It may be set later, and then never changes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub merge_operator: String,
+    /// How many seconds after its write an entry expires; 0 for never. It holds for writes from now
+    /// on that give no time to live of their own, and not for operands.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ttl_seconds: u64,
     /// Where values are stored.
     pub values: ValueOptions,
     /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0 means
@@ -351,6 +366,7 @@ impl Default for KeyspaceOptions {
             l0_stop_runs: 48,
             debt_slowdown_bytes: 16 << 30,
             merge_operator: String::new(),
+            ttl_seconds: 0,
             values: ValueOptions::default(),
         }
     }
@@ -546,7 +562,7 @@ impl KeyspaceOptions {
         self.prefix_rule()?;
         self.values.check()?;
         self.check_merge_operator()?;
-        let ranges: [(&str, u64, u64, u64); 8] = [
+        let ranges: [(&str, u64, u64, u64); 9] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
             ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
@@ -555,6 +571,7 @@ impl KeyspaceOptions {
             ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
             ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
             ("debt_slowdown_bytes", self.debt_slowdown_bytes, 0, MAX_OPTION_BYTES),
+            ("ttl_seconds", self.ttl_seconds, 0, MAX_TTL_SECONDS),
         ];
         for (name, value, min, max) in ranges {
             if !(min..=max).contains(&value) {

@@ -1,7 +1,7 @@
 //! A keyspace of an open store: the state that all handles to it share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -65,6 +65,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
     /// What operands of its keys are for.
     pub(crate) merging: ArcSwap<Merging>,
+    /// How long writes without a time to live of their own last, in milliseconds; 0 for ever.
+    pub(crate) ttl_ms: AtomicU64,
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
@@ -101,6 +103,7 @@ impl KeyspaceCore {
                 _ => values.retired.push(store),
             }
         }
+        let ttl_ms = AtomicU64::new(options.ttl_seconds * 1000);
         Ok(KeyspaceCore {
             id,
             name: state.name.clone(),
@@ -117,6 +120,7 @@ impl KeyspaceCore {
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             merging: ArcSwap::from_pointee(merging),
+            ttl_ms,
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
         })

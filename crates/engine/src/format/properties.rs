@@ -8,13 +8,17 @@
 //! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints.
 //!
 //! ```text
+//! expiries (tag 129)    := entries varint | first u64 | last u64, in milliseconds since 1970
 //! range deletes (tag 9) := count | (start bytes | end bytes, empty if there is none | seq varint)*
 //! ```
 
+use runstone_policy::shape::expiry::Expiries;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
-use crate::base::codec::{Decoded, Reader, put_bytes, put_varint, take_list, take_number};
+use crate::base::codec::{
+    Decoded, Reader, put_bytes, put_varint, take_list, take_number, take_size,
+};
 use crate::base::key::range_delete;
 
 const TAG_MIN_KEY: u64 = 1;
@@ -25,6 +29,8 @@ const TAG_KINDS: u64 = 5;
 const TAG_RANGE_DELETES: u64 = 9;
 /// A hint: readers without it lose an estimate.
 const TAG_SKETCH: u64 = 128;
+/// A hint: readers without it drop no table unread.
+const TAG_EXPIRIES: u64 = 129;
 
 /// Properties of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub struct Properties {
     pub sketch: Sketch,
     /// The range deletes among the entries, by start.
     pub range_deletes: Vec<RangeDelete>,
+    /// The entries that expire.
+    pub expiries: Expiries,
 }
 
 /// Why properties do not decode.
@@ -102,6 +110,11 @@ impl Properties {
             put(TAG_RANGE_DELETES, &list);
         }
         put(TAG_SKETCH, self.sketch.as_bytes());
+        if self.expiries.entries > 0 {
+            let mut numbers = Vec::new();
+            put_expiries(&mut numbers, &self.expiries);
+            put(TAG_EXPIRIES, &numbers);
+        }
     }
 
     /// Reads the stored form.
@@ -141,6 +154,12 @@ impl Properties {
                     let sketch = Sketch::from_bytes(value);
                     properties.sketch = sketch.ok_or(BadProperties::Malformed)?;
                 }
+                TAG_EXPIRIES => {
+                    properties.expiries = take_expiries(&mut value_reader).map_err(malformed)?;
+                    if !value_reader.is_empty() {
+                        return Err(BadProperties::Malformed);
+                    }
+                }
                 0..128 => return Err(BadProperties::Newer),
                 _ => {}
             }
@@ -170,6 +189,19 @@ pub fn take_range_deletes(reader: &mut Reader<'_>) -> Decoded<Vec<RangeDelete>> 
     })
 }
 
+/// Appends expiries, as the manifest stores them too.
+pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
+    put_varint(out, expiries.entries);
+    out.extend_from_slice(&expiries.first_ms.to_le_bytes());
+    out.extend_from_slice(&expiries.last_ms.to_le_bytes());
+}
+
+/// Reads what [`put_expiries`] wrote.
+pub fn take_expiries(reader: &mut Reader<'_>) -> Decoded<Expiries> {
+    let entries = take_size(reader)?;
+    Ok(Expiries { entries, first_ms: reader.take_u64()?, last_ms: reader.take_u64()? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +222,7 @@ mod tests {
             prefixes: vec![(*b"a").into(), (*b"z").into()],
             sketch: Sketch::of_nothing(),
             range_deletes: vec![range_delete(b"a", 8, b"k"), range_delete(b"b", 9, b"")],
+            expiries: Expiries { entries: 2, first_ms: 5, last_ms: u64::MAX },
         };
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);

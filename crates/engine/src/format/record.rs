@@ -6,6 +6,7 @@
 //! footer  := (stream offset u32 | offset u32)* | (stream offset u32 | cold stream offset u64)*
 //!            | checksum u32
 //! pointer := store varint | group varint | stream_offset varint | value bytes varint
+//!            | expiry u64, if the entry that holds the pointer expires
 //! ```
 //!
 //! A record of kind 2 is a tag: it has no value here, because its value lies in the cold stream.
@@ -21,6 +22,7 @@
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
 use crate::base::error::Error;
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 
@@ -95,7 +97,7 @@ impl Pointer {
         let group = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
         let stream_offset = reader.take_varint()?;
         let value_bytes = u32::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
-        if !reader.is_empty() {
+        if !matches!(reader.remaining(), 0 | EXPIRY_BYTES) {
             return Err(Truncated);
         }
         Ok(Pointer { store, group, stream_offset, value_bytes })

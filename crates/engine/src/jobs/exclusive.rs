@@ -39,6 +39,7 @@ impl Runner {
         let settled_from = keyspace.values.load().settled_from();
         let wanted = |shape: &Shape| {
             let (policy, options) = (options.compaction_policy()?, &options.shape);
+            let shape = &*shape.at(self.env.watch.now_ms());
             Ok(match range {
                 Some(range) => range_plan(shape, policy, options, settled_from, range),
                 None => full_plan(shape, policy, options, settled_from),

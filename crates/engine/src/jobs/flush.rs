@@ -29,7 +29,7 @@ use crate::jobs::cutter::Cutter;
 use crate::jobs::flush_cuts;
 use crate::jobs::folding::Folding;
 use crate::jobs::install::{FlushedMemtable, Installer};
-use crate::jobs::liveness::Liveness;
+use crate::jobs::liveness::{Liveness, Past};
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::jobs::prepare::Preparer;
 use crate::memtable::Memtable;
@@ -76,7 +76,8 @@ pub(crate) fn write_memtable(
     let mut output = Output::new(catalog, layout, cutter);
     output.separation = separation;
     output.folding = Folding::of(keyspace);
-    let live = Liveness::new(visibility.points(), None);
+    let past = Past::now(&catalog.env, visibility);
+    let live = Liveness::new(visibility.points(), None).with_past(past);
     let live = live.with_range_deletes(memtable.range_deletes(), None);
     // With values apart, only compactions drop what a range delete hides: they note dead records.
     let live = if keyspace.values.load().is_empty() { live } else { live.keep_hidden() };

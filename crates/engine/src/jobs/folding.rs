@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::expiry::expires;
 use crate::base::key::{Kind, is_pointer, pack, seq_of};
 use crate::base::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -66,6 +67,8 @@ impl Folding {
             operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect();
         let full = |base: Option<&[u8]>| self.merging.full(&key, base, &oldest_first).ok();
         let folded = match &below {
+            // Folded now, the operands would go with the base when it expires.
+            Below::Base((trailer, _)) if expires(*trailer) => None,
             Below::Base((trailer, bytes)) => {
                 let base = self.base(&key, *trailer, bytes)?;
                 base.and_then(|base| full(Some(&base))).map(|value| (Kind::Put, value))

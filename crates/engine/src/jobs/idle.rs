@@ -58,7 +58,8 @@ impl Runner {
                 continue;
             };
             let version = Arc::clone(&keyspace.view.load().version);
-            let sum = |of: fn(&Table) -> u64| version.shape.tables().map(|(_, t)| of(t)).sum();
+            let shape = version.shape.at(self.env.watch.now_ms());
+            let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };
             if claims.exclusive.contains(&id) || claims.tidied.get(&id) == Some(&litter) {
@@ -69,12 +70,13 @@ impl Runner {
             let plan = options
                 .compaction_policy()
                 .ok()
-                .and_then(|policy| idle_plan(policy, &version.shape, &busy, &options.shape, least));
+                .and_then(|policy| idle_plan(policy, &shape, &busy, &options.shape, least));
             let Some(plan) = plan else {
                 claims.untidy.remove(&id);
                 continue;
             };
             claims.tidied.insert(id, litter);
+            drop(shape);
             return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         None

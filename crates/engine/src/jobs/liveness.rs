@@ -6,9 +6,12 @@ use std::sync::Arc;
 use runstone_policy::drop_guard::{DropGuard, range_may_go};
 use runstone_policy::shape::TableId;
 
+use crate::base::env::Env;
+use crate::base::expiry::{expires, expiry_of};
 use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
 use crate::base::range_deletes::RangeDeletes;
 use crate::tree::version::Version;
+use crate::visibility::snapshot::Visibility;
 
 /// Decides which versions stay (rule I4). It is given all versions of a key, newest first.
 pub(crate) struct Liveness {
@@ -20,6 +23,8 @@ pub(crate) struct Liveness {
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
     range_deletes: Option<Arc<RangeDeletes>>,
+    /// What has expired.
+    past: Past,
     /// Whether what they hide goes. Otherwise they only end chains of operands.
     drops_hidden: bool,
     key: Vec<u8>,
@@ -30,10 +35,37 @@ pub(crate) struct Liveness {
     is_open: bool,
 }
 
+/// The entries that expire and that nobody sees any more: those whose time is over and that no
+/// snapshot sees. Reads at a snapshot hide an entry that is past, but a cursor there may have begun
+/// before that, and it keeps what it saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Past {
+    /// Milliseconds since 1970.
+    pub(crate) now_ms: u64,
+    /// The number of the newest snapshot; 0 if there is none.
+    pub(crate) newest_snapshot: SeqNo,
+}
+
+impl Past {
+    /// The time is taken first. So a cursor at a snapshot that is taken later begins later, too,
+    /// and sees nothing that is past here.
+    pub(crate) fn now(env: &Env, visibility: &Visibility) -> Past {
+        let now_ms = env.watch.now_ms();
+        Past { now_ms, newest_snapshot: visibility.newest_snapshot() }
+    }
+
+    fn holds(&self, trailer: u64, value: &[u8]) -> bool {
+        seq_of(trailer) > self.newest_snapshot
+            && expiry_of(trailer, value).is_some_and(|at_ms| at_ms <= self.now_ms)
+    }
+}
+
 /// What becomes of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
     pub(crate) stays: bool,
+    /// Whether it has expired, and no snapshot sees it. If it stays, then as a tombstone.
+    pub(crate) has_expired: bool,
     /// What it means for the operands of its stripe above it, if there are any without a base.
     pub(crate) link: Option<Link>,
 }
@@ -64,6 +96,7 @@ impl Liveness {
             guard,
             range_guard: None,
             range_deletes: None,
+            past: Past::default(),
             drops_hidden: true,
             key: Vec::new(),
             stripe: None,
@@ -79,6 +112,11 @@ impl Liveness {
         range_guard: Option<RangeGuard>,
     ) -> Liveness {
         Liveness { range_deletes, range_guard, ..self }
+    }
+
+    /// Makes tombstones of what has expired.
+    pub(crate) fn with_past(self, past: Past) -> Liveness {
+        Liveness { past, ..self }
     }
 
     /// Leaves what range deletes hide to a later compaction.
@@ -111,17 +149,18 @@ impl Liveness {
     }
 
     /// What becomes of a version of the entered key. `value` is looked at if it is a range
-    /// tombstone.
+    /// tombstone, or expires.
     pub(crate) fn judge(&mut self, trailer: u64, value: &[u8]) -> Fate {
         let was_open = self.is_open;
         let before = self.stripe;
-        let stays = self.keeps(trailer, value);
+        let has_expired = self.has_expired(trailer, value);
+        let stays = self.keeps(trailer, value, has_expired);
         let is_below = was_open && self.stripe == before;
         let is_covered = || self.is_covered(seq_of(trailer), self.stripe.unwrap_or(usize::MAX));
         let link = match Kind::from_u8(kind_of(trailer)) {
             _ if !is_below => None,
             Some(Kind::Delete | Kind::RangeDelete) => Some(Link::Deleted),
-            _ if is_covered() => Some(Link::Deleted),
+            _ if has_expired || is_covered() => Some(Link::Deleted),
             Some(Kind::Merge) => Some(Link::Operand),
             _ => Some(Link::Base),
         };
@@ -132,10 +171,15 @@ impl Liveness {
             Some(link) => link == Link::Operand,
             None => stays && is_operand && has_stripe,
         };
-        Fate { stays, link }
+        Fate { stays, has_expired, link }
     }
 
-    fn keeps(&mut self, trailer: u64, value: &[u8]) -> bool {
+    fn has_expired(&self, trailer: u64, value: &[u8]) -> bool {
+        let is_visible = || self.points.last().is_some_and(|now| seq_of(trailer) <= *now);
+        expires(trailer) && is_visible() && self.past.holds(trailer, value)
+    }
+
+    fn keeps(&mut self, trailer: u64, value: &[u8], has_expired: bool) -> bool {
         let seq = seq_of(trailer);
         // The stripe is the first point that sees this version. A version newer than every point,
         // written after the compaction began, is in no stripe and stays.
@@ -150,7 +194,7 @@ impl Liveness {
         if shadowed || self.drops_hidden && self.is_covered(seq, stripe) {
             return false;
         }
-        let spent = kind_of(trailer) == Kind::Delete as u8
+        let spent = (kind_of(trailer) == Kind::Delete as u8 || has_expired)
             && stripe == 0
             && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq));
         !spent

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use runstone_policy::shape::Table;
 
 use crate::base::error::Result;
-use crate::base::key::{Kind, is_pointer, kind_of, seq_of};
+use crate::base::key::{Kind, is_pointer, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::format::block::BEFORE_ALL_VERSIONS;
@@ -90,6 +90,7 @@ impl Written {
         for one in slices {
             all.tables.extend(one.tables);
             all.dropped += one.dropped;
+
             all.dead.extend(one.dead);
             all.separated = all.separated.or(one.separated);
         }
@@ -122,14 +123,16 @@ pub(crate) fn write_streams(
         open: None,
         written: Written::default(),
         seen: 0,
+        expired: 0,
         last_place: None,
         chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
-    let Writing { output, copier, open, mut written, .. } = writing;
+    let Writing { output, copier, open, mut written, expired, .. } = writing;
     catalog.env.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
         (Counter::block_bytes_copied, copier.bytes),
+        (Counter::entries_expired, expired),
     ]);
     if let Some((id, builder)) = open {
         drop(builder);
@@ -157,6 +160,8 @@ struct Writing<'a> {
     written: Written,
     /// Entries read so far.
     seen: u64,
+    /// Versions that had expired: dropped, or tombstones now.
+    expired: u64,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
     /// The operands of the key that have met no base yet.
@@ -227,27 +232,45 @@ impl Writing<'_> {
 
     fn write_version(&mut self, streams: &MergeIter, key: &[u8], trailer: u64) -> Result<()> {
         self.seen += 1;
-        let is_apart = is_pointer(trailer);
-        let place = if is_apart { Pointer::place_of_entry(streams.value()) } else { None };
-        let newer = std::mem::replace(&mut self.last_place, place);
         let fate = self.live.judge(trailer, streams.value());
+        if fate.has_expired {
+            return self.expire(key, trailer, streams.value(), fate);
+        }
+        self.settle(key, trailer, streams.value(), fate)
+    }
+
+    /// Writes a version that has expired as the tombstone that it is now.
+    #[inline(never)]
+    fn expire(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
+        self.expired += 1;
+        if is_pointer(trailer) && !is_behind(self.last_place, Pointer::place_of_entry(value)) {
+            self.written.note_dead(key, value)?;
+        }
+        self.settle(key, pack(seq_of(trailer), Kind::Delete), &[], fate)
+    }
+
+    /// Writes or drops a version, as was decided.
+    fn settle(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
+        let is_apart = is_pointer(trailer);
+        let place = if is_apart { Pointer::place_of_entry(value) } else { None };
+        let newer = std::mem::replace(&mut self.last_place, place);
         if self.chain.is_some() {
-            if self.link(key, trailer, streams.value(), fate)? {
+            if self.link(key, trailer, value, fate)? {
                 return Ok(());
             }
         } else if fate.stays && self.begins_chain(trailer) {
-            let operands = vec![(trailer, streams.value().to_vec())];
+            let operands = vec![(trailer, value.to_vec())];
             self.chain = Some(Chain { key: key.to_vec(), operands });
             return Ok(());
         }
         if !fate.stays {
             self.written.dropped += 1;
             if is_apart && !is_behind(newer, place) {
-                self.written.note_dead(key, streams.value())?;
+                self.written.note_dead(key, value)?;
             }
             return Ok(());
         }
-        self.add(key, trailer, streams.value()).map(drop)
+        self.add(key, trailer, value).map(drop)
     }
 
     /// Adds a version to the open table, its value where the options want it. Returns the place of

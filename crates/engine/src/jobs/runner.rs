@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::MutexGuard;
 use runstone_policy::plan::{Busy, Plan};
-use runstone_policy::policy::next_plan;
+use runstone_policy::policy::{expired_plan, next_plan};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -23,6 +23,7 @@ use crate::jobs::covered::covered_tables;
 use crate::jobs::flush::Flusher;
 use crate::jobs::idle::Idleness;
 use crate::jobs::install::Installer;
+use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::tree::version::Version;
@@ -224,6 +225,7 @@ impl Runner {
     }
 
     fn next_compaction(&self, claims: &mut Claims, keyspaces: &Keyspaces) -> Option<Job> {
+        self.stir_expired(claims);
         let (turn, unsettled) = (claims.turns.compaction, &claims.unsettled);
         let ids: Vec<_> = unsettled.range(turn..).chain(unsettled.range(..turn)).copied().collect();
         for id in ids {
@@ -241,6 +243,9 @@ impl Runner {
             let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
             if !claims.running.iter().any(|(_, claim)| own(claim)) {
                 claims.unsettled.remove(&id);
+                let shape = &keyspace.view.load().version.shape;
+                let next = shape.next_expiry_ms(self.env.watch.now_ms());
+                claims.expiries.extend(next.map(|at_ms| (at_ms, id)));
             }
         }
         None
@@ -263,16 +268,44 @@ impl Runner {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
         }
-        // Values apart from their keys die with their pointers, so those must be read.
-        if keyspace.values.load().is_empty()
-            && let Some(plan) = covered_tables(&version, &self.visibility.points(), &busy)
-        {
+        let past = Past::now(&self.env, &self.visibility);
+        if let Some(plan) = self.unread_drops(keyspace, &version, &busy, past) {
             return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
-        let plan = next_plan(policy, &version.shape, &busy, &heat, &options.shape)?;
+        let plan = next_plan(policy, &version.shape.at(past.now_ms), &busy, &heat, &options.shape)?;
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
+    }
+
+    /// The tables that leave the tree unread, because nobody sees any of their entries. Values
+    /// apart from their keys die with their pointers, so those must be read.
+    fn unread_drops(
+        &self,
+        keyspace: &KeyspaceCore,
+        version: &Version,
+        busy: &Busy,
+        past: Past,
+    ) -> Option<Plan> {
+        if !keyspace.values.load().is_empty() {
+            return None;
+        }
+        let points = self.visibility.points();
+        let Past { now_ms, newest_snapshot } = past;
+        covered_tables(version, &points, busy)
+            .or_else(|| expired_plan(&version.shape, busy, now_ms, newest_snapshot))
+    }
+
+    /// Looks again at trees in which the last entry of a table has expired since.
+    fn stir_expired(&self, claims: &mut Claims) {
+        if claims.expiries.is_empty() {
+            return;
+        }
+        let due = claims.expiries.split_off(&(self.env.watch.now_ms() + 1, 0));
+        for (_, id) in std::mem::replace(&mut claims.expiries, due) {
+            claims.unsettled.insert(id);
+            claims.untidy.insert(id);
+        }
     }
 
     /// Releases the versions that the job held before the claim, so that files which became

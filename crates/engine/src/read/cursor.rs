@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result, unsupported_kind};
+use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{Sees, Walk};
@@ -156,6 +157,10 @@ pub struct Cursor {
     /// Forward: the key to skip. Backward: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
+    /// When the saved entry expires.
+    saved_expiry_ms: Option<u64>,
+    /// The time by which entries have expired, from the first one that can on.
+    now_ms: Option<u64>,
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
     steps: u64,
@@ -212,6 +217,8 @@ impl Cursor {
             end: options.end,
             saved_key: Vec::new(),
             saved_value: None,
+            saved_expiry_ms: None,
+            now_ms: None,
             reader: Arc::clone(reader),
             keyspace: Arc::clone(keyspace),
             steps: 0,
@@ -254,7 +261,7 @@ impl Cursor {
         match (self.place, &self.saved_value) {
             (Position::ReadAhead, _) => self.ahead.value().map_or(&[], |value| value),
             (_, Some(value)) => value,
-            (Position::Forward, None) => self.merge.value(),
+            (Position::Forward, None) => self.inline_value(),
             _ => &[],
         }
     }
@@ -266,9 +273,40 @@ impl Cursor {
                 self.ahead.value().cloned().unwrap_or_else(|| Value::owned([]))
             }
             (_, Some(value)) => value.clone(),
-            (Position::Forward, None) => self.merge.pin_value(),
+            (Position::Forward, None) => self.pin_inline_value(),
             _ => Value::owned([]),
         }
+    }
+
+    /// Until when the key of the current entry has its value.
+    pub fn expiry(&self) -> Expiry {
+        Expiry::of(match self.place {
+            Position::Forward => {
+                let current = self.merge.current();
+                current.and_then(|(_, trailer)| expiry_of(trailer, self.merge.value()))
+            }
+            Position::ReadAhead => self.ahead.expiry_ms(),
+            Position::Backward => self.saved_expiry_ms,
+            Position::Nowhere => None,
+        })
+    }
+
+    /// The value that the merge's current entry holds.
+    #[inline]
+    fn inline_value(&self) -> &[u8] {
+        let value = self.merge.value();
+        &value[..value.len() - self.tail()]
+    }
+
+    fn pin_inline_value(&self) -> Value {
+        self.merge.pin_value().without_end(self.tail())
+    }
+
+    /// Bytes behind the value in the merge's current entry.
+    #[inline]
+    fn tail(&self) -> usize {
+        let expires = self.merge.current().is_some_and(|(_, trailer)| expires(trailer));
+        if expires { EXPIRY_BYTES.min(self.merge.value().len()) } else { 0 }
     }
 
     /// Moves to the first key at or after `key`, inside the bounds.
@@ -419,16 +457,19 @@ impl Cursor {
         {
             self.save_current_key();
             let Some((_, trailer)) = self.merge.current() else { break };
+            let expiry_ms = expiry_of(trailer, self.merge.value());
             let value = if is_pointer(trailer) {
                 let pointer = Pointer::of_entry(self.merge.value())?;
                 bytes += u64::from(pointer.value_bytes);
-                Next { trailer, pointer: Some(pointer), found: Ok(FoundValue::Later(None)) }
+                let found = Ok(FoundValue::Later(None));
+                Next { trailer, expiry_ms, pointer: Some(pointer), found }
             } else {
                 let found = match is_put(trailer) {
-                    true => Ok(self.merge.pin_value()),
+                    true => Ok(self.pin_inline_value()),
                     false => self.fetch(&self.saved_key, trailer, &[]),
                 };
-                Next { trailer, pointer: None, found: found.map(FoundValue::Value) }
+                let found = found.map(FoundValue::Value);
+                Next { trailer, expiry_ms, pointer: None, found }
             };
             self.ahead.push(&self.saved_key, value);
             self.merge.step()?;
@@ -483,27 +524,26 @@ impl Cursor {
             }
             let is_spent = skipping && key == &self.saved_key[..];
             if seq_of(trailer) <= self.seq && !is_spent {
-                match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Put | Kind::Merge | Kind::ValuePointer | Kind::Relocate)
-                        if !self.covers.hide(key, seq_of(trailer)) =>
+                let is_covered = match Kind::from_u8(kind_of(trailer)) {
+                    Some(Kind::Delete | Kind::RangeDelete) => false,
+                    Some(_) if self.covers.hide(key, seq_of(trailer)) => true,
+                    Some(_)
+                        if expires(trailer)
+                            && is_past(&mut self.now_ms, &self.reader, self.merge.value()) =>
                     {
+                        false
+                    }
+                    Some(_) => {
                         self.end_walk(true);
                         return Ok(true);
                     }
-                    Some(Kind::Put | Kind::Merge | Kind::ValuePointer | Kind::Relocate) => {
-                        self.saved_key.clear();
-                        self.saved_key.extend_from_slice(key);
-                        skipping = true;
-                        if self.skip_covered_up()? {
-                            continue;
-                        }
-                    }
-                    Some(Kind::Delete | Kind::RangeDelete) => {
-                        self.saved_key.clear();
-                        self.saved_key.extend_from_slice(key);
-                        skipping = true;
-                    }
                     None => return Err(unsupported_kind(trailer)),
+                };
+                self.saved_key.clear();
+                self.saved_key.extend_from_slice(key);
+                skipping = true;
+                if is_covered && self.skip_covered_up()? {
+                    continue;
                 }
             }
             self.pass_up(is_spent, skipping)?;
@@ -619,15 +659,22 @@ impl Cursor {
                 }
                 pointer = None;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
+                    Some(Kind::Delete | Kind::RangeDelete) => None,
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
-                    Some(Kind::Put) => Some(self.merge.pin_value()),
-                    Some(Kind::Merge | Kind::ValuePointer | Kind::Relocate) => {
+                    Some(_)
+                        if expires(trailer)
+                            && is_past(&mut self.now_ms, &self.reader, self.merge.value()) =>
+                    {
+                        None
+                    }
+                    Some(Kind::Put | Kind::ExpiringPut) => Some(self.pin_inline_value()),
+                    Some(_) => {
                         pointer = Some((trailer, self.merge.value().to_vec()));
                         None
                     }
-                    Some(Kind::Delete | Kind::RangeDelete) => None,
                     None => return Err(unsupported_kind(trailer)),
                 };
+                self.saved_expiry_ms = expiry_of(trailer, self.merge.value());
             }
             entries += 1;
             // A key's first entry is not counted: most keys have only one.
@@ -737,6 +784,8 @@ struct ReadAhead {
 #[derive(Debug)]
 struct Next {
     trailer: u64,
+    /// When the entry expires.
+    expiry_ms: Option<u64>,
     /// The pointer of a separated value.
     pointer: Option<Pointer>,
     found: Result<FoundValue>,
@@ -821,6 +870,10 @@ impl ReadAhead {
         self.entries.get(at).map_or(&[], |(end, _)| &self.keys[start..*end])
     }
 
+    fn expiry_ms(&self) -> Option<u64> {
+        self.entries.get(self.at).and_then(|(_, next)| next.expiry_ms)
+    }
+
     #[inline]
     fn value(&self) -> Option<&Value> {
         match self.entries.get(self.at) {
@@ -833,7 +886,13 @@ impl ReadAhead {
 /// Whether a version holds its value.
 #[inline]
 fn is_put(trailer: u64) -> bool {
-    kind_of(trailer) == Kind::Put as u8
+    matches!(kind_of(trailer), 1 | 6)
+}
+
+/// Whether an entry that expires has, by the time of the cursor.
+#[inline(never)]
+fn is_past(now_ms: &mut Option<u64>, reader: &Reader, entry: &[u8]) -> bool {
+    split(entry).1 <= *now_ms.get_or_insert_with(|| reader.env.watch.now_ms())
 }
 
 /// Reports a value that is gone. It is corruption, because a registered reader keeps its values.

@@ -43,8 +43,11 @@ impl Chain<'_> {
                 Ok(Link::Operand)
             }
             Some(Kind::Put) => Ok(Link::Base(Some(Value::owned(bytes)))),
+            Some(Kind::ExpiringPut) => {
+                Ok(Link::Base(self.reader.unexpired(bytes).map(Value::owned)))
+            }
             Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
-            Some(Kind::ValuePointer | Kind::Relocate) => {
+            Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 match self.reader.follow(self.keyspace, self.key, trailer, bytes)? {
                     Got::Value(value) => Ok(Link::Base(value)),
                     Got::Collected => Ok(Link::Collected),

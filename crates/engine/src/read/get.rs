@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result, unsupported_kind};
+use crate::base::expiry;
 use crate::base::key::{Kind, SeqNo, is_delete, is_pointer, kind_of, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::catalog::keyspace::{KeyspaceCore, View};
@@ -203,13 +204,16 @@ impl Reader {
                 if is_delete(trailer) || seq_of(trailer) < deleted_below {
                     return Ok(Got::Value(None));
                 }
-                if is_pointer(trailer) {
-                    return self.follow(keyspace, key, trailer, value);
+                if kind_of(trailer) == Kind::Put as u8 {
+                    return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
                 }
                 if kind_of(trailer) == Kind::Merge as u8 {
                     return self.fold(keyspace, view, key, seq);
                 }
-                return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
+                return match is_pointer(trailer) {
+                    true => self.follow(keyspace, key, trailer, value),
+                    false => Ok(Got::Value(self.unexpired(value).map(Value::owned))),
+                };
             }
         }
         let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
@@ -224,13 +228,18 @@ impl Reader {
             Some(Kind::Put) => {
                 Ok(Got::Value(Some(Value::in_block(&block, found.value_at, found.value_len))))
             }
-            Some(Kind::ValuePointer | Kind::Relocate) => self.follow(
+            Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => self.follow(
                 keyspace,
                 key,
                 found.trailer,
                 block.slice(found.value_at, found.value_len),
             ),
             Some(Kind::Merge) => self.fold(keyspace, view, key, seq),
+            Some(Kind::ExpiringPut) => {
+                let entry = block.slice(found.value_at, found.value_len);
+                let value = self.unexpired(entry).map(|value| value.len() as u32);
+                Ok(Got::Value(value.map(|len| Value::in_block(&block, found.value_at, len))))
+            }
             None => Err(unsupported_kind(found.trailer)),
         }
     }
@@ -242,11 +251,26 @@ impl Reader {
         trailer: u64,
         pointer: &[u8],
     ) -> Result<Got> {
+        if self.has_expired(trailer, pointer) {
+            return Ok(Got::Value(None));
+        }
         self.env.metrics.add(Counter::values_read, 1);
         reached!(PointerFound);
         let access = Access::Cached { fill: true };
         let value = keyspace.values.load().resolve(key, trailer, pointer, access)?;
         Ok(value.map_or(Got::Collected, |value| Got::Value(Some(value))))
+    }
+
+    /// The value of an entry that expires, if it is not past.
+    pub(super) fn unexpired<'a>(&self, entry: &'a [u8]) -> Option<&'a [u8]> {
+        let (value, at_ms) = expiry::split(entry);
+        (at_ms > self.env.watch.now_ms()).then_some(value)
+    }
+
+    /// Whether the entry expires, and is past.
+    pub(super) fn has_expired(&self, trailer: u64, entry: &[u8]) -> bool {
+        let at_ms = expiry::expiry_of(trailer, entry);
+        at_ms.is_some_and(|at_ms| at_ms <= self.env.watch.now_ms())
     }
 }
 

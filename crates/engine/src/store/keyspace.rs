@@ -4,11 +4,14 @@
 use std::cell::Cell;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, Kind};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::base::threads;
@@ -76,7 +79,63 @@ impl Keyspace {
         value: impl AsRef<[u8]>,
         options: WriteOptions,
     ) -> Result<()> {
-        self.write_one(Kind::Put, key.as_ref(), value.as_ref(), options)
+        match self.own_expiry_ms() {
+            None => self.write_one(Kind::Put, key.as_ref(), value.as_ref(), options),
+            Some(at_ms) => self.write_expiring(key.as_ref(), value.as_ref(), at_ms, options),
+        }
+    }
+
+    /// Stores a value that expires: from then on nobody sees it, at no snapshot either. It takes
+    /// the place of the keyspace's `ttl_seconds`.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let sessions = store.open_keyspace("sessions", None)?;
+    /// sessions.put_with_ttl("alice", "token", Duration::from_secs(3600))?;
+    /// assert!(sessions.contains_key("alice")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the time to live is less than a millisecond, or ends beyond the clock.
+    pub fn put_with_ttl(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let at_ms = self.store.env.watch.after(ttl)?;
+        self.write_expiring(key.as_ref(), value.as_ref(), at_ms, WriteOptions::default())
+    }
+
+    /// Until when a key has its value; `None` if it has none.
+    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        self.expiry_by(key.as_ref(), ReadOptions::default())
+    }
+
+    /// Until when a key has its value at a snapshot of the same store.
+    pub fn expiry_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Expiry>> {
+        self.expiry_by(key.as_ref(), ReadOptions::default().at(snapshot))
+    }
+
+    fn expiry_by(&self, key: &[u8], options: ReadOptions) -> Result<Option<Expiry>> {
+        let mut cursor = self.cursor(options.with_prefix(key).keys_only())?;
+        cursor.seek(key)?;
+        Ok((cursor.valid() && cursor.key() == key).then(|| cursor.expiry()))
+    }
+
+    /// When a put of now expires by the keyspace's options.
+    #[inline]
+    pub(crate) fn own_expiry_ms(&self) -> Option<u64> {
+        match self.inner.ttl_ms.load(Relaxed) {
+            0 => None,
+            ttl_ms => Some(self.store.env.watch.now_ms().saturating_add(ttl_ms)),
+        }
     }
 
     /// Removes a key with the durability that the store was opened with. Removing an absent key is
@@ -174,14 +233,34 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
+        check_sizes(key.len(), value.len())?;
+        self.write_batch(options, |batch| batch.push(kind, self.inner.id, key, value))
+    }
+
+    fn write_expiring(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        at_ms: u64,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.write_batch(options, |batch| batch.push_expiring(self.inner.id, key, value, at_ms))
+    }
+
+    /// Commits a batch of one, in the thread's buffer.
+    #[inline]
+    fn write_batch(
+        &self,
+        options: WriteOptions,
+        fill: impl FnOnce(&mut Batch) -> Result<()>,
+    ) -> Result<()> {
         thread_local! {
             static BATCH: Cell<Batch> = Cell::new(Batch::new());
         }
-        check_sizes(key.len(), value.len())?;
         // Taken, not borrowed: the commit may call a listener, and that may write to another store.
         let mut batch = threads::take(&BATCH);
         batch.clear();
-        batch.push(kind, self.inner.id, key, value)?;
+        fill(&mut batch)?;
         let outcome = self.store.committer.commit(
             &batch,
             std::slice::from_ref(&self.inner),
@@ -341,7 +420,31 @@ impl Batch {
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
         self.bind(keyspace.store.env.opening)?;
-        self.push(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
+        self.push_put(keyspace, key.as_ref(), value.as_ref())
+    }
+
+    /// Adds a put that expires after `ttl`, counted from now.
+    ///
+    /// # Errors
+    /// If the time to live is less than a millisecond, or ends beyond the clock.
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let at_ms = keyspace.store.env.watch.after(ttl)?;
+        self.bind(keyspace.store.env.opening)?;
+        self.push_expiring(keyspace.id(), key.as_ref(), value.as_ref(), at_ms)
+    }
+
+    /// Adds a put that expires as the keyspace's options say.
+    pub(crate) fn push_put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        match keyspace.own_expiry_ms() {
+            None => self.push(Kind::Put, keyspace.id(), key, value),
+            Some(at_ms) => self.push_expiring(keyspace.id(), key, value, at_ms),
+        }
     }
 
     /// Adds a delete. Deleting an absent key is no error.

@@ -86,6 +86,7 @@ impl Engine {
             let registered = &self.env.options.merge_operators;
             let merging = Merging::find(&options.merge_operator, registered);
             keyspace.merging.store(Arc::new(merging));
+            keyspace.ttl_ms.store(options.ttl_seconds * 1000, Relaxed);
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())
         })?;

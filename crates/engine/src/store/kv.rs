@@ -147,7 +147,9 @@ impl KvStore for Store {
         let id = self.default_keyspace().id();
         for write in writes {
             match write {
-                KvWrite::Put { key, value } => batch.push(Kind::Put, id, key, value)?,
+                KvWrite::Put { key, value } => {
+                    batch.push_put(self.default_keyspace(), key, value)?;
+                }
                 KvWrite::Delete { key } => batch.push(Kind::Delete, id, key, &[])?,
             }
         }

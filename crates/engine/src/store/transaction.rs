@@ -3,6 +3,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -18,7 +19,7 @@ use crate::transaction::cursor::{Source, TransactionCursor, TransactionScan};
 use crate::transaction::locks::Locks;
 use crate::transaction::options::{Isolation, TransactionMode, TransactionOptions};
 use crate::transaction::read_set::ReadSet;
-use crate::transaction::write_set::WriteSet;
+use crate::transaction::write_set::{Put, WriteSet};
 use crate::values::Value;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::check_sizes;
@@ -117,7 +118,7 @@ impl Transaction {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (core, key) = (self.own(keyspace)?, key.as_ref());
         if let Some(write) = self.writes.get(core.id, key) {
-            return Ok(write.clone());
+            return Ok(write.as_ref().map(|put| put.value.clone()));
         }
         if let Some(reads) = &self.reads {
             reads.lock().add_key(core, key)?;
@@ -178,7 +179,7 @@ impl Transaction {
         core.check_readable()?;
         locks.acquire(&core, key)?;
         match self.writes.get(core.id, key) {
-            Some(write) => Ok(write.clone()),
+            Some(write) => Ok(write.as_ref().map(|put| put.value.clone())),
             None => self.store.reader.get(&core, key),
         }
     }
@@ -192,7 +193,27 @@ impl Transaction {
     ) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
         check_sizes(key.len(), value.len())?;
-        self.write(keyspace, key, Some(Value::owned(value)))
+        let expiry_ms = keyspace.own_expiry_ms();
+        self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
+    }
+
+    /// Stores a value that expires after `ttl`, counted from now. The transaction itself sees it to
+    /// its end.
+    ///
+    /// # Errors
+    /// If the time to live is less than a millisecond, or ends beyond the clock; and as
+    /// [`Transaction::put`].
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        check_sizes(key.len(), value.len())?;
+        let expiry_ms = Some(self.store.env.watch.after(ttl)?);
+        self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
     /// Removes a key. Removing an absent key is no error. A pessimistic transaction locks the key.
@@ -313,14 +334,14 @@ impl Transaction {
         committer.commit_if(&batch, &cores, durability, relief, &mut check)
     }
 
-    fn write(&mut self, keyspace: &Keyspace, key: &[u8], write: Option<Value>) -> Result<()> {
+    fn write(&mut self, keyspace: &Keyspace, key: &[u8], write: Option<Put>) -> Result<()> {
         let core = Arc::clone(self.writable(keyspace)?);
         if let Some(locks) = &mut self.locks {
             locks.acquire(&core, key)?;
         }
         if seeded!(WrittenBeforeCommit) {
             match &write {
-                Some(value) => keyspace.put(key, value)?,
+                Some(put) => keyspace.put(key, &put.value)?,
                 None => keyspace.delete(key)?,
             }
         }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
+use runstone_policy::shape::expiry::Expiries;
 use serde::Serialize;
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, compare, is_delete, kind_of, range_delete, seq_of};
 use crate::format::filter;
 use crate::memtable::{Memtable, MemtableIter};
@@ -161,6 +163,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     iter.seek_to_first()?;
     let mut last: Option<(Vec<u8>, u64)> = None;
     let (mut entries, mut tombstones, mut range_deletes) = (0, 0, Vec::new());
+    let mut expiries = Expiries::default();
     while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
         let (key, trailer) = (cursor.key(), cursor.trailer());
         let bad = |what: &str| {
@@ -182,6 +185,9 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
         }
         entries += 1;
         tombstones += u64::from(is_delete(trailer));
+        if let Some(at_ms) = expiry_of(trailer, cursor.value()) {
+            expiries.add(at_ms);
+        }
         if kind_of(trailer) == Kind::RangeDelete as u8 {
             range_deletes.push(range_delete(key, seq_of(trailer), cursor.value()));
         }
@@ -193,6 +199,9 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     }
     if *range_deletes != *meta.range_deletes {
         return Err(reader.corrupt(0, "range deletes differ from what the manifest recorded"));
+    }
+    if expiries != meta.expiries {
+        return Err(reader.corrupt(0, "expiries differ from what the manifest recorded"));
     }
     Ok(entries)
 }

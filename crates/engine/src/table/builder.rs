@@ -17,6 +17,7 @@ use runstone_storage::{Category, StorageFile};
 
 use crate::base::codec::put_varint;
 use crate::base::error::Result;
+use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::base::options::{Compression, KeyspaceOptions};
 use crate::cache::{Cache, CacheKey};
@@ -199,6 +200,9 @@ impl TableBuilder {
         properties.entries += 1;
         properties.kinds |= 1 << (kind & 63);
         properties.tombstones += u64::from(is_delete(trailer));
+        if let Some(at_ms) = expiry_of(trailer, value) {
+            properties.expiries.add(at_ms);
+        }
         if kind == Kind::RangeDelete as u8 {
             properties.range_deletes.push(range_delete(key, seq_of(trailer), value));
         }
@@ -342,6 +346,7 @@ impl TableBuilder {
             prefixes: properties.prefixes,
             sketch: properties.sketch,
             range_deletes: properties.range_deletes.into(),
+            expiries: properties.expiries,
         })
     }
 

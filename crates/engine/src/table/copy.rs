@@ -66,9 +66,9 @@ impl WholeBlock<'_> {
     }
 
     /// Fills `summary`. Returns `false`, with an unfinished summary, if a key has two versions, an
-    /// entry is a tombstone, or restarts come at another interval than `restart_interval`. If it
-    /// returns `true`, each key has one version here. Every rule keeps that version, unless another
-    /// input of the compaction has the key. O(entries).
+    /// entry is a tombstone or expires, or restarts come at another interval than
+    /// `restart_interval`. If it returns `true`, each key has one version here. Every rule keeps
+    /// that version, unless another input of the compaction has the key. O(entries).
     pub fn summarize(
         &self,
         restart_interval: usize,
@@ -83,7 +83,10 @@ impl WholeBlock<'_> {
         while cursor.valid() {
             let (key, trailer) = (cursor.key(), cursor.trailer());
             let hash = filter::hash(key);
-            let is_value = kind_of(trailer) == Kind::Put as u8 || is_pointer(trailer);
+            let is_value = matches!(
+                Kind::from_u8(kind_of(trailer)),
+                Some(Kind::Put | Kind::ValuePointer | Kind::Relocate)
+            );
             // Versions of a key lie side by side. Equal hashes of other keys only cost the copy.
             if !is_value || summary.hashes.last() == Some(&hash) {
                 return Ok(false);

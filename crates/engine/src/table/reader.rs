@@ -154,6 +154,7 @@ impl TableReader {
             prefixes: found.prefixes,
             sketch: found.sketch,
             range_deletes: found.range_deletes.into(),
+            expiries: found.expiries,
         };
         TableReader::open(storage, &meta, uid, cache)
     }

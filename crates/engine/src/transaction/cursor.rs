@@ -292,14 +292,14 @@ impl<'t> TransactionCursor<'t> {
         let keys = &self.writes?.keys;
         let (key, write) = keys.range::<[u8], _>((from, Bound::Unbounded)).next()?;
         let is_inside = self.end.as_ref().is_none_or(|end| key < end);
-        is_inside.then_some((&key[..], write.as_ref()))
+        is_inside.then_some((&key[..], write.as_ref().map(|put| &put.value)))
     }
 
     fn own_below(&self, to: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
         let keys = &self.writes?.keys;
         let (key, write) = keys.range::<[u8], _>((Bound::Unbounded, to)).next_back()?;
         let is_inside = self.start.as_ref().is_none_or(|start| key >= start);
-        is_inside.then_some((&key[..], write.as_ref()))
+        is_inside.then_some((&key[..], write.as_ref().map(|put| &put.value)))
     }
 
     /// Begins a walk at a key, or at the end of all.

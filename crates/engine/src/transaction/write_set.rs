@@ -18,8 +18,16 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::values::Value;
 use crate::wal::batch::Batch;
 
-/// The value that a key gets; `None` deletes it.
-type Write = Option<Value>;
+/// What a key gets; `None` deletes it.
+type Write = Option<Put>;
+
+/// A value, and when it expires, in milliseconds since 1970. The transaction itself sees it to its
+/// end.
+#[derive(Clone, Debug)]
+pub(crate) struct Put {
+    pub(crate) value: Value,
+    pub(crate) expiry_ms: Option<u64>,
+}
 
 /// Deleted ranges: the first key, and the least key behind, if there is one.
 type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -143,7 +151,12 @@ impl WriteSet {
             }
             for (key, write) in &writes.keys {
                 match write {
-                    Some(value) => batch.push(Kind::Put, id, key, value)?,
+                    Some(Put { value, expiry_ms: None }) => {
+                        batch.push(Kind::Put, id, key, value)?
+                    }
+                    Some(Put { value, expiry_ms: Some(at_ms) }) => {
+                        batch.push_expiring(id, key, value, *at_ms)?;
+                    }
                     None => batch.push(Kind::Delete, id, key, &[])?,
                 }
             }

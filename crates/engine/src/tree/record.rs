@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use runstone_policy::overlapping::OverlappingTables;
 use runstone_policy::prefix::PrefixRule;
+use runstone_policy::shape::expiry::Expiries;
 use runstone_policy::shape::{
     Edit, Level, Placement, PolicyState, Run, RunSlot, SeqNo, Shape, Table,
 };
@@ -32,13 +33,46 @@ use crate::base::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
 use crate::base::key::KeyspaceId;
-use crate::format::properties::{put_range_deletes, take_range_deletes};
+use crate::format::properties::{
+    put_expiries, put_range_deletes, take_expiries, take_range_deletes,
+};
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 
 /// An edit or a shape whose tables are followed by their range deletes.
 const EXTENDED_EDIT: u64 = 10;
 const EXTENDED_SHAPE: u64 = 11;
+/// The same with expiries behind the range deletes.
+const EXPIRING_EDIT: u64 = 12;
+const EXPIRING_SHAPE: u64 = 13;
+
+/// What a record tells of its tables beyond what every record tells. A record has the least form
+/// that holds all of its tables, so that older releases read what they can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    Plain,
+    /// Their range deletes.
+    Ranges,
+    /// Their range deletes and their expiries.
+    Expiring,
+}
+
+impl Form {
+    fn of<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Form {
+        let of_table =
+            |table: &Arc<Table>| match (table.expiries.entries, table.range_deletes.len()) {
+                (0, 0) => Form::Plain,
+                (0, _) => Form::Ranges,
+                _ => Form::Expiring,
+            };
+        tables.map(of_table).max().unwrap_or(Form::Plain)
+    }
+
+    /// Of the tags of a change in the three forms, this form's.
+    fn tag(self, tags: [u64; 3]) -> u64 {
+        tags[self as usize]
+    }
+}
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,16 +201,16 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::Edit { id, flushed_seq, edit } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            let extended = edit.place.iter().any(|placed| has_range_deletes(&placed.table));
-            encode_edit(edit, extended, out);
-            if extended { EXTENDED_EDIT } else { 5 }
+            let form = Form::of(edit.place.iter().map(|placed| &placed.table));
+            encode_edit(edit, form, out);
+            form.tag([5, EXTENDED_EDIT, EXPIRING_EDIT])
         }
         Change::Shape { id, flushed_seq, shape } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            let extended = shape.tables().any(|(_, table)| has_range_deletes(table));
-            encode_shape(shape, extended, out);
-            if extended { EXTENDED_SHAPE } else { 6 }
+            let form = Form::of(shape.tables().map(|(_, table)| table));
+            encode_shape(shape, form, out);
+            form.tag([6, EXTENDED_SHAPE, EXPIRING_SHAPE])
         }
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
@@ -196,7 +230,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
     }
 }
 
-fn encode_edit(edit: &Edit, extended: bool, out: &mut Vec<u8>) {
+fn encode_edit(edit: &Edit, form: Form, out: &mut Vec<u8>) {
     put_varint(out, edit.remove.len() as u64);
     for id in &edit.remove {
         put_varint(out, *id);
@@ -205,7 +239,7 @@ fn encode_edit(edit: &Edit, extended: bool, out: &mut Vec<u8>) {
     for placement in &edit.place {
         put_varint(out, u64::from(placement.level));
         put_slot(out, placement.slot);
-        encode_table(&placement.table, extended, out);
+        encode_table(&placement.table, form, out);
     }
     put_varint(out, edit.cursors.len() as u64);
     for (level, key) in &edit.cursors {
@@ -240,7 +274,7 @@ fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
     put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }
 
-fn encode_table(table: &Table, extended: bool, out: &mut Vec<u8>) {
+fn encode_table(table: &Table, form: Form, out: &mut Vec<u8>) {
     put_varint(out, table.id);
     put_bytes(out, &table.min_key);
     put_bytes(out, &table.max_key);
@@ -260,16 +294,15 @@ fn encode_table(table: &Table, extended: bool, out: &mut Vec<u8>) {
         put_bytes(out, prefix);
     }
     put_bytes(out, table.sketch.as_bytes());
-    if extended {
+    if form >= Form::Ranges {
         put_range_deletes(out, &table.range_deletes);
+    }
+    if form >= Form::Expiring {
+        put_expiries(out, &table.expiries);
     }
 }
 
-fn has_range_deletes(table: &Table) -> bool {
-    !table.range_deletes.is_empty()
-}
-
-fn encode_shape(shape: &Shape, extended: bool, out: &mut Vec<u8>) {
+fn encode_shape(shape: &Shape, form: Form, out: &mut Vec<u8>) {
     put_varint(out, shape.state.cursors.len() as u64);
     for (level, key) in &shape.state.cursors {
         put_varint(out, u64::from(*level));
@@ -287,12 +320,12 @@ fn encode_shape(shape: &Shape, extended: bool, out: &mut Vec<u8>) {
                 for run in runs {
                     put_varint(out, run.id);
                     put_varint(out, run.last_flush);
-                    encode_tables(&run.tables, extended, out);
+                    encode_tables(&run.tables, form, out);
                 }
             }
             Level::Overlapping(tables) => {
                 put_varint(out, 1);
-                encode_tables(tables, extended, out);
+                encode_tables(tables, form, out);
             }
         }
     }
@@ -300,10 +333,10 @@ fn encode_shape(shape: &Shape, extended: bool, out: &mut Vec<u8>) {
     put_plan(out, shape.pending.as_deref());
 }
 
-fn encode_tables(tables: &[Arc<Table>], extended: bool, out: &mut Vec<u8>) {
+fn encode_tables(tables: &[Arc<Table>], form: Form, out: &mut Vec<u8>) {
     put_varint(out, tables.len() as u64);
     for table in tables {
-        encode_table(table, extended, out);
+        encode_table(table, form, out);
     }
 }
 
@@ -323,6 +356,11 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, BadRecord> {
 }
 
 fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
+    let form = match tag {
+        EXPIRING_EDIT | EXPIRING_SHAPE => Form::Expiring,
+        EXTENDED_EDIT | EXTENDED_SHAPE => Form::Ranges,
+        _ => Form::Plain,
+    };
     Ok(match tag {
         1 => Change::Store { uid: body.take_varint()? },
         2 => Change::Counters {
@@ -337,15 +375,15 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             options: take_string(body)?,
         },
         4 => Change::Dropped { id: take_u32(body)? },
-        5 | EXTENDED_EDIT => Change::Edit {
+        5 | EXTENDED_EDIT | EXPIRING_EDIT => Change::Edit {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            edit: take_edit(body, tag == EXTENDED_EDIT)?,
+            edit: take_edit(body, form)?,
         },
-        6 | EXTENDED_SHAPE => Change::Shape {
+        6 | EXTENDED_SHAPE | EXPIRING_SHAPE => Change::Shape {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            shape: take_shape(body, tag == EXTENDED_SHAPE)?,
+            shape: take_shape(body, form)?,
         },
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
@@ -362,13 +400,13 @@ pub(super) fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> 
     Ok((take_u32(reader)?, reader.take_bytes()?.into()))
 }
 
-fn take_edit(reader: &mut Reader<'_>, extended: bool) -> Decoded<Edit> {
+fn take_edit(reader: &mut Reader<'_>, form: Form) -> Decoded<Edit> {
     Ok(Edit {
         remove: take_list(reader, |reader| reader.take_varint())?,
         place: take_list(reader, |reader| {
             let level = take_u32(reader)?;
             let slot = take_slot(reader)?;
-            Ok(Placement { level, slot, table: Arc::new(take_table(reader, extended)?) })
+            Ok(Placement { level, slot, table: Arc::new(take_table(reader, form)?) })
         })?,
         cursors: take_list(reader, take_cursor)?,
         last_level: match take_u32(reader)? {
@@ -401,7 +439,7 @@ fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
     }
 }
 
-fn take_table(reader: &mut Reader<'_>, extended: bool) -> Decoded<Table> {
+fn take_table(reader: &mut Reader<'_>, form: Form) -> Decoded<Table> {
     Ok(Table {
         id: take_number(reader)?,
         min_key: reader.take_bytes()?.into(),
@@ -414,19 +452,23 @@ fn take_table(reader: &mut Reader<'_>, extended: bool) -> Decoded<Table> {
         filter_bits: take_size(reader)?,
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
         sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
-        range_deletes: match extended {
-            true => take_range_deletes(reader)?.into(),
-            false => Arc::default(),
+        range_deletes: match form {
+            Form::Plain => Arc::default(),
+            Form::Ranges | Form::Expiring => take_range_deletes(reader)?.into(),
+        },
+        expiries: match form {
+            Form::Expiring => take_expiries(reader)?,
+            Form::Plain | Form::Ranges => Expiries::default(),
         },
     })
 }
 
-fn take_shape(reader: &mut Reader<'_>, extended: bool) -> Decoded<Shape> {
+fn take_shape(reader: &mut Reader<'_>, form: Form) -> Decoded<Shape> {
     let cursors = take_list(reader, take_cursor)?.into_iter().collect();
     let last_level = take_u32(reader)?;
     let flush_count = take_number(reader)?;
     let prefix = take_prefix_rule(reader)?;
-    let table = |reader: &mut Reader<'_>| take_table(reader, extended).map(Arc::new);
+    let table = |reader: &mut Reader<'_>| take_table(reader, form).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
             let (id, last_flush) = (take_number(reader)?, take_number(reader)?);
@@ -462,6 +504,7 @@ mod tests {
             prefixes: vec![(*b"a").into()],
             sketch: Sketch::of_nothing(),
             range_deletes: Arc::default(),
+            expiries: Expiries::default(),
         })
     }
 
@@ -550,9 +593,23 @@ mod tests {
         ]
     }
 
+    /// Changes of tables with entries that expire.
+    fn changes_of_expiries() -> Vec<Change> {
+        let expiries = Expiries { entries: 3, first_ms: 1 << 40, last_ms: u64::MAX };
+        let table = Arc::new(Table { expiries, ..(*table(14)).clone() });
+        let place = Placement { level: 0, slot: RunSlot::New(14), table: Arc::clone(&table) };
+        let edit = Edit { place: vec![place], ..Edit::default() };
+        let levels = vec![Level::Overlapping(OverlappingTables::new(vec![table]))];
+        let shape = Shape { levels, ..Shape::default() };
+        vec![
+            Change::Edit { id: 1, flushed_seq: 503, edit },
+            Change::Shape { id: 1, flushed_seq: 503, shape },
+        ]
+    }
+
     #[test]
     fn round_trip_and_every_truncation_is_refused() {
-        let all = [changes(), changes_of_ranges()].concat();
+        let all = [changes(), changes_of_ranges(), changes_of_expiries()].concat();
         let bytes = encode(&all);
         assert_eq!(decode(&bytes), Ok(all.clone()));
         let whole: Vec<usize> = (0..=all.len()).map(|n| encode(&all[..n]).len()).collect();

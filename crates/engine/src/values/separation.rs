@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::expiry::{self, expiry_of};
 use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::base::metrics::{Counter, Metrics};
 use crate::base::value_options::{ValueOptions, ValuePlacement};
@@ -147,7 +148,11 @@ pub(crate) struct Separation {
     values: Arc<ValueFiles>,
     appender: Option<Appender>,
     separate_at: usize,
-    pointer: Vec<u8>,
+    /// Whether it separates values that expire too. Collections that write pointers into the tree
+    /// know no expiry, so where those run such values stay with their keys.
+    separates_expiring: bool,
+    /// The bytes of the entry to store.
+    entry: Vec<u8>,
     fetched: Option<Value>,
 }
 
@@ -161,7 +166,11 @@ impl Separation {
             appender: values.current.as_ref().map(Appender::new),
             values: Arc::clone(values),
             separate_at: options.separate_at as usize,
-            pointer: Vec::new(),
+            separates_expiring: values
+                .current
+                .as_ref()
+                .is_some_and(|file| file.placement != ValuePlacement::Vlog && !file.writes_back),
+            entry: Vec::new(),
             fetched: None,
         })
     }
@@ -191,8 +200,9 @@ impl Separation {
         value: &'a [u8],
     ) -> Result<(u64, &'a [u8])> {
         let kind = Kind::from_u8(kind_of(trailer));
+        let expiry_ms = expiry_of(trailer, value);
         let value = match kind {
-            Some(Kind::ValuePointer | Kind::Relocate) => {
+            Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 let pointer = Pointer::of_entry(value)?;
                 let current = self.values.current.as_ref().map(|store| store.number);
                 if Some(pointer.store) == current {
@@ -208,22 +218,31 @@ impl Separation {
                 }
             }
             Some(Kind::Put) => value,
+            Some(Kind::ExpiringPut) => expiry::split(value).0,
             _ => {
                 self.mark(key, seq_of(trailer))?;
                 return Ok((trailer, value));
             }
         };
         let seq = seq_of(trailer);
-        let separates = value.len() >= self.separate_at;
-        match &mut self.appender {
-            Some(appender) if separates => {
-                appender.append(key, seq, value)?.encode(&mut self.pointer);
-                return Ok((pack(seq, Kind::ValuePointer), &self.pointer));
-            }
-            Some(appender) => appender.mark(key, seq)?,
-            None => {}
+        let separates =
+            value.len() >= self.separate_at && (expiry_ms.is_none() || self.separates_expiring);
+        if let Some(appender) = self.appender.as_mut().filter(|_| separates) {
+            appender.append(key, seq, value)?.encode(&mut self.entry);
+            let Some(at_ms) = expiry_ms else {
+                return Ok((pack(seq, Kind::ValuePointer), &self.entry));
+            };
+            self.entry.extend_from_slice(&at_ms.to_le_bytes());
+            return Ok((pack(seq, Kind::ExpiringPointer), &self.entry));
         }
-        Ok((pack(seq, Kind::Put), value))
+        if let Some(appender) = &mut self.appender {
+            appender.mark(key, seq)?;
+        }
+        let Some(at_ms) = expiry_ms else { return Ok((pack(seq, Kind::Put), value)) };
+        self.entry.clear();
+        self.entry.extend_from_slice(value);
+        self.entry.extend_from_slice(&at_ms.to_le_bytes());
+        Ok((pack(seq, Kind::ExpiringPut), &self.entry))
     }
 
     fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {

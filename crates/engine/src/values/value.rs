@@ -53,6 +53,15 @@ impl Value {
         }
     }
 
+    /// The value without its last `count` bytes.
+    pub(crate) fn without_end(self, count: usize) -> Value {
+        match self.0 {
+            _ if count == 0 => self,
+            Repr::Block { block, at, len } => Value::in_block(&block, at, len - count as u32),
+            _ => Value::owned(&self[..self.len() - count]),
+        }
+    }
+
     /// The bytes of a record from `at` on.
     pub(crate) fn of_record(bytes: Arc<Vec<u8>>, at: usize) -> Value {
         Value(Repr::Record { bytes, at: at as u32 })

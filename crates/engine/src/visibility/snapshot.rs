@@ -49,6 +49,11 @@ impl Visibility {
         points.dedup();
         points
     }
+
+    /// The number of the newest snapshot; 0 if there is none.
+    pub(crate) fn newest_snapshot(&self) -> SeqNo {
+        self.live.lock().keys().next_back().copied().unwrap_or(0)
+    }
 }
 
 /// A view of all keyspaces that later writes do not change (P5). Dropping it lets compactions

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes of one key)
+//! value     := ... | expiry u64, in milliseconds since 1970, if the kind says that it expires
 //! ```
 
 use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
@@ -71,6 +73,26 @@ impl Batch {
         }
         self.count += 1;
         self.deletes += u64::from(matches!(kind, Kind::Delete | Kind::RangeDelete));
+        self.user_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Adds a put that expires.
+    pub(crate) fn push_expiring(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+        at_ms: u64,
+    ) -> Result<()> {
+        check_sizes(key.len(), value.len() + EXPIRY_BYTES)?;
+        self.bytes.push(Kind::ExpiringPut as u8);
+        put_varint(&mut self.bytes, u64::from(keyspace));
+        put_bytes(&mut self.bytes, key);
+        put_varint(&mut self.bytes, (value.len() + EXPIRY_BYTES) as u64);
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(&at_ms.to_le_bytes());
+        self.count += 1;
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
@@ -155,7 +177,14 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
     let value = match kind {
         Kind::Delete => &[],
         Kind::Put | Kind::Merge | Kind::Relocate | Kind::RangeDelete => reader.take_bytes()?,
-        Kind::ValuePointer => return Err(Truncated),
+        Kind::ExpiringPut => {
+            let entry = reader.take_bytes()?;
+            if entry.len() < EXPIRY_BYTES {
+                return Err(Truncated);
+            }
+            entry
+        }
+        Kind::ValuePointer | Kind::ExpiringPointer => return Err(Truncated),
     };
     Ok(Operation { kind, keyspace, key, value })
 }

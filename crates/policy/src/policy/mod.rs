@@ -2,11 +2,13 @@
 //! bound. Not the policies: those are in `policies/`.
 
 mod contract;
+pub mod expired;
 pub mod idle;
 pub mod range;
 pub mod space;
 pub mod whole;
 
 pub use contract::*;
+pub use expired::expired_plan;
 pub use idle::idle_plan;
 pub use space::next_plan;

@@ -11,6 +11,7 @@
 //! * a table id lives in one place;
 //! * a trimmed table shows a part of its file that ends where the file does.
 
+pub mod expiry;
 pub mod overlapping;
 pub mod plan;
 pub mod range_delete;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::prefix::PrefixRule;
+use crate::shape::expiry::Expiries;
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::plan::Plan;
 use crate::shape::range_delete::RangeDelete;
@@ -58,6 +60,8 @@ pub struct Table {
     pub sketch: Sketch,
     /// The range deletes among the entries, by start.
     pub range_deletes: Arc<[RangeDelete]>,
+    /// The entries that expire.
+    pub expiries: Expiries,
 }
 
 impl Table {

@@ -253,5 +253,6 @@ fn shape_table(node: &Node) -> Table {
         prefixes: Vec::new(),
         sketch: Sketch::of_nothing(),
         range_deletes: Default::default(),
+        expiries: Default::default(),
     }
 }

@@ -13,6 +13,7 @@ use runstone::{
     Snapshot, Store, WalMode, WriteOptions,
 };
 use runstone_sim::changes;
+use runstone_sim::clock::{LASTING, PASSING, WorkloadClock};
 use runstone_sim::oracle::Change;
 use runstone_sim::random::{Random, number};
 
@@ -49,12 +50,14 @@ fn apply(state: &mut BTreeMap<u64, Content>, batch: &[Write]) {
     for (keyspace, key, value) in batch {
         let content = state.entry(*keyspace).or_default();
         match value {
-            Change::Put(value) => _ = content.insert(key.clone(), value.clone()),
+            Change::Put(value) | Change::PutLasting(value) => {
+                _ = content.insert(key.clone(), value.clone());
+            }
             Change::Merge(operand) => {
                 let old = content.remove(key).map(|old| [&old[..], b","].concat());
                 content.insert(key.clone(), [&old.unwrap_or_default()[..], operand].concat());
             }
-            Change::Delete => _ = content.remove(key),
+            Change::Delete | Change::PutPassing(_) => _ = content.remove(key),
             Change::DeleteRange(end) => content
                 .retain(|found, _| found < key || end.as_ref().is_some_and(|end| found >= end)),
         }
@@ -231,7 +234,13 @@ impl Life {
             let (name, id) = self.pick();
             let keyspace = self.store().keyspace(&name)?;
             let key = format!("key{:02}", self.random.below(40)).into_bytes();
-            if self.random.one_in(4) {
+            if self.random.one_in(10) {
+                let value = vec![7; self.random.below(300) as usize];
+                batch.put_with_ttl(&keyspace, &key, &value, PASSING)?;
+                writes.push((id, key, Change::PutPassing(value)));
+                continue;
+            }
+            if self.random.one_in(5) {
                 batch.delete(&keyspace, &key)?;
                 writes.push((id, key, Change::Delete));
                 continue;
@@ -254,13 +263,20 @@ impl Life {
                 _ => self.random.below(100),
             };
             let value: Vec<u8> = (0..len).map(|i| (self.random.draw() >> (i % 40)) as u8).collect();
+            if self.random.one_in(5) {
+                batch.put_with_ttl(&keyspace, &key, &value, LASTING)?;
+                writes.push((id, key, Change::PutLasting(value)));
+                continue;
+            }
             batch.put(&keyspace, &key, &value)?;
             writes.push((id, key, Change::Put(value)));
         }
         let sync = self.random.one_in(6);
         self.world.batches.push(writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        self.store().write(&batch, WriteOptions { durability: Some(durability) })?;
+        let outcome = self.store().write(&batch, WriteOptions { durability: Some(durability) });
+        WorkloadClock::tick();
+        outcome?;
         self.world.acknowledged += 1;
         if sync {
             self.world.synced();

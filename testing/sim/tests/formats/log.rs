@@ -109,7 +109,7 @@ pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
             assert!(first == next && unsynced < first && count >= 1);
             for seq in first..first + count {
                 let (kind, keyspace) = (reader.u8(), reader.varint());
-                assert!(matches!(kind, 0..=3 | 5), "kind {kind}");
+                assert!(matches!(kind, 0..=3 | 5 | 6), "kind {kind}");
                 let key = reader.bytes().to_vec();
                 let value = if kind == 0 { Vec::new() } else { reader.bytes().to_vec() };
                 operations.push(Operation { seq, kind, keyspace, key, value });

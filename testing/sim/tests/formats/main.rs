@@ -95,10 +95,16 @@ fn visible<'a>(versions: &'a [Entry], ranges: &[&Entry]) -> (Vec<&'a Entry>, Opt
         match entry.kind {
             0 | 3 => break,
             2 => operands.push(entry),
+            6 | 7 if is_past(entry) => break,
             _ => return (operands, Some(entry)),
         }
     }
     (operands, None)
+}
+
+/// Whether an entry has expired: in the samples, those of 1970 have.
+fn is_past(entry: &Entry) -> bool {
+    bytes::at(&entry.value, entry.value.len() as u64 - 8).u64() < 365 * 24 * 3600 * 1000
 }
 
 /// What a store's files hold.
@@ -123,7 +129,8 @@ fn read_store(files: &Files, met: &mut Met) -> State {
         let (operands, base) = visible(all, &ranges);
         let base = base.map(|entry| match entry.kind {
             1 => entry.value.clone(),
-            4 | 5 => {
+            6 => entry.value[..entry.value.len() - 8].to_vec(),
+            4 | 5 | 7 => {
                 let mut pointer = bytes::at(&entry.value, 0);
                 values[&pointer.varint()].value(entry, &mut pointer)
             }
@@ -158,8 +165,8 @@ fn every_placement_and_device_is_as_the_document_says() {
     }
     assert!(met.tables.has_hash_index && met.has_log);
     assert_eq!(met.record_kinds, [1, 2, 3].into(), "values, tags and markers");
-    assert_eq!(met.entry_kinds, [0, 1, 2, 3, 4].into());
-    let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 7, 8, 10, 11].into();
+    assert_eq!(met.entry_kinds, [0, 1, 2, 3, 4, 6, 7].into());
+    let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13].into();
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);
 }
 

@@ -47,6 +47,8 @@ pub struct Table {
     pub prefixes: Vec<Vec<u8>>,
     pub sketch: Vec<u8>,
     pub range_deletes: Vec<RangeDelete>,
+    /// Entries that expire, the first instant and the last.
+    pub expiries: (u64, u64, u64),
     /// The smallest key of the file.
     pub file_min_key: Vec<u8>,
 }
@@ -104,17 +106,17 @@ impl Store {
                 (keyspace.name, keyspace.options) = (body.text(), body.text());
             }
             4 => drop(self.keyspaces.remove(&body.varint()).expect("is there")),
-            5 | 10 => {
+            5 | 10 | 12 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = keyspace.flushed_seq.max(body.varint());
-                if keyspace.edit(body, tag == 10) {
+                if keyspace.edit(body, tag) {
                     self.planned.insert(tag);
                 }
             }
-            6 | 11 => {
+            6 | 11 | 13 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = body.varint();
-                if keyspace.shape(body, tag == 11) {
+                if keyspace.shape(body, tag) {
                     self.planned.insert(tag);
                 }
             }
@@ -143,11 +145,11 @@ impl Store {
 
 impl Keyspace {
     /// Whether a plan is left.
-    fn edit(&mut self, body: &mut Bytes<'_>, has_ranges: bool) -> bool {
+    fn edit(&mut self, body: &mut Bytes<'_>, tag: u64) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
             let (level, run) = (body.varint(), take_slot(body));
-            (level, run, take_table(body, has_ranges))
+            (level, run, take_table(body, tag))
         });
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
@@ -180,7 +182,7 @@ impl Keyspace {
     }
 
     /// Whether a plan is left.
-    fn shape(&mut self, body: &mut Bytes<'_>, has_ranges: bool) -> bool {
+    fn shape(&mut self, body: &mut Bytes<'_>, tag: u64) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
         self.flush_count = body.varint();
@@ -190,9 +192,9 @@ impl Keyspace {
             let runs = match body.varint() {
                 0 => body.list(|body| {
                     let (run, last_flush) = (body.varint(), body.varint());
-                    (Some(run), last_flush, body.list(|body| take_table(body, has_ranges)))
+                    (Some(run), last_flush, body.list(|body| take_table(body, tag)))
                 }),
-                1 => vec![(None, 0, body.list(|body| take_table(body, has_ranges)))],
+                1 => vec![(None, 0, body.list(|body| take_table(body, tag)))],
                 kind => panic!("level of kind {kind}"),
             };
             for (run, last_flush, tables) in runs {
@@ -221,7 +223,7 @@ fn take_slot(body: &mut Bytes<'_>) -> Option<u64> {
     (slot != 2).then_some(run)
 }
 
-fn take_table(body: &mut Bytes<'_>, has_ranges: bool) -> Table {
+fn take_table(body: &mut Bytes<'_>, tag: u64) -> Table {
     let (id, min_key, max_key) = (body.varint(), body.bytes().to_vec(), body.bytes().to_vec());
     Table {
         id,
@@ -236,8 +238,14 @@ fn take_table(body: &mut Bytes<'_>, has_ranges: bool) -> Table {
         filter_bits: body.varint(),
         prefixes: body.list(|body| body.bytes().to_vec()),
         sketch: body.bytes().to_vec(),
-        range_deletes: if has_ranges { body.list(take_range_delete) } else { Vec::new() },
+        range_deletes: if tag >= 10 { body.list(take_range_delete) } else { Vec::new() },
+        expiries: if tag >= 12 { take_expiries(body) } else { (0, 0, 0) },
     }
+}
+
+/// How many entries expire, when the first one does and when the last.
+pub fn take_expiries(body: &mut Bytes<'_>) -> (u64, u64, u64) {
+    (body.varint(), body.u64(), body.u64())
 }
 
 /// Whether there is one.

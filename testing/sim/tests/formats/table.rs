@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::bytes::{Bytes, PHI, at, common_prefix, head, low32, xxh3, xxh3_seeded};
-use super::manifest::{Table, take_range_delete};
+use super::manifest::{Table, take_expiries, take_range_delete};
 
 /// One entry of a table.
 #[derive(Clone, Debug)]
@@ -273,12 +273,20 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
                     ranges.map(|entry| (entry.key.clone(), entry.value.clone(), entry.seq));
                 assert!(found == table.range_deletes && ranges.eq(found));
             }
+            129 => {
+                let of_entry = |entry: &Entry| at(&entry.value, entry.value.len() as u64 - 8).u64();
+                let all = entries.iter().filter(|entry| matches!(entry.kind, 6 | 7)).map(of_entry);
+                let (first, last) = (all.clone().min().expect("one"), all.clone().max());
+                let expected = (all.count() as u64, first, last.expect("one"));
+                assert_eq!((take_expiries(&mut of), table.expiries), (expected, expected));
+            }
             128 => assert!(value == table.sketch && value == sketch(entries)),
             _ => panic!("property {tag}"),
         }
     }
     assert_eq!(tags.contains(&4), !table.prefixes.is_empty());
     assert_eq!(tags.contains(&9), !table.range_deletes.is_empty());
+    assert_eq!(tags.contains(&129), table.expiries.0 > 0);
     assert!([1, 2, 3, 5, 128].iter().all(|tag| tags.contains(tag)));
 }
 

@@ -142,7 +142,8 @@ impl<'a> Values<'a> {
     /// The value that an entry points to, which is what is behind the pointer's file number.
     pub fn value(&self, entry: &Entry, pointer: &mut Bytes<'_>) -> Vec<u8> {
         let (group, stream_offset, len) = (pointer.varint(), pointer.varint(), pointer.varint());
-        assert!(pointer.is_empty());
+        let expiry_bytes = if entry.kind == 7 { 8 } else { 0 };
+        assert_eq!(pointer.0.len(), expiry_bytes);
         let groups = match self.file.placement {
             2 => self.file.groups.len() - 1,
             _ => self.file.groups.len(),
@@ -152,7 +153,7 @@ impl<'a> Values<'a> {
         let record = self.find(group as usize, stream_offset);
         assert_eq!((record.kind, record.key), (1, &entry.key[..]));
         match entry.kind {
-            4 => assert_eq!(record.seq, entry.seq),
+            4 | 7 => assert_eq!(record.seq, entry.seq),
             _ => assert!(record.seq < entry.seq),
         }
         assert_eq!(record.value.len() as u64, len);

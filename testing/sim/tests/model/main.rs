@@ -4,6 +4,7 @@ mod block_ssd;
 mod cursors;
 mod dead_ranges;
 mod estimates;
+mod expiry;
 mod extreme_options;
 mod merge_operators;
 mod operations;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
 use runstone::{Background, Durability, Error, Options, Store, TransactionOptions, WriteOptions};
+use runstone_sim::clock::{LASTING, PASSING, WorkloadClock};
 use runstone_sim::crash::judge;
 use runstone_sim::oracle::{Change, Oracle, Write};
 use runstone_sim::workload::{
@@ -33,6 +34,12 @@ fn commit(
         let keyspace = &keyspaces[write.keyspace];
         match &write.change {
             Change::Put(value) => transaction.put(keyspace, &write.key, value)?,
+            Change::PutLasting(value) => {
+                transaction.put_with_ttl(keyspace, &write.key, value, LASTING)?;
+            }
+            Change::PutPassing(value) => {
+                transaction.put_with_ttl(keyspace, &write.key, value, PASSING)?;
+            }
             Change::Delete => transaction.delete(keyspace, &write.key)?,
             Change::Merge(_) => unreachable!("operands are left out"),
             Change::DeleteRange(Some(end)) => {
@@ -43,7 +50,9 @@ fn commit(
     }
     run.oracle.attempt(writes);
     let durability = if sync { Durability::Sync } else { Durability::Buffered };
-    transaction.commit(WriteOptions { durability: Some(durability) })?;
+    let outcome = transaction.commit(WriteOptions { durability: Some(durability) });
+    WorkloadClock::tick();
+    outcome?;
     run.oracle.acknowledge();
     if sync {
         run.oracle.synced();

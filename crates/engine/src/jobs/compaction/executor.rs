@@ -20,7 +20,7 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
 use crate::jobs::folding::Folding;
-use crate::jobs::liveness::{Liveness, RangeGuard};
+use crate::jobs::liveness::{Liveness, Past, RangeGuard};
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::read::source::{RunIter, Source};
 use crate::table::builder::TableLayout;
@@ -231,7 +231,9 @@ impl Execution<'_> {
             true => DropGuard::new(&Default::default(), &ids),
             false => guard,
         };
-        let live = Liveness::new(self.compactor.visibility.points(), Some(guard));
+        let visibility = &self.compactor.visibility;
+        let past = Past::now(&self.compactor.catalog.env, visibility);
+        let live = Liveness::new(visibility.points(), Some(guard)).with_past(past);
         // A group whose pointers are written back trusts the tree to hold every range delete.
         let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
         let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {

@@ -1,0 +1,48 @@
+//! Entries that expire. Such an entry has a kind of its own, and its last eight bytes are the
+//! instant from which on nobody sees it: milliseconds since 1970, little-endian. It acts as a
+//! tombstone then: older versions of its key stay hidden.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::base::key::kind_of;
+
+/// Bytes of the instant.
+pub(crate) const EXPIRY_BYTES: usize = 8;
+
+/// Whether an entry with this trailer expires.
+#[inline]
+pub(crate) fn expires(trailer: u64) -> bool {
+    matches!(kind_of(trailer), 6 | 7)
+}
+
+/// The bytes of an entry that expires, without the instant; and the instant. An entry that is too
+/// short for one, which no store writes, has expired.
+#[inline]
+pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
+    match entry.split_last_chunk::<EXPIRY_BYTES>() {
+        Some((bytes, at_ms)) => (bytes, u64::from_le_bytes(*at_ms)),
+        None => (&[], 0),
+    }
+}
+
+/// The instant at which an entry expires; `None` for never.
+#[inline]
+pub(crate) fn expiry_of(trailer: u64, entry: &[u8]) -> Option<u64> {
+    expires(trailer).then(|| split(entry).1)
+}
+
+/// Until when a key has its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Until it is replaced or deleted.
+    Never,
+    /// Until this instant, unless it is replaced or deleted before.
+    At(SystemTime),
+}
+
+impl Expiry {
+    pub(crate) fn of(at_ms: Option<u64>) -> Expiry {
+        let at = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+        at_ms.and_then(at).map_or(Expiry::Never, Expiry::At)
+    }
+}

@@ -1,0 +1,50 @@
+//! Finds tables of which every entry has expired: nobody sees any of them, so they leave the tree
+//! unread. Not a policy: it comes before what the policy wants.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::shape::plan::{Busy, Plan};
+use crate::shape::{Level, SeqNo, Shape, Table, TableId};
+
+/// A plan that drops the tables that are past at `now_ms`, if no job uses them.
+///
+/// 1. No snapshot sees an entry of such a table: `newest_snapshot` is below its numbers. What a
+///    snapshot sees stays in the tree, as it does when a range is deleted.
+/// 2. An expired entry hides older versions of its key. So no table that stays, in its layer or
+///    below, holds older entries between its bounds.
+///
+/// O(tables) if none is past; otherwise each of those is looked for in every run below.
+pub fn expired_plan(
+    shape: &Shape,
+    busy: &Busy,
+    now_ms: u64,
+    newest_snapshot: SeqNo,
+) -> Option<Plan> {
+    let is_free = |table: &Table| {
+        table.is_past(now_ms) && table.min_seq > newest_snapshot && !busy.tables.contains(&table.id)
+    };
+    let mut past: Vec<(u32, &Arc<Table>)> =
+        shape.tables().filter(|(_, table)| is_free(table)).collect();
+    loop {
+        let ids: BTreeSet<TableId> = past.iter().map(|(_, table)| table.id).collect();
+        past.retain(|(level, table)| !hides_others(shape, *level, table, &ids));
+        if past.len() == ids.len() {
+            break;
+        }
+    }
+    let drops: Vec<TableId> = past.iter().map(|(_, table)| table.id).collect();
+    let why = format!("{} tables hold only what has expired", drops.len());
+    (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
+}
+
+/// Whether a table may hide entries of others at its level or deeper, except of `gone`.
+fn hides_others(shape: &Shape, level: u32, table: &Table, gone: &BTreeSet<TableId>) -> bool {
+    let is_hidden = |other: &Arc<Table>| other.min_seq < table.max_seq && !gone.contains(&other.id);
+    shape.levels.iter().skip(level as usize).any(|level| match level {
+        Level::Runs(runs) => runs
+            .iter()
+            .any(|run| run.overlapping(&table.min_key, &table.max_key).iter().any(is_hidden)),
+        Level::Overlapping(tables) => tables.meeting(&table.min_key, &table.max_key).any(is_hidden),
+    })
+}

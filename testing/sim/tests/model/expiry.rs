@@ -1,0 +1,326 @@
+//! Entries that expire: when they are hidden, from whom, and how their space comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, UNIX_EPOCH};
+
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, Batch, Clock, Expiry, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions,
+    Store, TransactionOptions, ValuePlacement, WriteOptions,
+};
+
+/// A clock that tests set.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl TestClock {
+    fn set(&self, seconds: u64) {
+        self.0.store(seconds * 1000, Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+struct World {
+    clock: Arc<TestClock>,
+    storage: MemoryStorage,
+    options: Options,
+    store: Option<Store>,
+}
+
+impl World {
+    fn new(change: impl FnOnce(&mut KeyspaceOptions)) -> World {
+        let clock = Arc::new(TestClock::default());
+        clock.set(1000);
+        let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+        keyspace.shape.table_bytes = 64 << 10;
+        change(&mut keyspace);
+        let options = Options {
+            background: Background::Manual,
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let mut world = World { clock, storage: MemoryStorage::new(), options, store: None };
+        world.reopen();
+        world
+    }
+
+    fn reopen(&mut self) {
+        if let Some(store) = self.store.take() {
+            store.close().expect("closes");
+        }
+        let store = Store::open_on(Arc::new(self.storage.clone()), self.options.clone());
+        self.store = Some(store.expect("opens"));
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("open")
+    }
+
+    fn keyspace(&self) -> &Keyspace {
+        self.store().default_keyspace()
+    }
+
+    fn put(&self, key: &str, value: &str, ttl: u64) {
+        self.keyspace().put_with_ttl(key, value, Duration::from_secs(ttl)).expect("writes");
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        let value = self.keyspace().get(key).expect("reads");
+        let found = self.keyspace().multi_get(&[key]).expect("reads").swap_remove(0);
+        assert_eq!(value.as_deref(), found.as_deref());
+        value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
+    }
+
+    fn keys(&self, options: ReadOptions) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut cursor = self.keyspace().cursor(options).expect("opens");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+        cursor.seek_to_first().expect("seeks");
+        while cursor.valid() {
+            keys.push(text(cursor.key()));
+            cursor.next().expect("steps");
+        }
+        let mut back = Vec::new();
+        cursor.seek_to_last().expect("seeks");
+        while cursor.valid() {
+            back.push(text(cursor.key()));
+            cursor.prev().expect("steps");
+        }
+        back.reverse();
+        assert_eq!(keys, back);
+        keys
+    }
+
+    fn entries(&self) -> u64 {
+        self.keyspace().shape().tables().map(|(_, table)| table.entries).sum()
+    }
+}
+
+/// Options that keep values inline, in hash groups, in hash groups whose pointers are written back,
+/// and in a log.
+fn placements() -> [fn(&mut KeyspaceOptions); 4] {
+    fn apart(keyspace: &mut KeyspaceOptions, placement: ValuePlacement, pointers: GcPointers) {
+        (keyspace.values.placement, keyspace.values.gc_pointers) = (placement, pointers);
+        (keyspace.values.separate_at, keyspace.values.cold_stream) = (4, false);
+        (keyspace.values.groups, keyspace.values.slot_bytes) = (2, 4096);
+        keyspace.values.vlog_chunk_bytes = 8192;
+    }
+    [
+        |_| (),
+        |keyspace| apart(keyspace, ValuePlacement::HashGrouped, GcPointers::Stable),
+        |keyspace| apart(keyspace, ValuePlacement::HashGrouped, GcPointers::Writeback),
+        |keyspace| apart(keyspace, ValuePlacement::Vlog, GcPointers::Stable),
+    ]
+}
+
+#[test]
+fn an_expired_entry_is_hidden_wherever_it_lies() {
+    for change in placements() {
+        let mut world = World::new(change);
+        for step in 0..6 {
+            world.clock.set(1000);
+            if step > 0 {
+                world.reopen();
+            }
+            world.keyspace().put("old", "older").expect("writes");
+            world.put("old", "newer", 10);
+            world.put("long", "12345678", 100);
+            world.keyspace().put("plain", "abcdefgh").expect("writes");
+            match step {
+                1 => world.store().flush().expect("flushes"),
+                2 => world.store().compact().expect("compacts"),
+                3 => world.reopen(),
+                _ => {}
+            }
+            assert_eq!(world.get("old").as_deref(), Some("newer"));
+            assert_eq!(world.keys(ReadOptions::default()), ["long", "old", "plain"]);
+            world.clock.set(1009);
+            assert_eq!(world.get("old").as_deref(), Some("newer"));
+            world.clock.set(1010);
+            if step == 4 {
+                world.store().flush().expect("flushes");
+            }
+            if step == 5 {
+                world.store().compact().expect("compacts");
+            }
+            assert_eq!(world.get("old"), None, "what it replaced stays hidden");
+            assert_eq!(world.keys(ReadOptions::default()), ["long", "plain"]);
+            assert_eq!(world.get("long").as_deref(), Some("12345678"));
+            assert!(world.store().verify().expect("verifies").is_clean());
+        }
+        world.clock.set(2000);
+        world.store().compact().expect("compacts");
+        assert_eq!(world.entries(), 1, "only the plain entry is left");
+        world.clock.set(1);
+        world.reopen();
+        assert_eq!(world.keys(ReadOptions::default()), ["plain"], "nothing comes back");
+    }
+}
+
+#[test]
+fn what_a_cursor_saw_stays_readable_until_it_ends() {
+    for change in placements() {
+        let world = World::new(change);
+        for i in 0..200 {
+            world.put(&format!("{i:03}"), &format!("value {i}"), 10 + i);
+        }
+        world.store().flush().expect("flushes");
+        let snapshot = world.store().snapshot();
+        let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
+        cursor.seek(b"050").expect("seeks");
+        world.clock.set(2000);
+        assert!(world.keys(ReadOptions::default().at(&snapshot)).is_empty(), "past for snapshots");
+        assert!(world.keyspace().get_at("050", &snapshot).expect("reads").is_none());
+        world.store().compact().expect("compacts");
+        world.store().collect_values().expect("collects");
+        for i in 50..200 {
+            assert_eq!(cursor.key(), format!("{i:03}").as_bytes());
+            assert_eq!(cursor.value(), format!("value {i}").as_bytes());
+            cursor.next().expect("steps");
+        }
+        assert!(!cursor.valid());
+        drop((cursor, snapshot));
+        world.store().compact().expect("compacts");
+        assert_eq!(world.entries(), 0);
+    }
+}
+
+#[test]
+fn a_table_that_is_past_leaves_unread() {
+    let world = World::new(|keyspace| keyspace.ttl_seconds = 100);
+    for round in 0..4 {
+        world.clock.set(1000 + round);
+        for i in 0..2000 {
+            world.keyspace().put(format!("{i:05}"), [9; 100]).expect("writes");
+        }
+        world.store().flush().expect("flushes");
+        world.store().wait_idle().expect("works");
+    }
+    assert!(world.entries() >= 2000);
+    let read = || world.store().metrics().counters.compaction_bytes_read;
+    let before = read();
+    let snapshot = world.store().snapshot();
+    world.clock.set(1200);
+    world.store().wait_idle().expect("works");
+    assert!(world.entries() >= 2000, "the snapshot keeps what it saw");
+    drop(snapshot);
+    // The drop alone tells nobody; the next change or the next look does.
+    world.keyspace().put_with_ttl("later", "", Duration::from_secs(1 << 40)).expect("writes");
+    world.store().flush().expect("flushes");
+    world.store().wait_idle().expect("works");
+    assert_eq!(world.entries(), 1);
+    assert_eq!(read(), before, "no table was read");
+}
+
+#[test]
+fn a_settled_tree_is_looked_at_again_when_a_table_is_past() {
+    let world = World::new(|keyspace| keyspace.ttl_seconds = 100);
+    for i in 0..1000 {
+        world.keyspace().put(format!("{i:05}"), [9; 100]).expect("writes");
+    }
+    world.store().flush().expect("flushes");
+    world.store().wait_idle().expect("works");
+    world.clock.set(1099);
+    world.store().wait_idle().expect("works");
+    assert_eq!(world.entries(), 1000);
+    world.clock.set(1100);
+    world.store().wait_idle().expect("works");
+    assert_eq!(world.entries(), 0);
+    assert_eq!(world.store().metrics().counters.compaction_bytes_read, 0);
+}
+
+/// The values of an all-expired keyspace are dead records, whose space comes back.
+#[test]
+fn expired_values_die_in_their_groups() {
+    let world = World::new(|keyspace| {
+        placements()[1](keyspace);
+        keyspace.ttl_seconds = 100;
+    });
+    for i in 0..2000 {
+        world.keyspace().put(format!("{i:05}"), [9; 1000]).expect("writes");
+    }
+    world.store().flush().expect("flushes");
+    let used = |world: &World| -> u64 {
+        world.keyspace().value_usage().iter().map(|usage| usage.disk_bytes).sum()
+    };
+    let before = used(&world);
+    world.clock.set(2000);
+    world.store().compact().expect("compacts");
+    assert!(used(&world) * 20 < before, "{} of {before}", used(&world));
+}
+
+#[test]
+fn an_operand_counts_from_nothing_once_its_base_has_expired() {
+    for flushes in [false, true] {
+        let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());
+        world.put("k", "base", 10);
+        world.keyspace().merge("k", "a").expect("writes");
+        if flushes {
+            world.store().flush().expect("flushes");
+            world.keyspace().merge("k", "b").expect("writes");
+            world.store().compact().expect("compacts");
+        } else {
+            world.keyspace().merge("k", "b").expect("writes");
+        }
+        assert_eq!(world.get("k").as_deref(), Some("base,a,b"));
+        world.clock.set(1010);
+        assert_eq!(world.get("k").as_deref(), Some("a,b"));
+        world.store().compact().expect("compacts");
+        assert_eq!(world.get("k").as_deref(), Some("a,b"));
+        assert_eq!(world.entries(), 1, "folded");
+    }
+}
+
+#[test]
+fn batches_transactions_and_conditional_writes_expire() {
+    let world = World::new(|keyspace| keyspace.ttl_seconds = 10);
+    let (store, keyspace) = (world.store(), world.keyspace());
+    let ttl = Duration::from_secs(20);
+    let mut batch = Batch::new();
+    batch.put(keyspace, "a", "1").expect("adds");
+    batch.put_with_ttl(keyspace, "b", "1", ttl).expect("adds");
+    store.write(&batch, WriteOptions::default()).expect("writes");
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.put(keyspace, "c", "1").expect("writes");
+    transaction.put_with_ttl(keyspace, "d", "1", ttl).expect("writes");
+    transaction.commit(WriteOptions::default()).expect("commits");
+    assert!(keyspace.put_if_absent("e", "1").expect("writes").is_none());
+    let at = |key: &str| match keyspace.expiry(key).expect("reads") {
+        Some(Expiry::At(at)) => at.duration_since(UNIX_EPOCH).expect("after").as_secs(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(["a", "b", "c", "d", "e"].map(at), [1010, 1020, 1010, 1020, 1010]);
+    world.clock.set(1010);
+    assert_eq!(world.keys(ReadOptions::default()), ["b", "d"]);
+    assert!(keyspace.put_if_absent("a", "2").expect("writes").is_none(), "it has expired");
+    assert_eq!(keyspace.expiry("c").expect("reads"), None);
+    let options = KeyspaceOptions { ttl_seconds: 0, ..(*keyspace.options()).clone() };
+    store.open_keyspace("default", Some(options)).expect("changes");
+    keyspace.put("a", "3").expect("writes");
+    assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
+}
+
+#[test]
+fn a_senseless_time_to_live_is_refused() {
+    let world = World::new(|_| ());
+    let refused = |ttl| {
+        let error = world.keyspace().put_with_ttl("k", "v", ttl).expect_err("refused");
+        let batched = Batch::new().put_with_ttl(world.keyspace(), "k", "v", ttl);
+        assert_eq!(batched.expect_err("refused").to_string(), error.to_string());
+        error.to_string()
+    };
+    assert!(refused(Duration::ZERO).contains("has ended when the write begins"));
+    assert!(refused(Duration::from_micros(999)).contains("has ended"));
+    assert!(refused(Duration::MAX).contains("ends beyond the clock"));
+    assert!(refused(Duration::from_millis(u64::MAX)).contains("ends beyond the clock"));
+    assert_eq!(world.get("k"), None);
+    let error = KeyspaceOptions::from_toml("ttl_seconds = 999_999_999_999_999").expect_err("long");
+    assert!(error.to_string().contains("ttl_seconds"), "{error}");
+}
