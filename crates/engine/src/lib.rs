@@ -76,6 +76,8 @@ mod how_to {
     struct DeleteRanges;
     #[doc = include_str!("../../../docs/how-to/expire-entries.md")]
     struct ExpireEntries;
+    #[doc = include_str!("../../../docs/how-to/filter-compactions.md")]
+    struct FilterCompactions;
     #[doc = include_str!("../../../docs/how-to/merge-operators.md")]
     struct MergeOperators;
 }
@@ -103,6 +105,7 @@ mod wal;
 mod write;
 
 pub use base::clock::Clock;
+pub use base::compaction_filter::{CompactionFilter, FilterDecision};
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
 pub use base::expiry::Expiry;

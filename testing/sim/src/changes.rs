@@ -11,9 +11,9 @@ use runstone::{
     ValuePlacement,
 };
 
-use crate::oracle::{Change, OPERATOR, Oracle, State, Write};
+use crate::oracle::{Change, Oracle, State, Write};
 use crate::random::Random;
-use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for};
+use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for, set_programs};
 
 /// The placements to draw from. Those where collections write pointers come more often, because
 /// they trust the most.
@@ -76,15 +76,16 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     let (placement, gc_pointers) = PLACEMENTS[random.below(PLACEMENTS.len() as u64) as usize];
     // A life has a merge operator or not. Not every placement goes with one.
     let merges = seed.is_multiple_of(2);
-    keyspace.merge_operator = if merges { OPERATOR.to_string() } else { String::new() };
     let (placement, gc_pointers) = match (merges, placement, gc_pointers) {
         (true, ValuePlacement::Vlog, _) | (true, _, GcPointers::Writeback) => {
             (ValuePlacement::HashGrouped, GcPointers::Stable)
         }
         _ => (placement, gc_pointers),
     };
+    (keyspace.values.placement, keyspace.values.gc_pointers) = (placement, gc_pointers);
+    let filters = !keyspace.compaction_filter.is_empty();
+    set_programs(&mut keyspace, merges, filters);
     let values = &mut keyspace.values;
-    (values.placement, values.gc_pointers) = (placement, gc_pointers);
     (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);
     values.cold_stream = gc_pointers == GcPointers::Stable && random.one_in(2);
     if random.one_in(4) {

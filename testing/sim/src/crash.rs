@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
 use runstone::{Error, Options, Store};
 
+use crate::clock::WorkloadClock;
 use crate::oracle::{Oracle, Survived};
 use crate::workload::{Operation, Run, keyspaces, read_all};
 
@@ -81,6 +82,7 @@ pub fn run(
     options: &Options,
     operations: &[Operation],
 ) -> (Oracle, Result<(), Error>) {
+    WorkloadClock::restart();
     let store = match open(storage, options) {
         Ok(store) => store,
         Err(error) => return (Oracle::default(), Err(error)),

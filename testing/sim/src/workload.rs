@@ -9,9 +9,9 @@ use std::sync::Arc;
 use runstone::policy::filters::FilterAllocation;
 use runstone::policy::partition::Partitioner;
 use runstone::{
-    Background, Batch, CompactionInstall, Compression, Durability, Error, GcPointers, Keyspace,
-    KeyspaceOptions, Options, ReadOptions, Snapshot, Store, SubCompactions, ValueOptions,
-    ValuePlacement, WalMode, WriteOptions,
+    Background, Batch, CompactionFilter, CompactionInstall, Compression, Durability, Error,
+    FilterDecision, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
+    SubCompactions, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
 
 use crate::clock::{LASTING, PASSING, WorkloadClock};
@@ -172,6 +172,35 @@ pub fn options(seed: u64, background: Background) -> Options {
     options_for(policy.name(), seed, background)
 }
 
+/// A compaction filter that changes values to what they are already.
+#[derive(Debug)]
+struct Rewriting;
+
+/// Its name.
+const REWRITING: &str = "rewriting";
+
+impl CompactionFilter for Rewriting {
+    fn name(&self) -> &str {
+        REWRITING
+    }
+
+    fn decide(&self, _level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
+        match key.last().is_some_and(|byte| byte % 2 == 0) {
+            true => FilterDecision::Change(value.to_vec()),
+            false => FilterDecision::Keep,
+        }
+    }
+}
+
+/// Sets the merge operator and the compaction filter, where the placement of values goes with them.
+pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool) {
+    let values = &keyspace.values;
+    let may = values.placement != ValuePlacement::Vlog && !values.writes_back();
+    let name = |wanted: bool, name: &str| if may && wanted { name } else { "" }.to_string();
+    keyspace.merge_operator = name(merges, OPERATOR);
+    keyspace.compaction_filter = name(filters, REWRITING);
+}
+
 /// Leaves the choice of a partitioner to a policy that has one of its own.
 pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
     if keyspace.compaction_policy().is_ok_and(|policy| policy.own_partitioner().is_some()) {
@@ -217,9 +246,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     if stack.one_in(4) {
         keyspace.sub_compactions = SubCompactions::Components;
     }
-    if keyspace.values.placement != ValuePlacement::Vlog && !keyspace.values.writes_back() {
-        keyspace.merge_operator = OPERATOR.to_string();
-    }
+    set_programs(&mut keyspace, true, Random::new(seed ^ 0x00f1_17e4).one_in(4));
     keyspace.partition_flushes = Random::new(seed ^ 0x0f1a_5c75).one_in(3);
     Options {
         memory_budget_bytes: 2 << 20,
@@ -229,6 +256,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
         wal_mode: if random.one_in(2) { WalMode::Mapped } else { WalMode::Write },
         seed: Some(seed),
         clock: Arc::new(WorkloadClock),
+        compaction_filters: vec![Arc::new(Rewriting)],
         keyspace: Some(keyspace),
         ..Options::default()
     }
@@ -274,8 +302,7 @@ pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.placement = placement;
         keyspace.values.gc_pointers = GcPointers::Stable;
-        let may_merge = placement != ValuePlacement::Vlog;
-        keyspace.merge_operator = if may_merge { OPERATOR.to_string() } else { String::new() };
+        set_programs(keyspace, true, !keyspace.compaction_filter.is_empty());
     }
     options
 }
@@ -286,7 +313,7 @@ pub fn written_back(options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.cold_stream = false;
         keyspace.values.gc_pointers = GcPointers::Writeback;
-        keyspace.merge_operator.clear();
+        set_programs(keyspace, false, false);
     }
     options
 }

@@ -43,6 +43,7 @@ const OPTIONS: &[(&str, &str)] = &[
         "whether the partitioner cuts flushes too, into tables of at most shape.table_bytes",
     ),
     ("merge_operator", "what `merge` does: add-i64, max, append(,) and others; never changes"),
+    ("compaction_filter", "a filter that the program registers; compactions show it entries"),
     ("ttl_seconds", "seconds after which entries expire; `put --ttl` overrides it; 0 for never"),
     ("compression", "none, lz4 or zstd by level; the last holds for deeper levels"),
     ("l0_slowdown_runs", "level-0 runs at which writers are slowed down"),
@@ -167,7 +168,10 @@ fn print_exit_codes(output: &Output) -> Result<Exit> {
 
 /// The defaults as TOML, with those that are not written because they say nothing.
 fn defaults() -> String {
-    format!("merge_operator = \"\"\nttl_seconds = 0\n{}", KeyspaceOptions::default().to_toml())
+    format!(
+        "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n{}",
+        KeyspaceOptions::default().to_toml()
+    )
 }
 
 fn print_options(output: &Output) -> Result<Exit> {

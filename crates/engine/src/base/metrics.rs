@@ -150,6 +150,10 @@ counters! {
     entries_dropped,
     /// Entries that flushes and compactions found expired.
     entries_expired,
+    /// Entries that compaction filters removed.
+    entries_removed_by_filters,
+    /// Entries that compaction filters changed.
+    entries_changed_by_filters,
     /// Syncs of the log.
     wal_syncs,
     /// Nanoseconds that writers were slowed down.

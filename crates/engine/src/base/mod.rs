@@ -3,6 +3,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod codec;
+pub(crate) mod compaction_filter;
 pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod event;

@@ -19,6 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::compaction_filter::CompactionFilter;
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
 use crate::base::merge_operator::MergeOperator;
@@ -133,6 +134,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
     pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
+    /// Compaction filters that keyspaces may name.
+    pub compaction_filters: Vec<Arc<dyn CompactionFilter>>,
     /// Merge operators that keyspaces may name, beside those that are built in.
     pub merge_operators: Vec<Arc<dyn MergeOperator>>,
     /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
@@ -161,6 +164,7 @@ impl Default for Options {
             listener: None,
             clock: Arc::new(SystemClock),
             prefix_extractors: Vec::new(),
+            compaction_filters: Vec::new(),
             merge_operators: Vec::new(),
             keyspace: None,
         }
@@ -334,6 +338,10 @@ pub struct KeyspaceOptions {
     /// none. It may be set later, and then never changes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub merge_operator: String,
+    /// The compaction filter that compactions show entries to, one that the program registers. Empty
+    /// for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub compaction_filter: String,
     /// How many seconds after its write an entry expires; 0 for never. It holds for writes from now
     /// on that give no time to live of their own, and not for operands.
     #[serde(skip_serializing_if = "is_zero")]
@@ -366,6 +374,7 @@ impl Default for KeyspaceOptions {
             l0_stop_runs: 48,
             debt_slowdown_bytes: 16 << 30,
             merge_operator: String::new(),
+            compaction_filter: String::new(),
             ttl_seconds: 0,
             values: ValueOptions::default(),
         }
@@ -561,7 +570,7 @@ impl KeyspaceOptions {
         policy.check(&self.shape)?;
         self.prefix_rule()?;
         self.values.check()?;
-        self.check_merge_operator()?;
+        self.check_pointer_writers()?;
         let ranges: [(&str, u64, u64, u64); 9] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
@@ -622,20 +631,30 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Collections that write pointers would put them above the operands of their keys.
-    fn check_merge_operator(&self) -> Result<()> {
-        let writes_pointers =
-            self.values.placement == ValuePlacement::Vlog || self.values.writes_back();
-        if !self.merge_operator.is_empty() && writes_pointers {
-            return Err(Error::invalid(
-                format!(
-                    "merge_operator {} does not go with a placement whose collections write \
-                     pointers: those would lie above the operands",
-                    self.merge_operator
-                ),
-                "set values.placement to \"inline\", or to \"hash-grouped\" with \
-                 values.gc_pointers = \"stable\"",
-            ));
+    /// Collections that write pointers would put them above the operands of their keys, and bring
+    /// back what a compaction filter removed.
+    fn check_pointer_writers(&self) -> Result<()> {
+        if self.values.placement != ValuePlacement::Vlog && !self.values.writes_back() {
+            return Ok(());
+        }
+        for (option, name, why) in [
+            ("merge_operator", &self.merge_operator, "those would lie above the operands"),
+            (
+                "compaction_filter",
+                &self.compaction_filter,
+                "those would bring back what it removes",
+            ),
+        ] {
+            if !name.is_empty() {
+                return Err(Error::invalid(
+                    format!(
+                        "{option} {name} does not go with a placement whose collections write \
+                         pointers: {why}"
+                    ),
+                    "set values.placement to \"inline\", or to \"hash-grouped\" with \
+                     values.gc_pointers = \"stable\"",
+                ));
+            }
         }
         Ok(())
     }

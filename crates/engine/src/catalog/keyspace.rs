@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use runstone_policy::prefix::Prefixer;
 use runstone_storage::fork::Process;
 
+use crate::base::compaction_filter::Filtering;
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
 use crate::base::merge_operator::Merging;
@@ -65,6 +66,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
     /// What operands of its keys are for.
     pub(crate) merging: ArcSwap<Merging>,
+    /// What compactions show its entries to.
+    pub(crate) filtering: ArcSwap<Filtering>,
     /// How long writes without a time to live of their own last, in milliseconds; 0 for ever.
     pub(crate) ttl_ms: AtomicU64,
     /// The files that hold its values.
@@ -91,6 +94,7 @@ impl KeyspaceCore {
         let extractors = &registered.prefix_extractors;
         let prefixer = settle_prefixer(state.shape.state.prefix.as_ref(), &options, extractors)?;
         let merging = Merging::find(&options.merge_operator, &registered.merge_operators);
+        let filtering = Filtering::find(&options.compaction_filter, &registered.compaction_filters);
         let version = Version::default().next(state.shape.clone(), |table| {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });
@@ -120,6 +124,7 @@ impl KeyspaceCore {
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             merging: ArcSwap::from_pointee(merging),
+            filtering: ArcSwap::from_pointee(filtering),
             ttl_ms,
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),

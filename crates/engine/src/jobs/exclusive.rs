@@ -36,7 +36,11 @@ impl Runner {
         }
         let held = Held::compactions(&self.schedule, keyspace.id);
         let options = keyspace.options.load();
-        let settled_from = keyspace.values.load().settled_from();
+        // A filter is to see everything.
+        let settled_from = match keyspace.filtering.load().is_used() {
+            true => u64::MAX,
+            false => keyspace.values.load().settled_from(),
+        };
         let wanted = |shape: &Shape| {
             let (policy, options) = (options.compaction_policy()?, &options.shape);
             let shape = &*shape.at(self.env.watch.now_ms());

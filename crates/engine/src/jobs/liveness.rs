@@ -174,6 +174,18 @@ impl Liveness {
         Fate { stays, has_expired, link }
     }
 
+    /// Whether readers of now see a version with this number, or would if its key had no newer one,
+    /// and no snapshot does.
+    pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
+        seq > self.past.newest_snapshot && self.points.last().is_some_and(|now| seq <= *now)
+    }
+
+    /// Whether a deletion in the place of a version of the entered key hides nothing.
+    pub(crate) fn may_go(&mut self, seq: SeqNo) -> bool {
+        self.stripe == Some(0)
+            && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq))
+    }
+
     fn has_expired(&self, trailer: u64, value: &[u8]) -> bool {
         let is_visible = || self.points.last().is_some_and(|now| seq_of(trailer) <= *now);
         expires(trailer) && is_visible() && self.past.holds(trailer, value)

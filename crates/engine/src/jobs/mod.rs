@@ -9,7 +9,8 @@
 //! - [`idle`]: what to do while nobody writes.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`folding`]: operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which
+//!   [`filtering`]: what compaction filters make of them; [`folding`]: operands of merge operators;
+//!   [`cutter`]: where a table ends; [`copier`]: which
 //!   blocks are copied whole.
 //! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
@@ -19,6 +20,7 @@ mod copier;
 mod covered;
 mod cutter;
 mod exclusive;
+mod filtering;
 pub(crate) mod flush;
 mod flush_cuts;
 mod folding;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use runstone_policy::shape::Table;
 
+use crate::base::compaction_filter::FilterDecision;
 use crate::base::error::Result;
+use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, is_pointer, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
@@ -13,6 +15,7 @@ use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::format::record::{Pointer, record_bytes};
 use crate::jobs::copier::Copier;
 use crate::jobs::cutter::Cutter;
+use crate::jobs::filtering::Filter;
 use crate::jobs::folding::{Below, Chain, Folding};
 use crate::jobs::liveness::{Fate, Link, Liveness};
 use crate::read::merge::MergeIter;
@@ -34,14 +37,16 @@ pub(crate) struct Output<'a> {
     first_id: Option<u64>,
     /// Separates values and brings them back; `None` if entries stay as they are.
     pub(crate) separation: Option<Separation>,
+    /// Shows entries to the keyspace's compaction filter; `None` if it has none.
+    pub(crate) filter: Option<Filter>,
     /// Folds operands; `None` if the keyspace has none.
     pub(crate) folding: Option<Folding>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(catalog: &'a Catalog, layout: TableLayout, cutter: Cutter) -> Output<'a> {
-        let (first_id, separation, folding) = (None, None, None);
-        Output { catalog, layout, cutter, first_id, separation, folding }
+        let (first_id, separation, filter, folding) = (None, None, None, None);
+        Output { catalog, layout, cutter, first_id, separation, filter, folding }
     }
 
     /// Tables of known cells, with consecutive ids from `first_id`. So a table is the same, byte by
@@ -133,6 +138,14 @@ pub(crate) fn write_streams(
         (Counter::blocks_copied, copier.blocks),
         (Counter::block_bytes_copied, copier.bytes),
         (Counter::entries_expired, expired),
+        (
+            Counter::entries_removed_by_filters,
+            output.filter.as_ref().map_or(0, |filter| filter.removed),
+        ),
+        (
+            Counter::entries_changed_by_filters,
+            output.filter.as_ref().map_or(0, |filter| filter.changed),
+        ),
     ]);
     if let Some((id, builder)) = open {
         drop(builder);
@@ -212,9 +225,12 @@ impl Writing<'_> {
         if cutter.cuts_before(key, layout.prefixer.as_ref(), table_bytes, self.seen) {
             self.close_table()?;
         }
-        let Output { cutter, layout, separation, .. } = &self.output;
+        let Output { cutter, layout, separation, filter, .. } = &self.output;
         let table = self.open.as_ref().map(|(_, builder)| builder);
-        if separation.is_some() || !self.copier.finds(streams, cutter, layout, table)? {
+        if separation.is_some()
+            || filter.is_some()
+            || !self.copier.finds(streams, cutter, layout, table)?
+        {
             return Ok(false);
         }
         let (min_key, max_key, min_seq) = self.copier.bounds();
@@ -270,7 +286,47 @@ impl Writing<'_> {
             }
             return Ok(());
         }
+        if self.output.filter.is_some()
+            && fate.link.is_none()
+            && self.live.is_of_now(seq_of(trailer))
+        {
+            return self.filter(key, trailer, value);
+        }
         self.add(key, trailer, value).map(drop)
+    }
+
+    /// Writes what the compaction filter makes of a version that only readers of now see.
+    #[inline(never)]
+    fn filter(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
+        let has_value = Kind::from_u8(kind_of(trailer))
+            .is_some_and(|kind| !matches!(kind, Kind::Delete | Kind::RangeDelete | Kind::Merge));
+        let decision = match &mut self.output.filter {
+            Some(filter) if has_value => {
+                filter.decide(&self.output.catalog.env, key, trailer, value)?
+            }
+            _ => FilterDecision::Keep,
+        };
+        let seq = seq_of(trailer);
+        let newest = match decision {
+            FilterDecision::Keep => return self.add(key, trailer, value).map(drop),
+            FilterDecision::Remove if self.live.may_go(seq) => {
+                self.written.dropped += 1;
+                None
+            }
+            FilterDecision::Remove => self.add(key, pack(seq, Kind::Delete), &[])?,
+            FilterDecision::Change(mut new) => match expiry_of(trailer, value) {
+                None => self.add(key, pack(seq, Kind::Put), &new)?,
+                Some(at_ms) => {
+                    new.extend_from_slice(&at_ms.to_le_bytes());
+                    self.add(key, pack(seq, Kind::ExpiringPut), &new)?
+                }
+            },
+        };
+        let place = std::mem::replace(&mut self.last_place, newest);
+        if is_pointer(trailer) && !is_behind(newest, place) {
+            self.written.note_dead(key, value)?;
+        }
+        Ok(())
     }
 
     /// Adds a version to the open table, its value where the options want it. Returns the place of

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use super::DEFAULT_KEYSPACE;
+use crate::base::compaction_filter::Filtering;
 use crate::base::error::{Error, Result};
 use crate::base::merge_operator::Merging;
 use crate::base::options::KeyspaceOptions;
@@ -86,6 +87,9 @@ impl Engine {
             let registered = &self.env.options.merge_operators;
             let merging = Merging::find(&options.merge_operator, registered);
             keyspace.merging.store(Arc::new(merging));
+            let registered = &self.env.options.compaction_filters;
+            let filtering = Filtering::find(&options.compaction_filter, registered);
+            keyspace.filtering.store(Arc::new(filtering));
             keyspace.ttl_ms.store(options.ttl_seconds * 1000, Relaxed);
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())

@@ -1,6 +1,7 @@
 //! The store against a map: operations, cursors, dead ranges, versions, any options, any storage.
 
 mod block_ssd;
+mod compaction_filters;
 mod cursors;
 mod dead_ranges;
 mod estimates;

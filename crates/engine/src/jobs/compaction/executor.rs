@@ -19,6 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
+use crate::jobs::filtering::Filter;
 use crate::jobs::folding::Folding;
 use crate::jobs::liveness::{Liveness, Past, RangeGuard};
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
@@ -145,6 +146,7 @@ impl Execution<'_> {
         let live = self.liveness(&version, &inputs, &moves);
         let mut output = self.output(&version, range.lo);
         output.folding = Folding::of(self.keyspace);
+        output.filter = Filter::of(self.keyspace, self.compaction.output_level);
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at))
     }
@@ -208,8 +210,8 @@ pub(super) fn separation_of(
 ) -> Option<Separation> {
     let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
     let (options, values) = (keyspace.options.load(), keyspace.values.load_full());
-    if keyspace.merging.load().is_used() {
-        // What operands are folded to may be large.
+    if keyspace.merging.load().is_used() || keyspace.filtering.load().is_used() {
+        // What operands are folded to, or entries changed to, may be large.
         return Separation::new(&values, &options.values);
     }
     Separation::of_compaction(&values, &options.values, least_id)

@@ -1,0 +1,106 @@
+//! Compaction filters: programs that look at entries while compactions pass them, and remove or
+//! change those that they no longer want.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What becomes of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterDecision {
+    /// It stays as it is.
+    Keep,
+    /// It goes, as if its key had been deleted when it was written: older versions stay hidden.
+    Remove,
+    /// Its value becomes this one. If it expires, it does so when it would have.
+    Change(Vec<u8>),
+}
+
+/// Looks at entries that compactions pass, from several threads. It sees what readers of now see:
+/// no entry that a snapshot needs, and no operand. When a compaction comes along is not said, so
+/// what it removes may be read for long. [`crate::Keyspace::compact`] shows it everything.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use runstone::{CompactionFilter, FilterDecision, KeyspaceOptions, Options, Store};
+///
+/// /// Removes what belongs to a user who left.
+/// #[derive(Debug)]
+/// struct Left;
+///
+/// impl CompactionFilter for Left {
+///     fn name(&self) -> &str {
+///         "left"
+///     }
+///
+///     fn decide(&self, _level: u32, key: &[u8], _value: &[u8]) -> FilterDecision {
+///         match key.starts_with(b"bob/") {
+///             true => FilterDecision::Remove,
+///             false => FilterDecision::Keep,
+///         }
+///     }
+/// }
+///
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// let options = Options {
+///     compaction_filters: vec![Arc::new(Left)],
+///     keyspace: Some(KeyspaceOptions {
+///         compaction_filter: "left".into(),
+///         ..KeyspaceOptions::default()
+///     }),
+///     ..Options::default()
+/// };
+/// let store = Store::open(dir.path(), options)?;
+/// store.put("alice/1", "stays")?;
+/// store.put("bob/1", "goes")?;
+/// store.compact()?;
+/// assert_eq!(store.default_keyspace().iter()?.count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub trait CompactionFilter: Debug + Send + Sync {
+    /// The name that keyspaces give in `compaction_filter`.
+    fn name(&self) -> &str;
+
+    /// What becomes of an entry that a compaction writes to `level`. If it panics, the entry stays.
+    fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision;
+}
+
+/// The compaction filter of a keyspace.
+#[derive(Debug, Default)]
+pub(crate) struct Filtering {
+    /// `None` if the keyspace has none, or nobody has registered it.
+    filter: Option<Arc<dyn CompactionFilter>>,
+}
+
+impl Filtering {
+    /// The filter that a keyspace names, among those registered.
+    pub(crate) fn find(name: &str, registered: &[Arc<dyn CompactionFilter>]) -> Filtering {
+        let filter = registered.iter().find(|filter| filter.name() == name).cloned();
+        if filter.is_none() && !name.is_empty() {
+            tracing::warn!(name, "no such compaction filter is registered: all entries stay");
+        }
+        Filtering { filter: filter.filter(|_| !name.is_empty()) }
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// The decision on an entry; an error that names the filter if it panicked.
+    pub(crate) fn decide(
+        &self,
+        level: u32,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<FilterDecision, String> {
+        let Some(filter) = &self.filter else { return Ok(FilterDecision::Keep) };
+        let call = AssertUnwindSafe(|| filter.decide(level, key, value));
+        catch_unwind(call).map_err(|_| {
+            let (name, key) = (filter.name(), key.escape_ascii());
+            format!("compaction filter {name} panicked at key \"{key}\"")
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Shows entries to the keyspace's compaction filter while a compaction passes them.
+
+use std::sync::Arc;
+
+use crate::base::compaction_filter::{FilterDecision, Filtering};
+use crate::base::env::Env;
+use crate::base::error::{Error, Result};
+use crate::base::event::Event;
+use crate::base::expiry::{expiry_of, split};
+use crate::base::key::is_pointer;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::table::iterator::Access;
+use crate::values::separation::ValueFiles;
+
+/// The filter of one slice of a compaction.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    filtering: Arc<Filtering>,
+    values: Arc<ValueFiles>,
+    level: u32,
+    /// Whether it panicked before: that is reported once.
+    has_failed: bool,
+    pub(crate) removed: u64,
+    pub(crate) changed: u64,
+}
+
+impl Filter {
+    /// `None` if the keyspace has none. `level` is the one that the compaction writes to.
+    pub(super) fn of(keyspace: &KeyspaceCore, level: u32) -> Option<Filter> {
+        let (filtering, values) = (keyspace.filtering.load_full(), keyspace.values.load_full());
+        let (has_failed, removed, changed) = (false, 0, 0);
+        let filter = Filter { filtering, values, level, has_failed, removed, changed };
+        filter.filtering.is_used().then_some(filter)
+    }
+
+    /// What becomes of an entry with a value. One whose record is gone stays: a newer version
+    /// hides it.
+    pub(super) fn decide(
+        &mut self,
+        env: &Env,
+        key: &[u8],
+        trailer: u64,
+        entry: &[u8],
+    ) -> Result<FilterDecision> {
+        let found;
+        let value = if is_pointer(trailer) {
+            match self.values.resolve(key, trailer, entry, Access::Sequential)? {
+                Some(value) => {
+                    found = value;
+                    &found[..]
+                }
+                None => return Ok(FilterDecision::Keep),
+            }
+        } else if expiry_of(trailer, entry).is_some() {
+            split(entry).0
+        } else {
+            entry
+        };
+        let decision = self.filtering.decide(self.level, key, value).unwrap_or_else(|what| {
+            if !std::mem::replace(&mut self.has_failed, true) {
+                let hint = "the entry stays; mend the filter, or set compaction_filter to \"\"";
+                env.emit(|| Event::BackgroundError { error: Error::invalid(what, hint) });
+            }
+            FilterDecision::Keep
+        });
+        match &decision {
+            FilterDecision::Keep => {}
+            FilterDecision::Remove => self.removed += 1,
+            FilterDecision::Change(_) => self.changed += 1,
+        }
+        Ok(decision)
+    }
+}

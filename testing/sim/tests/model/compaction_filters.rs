@@ -1,0 +1,238 @@
+//! Compaction filters: what they are shown, what their decisions do, and what they cannot break.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, GcPointers,
+    KeyspaceOptions, Options, Store, ValuePlacement,
+};
+
+/// Removes values that begin with `-`, gives those that begin with `+` a new one, and notes what it
+/// was shown.
+#[derive(Debug, Default)]
+struct Signs {
+    shown: Mutex<Vec<(u32, String, Vec<u8>)>>,
+    panics: AtomicBool,
+}
+
+impl Signs {
+    fn take_shown(&self) -> Vec<String> {
+        let shown = std::mem::take(&mut *self.shown.lock().expect("sound"));
+        shown.into_iter().map(|(_, key, _)| key).collect()
+    }
+}
+
+impl CompactionFilter for Signs {
+    fn name(&self) -> &str {
+        "signs"
+    }
+
+    fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
+        let name = String::from_utf8_lossy(key).into_owned();
+        self.shown.lock().expect("sound").push((level, name, value.to_vec()));
+        assert!(!self.panics.load(Relaxed), "told to");
+        match value.first() {
+            Some(b'-') => FilterDecision::Remove,
+            Some(b'+') => FilterDecision::Change([b"new", &value[1..]].concat()),
+            _ => FilterDecision::Keep,
+        }
+    }
+}
+
+fn options(filter: &Arc<Signs>, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
+    let mut keyspace = KeyspaceOptions {
+        compaction_filter: "signs".into(),
+        write_buffer_bytes: 1 << 20,
+        ..KeyspaceOptions::default()
+    };
+    change(&mut keyspace);
+    Options {
+        background: Background::Manual,
+        compaction_filters: vec![Arc::clone(filter) as Arc<dyn CompactionFilter>],
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn apart(keyspace: &mut KeyspaceOptions) {
+    keyspace.values.placement = ValuePlacement::HashGrouped;
+    (keyspace.values.separate_at, keyspace.values.slot_bytes) = (8, 4096);
+    keyspace.values.groups = 2;
+}
+
+fn fresh(options: Options) -> Store {
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+}
+
+fn get(store: &Store, key: &str) -> Option<String> {
+    let value = store.get(key).expect("reads");
+    value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
+}
+
+#[test]
+fn decisions_hold_inline_and_in_hash_groups() {
+    for is_apart in [false, true] {
+        let filter = Arc::new(Signs::default());
+        let change = |keyspace: &mut KeyspaceOptions| {
+            if is_apart {
+                apart(keyspace)
+            }
+        };
+        let store = fresh(options(&filter, change));
+        let ttl = Duration::from_secs(3600);
+        for (key, value) in [("keep", "0123456789"), ("go", "-123456789"), ("new", "+123456789")] {
+            store.put(key, value).expect("writes");
+            let key = format!("{key}/short-lived");
+            store.default_keyspace().put_with_ttl(key, value, ttl).expect("writes");
+        }
+        store.flush().expect("flushes");
+        assert!(filter.take_shown().is_empty(), "flushes show it nothing");
+        assert_eq!(get(&store, "go").as_deref(), Some("-123456789"));
+        store.compact().expect("compacts");
+        assert_eq!(filter.take_shown().len(), 6);
+        for end in ["", "/short-lived"] {
+            assert_eq!(get(&store, &format!("keep{end}")).as_deref(), Some("0123456789"));
+            assert_eq!(get(&store, &format!("go{end}")), None);
+            assert_eq!(get(&store, &format!("new{end}")).as_deref(), Some("new123456789"));
+        }
+        let expiry = store.default_keyspace().expiry("new/short-lived").expect("reads");
+        assert!(matches!(expiry, Some(Expiry::At(_))), "{expiry:?}");
+        let entries = |store: &Store| -> u64 {
+            let shape = store.default_keyspace().shape();
+            shape.tables().map(|(_, table)| table.entries).sum()
+        };
+        assert_eq!(entries(&store), 4);
+        // Each compaction that is asked for shows it everything.
+        store.compact().expect("compacts");
+        assert_eq!(filter.take_shown().len(), 4);
+        assert!(store.verify().expect("verifies").is_clean());
+        if is_apart {
+            let usage = store.default_keyspace().value_usage();
+            let groups = usage.iter().flat_map(|usage| &usage.groups);
+            let dead: u64 = groups.map(|group| group.dead_bytes).sum();
+            // Those of changed values are garbage too: newer records of their keys show it.
+            let removed = ["go", "go/short-lived"];
+            let expected = removed.iter().map(|key| 18 + key.len() as u64 + 10).sum::<u64>();
+            assert_eq!(dead, expected, "the records of removed values are dead");
+        }
+        let counters = store.metrics().counters;
+        let counted = (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
+        assert_eq!(counted, (2, 2));
+    }
+}
+
+/// What it removes in an upper level does not bring back an older version below.
+#[test]
+fn a_removal_hides_older_versions() {
+    let filter = Arc::new(Signs::default());
+    let store = fresh(options(&filter, |keyspace| {
+        keyspace.policy = "tiering".into();
+        keyspace.shape.l0_trigger = 2;
+    }));
+    store.put("a", "older").expect("writes");
+    store.compact().expect("compacts");
+    filter.take_shown();
+    store.put("a", "-newer").expect("writes");
+    let mut shown = Vec::new();
+    for round in 0..20 {
+        if shown.contains(&"a".to_string()) {
+            break;
+        }
+        store.put(format!("b{round}"), "stays").expect("writes");
+        store.flush().expect("flushes");
+        store.wait_idle().expect("works");
+        shown.extend(filter.take_shown());
+    }
+    assert_eq!(shown.iter().filter(|key| *key == "a").count(), 1, "the older one lies apart");
+    assert_eq!(get(&store, "a"), None);
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "a"), None);
+}
+
+#[test]
+fn it_is_not_shown_what_a_snapshot_needs() {
+    let filter = Arc::new(Signs::default());
+    let store = fresh(options(&filter, |keyspace| keyspace.merge_operator = "append(,)".into()));
+    store.put("seen", "-by the snapshot").expect("writes");
+    store.put("replaced", "-by the snapshot").expect("writes");
+    let snapshot = store.snapshot();
+    store.put("replaced", "-by nobody else").expect("writes");
+    store.put("fresh", "-by nobody else").expect("writes");
+    store.default_keyspace().merge("operands", "-1").expect("writes");
+    store.compact().expect("compacts");
+    assert_eq!(filter.take_shown(), ["fresh", "replaced"]);
+    assert_eq!(get(&store, "seen").as_deref(), Some("-by the snapshot"));
+    let keyspace = store.default_keyspace();
+    let old = keyspace.get_at("replaced", &snapshot).expect("reads");
+    assert_eq!(old.as_deref(), Some(&b"-by the snapshot"[..]));
+    assert_eq!(get(&store, "replaced"), None);
+    assert_eq!(get(&store, "operands").as_deref(), Some("-1"));
+    drop(snapshot);
+    store.compact().expect("compacts");
+    assert_eq!(keyspace.iter().expect("opens").count(), 0);
+}
+
+#[derive(Debug, Default)]
+struct Errors(Mutex<Vec<String>>);
+
+impl EventListener for Errors {
+    fn on_event(&self, event: &Event) {
+        if let Event::BackgroundError { error } = event {
+            self.0.lock().expect("sound").push(error.to_string());
+        }
+    }
+}
+
+#[test]
+fn one_that_panics_or_is_unknown_loses_nothing() {
+    let (filter, errors) = (Arc::new(Signs::default()), Arc::new(Errors::default()));
+    let mut known = options(&filter, |_| ());
+    known.listener = Some(Arc::clone(&errors) as Arc<dyn EventListener>);
+    let storage = MemoryStorage::new();
+    let open = |options: &Options| {
+        Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens")
+    };
+    let store = open(&known);
+    filter.panics.store(true, Relaxed);
+    for key in ["a", "b"] {
+        store.put(key, "-").expect("writes");
+    }
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "a").as_deref(), Some("-"));
+    let told = std::mem::take(&mut *errors.0.lock().expect("sound"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("compaction filter signs panicked at key \"a\""), "{told:?}");
+    store.close().expect("closes");
+    let unknown = Options { compaction_filters: Vec::new(), ..known.clone() };
+    let store = open(&unknown);
+    store.put("c", "-").expect("writes");
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "c").as_deref(), Some("-"));
+    store.close().expect("closes");
+    filter.panics.store(false, Relaxed);
+    let store = open(&known);
+    store.compact().expect("compacts");
+    assert_eq!(store.default_keyspace().iter().expect("opens").count(), 0);
+    let none = KeyspaceOptions { compaction_filter: String::new(), ..KeyspaceOptions::default() };
+    store.open_keyspace("default", Some(none)).expect("changes");
+    store.put("d", "-").expect("writes");
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "d").as_deref(), Some("-"), "it was switched off");
+}
+
+#[test]
+fn a_placement_whose_collections_write_pointers_is_refused() {
+    for (placement, pointers) in [
+        (ValuePlacement::Vlog, GcPointers::Stable),
+        (ValuePlacement::HashGrouped, GcPointers::Writeback),
+    ] {
+        let options = options(&Arc::default(), |keyspace| {
+            (keyspace.values.placement, keyspace.values.gc_pointers) = (placement, pointers);
+        });
+        let error = Store::open_on(Arc::new(MemoryStorage::new()), options).expect_err("refused");
+        assert!(error.to_string().contains("compaction_filter signs does not go"), "{error}");
+    }
+}
