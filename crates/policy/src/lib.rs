@@ -30,6 +30,7 @@ pub mod shape;
 pub mod simulator;
 pub mod sketch;
 pub mod text;
+pub mod units;
 
 pub use policy::{range, space, whole};
 pub use shape::{overlapping, plan};

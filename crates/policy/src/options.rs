@@ -23,12 +23,15 @@ pub struct PolicyOptions {
     /// rewrites at most two of level 1. For `fragmented-leveling` and `garnering`.
     pub l0_share_percent: u32,
     /// Capacity of level 1, in bytes. At least [`MIN_TABLE_BYTES`]. Default 256 MiB.
+    #[serde(with = "crate::units::size")]
     pub base_bytes: u64,
     /// Size at which an output table is closed, in bytes. At least [`MIN_TABLE_BYTES`]. Default
     /// 64 MiB.
+    #[serde(with = "crate::units::size")]
     pub table_bytes: u64,
     /// c of Garnering, in thousandths: how much flatter the tree gets than a leveled one; 1000 is
     /// leveling. 1 to 1000. Default 800. For `garnering`.
+    #[serde(rename = "c", with = "crate::units::thousandths")]
     pub c_permille: u32,
     /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
     /// guards, for `guards`. At least 1. Default 9.
@@ -37,6 +40,7 @@ pub struct PolicyOptions {
     pub last_level_runs: u32,
     /// T_s: least size of a table that is cut where the key prefix changes, in bytes. At least
     /// [`MIN_TABLE_BYTES`]. Default 4 MiB. For `adaptive-tiering`.
+    #[serde(with = "crate::units::size")]
     pub split_bytes: u64,
     /// Which levels compact inside themselves when gets meet overlapping tables. Default `every`.
     /// For `adaptive-tiering`.
@@ -52,6 +56,7 @@ pub struct PolicyOptions {
     /// KiB: LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with
     /// more, at under half of leveling's writing (docs/how-to/choose-a-policy.md). For
     /// `adaptive-tiering`.
+    #[serde(with = "crate::units::size")]
     pub access_bytes: u64,
     /// k: most runs of a stack. Under `universal`, the newest runs compact above this number
     /// whatever their sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`,
@@ -221,7 +226,7 @@ impl PolicyOptions {
             ("l0_trigger", u64::from(self.l0_trigger), 1),
             ("base_bytes", self.base_bytes, MIN_TABLE_BYTES),
             ("table_bytes", self.table_bytes, MIN_TABLE_BYTES),
-            ("c_permille", u64::from(self.c_permille), 1),
+            ("c in thousandths", u64::from(self.c_permille), 1),
             ("max_runs", u64::from(self.max_runs), 1),
             ("last_level_runs", u64::from(self.last_level_runs), 1),
             ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
@@ -247,7 +252,7 @@ impl PolicyOptions {
         }
         let most = [
             ("max_space_percent", space, u64::from(MAX_SPACE_PERCENT)),
-            ("c_permille", u64::from(self.c_permille), 1000),
+            ("c in thousandths", u64::from(self.c_permille), 1000),
             ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
             ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
             ("base_bytes", self.base_bytes, MAX_OPTION_BYTES),

@@ -32,6 +32,7 @@ fn seed_of(options: &Options) -> u64 {
 
 /// Runs a workload without faults; returns how many I/O operations it took and the trace hash.
 pub fn count_operations(options: &Options, operations: &[Operation]) -> (u64, u64) {
+    WorkloadClock::restart();
     let storage = SimStorage::new(seed_of(options));
     let mut run = Run::new(open(&storage, options).expect("no faults"), Oracle::default());
     for operation in operations {

@@ -271,7 +271,7 @@ impl Args {
     fn refused(&self, policy: &dyn CompactionPolicy, error: &OptionError) -> Failure {
         let flag = match error.option() {
             "size_ratio" => "--T",
-            "c_permille" => "--c",
+            "c in thousandths" => "--c",
             "max_runs" => "--K",
             "last_level_runs" => "--Z",
             "split_bytes" => "--Ts",

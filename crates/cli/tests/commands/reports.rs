@@ -190,7 +190,7 @@ fn bench_prints_db_bench_lines_and_json() {
     let again = &["bench", "readrandom", "--store", "b", "--use-existing", "--num", "5000"];
     assert!(place.json(again)["benchmarks"][0]["found"].as_u64().is_some_and(|found| found > 2000));
     let options = &place.json(&["stats", "b"])["keyspaces"][0]["options"];
-    assert_eq!(options["filter_bits_per_key_x10"], 80, "stored options stay");
+    assert_eq!(options["filter_bits_per_key"], 8.0, "stored options stay");
 }
 
 #[test]

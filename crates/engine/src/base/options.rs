@@ -2,7 +2,8 @@
 //!
 //! Keyspace options are stored in the manifest as TOML and come back at reopen. Options given then
 //! replace the stored ones, if the change is legal. They cover compaction policy, table layout,
-//! filter memory and compression per level. Sizes are bytes, ratios integers.
+//! filter memory and compression per level. In text a size may have a unit (`"64M"`), and ratios
+//! are decimals; in memory all are integers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
 use rustix::process::{Resource, getrlimit};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::compaction_filter::CompactionFilter;
@@ -279,6 +280,42 @@ impl Options {
 const RENAMED: [(&str, &str); 2] =
     [("merge_install", "compaction_install"), ("sub_merges", "sub_compactions")];
 
+/// Names of options that held tenths and thousandths in text, their present names, and by what a
+/// number is divided. Stores keep text that has them.
+const SCALED: [(&str, &str, u32); 3] = [
+    ("filter_bits_per_key_x10", "filter_bits_per_key", 10),
+    ("c_permille", "c", 1000),
+    ("reserve_permille", "reserve", 1000),
+];
+
+/// The text with present names.
+fn with_present_names(text: &str) -> String {
+    let line = |line: &str| {
+        let (name, number) = line.split_once('=')?;
+        let (_, new, scale) = SCALED.iter().find(|(old, ..)| name.trim() == *old)?;
+        let number: u32 = number.trim().parse().ok()?;
+        Some(format!("{new} = {:?}", f64::from(number) / f64::from(*scale)))
+    };
+    let lines = text.lines().map(|old| line(old).unwrap_or_else(|| old.to_string()));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Reads a codec, or a list of them.
+fn one_or_many<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Vec<Compression>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "none, lz4 or zstd, or a list of them")]
+    enum Codecs {
+        One(Compression),
+        Many(Vec<Compression>),
+    }
+    Ok(match Codecs::deserialize(from)? {
+        Codecs::One(codec) => vec![codec],
+        Codecs::Many(codecs) => codecs,
+    })
+}
+
 /// Ten thousand years.
 const MAX_TTL_SECONDS: u64 = 10_000 * 366 * 24 * 3600;
 
@@ -298,16 +335,19 @@ pub struct KeyspaceOptions {
     /// Numbers of the compaction policy.
     pub shape: PolicyOptions,
     /// A memtable is flushed when it takes this much memory.
+    #[serde(with = "runstone_policy::units::size")]
     pub write_buffer_bytes: u64,
     /// Memtables that may wait for their flush before writers are held up.
     pub max_immutable_memtables: u32,
     /// Raw size of a data block.
+    #[serde(with = "runstone_policy::units::size")]
     pub block_bytes: u32,
     /// The number of entries of a block after which a key is stored whole.
     pub restart_interval: u32,
     /// Whether blocks carry a hash index for point reads.
     pub hash_index: bool,
     /// Filter memory in tenths of a bit per key; 0 for none.
+    #[serde(rename = "filter_bits_per_key", with = "runstone_policy::units::tenths")]
     pub filter_bits_per_key_x10: u32,
     /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
     /// more, so that a get of an absent key reads least (Autumn, Monkey).
@@ -327,7 +367,9 @@ pub struct KeyspaceOptions {
     /// in memory. Else a flush is one table, which spans all keys as a rule, and compactions by
     /// whole tables fall into parts only without it.
     pub partition_flushes: bool,
-    /// Compression by level; the last entry holds for all deeper levels.
+    /// Compression by level; the last entry holds for all deeper levels. In text, a single codec may
+    /// stand for all levels.
+    #[serde(deserialize_with = "one_or_many")]
     pub compression: Vec<Compression>,
     /// Level-0 runs at which writers begin to be slowed down.
     pub l0_slowdown_runs: u32,
@@ -338,7 +380,7 @@ pub struct KeyspaceOptions {
     /// none. It may be set later, and then never changes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub merge_operator: String,
-    /// The compaction filter that compactions show entries to, one that the program registers. Empty
+    /// The compaction filter that compactions show entries to, which the program registers. Empty
     /// for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub compaction_filter: String,
@@ -350,6 +392,7 @@ pub struct KeyspaceOptions {
     pub values: ValueOptions,
     /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0 means
     /// no limit.
+    #[serde(with = "runstone_policy::units::size")]
     pub debt_slowdown_bytes: u64,
 }
 
@@ -541,19 +584,21 @@ impl KeyspaceOptions {
     /// Reads TOML. An unknown name is refused with the known ones, and a former name with the
     /// present one.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
-        let options: KeyspaceOptions = toml::from_str(text).map_err(|error| {
-            let message = error.to_string();
-            let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
-            match RENAMED.iter().find(is_old) {
-                Some((old, new)) => {
-                    Error::invalid(format!("option {old} is called {new}"), "write the new name")
+        let options: KeyspaceOptions =
+            toml::from_str(&with_present_names(text)).map_err(|error| {
+                let message = error.to_string();
+                let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
+                match RENAMED.iter().find(is_old) {
+                    Some((old, new)) => Error::invalid(
+                        format!("option {old} is called {new}"),
+                        "write the new name",
+                    ),
+                    None => Error::invalid(
+                        format!("options do not parse: {}", message.trim()),
+                        "`runstone help options` lists every option with its default",
+                    ),
                 }
-                None => Error::invalid(
-                    format!("options do not parse: {}", message.trim()),
-                    "`runstone help options` lists every option with its default",
-                ),
-            }
-        })?;
+            })?;
         options.check()?;
         Ok(options)
     }
@@ -576,7 +621,7 @@ impl KeyspaceOptions {
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
             ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
             ("restart_interval", self.restart_interval.into(), 1, 1024),
-            ("filter_bits_per_key_x10", self.filter_bits_per_key_x10.into(), 0, 400),
+            ("filter_bits_per_key (in tenths)", self.filter_bits_per_key_x10.into(), 0, 400),
             ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
             ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
             ("debt_slowdown_bytes", self.debt_slowdown_bytes, 0, MAX_OPTION_BYTES),
@@ -741,6 +786,30 @@ mod tests {
     }
 
     #[test]
+    fn text_has_units_decimals_and_former_names() {
+        let read = |text: &str| KeyspaceOptions::from_toml(text).expect(text);
+        let of = |change: fn(&mut KeyspaceOptions)| {
+            let mut options = KeyspaceOptions::default();
+            change(&mut options);
+            options
+        };
+        assert_eq!(read("block_bytes = '8K'"), of(|options| options.block_bytes = 8192));
+        let zstd = of(|options| options.compression = vec![Compression::Zstd]);
+        assert_eq!(read("compression = 'zstd'"), zstd);
+        let all = of(|options| {
+            options.filter_bits_per_key_x10 = 99;
+            options.shape.c_permille = 401;
+            options.values.reserve_permille = 250;
+        });
+        let text = "filter_bits_per_key = 9.9\n[shape]\nc = 0.401\n[values]\nreserve = 0.25";
+        assert_eq!(read(text), all);
+        let old = "filter_bits_per_key_x10 = 99\n[shape]\nc_permille=401\n[values]\n \
+                   reserve_permille = 250";
+        assert_eq!(read(old), all, "stores keep such text");
+        assert!(all.to_toml().contains("filter_bits_per_key = 9.9\n"), "{}", all.to_toml());
+    }
+
+    #[test]
     fn senseless_options_are_refused_with_a_reason() {
         let refused = |text: &str| KeyspaceOptions::from_toml(text).expect_err(text).to_string();
         assert!(refused("polcy = 'leveling'").contains("policy"), "names what is known");
@@ -757,8 +826,11 @@ mod tests {
         assert!(refused("[shape]\ntable_bytes = 4095").contains("at least 4096"));
         let coarse = "block_bytes = 65536\n[shape]\ntable_bytes = 32768";
         assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
-        assert!(refused("[shape]\nc_permille = 0").contains("at least 1"));
-        assert!(refused("[shape]\nc_permille = 1001").contains("at most 1000"));
+        assert!(refused("[shape]\nc = 0").contains("at least 1"));
+        assert!(refused("[shape]\nc = 1.001").contains("at most 1000"));
+        assert!(refused("[shape]\nc = 0.8001").contains("at most 3 digits"));
+        assert!(refused("block_bytes = '4X'").contains("no known unit"));
+        assert!(refused("compression = 'zip'").contains("none, lz4 or zstd"));
         assert!(refused("[shape]\nl0_share_percent = 101").contains("at most 100"));
         let tight = refused("[shape]\nmax_space_percent = 109");
         assert!(tight.contains("max_space_percent is 109, but must be 0 (none) or at least 110"));

@@ -74,15 +74,19 @@ pub struct ValueOptions {
     /// `inline`, `vlog` or `hash-grouped`.
     pub placement: ValuePlacement,
     /// Values of this many bytes and more are separated from their keys.
+    #[serde(with = "runstone_policy::units::size")]
     pub separate_at: u32,
     /// Segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
     pub groups: u32,
     /// Unit in which the value file is given to groups. Fixed likewise.
+    #[serde(with = "runstone_policy::units::size")]
     pub slot_bytes: u32,
     /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as much. 0
     /// means as much as is live.
+    #[serde(with = "runstone_policy::units::size")]
     pub capacity_bytes: u64,
     /// Space for garbage, in thousandths of the capacity.
+    #[serde(rename = "reserve", with = "runstone_policy::units::thousandths")]
     pub reserve_permille: u32,
     /// What to do when all of that space is taken and nothing can be freed.
     pub when_full: WhenFull,
@@ -96,9 +100,11 @@ pub struct ValueOptions {
     /// a change of placement: a new value file is made, and compactions move the values there.
     pub gc_pointers: GcPointers,
     /// Bytes that one collection of a `vlog` takes from its tail.
+    #[serde(with = "runstone_policy::units::size")]
     pub vlog_chunk_bytes: u64,
     /// Separated values that a scan reads at once, in bytes. 0 means that each is read when the
     /// scan comes to it.
+    #[serde(with = "runstone_policy::units::size")]
     pub scan_ahead_bytes: u64,
 }
 
