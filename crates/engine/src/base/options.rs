@@ -367,7 +367,7 @@ pub struct KeyspaceOptions {
     /// in memory. Else a flush is one table, which spans all keys as a rule, and compactions by
     /// whole tables fall into parts only without it.
     pub partition_flushes: bool,
-    /// Compression by level; the last entry holds for all deeper levels. In text, a single codec may
+    /// Compression by level; the last entry holds for all deeper levels. In text, one codec may
     /// stand for all levels.
     #[serde(deserialize_with = "one_or_many")]
     pub compression: Vec<Compression>,
